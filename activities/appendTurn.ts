@@ -1,0 +1,29 @@
+import { checkMessages } from '../src/conversation/validate.js';
+import { invalid } from '../src/errors.js';
+import { appendTurn as storeTurn } from '../src/store/turns.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import type { Dependencies } from './dependencies.js';
+import { runStep } from './run.js';
+
+export interface InlineTurn extends SessionIds {
+  turnId: string;
+  /** OpenAI chat messages as the platform put them into its signal; checked here. */
+  messages: unknown;
+}
+
+/** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
+export function appendTurn({ pool, inlineTurnTenants }: Dependencies) {
+  return (turn: InlineTurn): Promise<{ seq: number; due: boolean }> =>
+    runStep('append turn', async () => {
+      if (!inlineTurnTenants.includes('*') && !inlineTurnTenants.includes(turn.tenant)) {
+        throw invalid(
+          `tenant ${JSON.stringify(turn.tenant)} may not send messages inside a signal`,
+          'messages',
+          'Append through the library or the API and signal a reference, or list the tenant in PALIMPSEST_INLINE_TENANTS.',
+        );
+      }
+      const messages = checkMessages(turn.messages);
+      const { throughSeq, due } = await storeTurn(pool, { ...turn, messages });
+      return { seq: throughSeq, due };
+    });
+}

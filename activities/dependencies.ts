@@ -1,0 +1,14 @@
+import type { Pool } from 'pg';
+import type { ModelClient } from '../src/llm/client.js';
+
+/** What the activities close over: one set per worker process. */
+export interface Dependencies {
+  pool: Pool;
+  model: ModelClient;
+  /** Summarizer settings of the environment, used where a session's policy names none. */
+  summarizer: { model?: string; contextWindow?: number };
+  /** Unix milliseconds. */
+  now: () => number;
+  /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */
+  inlineTurnTenants: readonly string[];
+}

@@ -1,0 +1,80 @@
+import type { Pool } from 'pg';
+import type { ModelClient } from '../src/llm/client.js';
+import { findDigest, storeDigest } from '../src/store/digests.js';
+import { PROMPT_VERSION, type SummaryRequest } from '../src/summary/prompts.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import { counterFor } from '../src/tokens/counter.js';
+import type { SummarizerSettings } from './plan.js';
+import type { Attempt } from './run.js';
+
+/** A stored model result, by reference. */
+export interface DigestRef {
+  /** Content key of the stored text (hex sha256). */
+  key: string;
+  /** Tokens of the stored text. */
+  tokens: number;
+  /** True when it was there already and nothing was paid. */
+  cached: boolean;
+  /** Unix milliseconds of the model call; equal where none was made. */
+  startedAt: number;
+  endedAt: number;
+}
+
+interface Question {
+  request: SummaryRequest;
+  /** Returns the text to store or throws a typed failure. */
+  accept: (text: string) => string;
+}
+
+interface Asking {
+  pool: Pool;
+  model: ModelClient;
+  ids: SessionIds;
+  baseGeneration: number;
+  key: string;
+  kind: 'chunk' | 'fold' | 'merge';
+  summarizer: SummarizerSettings;
+  attempt: Attempt;
+}
+
+/**
+ * Invariant 6: the stored answer where there is one; otherwise one model call whose accepted answer is stored under
+ * its content key before anything else happens, so that a later attempt finds it.
+ */
+export async function answerOnce(
+  { pool, model, ids, baseGeneration, key, kind, summarizer, attempt }: Asking,
+  question: () => Promise<Question>,
+): Promise<DigestRef> {
+  const stored = await findDigest(pool, ids.tenant, key);
+  if (stored) {
+    const at = Date.now();
+    return { key, tokens: stored.tokens, cached: true, startedAt: at, endedAt: at };
+  }
+  const { request, accept } = await question();
+  const counter = counterFor(summarizer.tokenizer);
+  const expectedInputTokens = request.messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
+  const startedAt = Date.now();
+  const answer = await model.summarize(request, {
+    model: summarizer.model,
+    expectedInputTokens,
+    signal: attempt.signal,
+  });
+  const endedAt = Date.now();
+  const text = accept(answer.text);
+  const digest = await storeDigest(pool, {
+    tenant: ids.tenant,
+    key,
+    kind,
+    text,
+    tokens: counter.count(text),
+    model: answer.model,
+    promptVersion: PROMPT_VERSION,
+    calls: answer.calls,
+    inputTokens: answer.inputTokens,
+    outputTokens: answer.outputTokens,
+    ms: answer.ms,
+    payerSession: ids.session,
+    payerGeneration: baseGeneration + 1,
+  });
+  return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
+}

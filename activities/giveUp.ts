@@ -1,0 +1,32 @@
+import { resolvePolicy, type Policy } from '../src/policy/schema.js';
+import { loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import type { Dependencies } from './dependencies.js';
+import { runStep } from './run.js';
+
+export interface GiveUpInput extends SessionIds {
+  type: string;
+  message: string;
+  /** The result was refused: nothing is tried again before something compactable has arrived (invariant 9). */
+  exhausted: boolean;
+}
+
+/** Records a compaction that left the context unchanged, and when the next attempt may be made. */
+export function giveUp({ pool, now }: Dependencies) {
+  return ({ type, message, exhausted, ...ids }: GiveUpInput): Promise<{ notBefore: number }> =>
+    runStep('give up', async () => {
+      const row = await loadSession(pool, ids);
+      const next = retryAt(resolvePolicy(row.policy), row.failures, now());
+      await recordFailure(pool, ids, { type, message, retryAt: next });
+      if (exhausted) await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
+      return { notBefore: next.getTime() };
+    });
+}
+
+const longestWaitMs = 6 * 60 * 60 * 1000;
+
+/** Exponential from the policy's first step, at most six hours. */
+export function retryAt(policy: Policy, failures: number, now: number): Date {
+  const wait = Math.min(longestWaitMs, policy.summary.retryAfterFailure * 2 ** Math.min(failures, 20));
+  return new Date(now + wait);
+}

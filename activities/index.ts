@@ -1,0 +1,30 @@
+import { appendTurn } from './appendTurn.js';
+import { commit } from './commit.js';
+import { consolidate } from './consolidate.js';
+import type { Dependencies } from './dependencies.js';
+import { giveUp } from './giveUp.js';
+import { measure } from './measure.js';
+import { plan } from './plan.js';
+import { summarizeChunk } from './summarizeChunk.js';
+
+/** Short steps on Postgres: queue `…-db`. */
+export function createDatabaseActivities(dependencies: Dependencies) {
+  return {
+    appendTurn: appendTurn(dependencies),
+    measure: measure(dependencies),
+    plan: plan(dependencies),
+    commit: commit(dependencies),
+    giveUp: giveUp(dependencies),
+  };
+}
+
+/** Steps that call the model: queue `…-llm`. */
+export function createModelActivities(dependencies: Dependencies) {
+  return {
+    summarizeChunk: summarizeChunk(dependencies),
+    consolidate: consolidate(dependencies),
+  };
+}
+
+export type DatabaseActivities = ReturnType<typeof createDatabaseActivities>;
+export type ModelActivities = ReturnType<typeof createModelActivities>;

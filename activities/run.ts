@@ -1,0 +1,39 @@
+import { CancelledFailure, Context } from '@temporalio/activity';
+import { PalimpsestError } from '../src/errors.js';
+import { isAbort } from '../src/llm/classify.js';
+import { toApplicationFailure } from '../src/temporal/failures.js';
+
+/** What a step sees of its attempt. */
+export interface Attempt {
+  /** From 1. */
+  number: number;
+  /** Aborted on cancellation and on worker shutdown after its grace time. */
+  signal: AbortSignal;
+}
+
+/** A third of the shortest heartbeat timeout in workflows/options.ts, so that one late beat does no harm. */
+const heartbeatEveryMs = 3_000;
+
+/**
+ * Runs one step the way every step here runs: it heartbeats while the process lives (so that a killed worker is
+ * noticed in seconds, and a cancellation arrives), an abort becomes a cancellation, and a typed failure keeps its
+ * type, its retry advice and its delay.
+ */
+export async function runStep<T>(phase: string, step: (attempt: Attempt) => Promise<T>): Promise<T> {
+  const context = Context.current();
+  const attempt: Attempt = { number: context.info.attempt, signal: context.cancellationSignal };
+  const startedAt = Date.now();
+  const beat = setInterval(
+    () => context.heartbeat({ phase, attempt: attempt.number, elapsedMs: Date.now() - startedAt }),
+    heartbeatEveryMs,
+  );
+  try {
+    return await step(attempt);
+  } catch (error) {
+    if (attempt.signal.aborted || isAbort(error)) throw new CancelledFailure(`${phase} was cancelled`);
+    if (error instanceof PalimpsestError) throw toApplicationFailure(error, { attempt: attempt.number });
+    throw error;
+  } finally {
+    clearInterval(beat);
+  }
+}

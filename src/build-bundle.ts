@@ -1,0 +1,5 @@
+/** Build step: the workflow code beside the compiled sources, so that workers start without a bundler. */
+import { writeFile } from 'node:fs/promises';
+import { bundle } from './workflow-bundle.js';
+
+await writeFile(new URL('../workflow-bundle.js', import.meta.url), await bundle());

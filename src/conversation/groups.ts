@@ -1,0 +1,88 @@
+/**
+ * Which messages belong together: an assistant message with calls, and everything up to its last result.
+ * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
+ */
+import type { MessageMeta } from './message.js';
+
+/** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
+export interface Group {
+  from: number;
+  to: number;
+}
+
+export interface Grouping {
+  /** A partition of all indexes, in order. */
+  groups: Group[];
+  /** By message index, then by call number: the index of the message that answers the call, or null. */
+  answeredBy: (number | null)[][];
+  /** Indexes of `tool` and `function` messages that answer no call: repeated, late, or without an id. */
+  orphans: Set<number>;
+}
+
+/** Calls of one assistant message that share a key, not yet answered, in call order. */
+interface OpenCalls {
+  message: number;
+  calls: number[];
+}
+
+/**
+ * Pairs every result with the latest assistant message that still has an unanswered call with its id (for role `function`:
+ * with its name), in call order within that message; then cuts the list into groups. Later messages never change how earlier ones were paired.
+ */
+export function groupMessages(metas: readonly MessageMeta[]): Grouping {
+  const open = new Map<string, OpenCalls[]>();
+  const answeredBy: (number | null)[][] = [];
+  const orphans = new Set<number>();
+  const reach: number[] = [];
+
+  metas.forEach((meta, index) => {
+    reach.push(index);
+    answeredBy.push(meta.calls.map(() => null));
+    if (meta.role === 'tool' || meta.role === 'function') {
+      const call = takeOpenCall(open, meta);
+      if (call === null) {
+        orphans.add(index);
+      } else {
+        answeredBy[call.message]![call.call] = index;
+        reach[call.message] = index;
+      }
+    }
+    meta.calls.forEach((link, call) => {
+      const key = link.id === null ? `name:${link.name}` : `id:${link.id}`;
+      const stack = open.get(key) ?? [];
+      open.set(key, stack);
+      const latest = stack.at(-1);
+      if (latest?.message === index) latest.calls.push(call);
+      else stack.push({ message: index, calls: [call] });
+    });
+  });
+  return { groups: partition(reach), answeredBy, orphans };
+}
+
+function takeOpenCall(
+  open: Map<string, OpenCalls[]>,
+  meta: MessageMeta,
+): { message: number; call: number } | null {
+  if (meta.answers === null) return null;
+  const stack = open.get(meta.role === 'function' ? `name:${meta.answers}` : `id:${meta.answers}`);
+  const latest = stack?.at(-1);
+  const call = latest?.calls.shift();
+  if (stack === undefined || latest === undefined || call === undefined) return null;
+  if (latest.calls.length === 0) stack.pop();
+  return { message: latest.message, call };
+}
+
+/** `reach[i]` is the last index that must stay with `i`; overlapping spans become one group. */
+function partition(reach: readonly number[]): Group[] {
+  const groups: Group[] = [];
+  let from = 0;
+  let last = 0;
+  reach.forEach((end, index) => {
+    last = Math.max(last, end);
+    if (index !== last) return;
+    groups.push({ from, to: index + 1 });
+    from = index + 1;
+    last = index + 1;
+  });
+  return groups;
+}

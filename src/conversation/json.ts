@@ -1,0 +1,230 @@
+import { invalid, type PalimpsestError } from '../errors.js';
+import { isExact } from './exact-number.js';
+import type { Json } from './message.js';
+
+/** Deeper nesting is refused: no real message comes near it, and recursion over it could overflow the stack. */
+export const DEEPEST_NESTING = 500;
+
+/** A key or an index on the way from a value to a part of it. */
+export type Step = string | number;
+
+/** `messages`, 3, `content`, `odd key` → `messages[3].content["odd key"]`. */
+export function joinPath(root: string, steps: readonly Step[]): string {
+  return steps.reduce<string>((path, step) => {
+    if (typeof step === 'number') return `${path}[${step}]`;
+    if (!/^[\p{L}_$][\p{L}\p{N}_$-]*$/u.test(step)) return `${path}[${JSON.stringify(step)}]`;
+    return path === '' ? step : `${path}.${step}`;
+  }, root);
+}
+
+/** Sets an own property, `__proto__` included, as `JSON.parse` does. */
+function setOwn(object: { [key: string]: Json }, key: string, value: Json): void {
+  if (key !== '__proto__') object[key] = value;
+  else Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
+}
+
+/** Keys such as `0` or `42`, which JavaScript moves to the front of an object in ascending order. */
+function arrayIndex(key: string): number | null {
+  return /^(?:0|[1-9][0-9]{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1 ? Number(key) : null;
+}
+
+/** What the text is part of, for messages: the number of its first line, and the name of its value in paths. */
+export interface Origin {
+  line?: number;
+  path?: string;
+}
+
+/**
+ * Strict JSON, refused where a JavaScript value could not give it back exactly: duplicate keys, numbers beyond double
+ * precision, `-0`, integer-like keys out of their order, nesting beyond {@link DEEPEST_NESTING}.
+ * Throws `Input.Invalid` with line, column and path.
+ * @example parseExact('{"a":1,"a":2}') // Line 1, column 8: the key "a" appears twice.
+ */
+export function parseExact(text: string, origin: Origin = {}): Json {
+  return new ExactParser(text, origin).parse();
+}
+
+class ExactParser {
+  private at = 0;
+  private readonly steps: Step[] = [];
+  private readonly plainCharacters = /[^"\\\u0000-\u001f]*/y;
+  private readonly number = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+  private readonly space = /[ \t\n\r]*/y;
+
+  constructor(
+    private readonly text: string,
+    private readonly origin: Origin,
+  ) {}
+
+  parse(): Json {
+    if (this.text.startsWith('\uFEFF')) throw this.failure('the text begins with a byte order mark');
+    this.skipSpace();
+    const value = this.value();
+    if (this.at < this.text.length)
+      throw this.failure(`nothing may follow the value, but ${this.found()} does`);
+    return value;
+  }
+
+  /** One value and the white space after it. */
+  private value(): Json {
+    const value = this.bareValue();
+    this.skipSpace();
+    return value;
+  }
+
+  private bareValue(): Json {
+    switch (this.text.charAt(this.at)) {
+      case '{':
+        return this.object();
+      case '[':
+        return this.array();
+      case '"':
+        return this.string();
+      case 't':
+        return this.word('true', true);
+      case 'f':
+        return this.word('false', false);
+      case 'n':
+        return this.word('null', null);
+      default:
+        return this.numberValue();
+    }
+  }
+
+  private object(): Json {
+    const object: { [key: string]: Json } = {};
+    let lastIndex = -1;
+    let named = false;
+    this.open();
+    if (this.closes('}')) return object;
+    for (;;) {
+      const start = this.at;
+      if (this.text[start] !== '"')
+        throw this.failure(`a key in double quotes must stand here, not ${this.found()}`);
+      const key = this.string();
+      this.steps.push(key);
+      if (Object.hasOwn(object, key))
+        throw this.failure(`the key ${JSON.stringify(key)} appears twice`, start);
+      const index = arrayIndex(key);
+      if (index === null) named = true;
+      else if (named || index < lastIndex)
+        throw this.failure(`the order of the key "${key}" cannot be kept`, start);
+      else lastIndex = index;
+      this.skipSpace();
+      this.expect(':');
+      setOwn(object, key, this.value());
+      this.steps.pop();
+      if (this.closes('}')) return object;
+      this.expect(',', '}');
+    }
+  }
+
+  private array(): Json {
+    const array: Json[] = [];
+    this.open();
+    if (this.closes(']')) return array;
+    for (;;) {
+      this.steps.push(array.length);
+      array.push(this.value());
+      this.steps.pop();
+      if (this.closes(']')) return array;
+      this.expect(',', ']');
+    }
+  }
+
+  private string(): string {
+    const start = this.at++;
+    let escaped = false;
+    for (;;) {
+      this.plainCharacters.lastIndex = this.at;
+      this.plainCharacters.test(this.text);
+      this.at = this.plainCharacters.lastIndex;
+      const next = this.text[this.at];
+      if (next === '"') break;
+      if (next === undefined) throw this.failure('the string is not closed', start);
+      if (next !== '\\')
+        throw this.failure(`the control character ${JSON.stringify(next)} must be escaped in a string`);
+      escaped = true;
+      this.skipEscape();
+    }
+    this.at++;
+    if (!escaped) return this.text.slice(start + 1, this.at - 1);
+    return String(JSON.parse(this.text.slice(start, this.at)));
+  }
+
+  private skipEscape(): void {
+    const escape = this.text.slice(this.at, this.at + 6);
+    const length = /^\\["\\/bfnrt]/.test(escape) ? 2 : /^\\u[0-9a-fA-F]{4}/.test(escape) ? 6 : 0;
+    if (length === 0) throw this.failure(`${JSON.stringify(escape.slice(0, 2))} is not an escape sequence`);
+    this.at += length;
+  }
+
+  private numberValue(): number {
+    const start = this.at;
+    this.number.lastIndex = start;
+    const literal = this.number.exec(this.text)?.[0];
+    if (literal === undefined) throw this.failure(`a value must stand here, not ${this.found()}`);
+    this.at += literal.length;
+    if (/[\w.+-]/.test(this.text[this.at] ?? '')) throw this.failure('this is not a number in JSON', start);
+    if (isExact(literal)) return Number(literal);
+    const shown = literal.length > 40 ? `${literal.slice(0, 40)}…` : literal;
+    throw this.failure(
+      `the number ${shown} cannot be kept exactly (it would become ${Number(literal)})`,
+      start,
+      'Send it as a string.',
+    );
+  }
+
+  private word<T extends Json>(word: string, value: T): T {
+    if (!this.text.startsWith(word, this.at))
+      throw this.failure(`a value must stand here, not ${this.found()}`);
+    this.at += word.length;
+    return value;
+  }
+
+  private open(): void {
+    if (this.steps.length >= DEEPEST_NESTING)
+      throw this.failure(`values are nested deeper than ${DEEPEST_NESTING}`);
+    this.at++;
+    this.skipSpace();
+  }
+
+  private closes(bracket: string): boolean {
+    if (this.text[this.at] !== bracket) return false;
+    this.at++;
+    return true;
+  }
+
+  private expect(mark: string, alternative?: string): void {
+    if (this.text[this.at] !== mark) {
+      const expected = alternative === undefined ? `"${mark}"` : `"${mark}" or "${alternative}"`;
+      throw this.failure(`${expected} must stand here, not ${this.found()}`);
+    }
+    this.at++;
+    this.skipSpace();
+  }
+
+  private skipSpace(): void {
+    this.space.lastIndex = this.at;
+    this.space.test(this.text);
+    this.at = this.space.lastIndex;
+  }
+
+  private found(): string {
+    const point = this.text.codePointAt(this.at);
+    return point === undefined ? 'the end of the text' : JSON.stringify(String.fromCodePoint(point));
+  }
+
+  private failure(problem: string, at = this.at, hint?: string): PalimpsestError {
+    const before = this.text.slice(0, at);
+    const line = (this.origin.line ?? 1) + (before.match(/\r\n?|\n/g)?.length ?? 0);
+    const column = at - Math.max(before.lastIndexOf('\n'), before.lastIndexOf('\r'));
+    const path = joinPath(this.origin.path ?? '', this.steps);
+    const where = path === '' ? '' : ` (at ${path})`;
+    return invalid(
+      `Line ${line}, column ${column}: ${problem}${where}.`,
+      path === '' ? undefined : path,
+      hint,
+    );
+  }
+}

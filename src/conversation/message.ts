@@ -1,0 +1,54 @@
+/** OpenAI chat-completions messages: the session's own format in this release. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+export const roles = ['system', 'developer', 'user', 'assistant', 'tool', 'function'] as const;
+export type Role = (typeof roles)[number];
+
+export interface ToolCall {
+  id: string;
+  type: string;
+  function?: { name: string; arguments: string };
+  [extra: string]: unknown;
+}
+
+export type ContentPart = { type: string; text?: string; [extra: string]: unknown };
+
+/** One message as the platform sent it; fields beyond the known ones are kept. */
+export interface ChatMessage {
+  role: Role;
+  content?: string | ContentPart[] | null;
+  name?: string;
+  tool_calls?: ToolCall[];
+  tool_call_id?: string;
+  function_call?: { name: string; arguments: string };
+  [extra: string]: unknown;
+}
+
+/** A message of the log. `seq` counts from 1 within its session. */
+export interface LoggedMessage {
+  seq: number;
+  message: ChatMessage;
+  /** Tokens of this message in a request, framing included, by the session's tokenizer. */
+  tokens: number;
+}
+
+/** A call made by an assistant message. `id` is null for the legacy `function_call` and for calls recorded without one. */
+export interface CallLink {
+  id: string | null;
+  name: string;
+}
+
+/** What grouping and cutting need to know of a message: sizes and links, no text. Stored beside each body. */
+export interface MessageMeta {
+  seq: number;
+  role: Role;
+  tokens: number;
+  /** Calls of an assistant message, in order; empty otherwise. */
+  calls: CallLink[];
+  /** For role `tool`: its `tool_call_id`; for role `function`: its `name`; null when absent or for other roles. */
+  answers: string | null;
+  /** No text, no media, no calls: never shown in a context. */
+  empty: boolean;
+  /** Unix milliseconds of its append. */
+  at: number;
+}

@@ -1,0 +1,149 @@
+/**
+ * How a message is shown to a summarizer: as data, labelled with where it comes from, in a form whose delimiters the
+ * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
+ */
+import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
+
+/** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
+export const RENDER_VERSION = 1;
+
+/** Every tag that prompts and heads put around data. Content that spells one of them is escaped. */
+const ownTags = 'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger';
+const forgeable = new RegExp(`[<\\uFF1C\\uFE64\\u2039](?=\\s{0,8}[/\\uFF0F]?\\s{0,8}(?:${ownTags})(?![a-z0-9]))`, 'gi');
+
+/** The text with every opening or closing tag of ours defused (`<` becomes `&lt;`); all else is kept as it is. Idempotent. */
+export function escapeTags(text: string): string {
+  return text.replace(forgeable, '&lt;');
+}
+
+/** A rendered message in its parts; the message is `open + content + close`. */
+export interface Rendered {
+  open: string;
+  content: string;
+  close: string;
+}
+
+/**
+ * `<message seq="17" origin="tool:read_file" call="call_9">…</message>`. Origins: `system`, `developer`, `user`,
+ * `assistant`, `tool:<name>` (`tool` where the result does not name its tool), `function:<name>`.
+ */
+export function renderMessage(logged: LoggedMessage): string {
+  const { open, content, close } = renderParts(logged);
+  return open + content + close;
+}
+
+/** `toolName`: of a result that does not name its tool, where the caller knows the call it answers. It changes the label only. */
+export function renderParts({ seq, message }: LoggedMessage, toolName?: string): Rendered {
+  return {
+    open: openingTag(seq, message, toolName),
+    content: [
+      labelled('reasoning', reasoningOf(message)),
+      contentOf(message, seq),
+      labelled('refusal', stringOf(message['refusal'])),
+      ...callsOf(message),
+    ]
+      .filter((piece) => piece !== '')
+      .join('\n'),
+    close: '</message>',
+  };
+}
+
+/** The opening tag of a message; `part` tells which part of it follows, for example `characters 1-4000 of 9100`. */
+export function openingTag(seq: number, message: ChatMessage, toolName?: string, part?: string): string {
+  const isResult = message.role === 'tool' || message.role === 'function';
+  const name = message.name ?? (isResult ? toolName : undefined);
+  const attributes: [string, string | undefined][] = [
+    ['seq', String(seq)],
+    ['origin', isResult && name ? `${message.role}:${name}` : message.role],
+    ['name', isResult ? undefined : name],
+    ['call', message.tool_call_id],
+    ['part', part],
+  ];
+  const shown = attributes.map(([key, value]) => (value ? ` ${key}="${attribute(value)}"` : ''));
+  return `<message${shown.join('')}>`;
+}
+
+/** Longest name or id shown in a label; OpenAI allows 64 characters for a name and 40 for an id. */
+const LONGEST_ATTRIBUTE = 80;
+
+function attribute(value: string): string {
+  const clipped = value.length <= LONGEST_ATTRIBUTE ? value : `${value.slice(0, LONGEST_ATTRIBUTE)}…`;
+  return clipped
+    .replace(/[<>"&\uFF1C\uFE64\u2039]/g, '_')
+    .replace(/[\s\p{Cc}]+/gu, ' ')
+    .replace(/\p{Cs}/gu, '\uFFFD');
+}
+
+function contentOf({ content }: ChatMessage, seq: number): string {
+  if (content === null || content === undefined) return '';
+  if (typeof content === 'string') return escapeTags(content);
+  return content.map((part, index) => partOf(part, seq, index + 1)).join('\n');
+}
+
+const mediaType = /image|audio|video|file|document|media/i;
+
+function partOf(part: ContentPart, seq: number, number: number): string {
+  if (typeof part.text === 'string') return escapeTags(part.text);
+  if (part.type === 'refusal') return labelled('refusal', stringOf(part['refusal']));
+  if (mediaType.test(part.type)) return mediaPlaceholder(part, seq, number);
+  return escapeTags(JSON.stringify(part, withoutData));
+}
+
+/** Stands for media, which a summarizer is never sent; `ref` says where in the archive the original is. */
+function mediaPlaceholder(part: ContentPart, seq: number, number: number): string {
+  const details = ['filename', 'file_id', 'detail', 'format', 'media_type', 'url'].flatMap((key) => {
+    const value = find(part, key, 2);
+    return value !== undefined && !value.startsWith('data:') ? [` ${key}="${attribute(value)}"`] : [];
+  });
+  return `<media type="${attribute(part.type)}" ref="message ${seq} part ${number}"${details.join('')}/>`;
+}
+
+function find(value: unknown, key: string, depth: number): string | undefined {
+  if (typeof value !== 'object' || value === null || depth < 0) return undefined;
+  const fields = value as Record<string, unknown>;
+  const found = fields[key];
+  if (typeof found === 'string' && found !== '') return found;
+  for (const inner of Object.values(fields)) {
+    const deeper = find(inner, key, depth - 1);
+    if (deeper !== undefined) return deeper;
+  }
+  return undefined;
+}
+
+/** Encoded bytes inside a part of an unknown type would be read as text by a summarizer. */
+function withoutData(_key: string, value: unknown): unknown {
+  const isData = typeof value === 'string' && value.length > 512 && /^[^\s]{512}/.test(value);
+  return isData ? `[${value.length} characters of data]` : value;
+}
+
+function reasoningOf(message: ChatMessage): string {
+  return stringOf(message['reasoning_content']) || stringOf(message['reasoning']);
+}
+
+function stringOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function labelled(label: string, text: string): string {
+  return text === '' ? '' : `[${label}] ${escapeTags(text)}`;
+}
+
+function callsOf({ tool_calls, function_call }: ChatMessage): string[] {
+  const calls = (tool_calls ?? []).map((call) => callTag(nameOf(call), call.id, argumentsOf(call)));
+  return function_call ? [...calls, callTag(function_call.name, undefined, function_call.arguments)] : calls;
+}
+
+function callTag(name: string, id: string | undefined, args: string): string {
+  return `<call name="${attribute(name)}"${id ? ` id="${attribute(id)}"` : ''}>${escapeTags(args)}</call>`;
+}
+
+/** The name of a call; custom calls (`{type: 'custom', custom: {name, input}}`) carry theirs under their type. */
+export function nameOf(call: ToolCall): string {
+  return call.function?.name ?? find(call, 'name', 1) ?? call.type;
+}
+
+/** The arguments of a call as recorded; for a custom call the JSON of what is under its type. */
+export function argumentsOf(call: ToolCall): string {
+  if (call.function) return call.function.arguments;
+  return JSON.stringify(call[call.type] ?? call);
+}

@@ -1,0 +1,62 @@
+/**
+ * Every failure this product can answer with. The strings are the operator's vocabulary: they appear as failure
+ * types in the Temporal UI, as `type` in JSON output, and in README's failure table with the action to take.
+ */
+export const failureTypes = [
+  'Input.Invalid',
+  'Llm.RateLimited',
+  'Llm.Unavailable',
+  'Llm.ContextOverflow',
+  'Llm.Rejected',
+  'Llm.BadOutput',
+  'Summary.NotSmaller',
+  'Summary.PinsLost',
+  'Summary.DepthExceeded',
+  'Store.StaleGeneration',
+  'Store.StaleAppend',
+  'Store.TurnConflict',
+  'Store.SessionNotFound',
+  'Store.Corrupt',
+  'Store.Unavailable',
+  'Temporal.Unavailable',
+  'Budget.Unreachable',
+] as const;
+
+export type FailureType = (typeof failureTypes)[number];
+
+export interface FailureDetails {
+  /** Path of the offending field, e.g. `messages[3].tool_calls[0].id` or `policy.trigger[0].fraction`. */
+  path?: string;
+  /** What the reader can do next. */
+  hint?: string;
+  /** Plain JSON numbers and names that explain the failure; never message text. */
+  details?: Record<string, string | number | boolean | null>;
+  cause?: unknown;
+}
+
+/** A typed failure. Its message says what is wrong, `path` where, `hint` what to do next. */
+export class PalimpsestError extends Error {
+  readonly path?: string;
+  readonly hint?: string;
+  readonly details?: Record<string, string | number | boolean | null>;
+
+  constructor(
+    readonly type: FailureType,
+    message: string,
+    { path, hint, details, cause }: FailureDetails = {},
+  ) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'PalimpsestError';
+    this.path = path;
+    this.hint = hint;
+    this.details = details;
+  }
+}
+
+export function invalid(message: string, path?: string, hint?: string): PalimpsestError {
+  return new PalimpsestError('Input.Invalid', message, { path, hint });
+}
+
+export function isFailure(error: unknown, type?: FailureType): error is PalimpsestError {
+  return error instanceof PalimpsestError && (type === undefined || error.type === type);
+}

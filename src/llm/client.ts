@@ -1,0 +1,135 @@
+import OpenAI, { APIConnectionTimeoutError } from 'openai';
+import { invalid, PalimpsestError } from '../errors.js';
+import type { SummaryRequest } from '../summary/prompts.js';
+import { readAnswer } from './answer.js';
+import { CallAborted } from './classify.js';
+import { Endpoint } from './endpoint.js';
+import { Exchange, type Send, type SummarizeOptions, type SummaryAnswer } from './exchange.js';
+import { EndpointRefusal, errorBodyOf } from './refusal.js';
+
+export { isAbort } from './classify.js';
+export type { SummarizeOptions, SummaryAnswer } from './exchange.js';
+
+export interface ModelClient {
+  /** False without a key: nothing can be asked, the extractive summarizer serves. */
+  readonly available: boolean;
+  /** One summary. Throws `Llm.*` failures (`details.retryAfterMs` where the endpoint asks for a delay), or the abort. */
+  summarize(request: SummaryRequest, options: SummarizeOptions): Promise<SummaryAnswer>;
+}
+
+export interface ModelClientOptions {
+  apiKey?: string;
+  /** @default https://api.openai.com/v1 */
+  baseUrl?: string;
+  /** Longest time of one `summarize`, bodies and repeated requests included; below the activity's start-to-close. */
+  timeoutMs: number;
+}
+
+/** `openai` reads only `{error: …}` bodies; other endpoints put their message elsewhere. */
+class ChatEndpoint extends OpenAI {
+  protected override makeStatusError(
+    status: number,
+    body: unknown,
+    text: string | undefined,
+    headers: Headers,
+  ): EndpointRefusal {
+    return new EndpointRefusal(status, errorBodyOf(body ?? text), headers);
+  }
+}
+
+/** A client of any OpenAI-compatible endpoint. It never retries by itself: Temporal owns retries. */
+export function createModelClient({
+  apiKey: key,
+  baseUrl = 'https://api.openai.com/v1',
+  timeoutMs,
+}: ModelClientOptions): ModelClient {
+  const apiKey = checkedKey(key);
+  checkUrl(baseUrl);
+  if (apiKey === '') return { available: false, summarize: () => Promise.reject(noKey()) };
+  // The log level is set here because `OPENAI_LOG=debug` would print prompts.
+  const api = new ChatEndpoint({
+    apiKey,
+    adminAPIKey: null,
+    baseURL: baseUrl,
+    maxRetries: 0,
+    timeout: timeoutMs,
+    logLevel: 'off',
+  });
+  const endpoint = new Endpoint();
+  return {
+    available: true,
+    async summarize(request, options) {
+      const prompts = request.messages.map(({ content }) => content);
+      const context = { model: options.model, baseUrl, timeoutMs, apiKey, prompts };
+      const deadline = startDeadline(options.signal, timeoutMs);
+      const send: Send = async (body) => {
+        try {
+          return await readAnswer(
+            await api.chat.completions.create(body, { signal: deadline.signal }).asResponse(),
+          );
+        } catch (error) {
+          throw deadline.ending() ?? error;
+        }
+      };
+      try {
+        return await new Exchange(request, options, endpoint, send, context).run();
+      } finally {
+        deadline.stop();
+      }
+    },
+  };
+}
+
+interface Deadline {
+  signal: AbortSignal;
+  /** Why the call was ended from our side: the caller's abort, or its time was up. Null where it was not. */
+  ending(): Error | null;
+  stop(): void;
+}
+
+/** One limit over headers, bodies and repeated requests; the timeout of `openai` ends with the headers. */
+function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline {
+  const controller = new AbortController();
+  const abort = (): void => controller.abort();
+  const timer = setTimeout(abort, timeoutMs);
+  caller.addEventListener('abort', abort, { once: true });
+  if (caller.aborted) abort();
+  return {
+    signal: controller.signal,
+    ending() {
+      if (caller.aborted) return new CallAborted(caller.reason);
+      return controller.signal.aborted ? new APIConnectionTimeoutError() : null;
+    },
+    stop() {
+      clearTimeout(timer);
+      caller.removeEventListener('abort', abort);
+    },
+  };
+}
+
+/** A key with characters that no header can carry would surface in the error text of `fetch`: refused here, unquoted. */
+function checkedKey(key = ''): string {
+  const trimmed = key.trim();
+  if (/^[\x21-\x7e]*$/.test(trimmed)) return trimmed;
+  throw invalid(
+    'The key has characters that an HTTP header cannot carry.',
+    'OPENAI_API_KEY',
+    'Copy it again, without quotes or spaces.',
+  );
+}
+
+function checkUrl(baseUrl: string): void {
+  const url = URL.canParse(baseUrl) ? new URL(baseUrl) : null;
+  if (url !== null && /^https?:$/.test(url.protocol) && url.username === '' && url.password === '') return;
+  throw invalid(
+    'Not an http or https URL without credentials.',
+    'OPENAI_BASE_URL',
+    'For instance http://127.0.0.1:11434/v1.',
+  );
+}
+
+function noKey(): PalimpsestError {
+  const hint =
+    'Set OPENAI_API_KEY (any word for endpoints that need none), or policy.summary.method: extractive.';
+  return new PalimpsestError('Llm.Rejected', 'There is no key for a model endpoint.', { hint });
+}

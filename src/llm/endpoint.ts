@@ -1,0 +1,125 @@
+import type OpenAI from 'openai';
+import type { SummaryRequest } from '../summary/prompts.js';
+import type { Answer } from './answer.js';
+import { saysContextOverflow } from './overflow.js';
+import type { EndpointRefusal } from './refusal.js';
+
+export type ChatRequest = OpenAI.Chat.ChatCompletionCreateParamsNonStreaming;
+
+/** What one model behind one base URL has taught us. Every field starts at what most endpoints take. */
+export interface Traits {
+  /** `max_completion_tokens` is what OpenAI's reasoning models take; most other endpoints know only `max_tokens`. */
+  limitField: 'max_tokens' | 'max_completion_tokens';
+  /** Whether a temperature may be sent; reasoning models take none but 1. */
+  temperature: boolean;
+  /** The largest output limit the endpoint accepts, once it has refused a larger one. */
+  largestOutput: number;
+  /** Output tokens asked for per token wanted: reasoning counts against the limit. */
+  limitFactor: number;
+  /** The highest share of our count that it reported for a whole prompt; null until one was whole beyond doubt. */
+  countRatio: number | null;
+  /** The largest prompt it has reported. */
+  largestPrompt: number;
+}
+
+const reasoningModel = /(?:^|\/)(?:o\d|gpt-5)/i;
+
+/** Below this a difference of counts says nothing about truncation. Tokens. */
+const smallestSuspect = 1_000;
+/** DESIGN 9: fewer prompt tokens than this share of our own count means that the endpoint cut the prompt in silence. */
+const wholeShare = 0.8;
+/** No tokenizer is coarser than ours by more than this. */
+const smallestRatio = 0.4;
+/** A model that needs more than this many times the wanted output for its thoughts does not serve as a summarizer. */
+const largestFactor = 8;
+
+/** The memory of one base URL: what its models accept, learnt from refusals, kept for the life of the process. */
+export class Endpoint {
+  readonly #models = new Map<string, Traits>();
+
+  traitsOf(model: string): Traits {
+    return (
+      this.#models.get(model) ?? {
+        limitField: reasoningModel.test(model) ? 'max_completion_tokens' : 'max_tokens',
+        temperature: !reasoningModel.test(model),
+        largestOutput: Infinity,
+        limitFactor: 1,
+        countRatio: null,
+        largestPrompt: 0,
+      }
+    );
+  }
+
+  requestFor(model: string, { messages }: SummaryRequest, limit: number): ChatRequest {
+    const traits = this.traitsOf(model);
+    return {
+      model,
+      messages,
+      [traits.limitField]: Math.min(limit, traits.largestOutput),
+      ...(traits.temperature ? { temperature: 0 } : {}),
+    };
+  }
+
+  /** Learns from a refusal of `sent`. False where it teaches nothing, so that sending again would fail again. */
+  learnFrom(refusal: EndpointRefusal, sent: ChatRequest): boolean {
+    const lesson = lessonOf(refusal, sent);
+    if (lesson !== null) this.#remember(sent.model, lesson);
+    return lesson !== null;
+  }
+
+  /** A reasoning model needed `limit` tokens to answer with at most `wanted`: ask for as much from now on. */
+  rememberLimit(model: string, limit: number, wanted: number): void {
+    const { limitFactor } = this.traitsOf(model);
+    this.#remember(model, { limitFactor: Math.min(Math.max(limitFactor, limit / wanted), largestFactor) });
+  }
+
+  /**
+   * Whether the endpoint has read less than it was sent, by the prompt tokens it reports. Endpoints that cut fill their window.
+   * So a count clearly below one they have reported before is a whole prompt, counted by a tokenizer coarser than ours, and
+   * measures it; that is believed once, and only of a model whose counts were never near ours.
+   */
+  hasTruncated(model: string, expected: number, { processedTokens }: Answer): boolean {
+    if (processedTokens === null || expected <= smallestSuspect) return false;
+    const { countRatio, largestPrompt } = this.traitsOf(model);
+    this.#remember(model, { largestPrompt: Math.max(largestPrompt, processedTokens) });
+    const ratio = processedTokens / expected;
+    const isWhole = ratio >= wholeShare * Math.min(countRatio ?? 1, 1);
+    const isCoarser = countRatio === null && ratio >= smallestRatio && processedTokens <= 0.9 * largestPrompt;
+    if (!isWhole && !isCoarser) return true;
+    this.#remember(model, { countRatio: Math.max(countRatio ?? 0, ratio) });
+    return false;
+  }
+
+  #remember(model: string, lesson: Partial<Traits>): void {
+    this.#models.set(model, { ...this.traitsOf(model), ...lesson });
+  }
+}
+
+const refusesField =
+  /unsupported|not supported|not permitted|unrecogni[sz]ed|unknown|unexpected|extra_forbidden|extra (?:inputs|fields)|use '?max/i;
+
+function lessonOf(refusal: EndpointRefusal, sent: ChatRequest): Partial<Traits> | null {
+  const { status, text, error } = refusal;
+  if ((status !== 400 && status !== 422) || saysContextOverflow(status, text)) return null;
+  const limitField = sent.max_completion_tokens === undefined ? 'max_tokens' : 'max_completion_tokens';
+  const other = limitField === 'max_tokens' ? 'max_completion_tokens' : 'max_tokens';
+  const names = (name: string): boolean =>
+    error.param === name || new RegExp(`(?<!\\w)${name}(?!\\w)`).test(text);
+  if (sent.temperature !== undefined && names('temperature')) return { temperature: false };
+  if (names(limitField) && refusesField.test(text)) return { limitField: other };
+  const largestOutput = largestOutputIn(text.replaceAll(sent.model, ''), sent[limitField] ?? 0);
+  return largestOutput === null ? null : { largestOutput };
+}
+
+/**
+ * The limit an endpoint names when it refuses ours, as in "supports at most 4096 completion tokens, whereas you provided 8000",
+ * "8000 > 4096, which is the maximum allowed number of output tokens", "the valid range of max_tokens is [1, 8192]".
+ */
+function largestOutputIn(text: string, sent: number): number | null {
+  if (!/max_(?:completion_)?tokens|(?:completion|output) tokens/i.test(text)) return null;
+  if (!/too large|at most|less than or equal|maximum|valid range|exceed/i.test(text)) return null;
+  const smaller = [...text.matchAll(/\d+/g)]
+    .map(([digits]) => Number(digits))
+    .filter((n) => n >= 16 && n < sent);
+  return smaller.length === 0 ? null : Math.max(...smaller);
+}

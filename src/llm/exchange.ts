@@ -1,0 +1,181 @@
+import { isFailure, PalimpsestError } from '../errors.js';
+import type { SummaryRequest } from '../summary/prompts.js';
+import type { Answer } from './answer.js';
+import { classify, type CallContext } from './classify.js';
+import type { ChatRequest, Endpoint } from './endpoint.js';
+import { EndpointRefusal } from './refusal.js';
+
+export interface SummaryAnswer {
+  text: string;
+  /** Prompt tokens of all calls made for this answer. */
+  inputTokens: number;
+  /** Output tokens of all calls made for this answer, reasoning included where the endpoint counts it. */
+  outputTokens: number;
+  /** The endpoint reported no usage for at least one call; the counts hold our estimate for it. */
+  usageEstimated: boolean;
+  /** Requests sent, refused ones included. */
+  calls: number;
+  /** Wall time of those requests. */
+  ms: number;
+  /** The model as it was asked for. */
+  model: string;
+}
+
+export interface SummarizeOptions {
+  model: string;
+  /** Our own count of the request's tokens: estimates usage where none is reported, and shows silent truncation. */
+  expectedInputTokens: number;
+  /** Aborting it ends the request at once and throws an error that `isAbort` knows. */
+  signal: AbortSignal;
+  /** The summarizer's window, in tokens; a raised output limit stays inside it. Unbounded where not given. */
+  window?: number;
+}
+
+/** Refusals that teach something about one endpoint: limit field, temperature, largest limit; one to spare. */
+const mostLessons = 4;
+
+/** Sends one request and reads its answer. Rejects with what `classify` knows. */
+export type Send = (body: ChatRequest) => Promise<Answer>;
+
+/** The requests behind one summary: the first, those a refusal taught to send otherwise, and one with a raised limit. */
+export class Exchange {
+  readonly #started = performance.now();
+  #calls = 0;
+  #inputTokens = 0;
+  #outputTokens = 0;
+  #usageEstimated = false;
+
+  constructor(
+    readonly request: SummaryRequest,
+    readonly options: SummarizeOptions,
+    readonly endpoint: Endpoint,
+    readonly send: Send,
+    readonly context: CallContext,
+  ) {}
+
+  async run(): Promise<SummaryAnswer> {
+    const { model } = this.options;
+    const wanted = this.request.maxTokens;
+    let { answer, limit } = await this.#askAsUsual();
+    if (isCutOff(answer)) {
+      // Nothing visible at all means that thoughts ate the limit: those need more room than a text that ran over.
+      const raised = this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));
+      if (raised > limit) {
+        const thoughtful = answer.reasoned || answer.text === '';
+        ({ answer, limit } = { answer: await this.#ask(raised), limit: raised });
+        if (thoughtful && !isCutOff(answer)) this.endpoint.rememberLimit(model, limit, wanted);
+      }
+    }
+    this.#check(answer);
+    return {
+      text: answer.text,
+      ...this.#spent(),
+      usageEstimated: this.#usageEstimated,
+      ms: Math.round(performance.now() - this.#started),
+      model,
+    };
+  }
+
+  /** With the limit this model is known to need; where that does not fit beside the prompt, with the limit wanted. */
+  async #askAsUsual(): Promise<{ answer: Answer; limit: number }> {
+    const wanted = this.request.maxTokens;
+    const limit = this.#fitting(Math.ceil(wanted * this.endpoint.traitsOf(this.options.model).limitFactor));
+    try {
+      return { answer: await this.#ask(limit), limit };
+    } catch (error) {
+      if (limit <= wanted || !isFailure(error, 'Llm.ContextOverflow')) throw error;
+      return { answer: await this.#ask(wanted), limit: wanted };
+    }
+  }
+
+  async #ask(limit: number): Promise<Answer> {
+    const { model, expectedInputTokens } = this.options;
+    for (let lessons = 0; ; lessons += 1) {
+      const body = this.endpoint.requestFor(model, this.request, limit);
+      this.#calls += 1;
+      try {
+        const answer = await this.send(body);
+        this.#count(answer);
+        if (this.endpoint.hasTruncated(model, expectedInputTokens, answer)) throw this.#truncated(answer);
+        return answer;
+      } catch (error) {
+        const learnt =
+          error instanceof EndpointRefusal && lessons < mostLessons && this.endpoint.learnFrom(error, body);
+        if (!learnt) throw classify(error, this.context);
+      }
+    }
+  }
+
+  #fitting(limit: number): number {
+    const { window = Infinity, expectedInputTokens, model } = this.options;
+    // Counts differ by a few percent between tokenizers, and chat templates add their own tokens.
+    const room = Math.floor(window - 1.05 * expectedInputTokens);
+    return Math.min(
+      limit,
+      Math.max(room, this.request.maxTokens),
+      this.endpoint.traitsOf(model).largestOutput,
+    );
+  }
+
+  #count({ text, promptTokens, outputTokens }: Answer): void {
+    this.#inputTokens += promptTokens ?? this.options.expectedInputTokens;
+    this.#outputTokens += outputTokens ?? Math.ceil(text.length / 4);
+    this.#usageEstimated ||= promptTokens === null || outputTokens === null;
+  }
+
+  #spent(): { inputTokens: number; outputTokens: number; calls: number } {
+    return { inputTokens: this.#inputTokens, outputTokens: this.#outputTokens, calls: this.#calls };
+  }
+
+  /** Throws where the answer is no summary. What it cost is in the details. */
+  #check({ text, finish, refused, reasoned }: Answer): void {
+    const details = { finish: finish.slice(0, 64), ...this.#spent() };
+    const bad = (message: string, hint: string): PalimpsestError =>
+      new PalimpsestError('Llm.BadOutput', message, { hint, details });
+    if (finish === 'content_filter') {
+      const hint = 'A content filter refused this text; the fallback of the policy decides.';
+      throw new PalimpsestError('Llm.Rejected', 'A content filter stopped the answer.', { hint, details });
+    }
+    if (finish === 'error' || finish === 'insufficient_system_resource') {
+      throw new PalimpsestError('Llm.Unavailable', 'The endpoint broke off its answer.', {
+        hint: 'Retried later.',
+        details,
+      });
+    }
+    if (finish === 'model_length' || finish === 'model_context_window_exceeded') {
+      const hint = 'The chunk is halved. Set policy.summary.contextWindow to the window of this model.';
+      throw new PalimpsestError('Llm.ContextOverflow', 'The answer met the end of the window.', {
+        hint,
+        details,
+      });
+    }
+    if (refused || finish === 'refusal')
+      throw bad('The model refused to summarize.', 'Another model may not refuse.');
+    if (finish === 'length') {
+      throw bad(
+        'The answer was cut off by its length.',
+        'Raise policy.summary.maxTokens, or use a model that reasons less.',
+      );
+    }
+    if (text === '') {
+      throw bad(
+        reasoned ? 'The answer holds thoughts but no text.' : 'The answer is empty.',
+        'Check the model and its chat template.',
+      );
+    }
+  }
+
+  #truncated({ promptTokens }: Answer): PalimpsestError {
+    const { expectedInputTokens, model } = this.options;
+    const message = `The endpoint read ${promptTokens} of about ${expectedInputTokens} prompt tokens and said nothing.`;
+    const hint = `Give model "${model}" a larger window at the endpoint (Ollama: num_ctx), or set policy.summary.contextWindow to the one it has.`;
+    return new PalimpsestError('Llm.ContextOverflow', message, {
+      hint,
+      details: { promptTokens, expectedInputTokens, ...this.#spent() },
+    });
+  }
+}
+
+function isCutOff({ finish, refused }: Answer): boolean {
+  return finish === 'length' && !refused;
+}

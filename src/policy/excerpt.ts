@@ -1,0 +1,149 @@
+/** Shorter forms of texts and of call arguments: head and tail, and a pointer to the original. Deterministic. */
+import type { TokenCounter } from '../tokens/counter.js';
+
+/** Most tokens of an excerpt, step by step; 0 leaves the pointer alone. */
+export const excerptSteps = [2_000, 500, 120, 0] as const;
+
+/** Below this many tokens head and tail say nothing. */
+const leastExcerptTokens = 16;
+/** Longer call ids are not repeated in a pointer. */
+const maxPointerIdLength = 64;
+
+export interface Original {
+  /** Seq of the message that is kept in full. */
+  seq: number;
+  /** Id of the answered call, as the context shows it; null where there is none. */
+  callId: string | null;
+  /** What is left out beside text, e.g. `2 media parts`; empty for nothing. */
+  besides: string;
+}
+
+/**
+ * A text of about `tokens` tokens cut down to `maxTokens`. The cost depends on the excerpt, not on the text. Null where the pointer does
+ * not fit into `maxTokens` with anything beside it.
+ */
+export function excerptOf(
+  text: string,
+  tokens: number,
+  maxTokens: number,
+  original: Original,
+  counter: TokenCounter,
+): string | null {
+  if (maxTokens === 0) return pointer(text.length, original);
+  const room = maxTokens - counter.count(pointer(text.length, original)) - 2;
+  if (room < leastExcerptTokens) return null;
+  if (original.besides !== '' && text.length < room * 8) {
+    const whole = [...(text === '' ? [] : [text]), pointer(0, original)].join('\n');
+    if (counter.count(whole) <= maxTokens) return whole;
+  }
+  let characters = Math.min(Math.floor((room * text.length) / Math.max(1, tokens)), text.length - 1);
+  for (let attempt = 0; attempt < 6 && characters > 1; attempt += 1) {
+    const head = startOf(text, Math.ceil(characters / 2));
+    const tail = endOf(text, Math.floor(characters / 2));
+    const excerpt = `${head}\n${pointer(text.length - head.length - tail.length, original)}\n${tail}`;
+    const size = counter.count(excerpt);
+    if (size <= maxTokens) return excerpt;
+    characters = Math.floor((characters * maxTokens * 0.9) / size);
+  }
+  return null;
+}
+
+/** For example `[… 48,210 characters left out; message 17 is kept in full: get_tool_response("call_abc") or search]`. */
+function pointer(characters: number, { seq, callId, besides }: Original): string {
+  const what = [characters > 0 ? `${grouped(characters)} characters` : '', besides].filter(
+    (part) => part !== '',
+  );
+  const call =
+    callId !== null && callId.length <= maxPointerIdLength
+      ? `get_tool_response(${JSON.stringify(callId)}) or search`
+      : 'search';
+  return `[… ${what.join(' and ')} left out; message ${seq} is kept in full: ${call}]`;
+}
+
+/** What stands for a range of left-out messages. */
+export function omissionNote(fromSeq: number, throughSeq: number): string {
+  const what = fromSeq === throughSeq ? `Message ${fromSeq} is` : `Messages ${fromSeq}–${throughSeq} are`;
+  return `[${what} left out here to fit the context window; kept in full: use search or get_tool_response]`;
+}
+
+/**
+ * Arguments of a call cut down to about `maxTokens`, always valid JSON. Long strings lose their middle and everything else stays as it
+ * is written; where that is not enough, or the arguments are no JSON, one object says what was left out.
+ */
+export function excerptOfArguments(
+  json: string,
+  tokens: number,
+  maxTokens: number,
+  seq: number,
+  counter: TokenCounter,
+): string {
+  const original = { seq, callId: null, besides: '' };
+  if (maxTokens === 0) return JSON.stringify({ left_out: pointer(json.length, original) });
+  if (isJson(json)) {
+    for (const longest of [maxTokens * 2, maxTokens / 2, 40]) {
+      const shorter = shortenStrings(json, longest, seq);
+      if (counter.count(shorter) <= maxTokens) return shorter;
+    }
+  }
+  const excerpt = excerptOf(json, tokens, Math.floor(maxTokens * 0.8), original, counter);
+  return JSON.stringify({ left_out: excerpt ?? pointer(json.length, original) });
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Works on the JSON text, so that numbers and keys stay as they were written. */
+function shortenStrings(json: string, longest: number, seq: number): string {
+  let shorter = '';
+  let at = 0;
+  for (let open = json.indexOf('"'); open !== -1; open = json.indexOf('"', at)) {
+    const end = endOfLiteral(json, open);
+    const literal = json.slice(open, end);
+    shorter +=
+      json.slice(at, open) +
+      (literal.length > longest + 60 ? shortenLiteral(literal, longest, seq) : literal);
+    at = end;
+  }
+  return shorter + json.slice(at);
+}
+
+/** Index behind the closing quote of the string literal that opens at `open`. */
+function endOfLiteral(json: string, open: number): number {
+  let at = open + 1;
+  while (json[at] !== '"') at += json[at] === '\\' ? 2 : 1;
+  return at + 1;
+}
+
+function shortenLiteral(literal: string, longest: number, seq: number): string {
+  const text: string = JSON.parse(literal);
+  const head = startOf(text, Math.ceil(longest / 2));
+  const tail = endOf(text, Math.floor(longest / 2));
+  const leftOut = text.length - head.length - tail.length;
+  if (leftOut <= 0) return literal;
+  return JSON.stringify(`${head}[… ${grouped(leftOut)} characters left out; see message ${seq}]${tail}`);
+}
+
+/** The first `length` code units, one less where that would split a surrogate pair. */
+function startOf(text: string, length: number): string {
+  return text.slice(0, splitsPair(text, length) ? length - 1 : length);
+}
+
+function endOf(text: string, length: number): string {
+  const from = text.length - length;
+  return text.slice(splitsPair(text, from) ? from + 1 : from);
+}
+
+function splitsPair(text: string, at: number): boolean {
+  return /^[\uD800-\uDBFF][\uDC00-\uDFFF]$/.test(text.slice(Math.max(0, at - 1), at + 1));
+}
+
+/** 48210 → "48,210", the same on every machine. */
+function grouped(number: number): string {
+  return String(number).replace(/\B(?=(\d{3})+$)/g, ',');
+}

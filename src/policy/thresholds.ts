@@ -1,0 +1,120 @@
+import { PalimpsestError } from '../errors.js';
+import { counterFor } from '../tokens/counter.js';
+import type { Policy, TriggerClause } from './schema.js';
+
+/** A request's window and what it holds, tokens. */
+export interface Frame {
+  window: number;
+  overhead: number;
+  reservedOutput: number;
+  /** window − reservedOutput */
+  usable: number;
+  /** usable − overhead: what is left for a context. */
+  budget: number;
+}
+
+/** Share of the usable window that no fraction exceeds, so that one more turn still fits. */
+const HIGHEST_THRESHOLD = 0.9;
+/** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
+const SMALLEST_SIZE = 1_000;
+
+export const inWords = (count: number): string => count.toLocaleString('en-US');
+
+/** A policy whose parts contradict each other: says which, with the numbers, and what to change. */
+export function contradiction(
+  path: string,
+  message: string,
+  hint: string,
+  details: Record<string, number>,
+): PalimpsestError {
+  return new PalimpsestError('Input.Invalid', message, { path, hint, details });
+}
+
+function overheadOf(policy: Policy): number {
+  if (typeof policy.overhead === 'number') return policy.overhead;
+  const counter = counterFor(policy.tokenizer);
+  return policy.overhead.reduce((sum, text) => sum + counter.count(text), 0);
+}
+
+/** Throws `Input.Invalid` where the window is smaller than overhead + reserved output. */
+export function frameOf(policy: Policy, window: number): Frame {
+  const overhead = overheadOf(policy);
+  const reservedOutput = policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(window / 8));
+  const usable = window - reservedOutput;
+  const budget = usable - overhead;
+  if (budget > 0) return { window, overhead, reservedOutput, usable, budget };
+  throw contradiction(
+    policy.contextWindow === null ? 'policy.overhead' : 'policy.contextWindow',
+    `The window of ${inWords(window)} tokens is not larger than the request overhead of ${inWords(overhead)} and ` +
+      `the ${inWords(reservedOutput)} reserved for output: nothing is left for a context.`,
+    'Give the real contextWindow, or a smaller overhead or reservedOutputTokens.',
+    { window, overhead, reservedOutput },
+  );
+}
+
+/** One clause of the trigger. Both sizes given: both must be reached. */
+export interface Threshold {
+  path: string;
+  /** Overhead + context tokens, or null. */
+  tokens: number | null;
+  messages: number | null;
+}
+
+/** The size in overhead + context tokens at which a clause is met, or null where it names messages only. */
+function tokensOf(clause: TriggerClause, frame: Frame): number | null {
+  const sizes: number[] = [];
+  if (clause.tokens !== undefined) sizes.push(clause.tokens);
+  if (clause.fraction !== undefined) {
+    sizes.push(Math.floor(Math.min(clause.fraction * frame.window, HIGHEST_THRESHOLD * frame.usable)));
+  }
+  return sizes.length === 0 ? null : Math.max(...sizes);
+}
+
+/** The clauses as sizes. Throws `Input.Invalid` where none could ever fire, or one fires on an empty session. */
+export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
+  const clauses = policy.trigger.length > 0 ? policy.trigger : [{ fraction: 0.85 }];
+  const thresholds = clauses.map((clause: TriggerClause, index) => ({
+    path: `policy.trigger[${index}]`,
+    tokens: tokensOf(clause, frame),
+    messages: clause.messages ?? null,
+  }));
+  refuseUnreachable(thresholds, frame);
+  for (const { path, tokens, messages } of thresholds) {
+    if (tokens === null || messages !== null || tokens > frame.overhead) continue;
+    throw contradiction(
+      path,
+      `A trigger at ${inWords(tokens)} tokens is not above the request overhead of ${inWords(frame.overhead)}: it ` +
+        'would fire on an empty session.',
+      'Raise the trigger, lower the overhead, or give the real contextWindow.',
+      { trigger: tokens, overhead: frame.overhead },
+    );
+  }
+  return thresholds;
+}
+
+function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
+  const tokens = thresholds.map((threshold) => threshold.tokens ?? 0);
+  const lowest = Math.min(...tokens);
+  if (lowest <= frame.usable) return;
+  throw contradiction(
+    thresholds[tokens.indexOf(lowest)]?.path ?? 'policy.trigger',
+    `A trigger at ${inWords(lowest)} tokens can never fire: the window of ${inWords(frame.window)} holds ` +
+      `${inWords(frame.usable)} beside the ${inWords(frame.reservedOutput)} reserved for output.`,
+    'Use a fraction, a smaller number of tokens, or give the real contextWindow.',
+    { trigger: lowest, window: frame.window, reservedOutput: frame.reservedOutput },
+  );
+}
+
+/**
+ * The smallest threshold in context tokens, which the target is a share of. Where clauses name messages only: the
+ * highest a fraction could give.
+ */
+export function smallestThreshold(thresholds: Threshold[], frame: Frame): number {
+  const sizes = thresholds.flatMap(({ tokens, messages }) => {
+    if (tokens === null) return [];
+    const size = tokens - frame.overhead;
+    return messages !== null && size < SMALLEST_SIZE ? [] : [size];
+  });
+  if (sizes.length > 0) return Math.min(...sizes);
+  return Math.floor(HIGHEST_THRESHOLD * frame.usable) - frame.overhead;
+}

@@ -1,0 +1,204 @@
+import { execFile, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { promisify } from 'node:util';
+import { PalimpsestError } from '../errors.js';
+import { withLock } from './lock.js';
+
+/** Where the server program came from; `running`: none was needed, `address`: TEMPORAL_ADDRESS names a server. */
+export type TemporalSource = 'address' | 'running' | 'path' | 'cache' | 'download' | 'build';
+
+/** The newest tag of the CLI that `go install` takes (later ones have a `replace` directive). It carries server 1.29.1. */
+export const temporalVersion = 'v1.5.1';
+
+export interface TemporalProgram {
+  path: string;
+  source: TemporalSource;
+}
+
+interface Search {
+  cacheDir: string;
+  log: (line: string) => void;
+  /** @default 'https://temporal.download' */
+  downloadUrl?: string;
+}
+
+/** For the start-up line of a shell: the way that was taken. */
+export function describeTemporalSource(source: TemporalSource): string {
+  switch (source) {
+    case 'address':
+      return 'the server at TEMPORAL_ADDRESS';
+    case 'running':
+      return 'dev server, already running';
+    case 'path':
+      return 'dev server, `temporal` from the PATH';
+    case 'cache':
+      return `dev server, Temporal CLI ${temporalVersion} from the cache`;
+    case 'download':
+      return `dev server, Temporal CLI ${temporalVersion} downloaded`;
+    case 'build':
+      return `dev server, Temporal CLI ${temporalVersion} built from its Go module`;
+  }
+}
+
+/**
+ * The Temporal CLI: from the PATH, from the cache folder, by download, or built with Go, whichever comes first.
+ * Throws `Temporal.Unavailable` with the reason of each and the ways out.
+ */
+export async function findTemporal(search: Search): Promise<TemporalProgram> {
+  const onPath = await findOnPath(search.log);
+  if (onPath) return { path: onPath, source: 'path' };
+  const folder = path.join(search.cacheDir, `temporal-${temporalVersion}`);
+  const cached = path.join(folder, executable);
+  if (existsSync(cached)) return { path: cached, source: 'cache' };
+  mkdirSync(folder, { recursive: true });
+  return withLock(
+    path.join(folder, 'lock'),
+    async () =>
+      existsSync(cached)
+        ? { path: cached, source: 'cache' }
+        : { path: cached, source: await install(cached, search) },
+    (holder) => search.log(`Temporal: waiting for process ${holder}, which is installing it`),
+  );
+}
+
+const executable = process.platform === 'win32' ? 'temporal.exe' : 'temporal';
+const connectTimeoutMs = 5_000;
+const downloadTimeoutMs = 300_000;
+const buildTimeoutMs = 1_800_000;
+const progressEveryMs = 5_000;
+
+// Both ways write beside the final place and rename at the end, so that an interrupted attempt leaves no half program.
+async function install(target: string, { log, downloadUrl }: Search): Promise<TemporalSource> {
+  const folder = path.dirname(target);
+  for (const name of readdirSync(folder)) {
+    if (name.startsWith('unfinished-')) rmSync(path.join(folder, name), { recursive: true, force: true });
+  }
+  const ways: Record<'download' | 'build', (into: string) => Promise<void>> = {
+    download: (into) => download(into, downloadUrl ?? 'https://temporal.download', log),
+    build: (into) => build(into, log),
+  };
+  const reasons: string[] = ['`temporal` is not on the PATH', `not in ${folder}`];
+  for (const way of ['download', 'build'] as const) {
+    const unfinished = path.join(folder, `unfinished-${way}-${process.pid}`);
+    mkdirSync(unfinished);
+    try {
+      await ways[way](unfinished);
+      await promisify(execFile)(path.join(unfinished, executable), ['--version']);
+      renameSync(path.join(unfinished, executable), target);
+      return way;
+    } catch (error) {
+      reasons.push(`${way}: ${reasonOf(error)}`);
+      log(`Temporal: no ${way} (${reasonOf(error)})`);
+    } finally {
+      rmSync(unfinished, { recursive: true, force: true });
+    }
+  }
+  throw new PalimpsestError(
+    'Temporal.Unavailable',
+    `There is no Temporal server to start: ${reasons.join('; ')}.`,
+    {
+      hint:
+        'One of: set TEMPORAL_ADDRESS to a running server (or Temporal Cloud); put the Temporal CLI on the PATH ' +
+        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl), which builds it at the next start.',
+    },
+  );
+}
+
+/** The archive that the SDK's own download takes, in the pinned version; only the connection has a short timeout. */
+async function download(into: string, baseUrl: string, log: Search['log']): Promise<void> {
+  const os = process.platform === 'win32' ? 'windows' : process.platform;
+  const arch = process.arch === 'x64' ? 'amd64' : process.arch;
+  const url = `${baseUrl}/cli/archive/${temporalVersion}?platform=${os}&arch=${arch}`;
+  const abort = new AbortController();
+  let timer = setTimeout(
+    () => abort.abort(new Error(`no answer within ${connectTimeoutMs / 1_000} s`)),
+    connectTimeoutMs,
+  );
+  try {
+    const response = await fetch(url, { signal: abort.signal });
+    if (!response.ok || !response.body) throw new Error(`${baseUrl} answers ${response.status}`);
+    log(`Temporal: downloading the CLI ${temporalVersion} from ${baseUrl}`);
+    clearTimeout(timer);
+    timer = setTimeout(() => abort.abort(new Error('the download takes too long')), downloadTimeoutMs);
+    const tar = spawn('tar', ['-xzf', '-', '-C', into, executable], { stdio: ['pipe', 'ignore', 'ignore'] });
+    const unpacked = exitOf(tar, 'tar');
+    await Promise.all([pipeline(Readable.fromWeb(response.body), tar.stdin), unpacked]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function build(into: string, log: Search['log']): Promise<void> {
+  const { GOOS, GOARCH, ...inherited } = process.env;
+  void [GOOS, GOARCH]; // A cross-compiling `go install` refuses GOBIN.
+  const module = `github.com/temporalio/cli/cmd/temporal@${temporalVersion}`;
+  const go = spawn('go', ['install', '-v', '-ldflags', '-s -w', module], {
+    env: { ...inherited, GOBIN: into },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    timeout: buildTimeoutMs,
+  });
+  const started = Date.now();
+  let downloaded = 0;
+  let compiled = 0;
+  let output = '';
+  go.stderr.setEncoding('utf8').on('data', (text: string) => {
+    output = (output + text).slice(-2_000);
+    for (const line of text.split('\n')) {
+      if (line.startsWith('go: downloading')) downloaded++;
+      else if (line && !line.startsWith('go: ')) compiled++;
+    }
+  });
+  const say = () => {
+    const seconds = Math.round((Date.now() - started) / 1_000);
+    const done = `${downloaded} modules fetched, ${compiled} packages compiled`;
+    log(`Temporal: building the server from ${module} (once, takes some minutes): ${seconds} s, ${done}`);
+  };
+  go.once('spawn', say);
+  const progress = setInterval(say, progressEveryMs);
+  try {
+    await exitOf(go, 'go');
+  } catch (cause) {
+    const said = output.trim().split('\n').slice(-3).join(' ');
+    throw said ? new Error(`${reasonOf(cause)}: ${said}`, { cause }) : cause;
+  } finally {
+    clearInterval(progress);
+  }
+  log(`Temporal: built in ${Math.round((Date.now() - started) / 1_000)} s`);
+}
+
+function exitOf(child: ReturnType<typeof spawn>, name: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    child.once('error', (error: NodeJS.ErrnoException) =>
+      reject(error.code === 'ENOENT' ? new Error(`${name} is not on the PATH`) : error),
+    );
+    child.once('exit', (code, signal) =>
+      code === 0 ? resolve() : reject(new Error(`${name} ended with ${signal ?? code}`)),
+    );
+  });
+}
+
+/** `temporal` of the PATH if its server is new enough for task-queue fairness (1.29), else null. */
+async function findOnPath(log: Search['log']): Promise<string | null> {
+  const folders = (process.env.PATH ?? '').split(path.delimiter).filter(Boolean);
+  const program = folders.map((folder) => path.join(folder, executable)).find((file) => existsSync(file));
+  if (!program) return null;
+  try {
+    const { stdout } = await promisify(execFile)(program, ['--version']);
+    const [, major, minor] = /Server (\d+)\.(\d+)/.exec(stdout) ?? [];
+    if (Number(major) > 1 || (Number(major) === 1 && Number(minor) >= 29)) return program;
+    log(`Temporal: ${program} is too old (${stdout.trim()}; server 1.29 is needed)`);
+  } catch (error) {
+    log(`Temporal: ${program} does not run (${reasonOf(error)})`);
+  }
+  return null;
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error && error.message === 'fetch failed'
+    ? error.cause.message
+    : error.message;
+}

@@ -1,0 +1,235 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import path from 'node:path';
+import { Connection } from '@temporalio/client';
+import { PalimpsestError } from '../errors.js';
+import { startDaemon, type Daemon } from './daemon.js';
+import { withLock } from './lock.js';
+import { freePort } from './ports.js';
+import { commandOf, endProcess, findProcess, isRunning, listPids, type ProcessId } from './process.js';
+import { findTemporal, type TemporalSource } from './temporal-binary.js';
+
+export { describeTemporalSource, type TemporalSource } from './temporal-binary.js';
+
+export interface TemporalOptions {
+  /** Folder of the runtime (`.palimpsest`); the server's database is `temporal.db` in it. */
+  dataDir: string;
+  /** Where a downloaded or built Temporal CLI is kept, for all projects of this user. */
+  cacheDir: string;
+  /** Receives one line per thing that happens, and one every few seconds while something takes long. */
+  log: (line: string) => void;
+  /** Serve the Web UI. Counts when this call starts the server. @default true */
+  ui?: boolean;
+  /** Custom search attributes; the server registers them only when it creates its database. */
+  searchAttributes?: Record<string, 'Keyword' | 'Int'>;
+  /** Dynamic configuration beside (or instead of) the product's own. */
+  dynamicConfig?: Record<string, string | number | boolean>;
+  /** Where the CLI is downloaded from. @default 'https://temporal.download' */
+  downloadUrl?: string;
+}
+
+export interface RunningTemporal {
+  /** host:port of the gRPC frontend. */
+  address: string;
+  /** null when the server runs without its Web UI. */
+  uiUrl: string | null;
+  pid: number;
+  /** False when the server was already running and is shared. */
+  started: boolean;
+  source: TemporalSource;
+  /** Ends the server for everybody; open workflows go on at the next start. */
+  stop(): Promise<void>;
+}
+
+/** Priority and fairness are off by default in every version; the two rates lift a tick of 50 ms from every workflow step. */
+const ownDynamicConfig = {
+  'matching.useNewMatcher': true,
+  'matching.enableFairness': true,
+  'history.transferProcessorMaxPollRPS': 300,
+  'history.timerProcessorMaxPollRPS': 300,
+};
+
+const startTimeoutMs = 30_000;
+
+/**
+ * A real Temporal server (the CLI's dev server on SQLite) on loopback. It outlives this process, also its `kill -9`: the next call
+ * finds it by its database file and shares it. Calls of several processes wait for each other.
+ */
+export async function startTemporal(options: TemporalOptions): Promise<RunningTemporal> {
+  const home = path.resolve(options.dataDir);
+  mkdirSync(home, { recursive: true });
+  const { id, ports, source } = await lockServer(home, options.log, async () => {
+    const running = findServer(home);
+    if (running && (await answers(running))) return { ...running, source: 'running' as const };
+    if (running) await end(running.id);
+    const program = await findTemporal(options);
+    return { ...(await openServer(home, program.path, options)), source: program.source };
+  });
+  return {
+    address: addressOf(ports),
+    uiUrl: ports.ui === null ? null : `http://127.0.0.1:${ports.ui}`,
+    pid: id.pid,
+    started: source !== 'running',
+    source,
+    stop: () => stopTemporal(home),
+  };
+}
+
+/** Ends the server that runs on this data folder, if any. */
+export async function stopTemporal(dataDir: string): Promise<void> {
+  const home = path.resolve(dataDir);
+  if (!existsSync(databaseOf(home))) return;
+  await lockServer(
+    home,
+    () => {},
+    async () => {
+      const running = findServer(home);
+      if (running) await end(running.id);
+    },
+  );
+}
+
+interface Ports {
+  grpc: number;
+  ui: number | null;
+}
+
+interface Server {
+  id: ProcessId;
+  ports: Ports;
+}
+
+/** What `temporal.json` holds: the server last started, for people and for the next start, which takes the same ports. */
+interface State {
+  pid: number;
+  address: string;
+  uiUrl: string | null;
+}
+
+const databaseOf = (home: string) => path.join(home, 'temporal.db');
+const stateOf = (home: string) => path.join(home, 'temporal.json');
+const addressOf = (ports: Ports) => `127.0.0.1:${ports.grpc}`;
+
+function lockServer<T>(home: string, log: (line: string) => void, work: () => Promise<T>): Promise<T> {
+  return withLock(path.join(home, 'lock', 'temporal'), work, (holder) =>
+    log(`Temporal: waiting for process ${holder}, which is starting or stopping it`),
+  );
+}
+
+function end(id: ProcessId): Promise<void> {
+  return endProcess(id, [
+    { signal: 'SIGTERM', ms: 5_000 },
+    { signal: 'SIGKILL', ms: 3_000 },
+  ]);
+}
+
+async function openServer(home: string, program: string, options: TemporalOptions): Promise<Server> {
+  const last = readState(home);
+  let wanted: { grpc?: number; ui?: number } = { grpc: portOf(last?.address), ui: portOf(last?.uiUrl) };
+  for (let attempt = 1; ; attempt++) {
+    const grpc = await freePort(wanted.grpc);
+    const ports: Ports = { grpc, ui: options.ui === false ? null : await freePort(wanted.ui) };
+    const daemon = await launch(home, program, ports, options);
+    const server = { id: daemon.id, ports };
+    if (await answers(server)) {
+      const uiUrl = ports.ui === null ? null : `http://127.0.0.1:${ports.ui}`;
+      const state: State = { pid: server.id.pid, address: addressOf(ports), uiUrl };
+      writeFileSync(stateOf(home), JSON.stringify(state));
+      return server;
+    }
+    await end(daemon.id);
+    const reason = daemon.output();
+    // Another program may have taken a port between our look and the server's.
+    if (attempt === 3 || !/address already in use|can't set up|bind/i.test(reason)) {
+      throw new PalimpsestError(
+        'Temporal.Unavailable',
+        `The Temporal dev server does not start:\n${reason}`,
+        {
+          hint: 'Set TEMPORAL_ADDRESS to use a Temporal server of yours instead.',
+        },
+      );
+    }
+    wanted = {};
+  }
+}
+
+function launch(home: string, program: string, ports: Ports, options: TemporalOptions): Promise<Daemon> {
+  const { searchAttributes = {}, dynamicConfig = {} } = options;
+  const pairs = (flag: string, values: object) =>
+    Object.entries(values).flatMap(([name, value]) => [flag, `${name}=${String(value)}`]);
+  const args = [
+    ...[
+      'server',
+      'start-dev',
+      '--ip',
+      '127.0.0.1',
+      '--db-filename',
+      databaseOf(home),
+      '--port',
+      String(ports.grpc),
+    ],
+    ...(ports.ui === null ? ['--headless'] : ['--ui-port', String(ports.ui)]),
+    ...pairs('--sqlite-pragma', { journal_mode: 'WAL', synchronous: 'NORMAL' }),
+    ...pairs('--dynamic-config-value', { ...ownDynamicConfig, ...dynamicConfig }),
+    ...pairs('--search-attribute', searchAttributes),
+  ];
+  return startDaemon({ command: program, args, logFile: path.join(home, 'temporal.log') });
+}
+
+/** The live server of this folder: the process the state file names, else (Node was killed before it wrote it) any that has our database open. */
+function findServer(home: string): Server | null {
+  const pids = [readState(home)?.pid ?? 0, ...listPids()];
+  for (const pid of pids) {
+    const command = pid > 0 ? commandOf(pid) : [];
+    if (command[command.indexOf('--db-filename') + 1] !== databaseOf(home)) continue;
+    const id = findProcess(pid);
+    const port = (flag: string) =>
+      command.includes(flag) ? Number(command[command.indexOf(flag) + 1]) : null;
+    const grpc = port('--port');
+    if (id && grpc) return { id, ports: { grpc, ui: port('--ui-port') } };
+  }
+  return null;
+}
+
+/** True when the server answers for its namespace over gRPC (an open port says little); false when it ends or stays silent. */
+async function answers({ id, ports }: Server): Promise<boolean> {
+  const deadline = Date.now() + startTimeoutMs;
+  while (isRunning(id) && Date.now() < deadline) {
+    if ((await isListening(ports.grpc)) && (await describesNamespace(ports))) return true;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return false;
+}
+
+async function describesNamespace(ports: Ports): Promise<boolean> {
+  let connection: Connection | undefined;
+  try {
+    connection = await Connection.connect({ address: addressOf(ports), connectTimeout: 2_000 });
+    await connection.workflowService.describeNamespace({ namespace: 'default' });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await connection?.close();
+  }
+}
+
+function isListening(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.once('connect', () => (socket.destroy(), resolve(true)));
+    socket.once('error', () => resolve(false));
+  });
+}
+
+function readState(home: string): State | null {
+  try {
+    return JSON.parse(readFileSync(stateOf(home), 'utf8')) as State;
+  } catch {
+    return null;
+  }
+}
+
+function portOf(address: string | null | undefined): number | undefined {
+  return Number(/:(\d+)$/.exec(address ?? '')?.[1]) || undefined;
+}

@@ -1,0 +1,100 @@
+import { and, eq, inArray, sum } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import { PalimpsestError } from '../errors.js';
+import { compactionDigests, digests } from './schema.js';
+import type { SessionIds } from './sessions.js';
+import { storable } from './text.js';
+import { readWith, withTransaction, type Transaction } from './transaction.js';
+
+type Columns = typeof digests.$inferSelect;
+
+/** A stored model result. `calls`, tokens and `ms` are what it cost whoever paid for it. */
+export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
+
+export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
+  return readWith(pool, async (db) => {
+    const [row] = await db
+      .select()
+      .from(digests)
+      .where(and(eq(digests.tenantId, tenant), eq(digests.key, key)));
+    return row ? toDigest(row) : null;
+  });
+}
+
+/**
+ * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
+ * under the same key in the meantime, theirs is answered.
+ */
+export async function storeDigest(pool: Pool, digest: Omit<DigestRow, 'createdAt'>): Promise<DigestRow> {
+  const { tenant, text, ...row } = digest;
+  return withTransaction(pool, async ({ db }) => {
+    const [stored] = await db
+      .insert(digests)
+      .values({ tenantId: tenant, text: storable(text), ...row })
+      .onConflictDoNothing()
+      .returning();
+    if (stored) return toDigest(stored);
+    const [winner] = await db
+      .select()
+      .from(digests)
+      .where(and(eq(digests.tenantId, tenant), eq(digests.key, row.key)));
+    if (winner) return toDigest(winner);
+    throw new PalimpsestError('Store.Unavailable', `digest ${row.key} expired while it was stored`, {
+      hint: 'Try again.',
+    });
+  });
+}
+
+/** What the digests among `keys` cost that were paid for while this generation was prepared; the others were there before. */
+export async function paidFor(
+  pool: Pool,
+  ids: SessionIds,
+  generation: number,
+  keys: readonly string[],
+): Promise<{ modelCalls: number; modelInputTokens: number; modelOutputTokens: number }> {
+  const [paid] = await readWith(pool, (db) =>
+    db
+      .select({
+        modelCalls: sum(digests.calls).mapWith(Number),
+        modelInputTokens: sum(digests.inputTokens).mapWith(Number),
+        modelOutputTokens: sum(digests.outputTokens).mapWith(Number),
+      })
+      .from(digests)
+      .where(
+        and(
+          eq(digests.tenantId, ids.tenant),
+          inArray(digests.key, [...keys]),
+          eq(digests.payerSession, ids.session),
+          eq(digests.payerGeneration, generation),
+        ),
+      ),
+  );
+  return {
+    modelCalls: paid?.modelCalls ?? 0,
+    modelInputTokens: paid?.modelInputTokens ?? 0,
+    modelOutputTokens: paid?.modelOutputTokens ?? 0,
+  };
+}
+
+/** From here on these digests cannot be deleted. Throws where one is gone. */
+export async function linkDigests(
+  { db }: Transaction,
+  { tenant, session }: SessionIds,
+  generation: number,
+  keys: readonly string[],
+): Promise<void> {
+  if (keys.length === 0) return;
+  await db.insert(compactionDigests).values(
+    keys.map((key, index) => ({
+      tenantId: tenant,
+      sessionId: session,
+      generation,
+      position: index + 1,
+      key,
+    })),
+  );
+}
+
+function toDigest({ tenantId, ...row }: Columns): DigestRow {
+  return { tenant: tenantId, ...row };
+}

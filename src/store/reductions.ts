@@ -1,0 +1,100 @@
+import type { Pool } from 'pg';
+import type { Reduction } from '../conversation/context.js';
+import { lockSession, type SessionIds, type SessionRow } from './sessions.js';
+import { withTransaction, type Query, type Transaction } from './transaction.js';
+
+export interface ReadReductions {
+  /** Generation and last seq of the log that the reader saw. */
+  generation: number;
+  throughSeq: number;
+  /** Context tokens for which they were made; above 0. */
+  budget: number;
+  /** What must come on top of the reductions that the reader saw. */
+  reductions: Reduction[];
+}
+
+/**
+ * Keeps the emergency reductions of a reader, so that every later read of this generation for this budget begins with
+ * the same prefix (invariant 10). Answers all that hold now; null where a commit or another reader came first, whose
+ * result this one has not seen: the caller reads again.
+ */
+export async function saveReductions(
+  pool: Pool,
+  ids: SessionIds,
+  { generation, throughSeq, budget, reductions }: ReadReductions,
+): Promise<Reduction[] | null> {
+  return withTransaction(pool, async (tx) => {
+    const session = await lockSession(tx, ids);
+    if (session.generation !== generation) return null;
+    const stored = await storedReductions(tx.query, session, budget);
+    // Whoever read at or after the seq at which a reduction was stored may have read before it was. Under another
+    // policy they counted differently, and nobody who stored then can be overtaken now.
+    const unseen = stored.some(
+      (other) =>
+        other.budget === budget &&
+        other.at_seq >= throughSeq &&
+        other.policy_version === session.policyVersion,
+    );
+    if (unseen) return null;
+    const own = stored.filter((other) => other.budget === budget);
+    await insertReductions(tx, session, budget, (own.at(-1)?.position ?? 0) + 1, reductions);
+    return [...stored.map(toReduction), ...reductions];
+  });
+}
+
+export async function insertReductions(
+  { query }: Transaction,
+  session: Pick<SessionRow, 'tenant' | 'session' | 'generation' | 'nextSeq' | 'policyVersion'>,
+  budget: number,
+  firstPosition: number,
+  reductions: readonly Reduction[],
+): Promise<void> {
+  if (reductions.length === 0) return;
+  await query(
+    `insert into palimpsest.reductions (tenant_id, session_id, generation, budget, at_seq, policy_version,
+       position, from_seq, through_seq, kind, body, tokens)
+     select $1, $2, $3, $4, $5, $6, $7 + ordinality - 1, from_seq, through_seq, kind, body, tokens
+     from unnest($8::int[], $9::int[], $10::text[], $11::text[], $12::int[])
+       with ordinality as new (from_seq, through_seq, kind, body, tokens, ordinality)`,
+    [
+      session.tenant,
+      session.session,
+      session.generation,
+      budget,
+      session.nextSeq - 1,
+      session.policyVersion,
+      firstPosition,
+      reductions.map(({ fromSeq }) => fromSeq),
+      reductions.map(({ throughSeq }) => throughSeq),
+      reductions.map(({ kind }) => kind),
+      reductions.map(({ body }) => body),
+      reductions.map(({ tokens }) => tokens),
+    ],
+  );
+}
+
+interface StoredReduction {
+  [column: string]: unknown;
+  budget: number;
+  position: number;
+  from_seq: number;
+  through_seq: number;
+  kind: Reduction['kind'];
+  body: string;
+  tokens: number;
+  at_seq: number;
+  policy_version: number;
+}
+
+/** Committed ones first, then those of the budget, each in the order in which they were made. */
+function storedReductions(query: Query, session: SessionRow, budget: number): Promise<StoredReduction[]> {
+  return query<StoredReduction>(
+    `select * from palimpsest.reductions
+     where tenant_id = $1 and session_id = $2 and generation = $3 and budget in (0, $4) order by budget, position`,
+    [session.tenant, session.session, session.generation, budget],
+  );
+}
+
+function toReduction({ from_seq, through_seq, kind, body, tokens }: StoredReduction): Reduction {
+  return { fromSeq: from_seq, throughSeq: through_seq, kind, body, tokens };
+}

@@ -1,0 +1,131 @@
+/**
+ * The only way in which text becomes a digest or a snapshot. Peers put error texts, refusals and empty answers in place
+ * of the history (langchain-ai/langchain#38867); here such a text cannot have the type.
+ */
+import { PalimpsestError } from '../errors.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import { reasonAgainst } from './answer-text.js';
+import { missingPins } from './pins.js';
+
+declare const accepted: unique symbol;
+/** The summary of one slice. */
+export type Digest = string & { readonly [accepted]: 'digest' };
+/** The consolidated summary of everything evicted. */
+export type Snapshot = string & { readonly [accepted]: 'snapshot' };
+
+export interface Acceptance {
+  /** Tokens of what the text stands for: the slice for a digest, all that the head will replace for a snapshot. */
+  inputTokens: number;
+  /** The limit that was asked for. */
+  maxTokens: number;
+  counter: TokenCounter;
+}
+
+/**
+ * Models count with their own tokenizer and overrun a limit given in words. A digest may exceed its limit by this factor,
+ * for it is read once more; a snapshot stays in the context and may not exceed it at all.
+ */
+const DIGEST_TOLERANCE = 1.5;
+
+/**
+ * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is no summary (empty, a refusal,
+ * an error), `Summary.NotSmaller` where it is not smaller than its source or far above its limit.
+ */
+export function acceptDigest(text: string, { maxTokens, ...rest }: Acceptance): Digest {
+  return accept(text, 'digest', { ...rest, maxTokens: Math.floor(maxTokens * DIGEST_TOLERANCE) }) as Digest;
+}
+
+/** The snapshot in a model's answer or from the extractive summarizer. Throws like {@link acceptDigest}; never trimmed. */
+export function acceptSnapshot(text: string, limits: Acceptance): Snapshot {
+  return accept(text, 'snapshot', limits) as Snapshot;
+}
+
+function accept(answer: string, kind: 'digest' | 'snapshot', { inputTokens, maxTokens, counter }: Acceptance): string {
+  const text = unwrapped(answer);
+  const reason = reasonAgainst(text);
+  if (reason !== null) {
+    throw new PalimpsestError('Llm.BadOutput', `the ${kind} ${reason}`, {
+      details: { characters: answer.length },
+      hint: 'Nothing was replaced. Try another summary model if this repeats.',
+    });
+  }
+  const tokens = counter.count(text);
+  if (tokens >= inputTokens || tokens > maxTokens) {
+    const than = tokens >= inputTokens ? `not smaller than the ${inputTokens} it stands for` : `above the limit of ${maxTokens}`;
+    throw new PalimpsestError('Summary.NotSmaller', `the ${kind} has ${tokens} tokens, ${than}`, {
+      details: { tokens, inputTokens, maxTokens },
+    });
+  }
+  return text;
+}
+
+/** The answer without reasoning, a fence or tag around the whole of it, and characters that a database refuses. */
+export function unwrapped(answer: string): string {
+  let text = answer.replaceAll('\0', '').replace(/\p{Cs}/gu, '\uFFFD').trim();
+  for (let layers = 0; layers < 4; layers++) {
+    const inner = withoutTag(withoutFence(withoutThoughts(text))).trim();
+    if (inner === text) break;
+    text = inner;
+  }
+  return text;
+}
+
+const thoughtTags = ['think', 'thinking', 'thought', 'reasoning', 'scratchpad', 'analysis'];
+
+/** Thoughts before the answer; without an end, all of it is thought. Some templates leave out the opening tag. */
+function withoutThoughts(text: string): string {
+  const opening = /^<(\w{1,12})>/.exec(text)?.[1]?.toLowerCase();
+  if (opening !== undefined && thoughtTags.includes(opening)) {
+    const end = text.toLowerCase().indexOf(`</${opening}>`);
+    return end < 0 ? '' : text.slice(end + opening.length + 3).trim();
+  }
+  const end = text.indexOf('</think>');
+  return end >= 0 && !text.slice(0, end).includes('<think>') ? text.slice(end + 8).trim() : text;
+}
+
+function withoutFence(text: string): string {
+  const opening = /^```([\w-]{0,12})[ \t]*\n/.exec(text);
+  if (!opening || !text.endsWith('```')) return text;
+  const inner = text.slice(opening[0].length, -3);
+  const wrapsAll = ['md', 'markdown', 'xml', 'text', 'txt'].includes(opening[1]!.toLowerCase());
+  return wrapsAll || !inner.includes('```') ? inner : text;
+}
+
+/** `<state_snapshot>…</state_snapshot>`, after at most a sentence of introduction. An unclosed one was cut off. */
+function withoutTag(text: string): string {
+  const opening = /<(state_snapshot|summary|conversation_summary)>/i.exec(text.slice(0, 200));
+  if (!opening || text.slice(0, opening.index).includes('\n##')) return text;
+  const start = opening.index + opening[0].length;
+  const end = text.toLowerCase().lastIndexOf(`</${opening[1]!.toLowerCase()}>`);
+  if (end >= start && text.length - end < 200) return text.slice(start, end);
+  return opening.index === 0 && end < 0 ? '' : text;
+}
+
+export interface HeadAcceptance {
+  /** Tokens of the context before and with the new head. */
+  tokensBefore: number;
+  tokensAfter: number;
+  /** Share of the context that must be saved, 0 to 1. */
+  minGain: number;
+  pins: readonly string[];
+  /** Text of the summary turn. */
+  head: string;
+}
+
+/** Throws `Summary.NotSmaller` where the new context saves too little, `Summary.PinsLost` where a pin is not in the head word for word. */
+export function acceptHead({ tokensBefore, tokensAfter, minGain, pins, head }: HeadAcceptance): void {
+  if (tokensAfter >= tokensBefore || tokensBefore - tokensAfter < minGain * tokensBefore) {
+    const change = `${tokensBefore} → ${tokensAfter} tokens`;
+    throw new PalimpsestError('Summary.NotSmaller', `the context would go ${change}, short of the gain of ${minGain * 100} %`, {
+      details: { tokensBefore, tokensAfter, minGain },
+      hint: 'Lower summary.minGain or summary.maxTokens, or keep fewer messages.',
+    });
+  }
+  const lost = missingPins(pins, head);
+  if (lost.length > 0) {
+    throw new PalimpsestError('Summary.PinsLost', `${lost.length} of ${pins.length} pins are not in the head word for word`, {
+      path: `policy.pins[${lost[0]}]`,
+      details: { lost: lost.join(', ') },
+    });
+  }
+}

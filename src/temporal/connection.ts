@@ -1,0 +1,84 @@
+import { Client, Connection, isGrpcServiceError } from '@temporalio/client';
+import { NativeConnection } from '@temporalio/worker';
+import { temporal } from '@temporalio/proto';
+import { PalimpsestError } from '../errors.js';
+import { searchAttributeTypes } from './names.js';
+
+export interface TemporalSettings {
+  /** host:port of the frontend. */
+  address: string;
+  /** @default 'default' */
+  namespace?: string;
+  /** API key of Temporal Cloud; turns TLS on. */
+  apiKey?: string;
+  /** TLS with the system's certificate authorities. @default false, true with an API key */
+  tls?: boolean;
+}
+
+const connectTimeoutMs = 5_000;
+
+function connectionOptions({ address, apiKey, tls }: TemporalSettings) {
+  return { address, apiKey, tls: tls ?? apiKey !== undefined };
+}
+
+function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new PalimpsestError('Temporal.Unavailable', `Temporal at ${settings.address} does not answer: ${reason}`, {
+    hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
+    cause,
+  });
+}
+
+/** A client whose server has answered for its namespace. Throws `Temporal.Unavailable` within seconds. */
+export async function connectClient(settings: TemporalSettings): Promise<Client> {
+  const namespace = settings.namespace ?? 'default';
+  let connection: Connection | undefined;
+  try {
+    connection = await Connection.connect({ ...connectionOptions(settings), connectTimeout: connectTimeoutMs });
+    await connection.workflowService.describeNamespace({ namespace });
+  } catch (error) {
+    await connection?.close();
+    throw unreachable(settings, error);
+  }
+  return new Client({ connection, namespace });
+}
+
+/** The worker's own connection. Throws `Temporal.Unavailable`. */
+export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
+  try {
+    return await NativeConnection.connect(connectionOptions(settings));
+  } catch (error) {
+    throw unreachable(settings, error);
+  }
+}
+
+const kinds = {
+  Keyword: temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+  Int: temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_INT,
+} as const;
+
+/**
+ * Registers what is missing of the search attributes; without them no session can be started.
+ * Throws `Temporal.Unavailable` with the command to run where this client may not register them itself.
+ */
+export async function ensureSearchAttributes(client: Client): Promise<void> {
+  const { operatorService } = client.connection as Connection;
+  const namespace = client.options.namespace;
+  const present = await operatorService.listSearchAttributes({ namespace });
+  const missing = Object.entries(searchAttributeTypes).filter(([name]) => !(name in (present.customAttributes ?? {})));
+  if (missing.length === 0) return;
+  try {
+    await operatorService.addSearchAttributes({
+      namespace,
+      searchAttributes: Object.fromEntries(missing.map(([name, type]) => [name, kinds[type]])),
+    });
+  } catch (error) {
+    // Two workers starting at once both find them missing.
+    if (isGrpcServiceError(error) && /already exist/i.test(error.message)) return;
+    const flags = missing.map(([name, type]) => `--name ${name} --type ${type}`).join(' ');
+    throw new PalimpsestError('Temporal.Unavailable', `search attributes are not registered in namespace ${namespace}`, {
+      hint: `Run: temporal operator search-attribute create --namespace ${namespace} ${flags}`,
+      cause: error,
+    });
+  }
+}

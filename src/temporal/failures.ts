@@ -1,0 +1,50 @@
+import { ApplicationFailure, CancelledFailure } from '@temporalio/common';
+import { PalimpsestError, type FailureType } from '../errors.js';
+
+/** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
+const retryable: ReadonlySet<FailureType> = new Set(['Llm.RateLimited', 'Llm.Unavailable', 'Store.Unavailable']);
+
+/**
+ * A bad answer may be a bad draw: it is tried again this many times, then it is final.
+ * Retries of the endpoint itself are bounded by time; these are not, so they need a count.
+ */
+const badOutputAttempts = 3;
+const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.NotSmaller']);
+
+export interface FailureContext {
+  /** Attempt number of the activity, from 1. */
+  attempt: number;
+  /** References the workflow needs to go on, such as the halves of a chunk. Plain JSON. */
+  details?: unknown[];
+}
+
+/** Turns a typed failure into what Temporal shows, retries and hands to the workflow. */
+export function toApplicationFailure(error: PalimpsestError, { attempt, details }: FailureContext): ApplicationFailure {
+  const again = retryable.has(error.type) || (drawnAgain.has(error.type) && attempt < badOutputAttempts);
+  const retryAfterMs = error.details?.['retryAfterMs'];
+  return ApplicationFailure.create({
+    type: error.type,
+    message: [error.message, error.hint].filter(Boolean).join(' — '),
+    nonRetryable: !again,
+    details: details ?? (error.details ? [error.details] : undefined),
+    nextRetryDelay: typeof retryAfterMs === 'number' ? retryAfterMs : undefined,
+  });
+}
+
+/** The typed failure at the bottom of a chain of workflow and activity failures; null for anything else. */
+export function failureOf(error: unknown): { type: string; message: string; details: unknown[] } | null {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if (current instanceof ApplicationFailure && current.type) {
+      return { type: current.type, message: current.message, details: current.details ?? [] };
+    }
+  }
+  return null;
+}
+
+/** True when the chain ends in a cancellation. */
+export function isCancelled(error: unknown): boolean {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if (current instanceof CancelledFailure) return true;
+  }
+  return false;
+}

@@ -1,0 +1,82 @@
+import { defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common';
+import { invalid } from '../errors.js';
+
+/** Owner and one conversation. Both are free text of the platform, at most 200 bytes each once percent-encoded. */
+export interface SessionIds {
+  tenant: string;
+  session: string;
+}
+
+/** The three task queues: orchestration, short database steps, model calls. One prefix serves one deployment. */
+export interface TaskQueues {
+  workflow: string;
+  db: string;
+  llm: string;
+}
+
+export const defaultQueuePrefix = 'compaction';
+
+export function taskQueues(prefix: string = defaultQueuePrefix): TaskQueues {
+  return { workflow: `${prefix}-wf`, db: `${prefix}-db`, llm: `${prefix}-llm` };
+}
+
+/** Inside a workflow: the sibling queues of the one it runs on. */
+export function siblingQueues(workflowQueue: string): TaskQueues {
+  return taskQueues(workflowQueue.replace(/-wf$/, ''));
+}
+
+const maxIdBytes = 200;
+
+/** One id part, percent-encoded so that `/` stays a separator. Throws `Input.Invalid` naming the field. */
+export function encodeIdPart(value: string, field: string): string {
+  if (typeof value !== 'string' || value.length === 0) throw invalid(`${field} must be a non-empty string`, field);
+  let encoded: string;
+  try {
+    encoded = encodeURIComponent(value);
+  } catch {
+    throw invalid(`${field} holds half of a surrogate pair`, field, 'Use valid Unicode text as an id.');
+  }
+  // Postgres text cannot hold NUL.
+  if (value.includes('\u0000')) throw invalid(`${field} holds a NUL character`, field);
+  if (encoded.length > maxIdBytes) {
+    throw invalid(
+      `${field} takes ${encoded.length} bytes percent-encoded, at most ${maxIdBytes} are allowed`,
+      field,
+      'Use a shorter id, for instance a UUID or a hash.',
+    );
+  }
+  return encoded;
+}
+
+export function sessionWorkflowId({ tenant, session }: SessionIds): string {
+  return `session/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(session, 'session')}`;
+}
+
+export function compactionWorkflowId({ tenant, session }: SessionIds, generation: number): string {
+  return `compaction/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(session, 'session')}/${generation}`;
+}
+
+/** Facts an operator filters by. Plaintext by nature: never message text. */
+export const searchAttributes = {
+  tenantId: defineSearchAttributeKey('TenantId', SearchAttributeType.KEYWORD),
+  sessionId: defineSearchAttributeKey('SessionId', SearchAttributeType.KEYWORD),
+  phase: defineSearchAttributeKey('CompactionPhase', SearchAttributeType.KEYWORD),
+  generation: defineSearchAttributeKey('Generation', SearchAttributeType.INT),
+  tokensBefore: defineSearchAttributeKey('TokensBefore', SearchAttributeType.INT),
+  lastErrorType: defineSearchAttributeKey('LastErrorType', SearchAttributeType.KEYWORD),
+};
+
+/** Name → type as the server's registration wants it. */
+export const searchAttributeTypes: Record<string, 'Keyword' | 'Int'> = {
+  TenantId: 'Keyword',
+  SessionId: 'Keyword',
+  CompactionPhase: 'Keyword',
+  Generation: 'Int',
+  TokensBefore: 'Int',
+  LastErrorType: 'Keyword',
+};
+
+/** `priorityKey` of live work (1 operator, 2 live, 5 backfill); the fairness key is the tenant, at most 64 bytes. */
+export function livePriority(tenant: string): { priorityKey: number; fairnessKey: string } {
+  return { priorityKey: 2, fairnessKey: encodeURIComponent(tenant).slice(0, 64) };
+}

@@ -1,0 +1,100 @@
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import pg from 'pg';
+import type { TestProject } from 'vitest/node';
+import { defaultCacheDir } from '../../src/runtime/home.js';
+import { ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
+import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
+import { isRunning } from '../../src/runtime/process.js';
+import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
+import { searchAttributeTypes } from '../../src/temporal/names.js';
+import { loadWorkflowBundle } from '../../src/workflow-bundle.js';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** `adminUrl`: a database of the server to issue commands from; `template`: the migrated database to copy. */
+    postgres: { adminUrl: string; template: string };
+    /** host:port of the gRPC frontend. */
+    temporalAddress: string;
+    /** File that holds the workflow code as one script, bundled once. */
+    workflowBundlePath: string;
+  }
+}
+
+const template = 'template_palimpsest';
+const runs = path.join(os.tmpdir(), `palimpsest-tests-${os.userInfo().username}`);
+const tickets = path.join(runs, 'run');
+
+/**
+ * One Postgres, one Temporal server and one workflow bundle for a whole test run, in a temporary folder. DATABASE_URL
+ * and TEMPORAL_ADDRESS of the environment are not used: tests own their servers.
+ */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  await removeDeadRuns();
+  const ticket = putTicket(tickets);
+  const dataDir = path.join(runs, ticket);
+  mkdirSync(dataDir);
+  const teardown = () => removeRun(ticket);
+  const parts = [setUpPostgres(project, dataDir), setUpTemporal(project, dataDir), setUpWorkflows(project)];
+  const failed = (await Promise.allSettled(parts)).find((part) => part.status === 'rejected');
+  if (!failed) return teardown;
+  await teardown();
+  throw failed.reason;
+}
+
+async function setUpPostgres(project: TestProject, dataDir: string): Promise<void> {
+  const settings = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
+  const { url: adminUrl } = await startPostgres({ dataDir, log: () => {}, settings });
+  const client = new pg.Client({ connectionString: adminUrl });
+  await client.connect();
+  try {
+    await client.query(`create database ${template}`);
+    await migrateTemplate(Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString());
+    // Nobody may connect to it, so that it can be copied at any time, by many at once.
+    await client.query(`alter database ${template} with allow_connections false is_template true`);
+  } finally {
+    await client.end();
+  }
+  project.provide('postgres', { adminUrl, template });
+}
+
+async function migrateTemplate(url: string): Promise<void> {
+  const file = new URL('../../src/store/migrate.ts', import.meta.url);
+  if (!existsSync(file)) return;
+  const { migrate } = (await import(file.href)) as { migrate: (url: string) => Promise<unknown> };
+  await migrate(url);
+}
+
+// Order of tasks holds per partition of a task queue: with one partition, tests can assert it.
+async function setUpTemporal(project: TestProject, dataDir: string): Promise<void> {
+  // The first start may build the server, which takes minutes: say so.
+  const log = (line: string) => process.stderr.write(`${line}\n`);
+  const { address } = await startTemporal({
+    ...{ dataDir, log, cacheDir: defaultCacheDir(), ui: false, searchAttributes: searchAttributeTypes },
+    dynamicConfig: { 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
+  });
+  project.provide('temporalAddress', address);
+}
+
+async function setUpWorkflows(project: TestProject): Promise<void> {
+  const bundle = await loadWorkflowBundle(path.join(runs, 'bundles'));
+  if (!('codePath' in bundle)) throw new Error('the workflow bundle is in no file');
+  project.provide('workflowBundlePath', bundle.codePath);
+}
+
+/** What a killed test run left: its servers run on, and its folder says by name that nobody owns it any more. */
+async function removeDeadRuns(): Promise<void> {
+  if (!existsSync(runs)) return;
+  for (const name of readdirSync(runs)) {
+    const owner = ownerOf(name);
+    if (owner && !isRunning(owner)) await removeRun(name);
+  }
+}
+
+async function removeRun(ticket: string): Promise<void> {
+  const dataDir = path.join(runs, ticket);
+  await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]);
+  rmSync(dataDir, { recursive: true, force: true });
+  removeTicket(tickets, ticket);
+}

@@ -1,0 +1,60 @@
+/** A model client against a scripted endpoint of its own, new for every test of a file. */
+import { afterEach, beforeEach } from 'vitest';
+import { PalimpsestError } from '../../src/errors.js';
+import {
+  createModelClient,
+  type ModelClient,
+  type SummarizeOptions,
+  type SummaryAnswer,
+} from '../../src/llm/client.js';
+import type { SummaryRequest } from '../../src/summary/prompts.js';
+import { startModelServer, type ModelServer } from './model-server.js';
+
+export const apiKey = 'sk-test-0123456789abcdef';
+export const secret = 'The launch code of the northern silo is 4711-ALPHA';
+export const never = new AbortController().signal;
+export const asked: SummaryRequest = {
+  messages: [
+    { role: 'system', content: 'Summarize.' },
+    { role: 'user', content: secret },
+  ],
+  maxTokens: 500,
+};
+
+export interface ModelFixture {
+  server: ModelServer;
+  client: ModelClient;
+  /** Asks for a summary of `secret` in at most 500 tokens, of `test-model` unless told otherwise. */
+  summarize(options?: Partial<SummarizeOptions>, by?: ModelClient): Promise<SummaryAnswer>;
+  /** Another client of the same endpoint. */
+  clientWith(timeoutMs: number): ModelClient;
+  /** Output limits of the requests so far, whatever the field. */
+  limits(): (number | undefined)[];
+}
+
+export function useModelClient(): ModelFixture {
+  const clientWith = (timeoutMs: number) =>
+    createModelClient({ apiKey, baseUrl: fixture.server.url, timeoutMs });
+  const fixture = {
+    clientWith,
+    summarize: (options = {}, by = fixture.client) =>
+      by.summarize(asked, { model: 'test-model', expectedInputTokens: 40, signal: never, ...options }),
+    limits: () => fixture.server.requests.map(({ body }) => body.max_completion_tokens ?? body.max_tokens),
+  } as ModelFixture;
+  beforeEach(async () => {
+    fixture.server = await startModelServer();
+    fixture.client = clientWith(20_000);
+  });
+  afterEach(() => fixture.server.close());
+  return fixture;
+}
+
+/** The typed failure of a call; fails the test where it answers or throws anything else. */
+export async function failureOf(call: Promise<unknown>): Promise<PalimpsestError> {
+  const thrown: unknown = await call.then(
+    () => new Error('It answered.'),
+    (reason: unknown) => reason,
+  );
+  if (thrown instanceof PalimpsestError) return thrown;
+  throw thrown;
+}

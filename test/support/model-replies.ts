@@ -1,0 +1,243 @@
+/** What the scripted model endpoint can answer: good summaries, bad ones, and every kind of fault. */
+import { counterFor } from '../../src/tokens/counter.js';
+import type { RecordedRequest } from './model-server.js';
+
+/** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
+export type Fault = 'silent' | 'stall-mid-body' | 'drop-before-headers' | 'drop-mid-body';
+
+export interface Reply {
+  status: number;
+  body: string | object;
+  headers?: Record<string, string>;
+  fault?: Fault;
+  /** Waits this long before it answers; ends early where the client gives up. */
+  delayMs?: number;
+}
+
+/** Decides the answer to one request. */
+export type Script = (request: RecordedRequest) => Reply | Promise<Reply>;
+
+export interface Completion {
+  message: object;
+  finish: string;
+  /** Text whose tokens are reported as output. */
+  output: string;
+  /** Reported in place of the tokens of the request. */
+  promptTokens?: number;
+  /** Tokens spent on thoughts, counted into the output. */
+  reasoningTokens?: number;
+  /** Leaves the usage out. */
+  withoutUsage?: boolean;
+}
+
+const counter = counterFor('o200k_base');
+
+export function countPrompt({ body }: RecordedRequest): number {
+  return body.messages.reduce((sum, { content }) => sum + 4 + counter.count(content), 0);
+}
+
+/** A chat completion with status 200. */
+export function completion(request: RecordedRequest, answer: Completion): Reply {
+  const {
+    message,
+    finish,
+    output,
+    promptTokens = countPrompt(request),
+    reasoningTokens = 0,
+    withoutUsage,
+  } = answer;
+  const completionTokens = counter.count(output) + reasoningTokens;
+  const usage = {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    ...(reasoningTokens > 0 ? { completion_tokens_details: { reasoning_tokens: reasoningTokens } } : {}),
+  };
+  return {
+    status: 200,
+    body: {
+      id: `chatcmpl-${request.number}`,
+      object: 'chat.completion',
+      created: Math.floor(request.at / 1000),
+      model: request.body.model,
+      choices: [
+        { index: 0, message: { role: 'assistant', ...message }, logprobs: null, finish_reason: finish },
+      ],
+      ...(withoutUsage ? {} : { usage }),
+    },
+  };
+}
+
+function textReply(
+  textOf: (request: RecordedRequest) => string,
+  finish = 'stop',
+  extra: Partial<Completion> = {},
+): Script {
+  return (request) => {
+    const text = textOf(request);
+    return completion(request, { message: { content: text }, finish, output: text, ...extra });
+  };
+}
+
+/** A good answer; without a text the deterministic summary of `summaryOf`. */
+export const ok = (text?: string, extra: Partial<Completion> = {}): Script =>
+  textReply((request) => text ?? summaryOf(request), 'stop', extra);
+export const empty = (): Script => textReply(() => '');
+export const blank = (): Script => textReply(() => ' \n\n ');
+export const cutOff = (text?: string): Script =>
+  textReply((request) => text ?? summaryOf(request).slice(0, 60), 'length');
+export const refusalText = (): Script => textReply(() => "I'm sorry, but I can't help with that request.");
+export const longerThanInput = (): Script =>
+  textReply(
+    (request) => `## Current state\n- ${materialOf(request).repeat(2)} and much more than was there before`,
+  );
+export const contentFilter = (): Script => textReply(() => '', 'content_filter');
+
+/** A refusal in its own field, as OpenAI reports it. */
+export const refusalField = (): Script => (request) =>
+  completion(request, {
+    message: { content: null, refusal: "I can't help with that." },
+    finish: 'stop',
+    output: 'refused',
+  });
+
+/** A reasoning model: its thoughts take `tokens` of the output limit; without room for more the answer is empty. */
+export const thinking =
+  (tokens: number, text?: string): Script =>
+  (request) => {
+    const enough = limitOf(request) > tokens;
+    const output = enough ? (text ?? summaryOf(request)) : '';
+    const message = { content: output, reasoning_content: 'Let me think about this session.' };
+    return completion(request, {
+      message,
+      finish: enough ? 'stop' : 'length',
+      output,
+      reasoningTokens: tokens,
+    });
+  };
+
+/** An endpoint that reads only the last `window` tokens and does not say so. */
+export const truncating =
+  (window: number): Script =>
+  (request) =>
+    ok(undefined, { promptTokens: Math.min(window, countPrompt(request)) })(request);
+
+export const status =
+  (
+    code: number,
+    body: string | object = failure(`status ${code}`),
+    headers: Record<string, string> = {},
+  ): Script =>
+  () => ({ status: code, body, headers });
+
+export const rateLimited = (retryAfter?: string): Script =>
+  status(
+    429,
+    failure('Rate limit reached', 'rate_limit_exceeded'),
+    retryAfter === undefined ? {} : { 'retry-after': retryAfter },
+  );
+
+export const contextOverflow = (message = "This model's maximum context length is 8192 tokens."): Script =>
+  status(400, failure(message, 'context_length_exceeded'));
+
+/** Answers requests of at most `window` tokens, output limit included, and refuses the others as OpenAI does. */
+export const withWindow =
+  (window: number, then: Script = ok()): Script =>
+  (request) => {
+    const needed = countPrompt(request) + limitOf(request);
+    if (needed <= window) return then(request);
+    const message = `This model's maximum context length is ${window} tokens. However, you requested ${needed} tokens.`;
+    return contextOverflow(message)(request);
+  };
+
+export const silence = (): Script => () => ({ status: 200, body: '', fault: 'silent' });
+export const dropBeforeHeaders = (): Script => () => ({
+  status: 200,
+  body: '',
+  fault: 'drop-before-headers',
+});
+export const dropMidBody = (): Script => async (request) => ({
+  ...(await ok()(request)),
+  fault: 'drop-mid-body',
+});
+export const webPage = (title = 'Sign in'): Script =>
+  status(
+    200,
+    `<!doctype html><html><head><title>${title}</title></head><body><h1>${title}</h1></body></html>`,
+    { 'content-type': 'text/html' },
+  );
+
+export const delayed =
+  (ms: number, then: Script = ok()): Script =>
+  async (request) => ({ ...(await then(request)), delayMs: ms });
+
+/** Takes only `max_completion_tokens`, as OpenAI's reasoning models do. */
+export const requiresMaxCompletionTokens =
+  (then: Script = ok()): Script =>
+  (request) => {
+    if (request.body.max_tokens === undefined) return then(request);
+    const message =
+      "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    return { status: 400, body: failure(message, 'unsupported_parameter', 'max_tokens') };
+  };
+
+/** Knows only `max_tokens`, as endpoints with strict schemas do. */
+export const requiresMaxTokens =
+  (then: Script = ok()): Script =>
+  (request) => {
+    if (request.body.max_completion_tokens === undefined) return then(request);
+    const detail = [
+      {
+        type: 'extra_forbidden',
+        loc: ['body', 'max_completion_tokens'],
+        msg: 'Extra inputs are not permitted',
+      },
+    ];
+    return { status: 422, body: { detail } };
+  };
+
+export const refusesTemperature =
+  (then: Script = ok()): Script =>
+  (request) => {
+    if (request.body.temperature === undefined) return then(request);
+    const message =
+      "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.";
+    return { status: 400, body: failure(message, 'unsupported_value', 'temperature') };
+  };
+
+export function failure(message: string, code: string | null = null, param: string | null = null): object {
+  return { error: { message, type: 'invalid_request_error', param, code } };
+}
+
+export function limitOf({ body }: RecordedRequest): number {
+  return body.max_completion_tokens ?? body.max_tokens ?? 4_096;
+}
+
+/** What is to be summarized: the data between the request's delimiters, else its last message. */
+export function materialOf({ body }: RecordedRequest): string {
+  const content = body.messages.at(-1)?.content ?? '';
+  const delimited = [...content.matchAll(/<(\w+ [0-9a-f]{16}(?: \d+)?)>\n([\s\S]*?)\n<\/\1>/g)].map(
+    ([, , data = '']) => data,
+  );
+  return delimited.length > 0 ? delimited.join('\n') : content;
+}
+
+const identifiers =
+  /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
+
+/** A sectioned summary that depends on the request alone, at most a sixth of its material, naming identifiers from it. */
+export function summaryOf(request: RecordedRequest): string {
+  const material = materialOf(request);
+  const room = Math.min(material.length / 6, limitOf(request) * 2);
+  const lines = ['## Session intent', '- Continue the work of the record.', '## Facts from tools'];
+  const found = [...new Set([...material.matchAll(identifiers)].map(([identifier]) => identifier))];
+  const closing = ['## Current state', `- ${material.length} characters were read.`];
+  let length = [...lines, ...closing].join('\n').length;
+  if (length > room) return '## Current state\n- Read.';
+  for (const identifier of found) {
+    length += identifier.length + 3;
+    if (length > room) break;
+    lines.push(`- ${identifier}`);
+  }
+  return [...lines, ...closing].join('\n');
+}

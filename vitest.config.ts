@@ -1,0 +1,13 @@
+import { defineConfig } from 'vitest/config';
+
+// The Temporal native core panics in worker threads (vitest#2065), hence forks.
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    globalSetup: ['test/support/global-setup.ts'],
+    pool: 'forks',
+    maxWorkers: 3,
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+  },
+});

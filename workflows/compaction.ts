@@ -1,0 +1,179 @@
+import {
+  ApplicationFailure,
+  CancellationScope,
+  isCancellation,
+  setCurrentDetails,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { CompactionOutcome } from '../activities/commit.js';
+import type { CompactionReason, Plan } from '../activities/plan.js';
+import { failureOf } from '../src/temporal/failures.js';
+import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
+import { databaseActivities } from './options.js';
+import { count, summarize, type Summarized } from './summarize.js';
+
+export interface CompactionInput extends SessionIds {
+  v: 1;
+  reason: CompactionReason;
+  /** Asked for by hand: regardless of size, gain, exhausted mark and back-off. */
+  force: boolean;
+}
+
+/**
+ * One compaction: plan, summarize in chunks, consolidate, commit. The context stays as it is until the commit's single
+ * transaction. Answers null where there is nothing to do or (by hand) the result would not be smaller; fails with the
+ * typed reason where the context had to be left unchanged.
+ */
+export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
+  const { v: _version, reason, force, ...ids } = input;
+  const { startTime, workflowId, runId } = workflowInfo();
+  const { plan: makePlan, commit, giveUp } = databaseActivities();
+  const page = new Page();
+
+  page.phase('planning');
+  const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [{ ...ids, reason, force }]);
+  if ('nothing' in plan) {
+    page.finish(`Nothing to do: ${plan.nothing}.`);
+    return null;
+  }
+  page.plan(plan);
+
+  try {
+    return await replaceHistory(plan);
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    const failure = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+    const refused = failure.type === 'Summary.NotSmaller' || failure.type === 'Summary.PinsLost';
+    page.finish(`Context unchanged: **${failure.type}** ${failure.message}`, failure.type);
+    if (refused && force) return null;
+    if (failure.type !== 'Store.StaleGeneration') {
+      const { type, message } = failure;
+      await giveUp.executeWithOptions({ summary: type }, [{ ...ids, type, message, exhausted: refused }]);
+    }
+    throw error;
+  }
+
+  async function replaceHistory(planned: Plan): Promise<CompactionOutcome> {
+    if (planned.method !== 'model') return commitWith(planned.method, null, null);
+    try {
+      return await commitWith('model', await summarizeInTime(planned), null);
+    } catch (error) {
+      // Cancelled by an operator, or the model's part failed for good: is there a deterministic way on?
+      if (isCancellation(error)) throw error;
+      const failure = failureOf(error);
+      if (!failure || !fallsBack(failure.type) || planned.fallback === 'none') throw error;
+      page.note(`Model out of reach (**${failure.type}** ${failure.message}); the extractive fallback serves.`, failure.type);
+      return await commitWith('extractive', null, { type: failure.type, message: failure.message });
+    }
+  }
+
+  async function summarizeInTime(planned: Plan): Promise<Summarized> {
+    page.phase('summarizing');
+    const deadlineMs = Math.max(1, startTime.getTime() + planned.summarizer.deadlineMs - Date.now());
+    const scope = new CancellationScope({ cancellable: true, timeout: deadlineMs });
+    try {
+      return await scope.run(() => summarize(ids, planned, deadlineMs, page));
+    } catch (error) {
+      const ownCancel = !CancellationScope.current().consideredCancelled;
+      if (isCancellation(error) && ownCancel) {
+        throw ApplicationFailure.nonRetryable(
+          `no summary within ${count(planned.summarizer.deadlineMs)} ms`,
+          'Llm.Unavailable',
+        );
+      }
+      scope.cancel();
+      throw error;
+    }
+  }
+
+  async function commitWith(
+    method: Plan['method'],
+    summarized: Summarized | null,
+    failure: { type: string; message: string } | null,
+  ): Promise<CompactionOutcome> {
+    page.phase('committing');
+    const { chunks: _chunks, method: _method, ...references } = plan as Plan;
+    const outcome = await commit.executeWithOptions({ summary: `commit generation ${references.baseGeneration + 1} · ${method}` }, [
+      {
+        ...ids,
+        plan: references,
+        method,
+        chunks: summarized?.chunks ?? [],
+        digests: summarized?.digests ?? [],
+        force,
+        startedAt: startTime.getTime(),
+        modelSpans: summarized?.modelSpans ?? [],
+        workflowId,
+        runId,
+        failure,
+      },
+    ]);
+    page.committed(outcome);
+    return outcome;
+  }
+}
+
+/** Failures of the model's part, after which a deterministic summary may serve. Cancelled and stale work is not among them. */
+function fallsBack(type: string): boolean {
+  return type.startsWith('Llm.') || type.startsWith('Summary.') || type === 'Store.Corrupt';
+}
+
+/** What an operator sees of a compaction: search attributes to find it by, and a page that tells what happened. */
+class Page {
+  private lines: string[] = [];
+  private chunks: string[] = [];
+  private state = '';
+
+  phase(phase: string): void {
+    this.state = phase;
+    upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
+    this.show();
+  }
+
+  plan(plan: Plan): void {
+    upsertSearchAttributes([
+      { key: searchAttributes.generation, value: plan.baseGeneration + 1 },
+      { key: searchAttributes.tokensBefore, value: plan.tokensBefore },
+    ]);
+    this.lines.push(
+      `Context of ${count(plan.tokensBefore)} tokens. Evicting messages ${plan.fromSeq}–${plan.throughSeq} ` +
+        `(${count(plan.evictedMessages)} messages, ${count(plan.evictedTokens)} tokens) in ${plan.chunks.length} chunks, method ${plan.method}.`,
+    );
+    this.show();
+  }
+
+  chunk(index: number, of: number, tokensIn: number, tokensOut: number): void {
+    this.chunks.push(`| ${index}/${of} | ${count(tokensIn)} | ${count(tokensOut)} |`);
+    this.show();
+  }
+
+  consolidating(digests: number, depth: number): void {
+    this.note(`Consolidating ${digests} digests, level ${depth}.`);
+  }
+
+  note(text: string, errorType?: string): void {
+    this.lines.push(text);
+    if (errorType) upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: errorType }]);
+    this.show();
+  }
+
+  committed(outcome: CompactionOutcome): void {
+    const { generation, tokensBefore, tokensAfter, evicted, archivePart, method, modelCalls } = outcome;
+    this.finish(
+      `**Generation ${generation} committed**: ${count(tokensBefore)} → ${count(tokensAfter)} tokens, ${count(evicted)} messages evicted` +
+        `${archivePart === null ? '' : ` into archive part ${archivePart}`}, ${method}, ${modelCalls} model calls.`,
+    );
+  }
+
+  finish(text: string, errorType?: string): void {
+    this.state = errorType ? 'failed' : 'done';
+    upsertSearchAttributes([{ key: searchAttributes.phase, value: this.state }]);
+    this.note(text, errorType);
+  }
+
+  private show(): void {
+    const table = this.chunks.length === 0 ? [] : ['', '| chunk | tokens in | digest |', '|---|---|---|', ...this.chunks];
+    setCurrentDetails([`Phase: **${this.state}**`, '', ...this.lines.flatMap((line) => [line, '']), ...table].join('\n'));
+  }
+}

@@ -1,0 +1,2 @@
+export { compaction } from './compaction.js';
+export { session } from './session.js';

@@ -1,0 +1,50 @@
+import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
+import type { CompactionOutcome } from '../activities/commit.js';
+
+/*
+ * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
+ * Messages of a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
+ */
+
+/** A turn was appended. Signals are delivered at least once; `turnId` makes them idempotent. */
+export interface TurnSignal {
+  turnId: string;
+  /** Last message of the turn. Absent when `messages` are inline. */
+  seq?: number;
+  /** False: the append saw that nothing is due, so nothing is measured. Absent means unknown. */
+  due?: boolean;
+  /** OpenAI chat messages, at most 256 KiB, for platforms that hold only a Temporal client. Off unless allowed per tenant. */
+  messages?: unknown[];
+}
+
+export interface CompactRequest {
+  /** Why it was asked for; shown to operators. */
+  note?: string;
+}
+
+/** Answer to `compact`: the outcome in numbers, null when there was nothing to do or the result was not smaller. */
+export type CompactAnswer = CompactionOutcome | null;
+
+export type Phase = 'idle' | 'debouncing' | 'measuring' | 'compacting' | 'closing';
+
+export interface SessionStatus {
+  phase: Phase;
+  /** Turns received and not yet looked at. */
+  inbox: number;
+  generation: number | null;
+  /** Context tokens at the last measurement. */
+  tokens: number | null;
+  compaction: { generation: number; workflowId: string; startedAt: number } | null;
+  compactions: number;
+  lastError: { type: string; message: string; at: number } | null;
+  /** Inline turns that were refused, newest last, at most 20. */
+  rejectedTurns: { turnId: string; type: string; message: string }[];
+}
+
+export const turnSignal = defineSignal<[TurnSignal]>('turn');
+/** The session's policy changed in Postgres: measure again. */
+export const configureSignal = defineSignal<[]>('configure');
+/** No further turns: finish what is in flight, then complete. */
+export const closeSignal = defineSignal<[]>('close');
+export const compactUpdate = defineUpdate<CompactAnswer, [CompactRequest]>('compact');
+export const statusQuery = defineQuery<SessionStatus>('status');

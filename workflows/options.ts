@@ -1,0 +1,39 @@
+import { ActivityCancellationType, proxyActivities, workflowInfo, type ActivityInterfaceFor } from '@temporalio/workflow';
+import type { DatabaseActivities, ModelActivities } from '../activities/index.js';
+import { siblingQueues } from '../src/temporal/names.js';
+
+/*
+ * Every step heartbeats (activities/run.ts), so a killed worker is noticed within the heartbeat timeout rather than
+ * within the start-to-close timeout. Retries are bounded by time, never by attempts: a deploy must not use them up.
+ */
+const heartbeatTimeout = '10 seconds';
+
+/**
+ * Steps on Postgres: seconds at most, but a commit may read megabytes. Ten minutes of a database that is away are
+ * bridged by retrying; after that the compaction fails and the context is as before.
+ */
+export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
+  return proxyActivities<DatabaseActivities>({
+    taskQueue: siblingQueues(workflowInfo().taskQueue).db,
+    startToCloseTimeout: '2 minutes',
+    scheduleToCloseTimeout: '10 minutes',
+    heartbeatTimeout,
+    retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
+  });
+}
+
+/**
+ * Model calls: one call takes up to three minutes (the client's own timeout is below), the whole may retry until the
+ * compaction's deadline. A provider's Retry-After replaces the interval. On the deadline the workflow goes on to the
+ * fallback at once (TRY_CANCEL) while the call is being aborted.
+ */
+export function modelActivities(deadlineMs: number): ActivityInterfaceFor<ModelActivities> {
+  return proxyActivities<ModelActivities>({
+    taskQueue: siblingQueues(workflowInfo().taskQueue).llm,
+    startToCloseTimeout: '3 minutes',
+    scheduleToCloseTimeout: Math.max(1, deadlineMs),
+    heartbeatTimeout,
+    cancellationType: ActivityCancellationType.TRY_CANCEL,
+    retry: { initialInterval: '1 second', backoffCoefficient: 2, maximumInterval: '30 seconds' },
+  });
+}

@@ -1,0 +1,297 @@
+import {
+  allHandlersFinished,
+  condition,
+  continueAsNew,
+  executeChild,
+  isCancellation,
+  log,
+  ParentClosePolicy,
+  setCurrentDetails,
+  setHandler,
+  sleep,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
+import type { CompactionOutcome } from '../activities/commit.js';
+import type { Measurement } from '../activities/measure.js';
+import { failureOf } from '../src/temporal/failures.js';
+import { compactionWorkflowId, livePriority, searchAttributes, type SessionIds } from '../src/temporal/names.js';
+import type { compaction } from './compaction.js';
+import {
+  closeSignal,
+  compactUpdate,
+  configureSignal,
+  statusQuery,
+  turnSignal,
+  type CompactAnswer,
+  type Phase,
+  type SessionStatus,
+  type TurnSignal,
+} from './messages.js';
+import { databaseActivities } from './options.js';
+import { count } from './summarize.js';
+
+export interface SessionInput extends SessionIds {
+  v: 1;
+  /** Milliseconds without a message after which the workflow completes; signal-with-start revives it. */
+  idleAfterMs: number;
+  /** Set by continue-as-new. */
+  carried?: Carried;
+  /** For tests: continue as new after this many events instead of when the server suggests it. */
+  maxHistoryEvents?: number;
+}
+
+/** What one run hands to the next: small, versioned with the input, no text. */
+interface Carried {
+  inbox: TurnSignal[];
+  mustMeasure: boolean;
+  closing: boolean;
+  /** Latest turn ids, oldest first: duplicates of a signal are dropped. */
+  seen: string[];
+  generation: number | null;
+  tokens: number | null;
+  compactions: number;
+  recent: CompactionOutcome[];
+  lastError: SessionStatus['lastError'];
+  rejectedTurns: SessionStatus['rejectedTurns'];
+}
+
+const seenTurns = 512;
+const shownCompactions = 20;
+const keptRejections = 20;
+const lookAgainMs = 2_000;
+
+/** Someone waiting for the outcome of a compaction. */
+type Caller = (answer: CompactAnswer, error?: unknown) => void;
+
+/** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
+export async function session(input: SessionInput): Promise<void> {
+  const ids: SessionIds = { tenant: input.tenant, session: input.session };
+  const { measure, appendTurn } = databaseActivities();
+  const state: Carried = input.carried ?? {
+    ...{ inbox: [], mustMeasure: false, closing: false, seen: [], generation: null, tokens: null },
+    ...{ compactions: 0, recent: [], lastError: null, rejectedTurns: [] },
+  };
+  let phase: Phase = 'idle';
+  let running: SessionStatus['compaction'] = null;
+  let idleAfterMs = input.idleAfterMs;
+  /** Set after a failure, until the next attempt may be made. */
+  let retry = null as Timer | null;
+  let lastMessageAt = Date.now();
+  /** Callers of `compact` that the next compaction answers. */
+  const requests: Caller[] = [];
+  /** Callers that the running compaction answers. */
+  let joined: Caller[] = [];
+
+  setHandler(turnSignal, (turn) => {
+    lastMessageAt = Date.now();
+    // A repeated inline turn is the store's to recognise; a repeated reference may say `due` anew.
+    if (state.seen.includes(turn.turnId) && turn.due === false) return;
+    state.seen.push(turn.turnId);
+    if (state.seen.length > seenTurns) state.seen.shift();
+    state.inbox.push(turn);
+  });
+  setHandler(configureSignal, () => {
+    lastMessageAt = Date.now();
+    state.mustMeasure = true;
+    retry = null;
+  });
+  setHandler(closeSignal, () => {
+    state.closing = true;
+  });
+  setHandler(compactUpdate, async () => {
+    lastMessageAt = Date.now();
+    return new Promise<CompactAnswer>((resolve, reject) => {
+      const settle = (answer: CompactAnswer, error?: unknown) => (error === undefined ? resolve(answer) : reject(error));
+      // A compaction that is running answers those who ask meanwhile.
+      (running ? joined : requests).push(settle);
+    });
+  });
+  setHandler(statusQuery, () => ({
+    ...{ phase, inbox: state.inbox.length + requests.length + Number(state.mustMeasure), compaction: running },
+    ...{ generation: state.generation, tokens: state.tokens, compactions: state.compactions },
+    ...{ lastError: state.lastError, rejectedTurns: state.rejectedTurns },
+  }));
+
+  showPage();
+  let idleTimer = startTimer(idleAfterMs, 'idle');
+  while (true) {
+    await condition(() => hasWork() || state.closing || retry?.fired === true || idleTimer.fired || mustHandOver());
+    if (retry?.fired) {
+      retry = null;
+      state.mustMeasure = true;
+    }
+    if (hasWork()) {
+      await work();
+      continue;
+    }
+    if (mustHandOver()) {
+      await condition(allHandlersFinished);
+      if (!hasWork()) await continueAsNew<typeof session>({ ...input, v: 1, idleAfterMs, carried: state });
+      continue;
+    }
+    if (state.closing || idleTimer.fired) {
+      const quietFor = Date.now() - lastMessageAt;
+      if (!state.closing && (quietFor < idleAfterMs || retry !== null)) {
+        idleTimer = startTimer(idleAfterMs - quietFor, 'idle');
+        continue;
+      }
+      await condition(allHandlersFinished);
+      if (hasWork()) continue;
+      return;
+    }
+  }
+
+  function hasWork(): boolean {
+    return state.inbox.length > 0 || requests.length > 0 || state.mustMeasure;
+  }
+
+  function mustHandOver(): boolean {
+    const { continueAsNewSuggested, historyLength } = workflowInfo();
+    return continueAsNewSuggested || (input.maxHistoryEvents !== undefined && historyLength > input.maxHistoryEvents);
+  }
+
+  async function work(): Promise<void> {
+    try {
+      await step();
+    } catch (error) {
+      if (isCancellation(error)) throw error;
+      noteFailure(error);
+      for (const settle of requests.splice(0)) settle(null, error);
+    } finally {
+      phase = 'idle';
+    }
+  }
+
+  async function step(): Promise<void> {
+    let due = state.mustMeasure;
+    state.mustMeasure = false;
+    for (let turn = state.inbox.shift(); turn; turn = state.inbox.shift()) {
+      due = (turn.messages ? await appendInline(turn) : turn.due !== false) || due;
+    }
+    if (!due && requests.length === 0) return;
+    const measured = await measureNow();
+    if (requests.length > 0) await compact('manual', requests.splice(0));
+    else if (measured.due) await compact('trigger', []);
+  }
+
+  async function measureNow(): Promise<Measurement> {
+    phase = 'measuring';
+    let measured = await measure(ids);
+    if (measured.due && measured.debounceMs > 0 && requests.length === 0) {
+      phase = 'debouncing';
+      await sleep(measured.debounceMs, { summary: 'debounce' });
+      phase = 'measuring';
+      measured = await measure(ids);
+    }
+    state.generation = measured.generation;
+    state.tokens = measured.tokens;
+    idleAfterMs = measured.idleAfterMs;
+    retry = measured.notBefore === null ? null : startTimer(measured.notBefore - Date.now(), 'before the next attempt');
+    showPage();
+    return measured;
+  }
+
+  async function appendInline({ turnId, messages }: TurnSignal): Promise<boolean> {
+    try {
+      return (await appendTurn({ ...ids, turnId, messages })).due;
+    } catch (error) {
+      if (isCancellation(error)) throw error;
+      const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+      state.rejectedTurns.push({ turnId, type, message });
+      if (state.rejectedTurns.length > keptRejections) state.rejectedTurns.shift();
+      return false;
+    }
+  }
+
+  async function compact(reason: 'trigger' | 'manual', asked: Caller[]): Promise<void> {
+    phase = 'compacting';
+    const generation = (state.generation ?? 0) + 1;
+    const workflowId = compactionWorkflowId(ids, generation);
+    running = { generation, workflowId, startedAt: Date.now() };
+    joined = asked;
+    showPage();
+    try {
+      const outcome = await executeChild<typeof compaction>('compaction', {
+        workflowId,
+        args: [{ v: 1, ...ids, reason, force: reason === 'manual' }],
+        parentClosePolicy: ParentClosePolicy.ABANDON,
+        staticSummary: `generation ${generation} · ${reason}${state.tokens === null ? '' : ` · ${count(state.tokens)} tokens`}`,
+        staticDetails: `Compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\`. Its originals stay in the log; the context changes only at the commit.`,
+        typedSearchAttributes: [
+          { key: searchAttributes.tenantId, value: ids.tenant },
+          { key: searchAttributes.sessionId, value: ids.session },
+        ],
+        priority: reason === 'manual' ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
+      });
+      if (outcome) {
+        state.generation = outcome.generation;
+        state.tokens = outcome.tokensAfter;
+        state.compactions++;
+        state.lastError = null;
+        state.recent.push(outcome);
+        if (state.recent.length > shownCompactions) state.recent.shift();
+        upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
+        // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
+        state.mustMeasure = true;
+      }
+      for (const settle of joined) settle(outcome);
+    } catch (error) {
+      if (error instanceof WorkflowExecutionAlreadyStartedError) {
+        // Started by another parent, for instance a terminated run of this session: its commit decides, then look again.
+        requests.push(...joined);
+        await sleep(lookAgainMs, { summary: `${workflowId} is running already` });
+        state.mustMeasure = true;
+        return;
+      }
+      if (!isCancellation(error)) noteFailure(error);
+      for (const settle of joined) settle(null, error);
+      // A failed one counts as looked at; whoever commits first makes the other plan anew.
+      if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
+    } finally {
+      running = null;
+      joined = [];
+      showPage();
+    }
+  }
+
+  function noteFailure(error: unknown): void {
+    const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+    log.warn('session step failed', { type });
+    state.lastError = { type, message, at: Date.now() };
+    upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: type }]);
+    showPage();
+  }
+
+  function showPage(): void {
+    const rows = state.recent.map(
+      ({ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls, archivePart }) =>
+        `| ${generation} | ${reason} | ${method} | ${count(tokensBefore)} → ${count(tokensAfter)} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`,
+    );
+    const now = running
+      ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
+      : `Generation ${state.generation ?? 'not measured yet'}, ${state.tokens === null ? 'no measurement yet' : `${count(state.tokens)} tokens at the last measurement`}.`;
+    const error = state.lastError ? [`Last failure: **${state.lastError.type}** ${state.lastError.message}`, ''] : [];
+    const header = [
+      '| generation | reason | method | tokens | evicted | chunks | model calls | archive part |',
+      '|---|---|---|---|---|---|---|---|',
+    ];
+    setCurrentDetails([now, '', ...error, ...(rows.length > 0 ? [...header, ...rows] : ['No compaction yet.'])].join('\n'));
+  }
+}
+
+interface Timer {
+  fired: boolean;
+}
+
+/** One timer that stays while messages come and go, instead of a timer for every wait. */
+function startTimer(ms: number, summary: string): Timer {
+  const timer: Timer = { fired: false };
+  const fire = () => {
+    timer.fired = true;
+  };
+  // A cancelled workflow cancels its timers; the loop notices the cancellation by itself.
+  sleep(Math.max(1, ms), { summary }).then(fire, fire);
+  return timer;
+}
