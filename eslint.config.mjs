@@ -2,7 +2,17 @@ import tseslint from 'typescript-eslint';
 
 // Dependencies point one way (README, "Where things are"): pure core <- store, llm, temporal <- activities <- shells.
 const pure = ['conversation', 'tokens', 'policy', 'summary'];
-const withIo = ['store', 'llm', 'temporal', 'runtime', 'api', 'cli', 'worker.js', 'palimpsest.js', 'config.js'];
+const withIo = [
+  'store',
+  'llm',
+  'temporal',
+  'runtime',
+  'api',
+  'cli',
+  'worker.js',
+  'palimpsest.js',
+  'config.js',
+];
 const forbid = (names, message) => ({
   patterns: [{ regex: `(^|/)(${names.join('|').replaceAll('.', '\\.')})(/|$)`, message }],
 });
@@ -28,19 +38,45 @@ export default tseslint.config(
     rules: {
       'no-restricted-imports': [
         'error',
-        forbid([...withIo, 'activities', 'workflows', 'pg', 'openai', 'drizzle-orm', '@temporalio', 'node:fs', 'node:net', 'node:http', 'node:child_process'], 'The pure core does no I/O.'),
+        forbid(
+          [
+            ...withIo,
+            'activities',
+            'workflows',
+            'pg',
+            'openai',
+            'drizzle-orm',
+            '@temporalio',
+            'node:fs',
+            'node:net',
+            'node:http',
+            'node:child_process',
+          ],
+          'The pure core does no I/O.',
+        ),
       ],
     },
   },
   {
     files: ['src/store/**/*.ts', 'src/llm/**/*.ts', 'src/temporal/**/*.ts'],
     rules: {
-      'no-restricted-imports': ['error', forbid(['activities', 'api', 'cli', 'worker.js', 'palimpsest.js'], 'store, llm and temporal import the pure core only.')],
+      'no-restricted-imports': [
+        'error',
+        forbid(
+          ['activities', 'api', 'cli', 'worker.js', 'palimpsest.js'],
+          'store, llm and temporal import the pure core only.',
+        ),
+      ],
     },
   },
   {
     files: ['activities/**/*.ts'],
-    rules: { 'no-restricted-imports': ['error', forbid(['api', 'cli', 'worker.js', 'palimpsest.js'], 'Activities sit below the shells.')] },
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        forbid(['api', 'cli', 'worker.js', 'palimpsest.js'], 'Activities sit below the shells.'),
+      ],
+    },
   },
   {
     files: ['workflows/**/*.ts'],
@@ -49,8 +85,16 @@ export default tseslint.config(
         'error',
         {
           patterns: [
-            { regex: '(^|/)(activities)(/|$)', message: 'Workflows import only types of activities.', allowTypeImports: true },
-            { regex: '(^|/)(store|llm|runtime|api|cli)(/|$)|^(pg|openai|drizzle-orm|zod)$|^node:', message: 'Workflow code is deterministic: no I/O, no heavy packages.', allowTypeImports: true },
+            {
+              regex: '(^|/)(activities)(/|$)',
+              message: 'Workflows import only types of activities.',
+              allowTypeImports: true,
+            },
+            {
+              regex: '(^|/)(store|llm|runtime|api|cli)(/|$)|^(pg|openai|drizzle-orm|zod)$|^node:',
+              message: 'Workflow code is deterministic: no I/O, no heavy packages.',
+              allowTypeImports: true,
+            },
           ],
         },
       ],

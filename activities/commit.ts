@@ -151,7 +151,10 @@ export function commit({ pool, now }: Dependencies) {
           : normal,
       });
       if (request.failure) {
-        await recordFailure(pool, ids, { ...request.failure, retryAt: retryAt(policy, session.failures, now()) });
+        await recordFailure(pool, ids, {
+          ...request.failure,
+          retryAt: retryAt(policy, session.failures, now()),
+        });
       }
       return outcomeOf(row);
 
@@ -160,9 +163,19 @@ export function commit({ pool, now }: Dependencies) {
         const carried = await carriedRequest();
         const archive = { parts: parent.parts + 1, throughSeq: plan.throughSeq };
         const served = method === 'model' ? ('model' as const) : ('extractive' as const);
-        const common = { snapshot, pins: policy.pins, archive, method: served, carried, acknowledgment: policy.summary.acknowledgment };
+        const common = {
+          snapshot,
+          pins: policy.pins,
+          archive,
+          method: served,
+          carried,
+          acknowledgment: policy.summary.acknowledgment,
+        };
         const bare = buildHead({ ...common, ledger: '' }, counter);
-        const ledgerTokens = Math.max(0, Math.min(limits.ledgerTokens, limits.headMax - (bare.tokens[0] ?? 0)));
+        const ledgerTokens = Math.max(
+          0,
+          Math.min(limits.ledgerTokens, limits.headMax - (bare.tokens[0] ?? 0)),
+        );
         const ledger = buildLedger({
           previous: parent.ledger,
           evicted,
@@ -197,7 +210,9 @@ export function commit({ pool, now }: Dependencies) {
 
 function coverage(system: readonly LoggedMessage[], evicted: readonly LoggedMessage[], chunks: ChunkRef[]) {
   const first = evicted[0]?.seq ?? 1;
-  const inContext = system.filter(({ seq }) => seq >= first).map(({ seq }) => ({ seq, reason: 'in context' }));
+  const inContext = system
+    .filter(({ seq }) => seq >= first)
+    .map(({ seq }) => ({ seq, reason: 'in context' }));
   return coverageOf(chunks, { messages: evicted.map(({ seq }) => seq), excluded: inContext });
 }
 

@@ -52,11 +52,15 @@ export async function answerOnce(
   }
   const { request, accept } = await question();
   const counter = counterFor(summarizer.tokenizer);
-  const expectedInputTokens = request.messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
+  const expectedInputTokens = request.messages.reduce(
+    (sum, { content }) => sum + counter.count(content) + 4,
+    0,
+  );
   const startedAt = Date.now();
   const answer = await model.summarize(request, {
     model: summarizer.model,
     expectedInputTokens,
+    window: summarizer.window,
     signal: attempt.signal,
   });
   const endedAt = Date.now();

@@ -18,7 +18,8 @@ export function giveUp({ pool, now }: Dependencies) {
       const row = await loadSession(pool, ids);
       const next = retryAt(resolvePolicy(row.policy), row.failures, now());
       await recordFailure(pool, ids, { type, message, retryAt: next });
-      if (exhausted) await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
+      if (exhausted)
+        await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
       return { notBefore: next.getTime() };
     });
 }

@@ -27,7 +27,8 @@ export function measure({ pool, now }: Dependencies) {
       const row = await loadSession(pool, { tenant, session });
       const policy = resolvePolicy(row.policy);
       const limits = limitsOf(policy);
-      const heldBack = policy.summary.fallback === 'none' && row.retryAt !== null && row.retryAt.getTime() > now();
+      const heldBack =
+        policy.summary.fallback === 'none' && row.retryAt !== null && row.retryAt.getTime() > now();
       const triggered =
         policy.enabled && isTriggered(limits, { contextTokens: row.liveTokens, messages: row.liveMessages });
       // While exhausted, `measureAt` lies past the point where something compactable has arrived.

@@ -45,25 +45,39 @@ export function summarizeChunk({ pool, model }: Dependencies) {
       });
       const readOriginals = () => readMessages(pool, ids, chunk.fromSeq, chunk.throughSeq);
       try {
-        return await answerOnce({ pool, model, ids, baseGeneration, key, kind: fold ? 'fold' : 'chunk', summarizer, attempt }, async () => {
-          const transcript = transcriptOf(chunk, await readOriginals());
-          const inputTokens = counter.count(transcript) + (previous?.snapshot ? counter.count(previous.snapshot) : 0);
-          return fold
-            ? {
-                request: foldRequest({ previous: previous?.snapshot ?? null, digests: [], transcript, key, maxTokens }),
-                accept: (text) => acceptSnapshot(text, { inputTokens, maxTokens, counter }),
-              }
-            : {
-                request: chunkRequest({ transcript, key, maxTokens }),
-                accept: (text) => acceptDigest(text, { inputTokens, maxTokens, counter }),
-              };
-        });
+        return await answerOnce(
+          { pool, model, ids, baseGeneration, key, kind: fold ? 'fold' : 'chunk', summarizer, attempt },
+          async () => {
+            const transcript = transcriptOf(chunk, await readOriginals());
+            const inputTokens =
+              counter.count(transcript) + (previous?.snapshot ? counter.count(previous.snapshot) : 0);
+            return fold
+              ? {
+                  request: foldRequest({
+                    previous: previous?.snapshot ?? null,
+                    digests: [],
+                    transcript,
+                    key,
+                    maxTokens,
+                  }),
+                  accept: (text) => acceptSnapshot(text, { inputTokens, maxTokens, counter }),
+                }
+              : {
+                  request: chunkRequest({ transcript, key, maxTokens }),
+                  accept: (text) => acceptDigest(text, { inputTokens, maxTokens, counter }),
+                };
+          },
+        );
       } catch (error) {
         if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
         const originals = await readOriginals();
         const halves = halveChunk(
           chunk,
-          originals.map((logged) => ({ seq: logged.seq, tokens: logged.tokens, text: () => renderMessage(logged) })),
+          originals.map((logged) => ({
+            seq: logged.seq,
+            tokens: logged.tokens,
+            text: () => renderMessage(logged),
+          })),
           counter,
         );
         throw toApplicationFailure(error, { attempt: attempt.number, details: [{ halves }] });

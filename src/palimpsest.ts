@@ -141,7 +141,13 @@ export class Palimpsest {
 
   /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
   static async connect(options: PalimpsestOptions): Promise<Palimpsest> {
-    const { databaseUrl, temporal, tenant = 'default', queuePrefix = defaultQueuePrefix, poolSize = 10 } = options;
+    const {
+      databaseUrl,
+      temporal,
+      tenant = 'default',
+      queuePrefix = defaultQueuePrefix,
+      poolSize = 10,
+    } = options;
     const pool = openPool(databaseUrl, { max: poolSize });
     try {
       await assertMigrated(pool);
@@ -164,7 +170,8 @@ export class Palimpsest {
    */
   async appendTurn({ session, turnId, messages, policy, expectedSeq }: Turn): Promise<AppendedTurn> {
     const ids = this.ids(session);
-    if (typeof turnId !== 'string' || turnId === '') throw invalid('turnId must be a non-empty string', 'turnId');
+    if (typeof turnId !== 'string' || turnId === '')
+      throw invalid('turnId must be a non-empty string', 'turnId');
     const checked = checkMessages(messages);
     const stored = await appendTurn(this.pool, {
       ...ids,
@@ -191,7 +198,11 @@ export class Palimpsest {
       const counter = counterFor(limits.tokenizer);
       const view = buildView(source, counter);
       if (!policy.enabled) return contextOf(session, row, view, limits);
-      const fit = reduceToFit(view, { limit: limits.budget, target: Math.min(limits.contextTarget, limits.budget) }, counter);
+      const fit = reduceToFit(
+        view,
+        { limit: limits.budget, target: Math.min(limits.contextTarget, limits.budget) },
+        counter,
+      );
       if (fit.reductions.length === 0) return contextOf(session, row, fit.view, limits);
       // Stored when first applied, so that every later read until the next commit starts with the same prefix.
       const saved = await saveReductions(this.pool, ids, {
@@ -202,9 +213,13 @@ export class Palimpsest {
       });
       if (saved) return contextOf(session, row, fit.view, limits);
     }
-    throw new PalimpsestError('Store.StaleGeneration', `session ${session} kept changing while its context was read`, {
-      hint: 'Read again.',
-    });
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      `session ${session} kept changing while its context was read`,
+      {
+        hint: 'Read again.',
+      },
+    );
   }
 
   /**
@@ -218,14 +233,24 @@ export class Palimpsest {
       ...this.startOptions(ids, resolvePolicy(row.policy).idleAfter),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
     });
-    return this.client.workflow.executeUpdateWithStart<typeof sessionWorkflow, CompactionOutcome | null, [object]>('compact', {
+    return this.client.workflow.executeUpdateWithStart<
+      typeof sessionWorkflow,
+      CompactionOutcome | null,
+      [object]
+    >('compact', {
       startWorkflowOperation,
       args: [{}],
     });
   }
 
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
-  async configure({ session, policy }: { session: string; policy: PolicyInput }): Promise<{ policyVersion: number }> {
+  async configure({
+    session,
+    policy,
+  }: {
+    session: string;
+    policy: PolicyInput;
+  }): Promise<{ policyVersion: number }> {
     const ids = this.ids(session);
     const configured = await configureSession(this.pool, ids, parsePolicy(policy));
     const { idleAfter } = resolvePolicy(policy);
@@ -283,9 +308,13 @@ export class Palimpsest {
       const status = await this.workflowStatus(ids);
       if (!status || (status.phase === 'idle' && status.inbox === 0 && status.compaction === null)) return;
       if (Date.now() > until) {
-        throw new PalimpsestError('Temporal.Unavailable', `session ${session} is still ${status.phase} after ${timeoutMs} ms`, {
-          hint: 'Is a worker running? Look at the session in the Temporal UI.',
-        });
+        throw new PalimpsestError(
+          'Temporal.Unavailable',
+          `session ${session} is still ${status.phase} after ${timeoutMs} ms`,
+          {
+            hint: 'Is a worker running? Look at the session in the Temporal UI.',
+          },
+        );
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
@@ -299,7 +328,13 @@ export class Palimpsest {
   /** The archive parts, oldest first; with `part`, the evicted originals of that part, checked against their hashes. */
   async archive(of: { session: string }): Promise<ArchivePart[]>;
   async archive(of: { session: string; part: number }): Promise<LoggedMessage[]>;
-  async archive({ session, part }: { session: string; part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
+  async archive({
+    session,
+    part,
+  }: {
+    session: string;
+    part?: number;
+  }): Promise<ArchivePart[] | LoggedMessage[]> {
     const ids = this.ids(session);
     return part === undefined ? listArchiveParts(this.pool, ids) : readArchivePart(this.pool, ids, part);
   }
@@ -319,7 +354,9 @@ export class Palimpsest {
     return {
       workflowId: sessionWorkflowId(ids),
       taskQueue: taskQueues(this.queuePrefix).workflow,
-      args: [{ v: 1 as const, ...ids, idleAfterMs }] as [{ v: 1; tenant: string; session: string; idleAfterMs: number }],
+      args: [{ v: 1 as const, ...ids, idleAfterMs }] as [
+        { v: 1; tenant: string; session: string; idleAfterMs: number },
+      ],
       staticSummary: `session ${ids.session} of ${ids.tenant}`.slice(0, 200),
       staticDetails:
         'One agent session. Each turn signals it; when the context outgrows its policy it starts a compaction (child workflow `compaction/…`). Live details above, originals and summaries in Postgres.',
@@ -331,9 +368,15 @@ export class Palimpsest {
     };
   }
 
-  private async signalTurn(ids: SessionIds, { turnId, throughSeq, due, idleAfterMs }: AppendResult): Promise<boolean> {
+  private async signalTurn(
+    ids: SessionIds,
+    { turnId, throughSeq, due, idleAfterMs }: AppendResult,
+  ): Promise<boolean> {
     try {
-      await this.client.workflow.signalWithStart<typeof sessionWorkflow, [{ turnId: string; seq: number; due: boolean }]>('session', {
+      await this.client.workflow.signalWithStart<
+        typeof sessionWorkflow,
+        [{ turnId: string; seq: number; due: boolean }]
+      >('session', {
         ...this.startOptions(ids, idleAfterMs),
         signal: 'turn',
         signalArgs: [{ turnId, seq: throughSeq, due }],
@@ -369,10 +412,17 @@ function contextOf(
     session,
     generation,
     messages,
-    entries: view.map(({ fromSeq, source, tokens: size }) => ({ seq: fromSeq === 0 ? null : fromSeq, source, tokens: size })),
+    entries: view.map(({ fromSeq, source, tokens: size }) => ({
+      seq: fromSeq === 0 ? null : fromSeq,
+      source,
+      tokens: size,
+    })),
     tokens,
     budget,
     window,
-    etag: createHash('sha256').update(`${generation}\n${JSON.stringify(messages)}`).digest('hex').slice(0, 32),
+    etag: createHash('sha256')
+      .update(`${generation}\n${JSON.stringify(messages)}`)
+      .digest('hex')
+      .slice(0, 32),
   };
 }

@@ -4,7 +4,12 @@ import type { Dependencies } from '../activities/dependencies.js';
 import { createModelClient } from './llm/client.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
-import { connectClient, connectWorker, ensureSearchAttributes, type TemporalSettings } from './temporal/connection.js';
+import {
+  connectClient,
+  connectWorker,
+  ensureSearchAttributes,
+  type TemporalSettings,
+} from './temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
@@ -12,7 +17,13 @@ export interface WorkerSettings {
   databaseUrl: string;
   temporal: TemporalSettings;
   /** OpenAI-compatible endpoint; without a key the deterministic extractive summarizer serves. */
-  model: { apiKey?: string; baseUrl?: string; summaryModel?: string; contextWindow?: number; timeoutMs?: number };
+  model: {
+    apiKey?: string;
+    baseUrl?: string;
+    summaryModel?: string;
+    contextWindow?: number;
+    timeoutMs?: number;
+  };
   /** @default 'compaction' */
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
@@ -47,7 +58,11 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
     const connection = await connectWorker(temporal);
     const dependencies: Dependencies = {
       pool,
-      model: createModelClient({ apiKey: model.apiKey, baseUrl: model.baseUrl, timeoutMs: model.timeoutMs ?? 150_000 }),
+      model: createModelClient({
+        apiKey: model.apiKey,
+        baseUrl: model.baseUrl,
+        timeoutMs: model.timeoutMs ?? 150_000,
+      }),
       summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
       now: Date.now,
       inlineTurnTenants,

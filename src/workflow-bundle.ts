@@ -38,7 +38,9 @@ async function sourceHash(): Promise<string> {
   const root = fileURLToPath(new URL('..', import.meta.url));
   const hash = createHash('sha256').update(await readFile(join(root, 'package.json')));
   for (const folder of ['workflows', 'src', 'activities']) {
-    const names = (await readdir(join(root, folder), { recursive: true })).filter((name) => name.endsWith('.ts'));
+    const names = (await readdir(join(root, folder), { recursive: true })).filter((name) =>
+      name.endsWith('.ts'),
+    );
     for (const name of names.sort()) hash.update(name).update(await readFile(join(root, folder, name)));
   }
   return hash.digest('hex').slice(0, 16);

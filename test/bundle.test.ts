@@ -5,8 +5,22 @@ import { expect, inject, test } from 'vitest';
 test('the workflow bundle holds the Temporal SDK, its small helpers and our own code, nothing else', async () => {
   const code = await readFile(inject('workflowBundlePath'), 'utf8');
   const modules = [...code.matchAll(/^\/\*{3}\/ "([^"]+)"/gm)].map(([, name]) => name ?? '');
-  const packages = new Set(modules.flatMap((name) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(name)?.[1] ?? []));
-  expect([...packages].sort()).toEqual(['@temporalio/common', '@temporalio/workflow', 'long', 'ms', 'nexus-rpc']);
-  const own = modules.filter((name) => /^\.\/(?!node_modules)/.test(name)).map((name) => name.replace(/^\.\//, ''));
-  expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual(['src/errors.ts', 'src/temporal/failures.ts', 'src/temporal/names.ts']);
+  const packages = new Set(
+    modules.flatMap((name) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(name)?.[1] ?? []),
+  );
+  expect([...packages].sort()).toEqual([
+    '@temporalio/common',
+    '@temporalio/workflow',
+    'long',
+    'ms',
+    'nexus-rpc',
+  ]);
+  const own = modules
+    .filter((name) => /^\.\/(?!node_modules)/.test(name))
+    .map((name) => name.replace(/^\.\//, ''));
+  expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual([
+    'src/errors.ts',
+    'src/temporal/failures.ts',
+    'src/temporal/names.ts',
+  ]);
 });

@@ -14,9 +14,20 @@ beforeAll(async () => {
 });
 afterAll(() => stack.stop());
 
-async function play(session: string, turns: number, policy: PolicyInput = smallPolicy, from = 0): Promise<void> {
+async function play(
+  session: string,
+  turns: number,
+  policy: PolicyInput = smallPolicy,
+  from = 0,
+): Promise<void> {
   for (const [index, messages] of dialogue(from + turns).entries()) {
-    if (index >= from) await stack.palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, ...(index === 0 ? { policy } : {}) });
+    if (index >= from)
+      await stack.palimpsest.appendTurn({
+        session,
+        turnId: `t-${index}`,
+        messages,
+        ...(index === 0 ? { policy } : {}),
+      });
   }
 }
 
@@ -31,13 +42,23 @@ test('a session that outgrows its trigger is compacted, below its target, with a
   expect(context.tokens).toBeLessThanOrEqual(context.budget);
   expect(validateView(context.messages)).toEqual([]);
   expect(context.messages.at(-1)).toEqual(dialogue(18).at(-1)?.at(-1));
-  expect(await palimpsest.status({ session: 'grows' })).toMatchObject({ generation: 1, phase: 'idle', exhausted: null, lastError: null });
+  expect(await palimpsest.status({ session: 'grows' })).toMatchObject({
+    generation: 1,
+    phase: 'idle',
+    exhausted: null,
+    lastError: null,
+  });
 });
 
 test('a quiet turn costs one signal and no activity', async () => {
   const { palimpsest } = stack;
   const [messages] = dialogue(1);
-  const turn = await palimpsest.appendTurn({ session: 'quiet', turnId: 't', messages: messages!, policy: { contextWindow: 32_000 } });
+  const turn = await palimpsest.appendTurn({
+    session: 'quiet',
+    turnId: 't',
+    messages: messages!,
+    policy: { contextWindow: 32_000 },
+  });
   expect(turn).toMatchObject({ due: false, signalled: true, repeated: false });
   await palimpsest.settled({ session: 'quiet' });
   expect((await palimpsest.status({ session: 'quiet' })).generation).toBe(0);
@@ -67,7 +88,10 @@ describe('invariant 5: appends during a compaction survive', () => {
   test('two requests to compact at once run one compaction and get the same answer', async () => {
     const { palimpsest } = stack;
     await play('twice', 6, { contextWindow: 32_000 });
-    const answers = await Promise.all([palimpsest.compact({ session: 'twice' }), palimpsest.compact({ session: 'twice' })]);
+    const answers = await Promise.all([
+      palimpsest.compact({ session: 'twice' }),
+      palimpsest.compact({ session: 'twice' }),
+    ]);
     expect(answers[0]).toMatchObject({ generation: 1, reason: 'manual' });
     expect(answers[1]).toEqual(answers[0]);
     expect(await palimpsest.compactions({ session: 'twice' })).toHaveLength(1);
@@ -76,7 +100,11 @@ describe('invariant 5: appends during a compaction survive', () => {
 
 test('compact answers null where nothing may be evicted', async () => {
   const { palimpsest } = stack;
-  await palimpsest.appendTurn({ session: 'tiny', turnId: 't', messages: [{ role: 'user', content: 'Hello' }] });
+  await palimpsest.appendTurn({
+    session: 'tiny',
+    turnId: 't',
+    messages: [{ role: 'user', content: 'Hello' }],
+  });
   expect(await palimpsest.compact({ session: 'tiny' })).toBeNull();
   expect(await palimpsest.archive({ session: 'tiny' })).toEqual([]);
 });
@@ -90,14 +118,22 @@ describe('invariant 3: failure leaves the context unchanged', () => {
       down.model.reply(status(500));
       const { palimpsest } = down;
       for (const [index, messages] of dialogue(18).entries()) {
-        await palimpsest.appendTurn({ session: 's', turnId: `t-${index}`, messages, policy: { ...smallPolicy, summary: { deadline } } });
+        await palimpsest.appendTurn({
+          session: 's',
+          turnId: `t-${index}`,
+          messages,
+          policy: { ...smallPolicy, summary: { deadline } },
+        });
       }
       const before = await palimpsest.context({ session: 's' });
       expect(before.generation).toBe(0);
       await palimpsest.settled({ session: 's' });
       const compactions = await palimpsest.compactions({ session: 's' });
       expect(compactions.map(({ method }) => method)).toEqual(['extractive']);
-      expect(await palimpsest.status({ session: 's' })).toMatchObject({ failures: 1, lastError: { type: 'Llm.Unavailable' } });
+      expect(await palimpsest.status({ session: 's' })).toMatchObject({
+        failures: 1,
+        lastError: { type: 'Llm.Unavailable' },
+      });
       // While the model is out of favour, the next compaction does not ask it.
       const asked = down.model.requests.length;
       for (const [index, messages] of dialogue(36).entries()) {
@@ -123,7 +159,11 @@ describe('invariant 3: failure leaves the context unchanged', () => {
       const before = await palimpsest.context({ session: 's' });
       await palimpsest.settled({ session: 's' });
       const asked = down.model.requests.length;
-      await palimpsest.appendTurn({ session: 's', turnId: 'one more', messages: [{ role: 'user', content: words(50) }] });
+      await palimpsest.appendTurn({
+        session: 's',
+        turnId: 'one more',
+        messages: [{ role: 'user', content: words(50) }],
+      });
       await palimpsest.settled({ session: 's' });
       expect(down.model.requests.length).toBe(asked);
       expect(await palimpsest.compactions({ session: 's' })).toEqual([]);

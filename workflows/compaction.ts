@@ -32,7 +32,9 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   const page = new Page();
 
   page.phase('planning');
-  const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [{ ...ids, reason, force }]);
+  const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [
+    { ...ids, reason, force },
+  ]);
   if ('nothing' in plan) {
     page.finish(`Nothing to do: ${plan.nothing}.`);
     return null;
@@ -63,7 +65,10 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       if (isCancellation(error)) throw error;
       const failure = failureOf(error);
       if (!failure || !fallsBack(failure.type) || planned.fallback === 'none') throw error;
-      page.note(`Model out of reach (**${failure.type}** ${failure.message}); the extractive fallback serves.`, failure.type);
+      page.note(
+        `Model out of reach (**${failure.type}** ${failure.message}); the extractive fallback serves.`,
+        failure.type,
+      );
       return await commitWith('extractive', null, { type: failure.type, message: failure.message });
     }
   }
@@ -94,21 +99,24 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   ): Promise<CompactionOutcome> {
     page.phase('committing');
     const { chunks: _chunks, method: _method, ...references } = plan as Plan;
-    const outcome = await commit.executeWithOptions({ summary: `commit generation ${references.baseGeneration + 1} · ${method}` }, [
-      {
-        ...ids,
-        plan: references,
-        method,
-        chunks: summarized?.chunks ?? [],
-        digests: summarized?.digests ?? [],
-        force,
-        startedAt: startTime.getTime(),
-        modelSpans: summarized?.modelSpans ?? [],
-        workflowId,
-        runId,
-        failure,
-      },
-    ]);
+    const outcome = await commit.executeWithOptions(
+      { summary: `commit generation ${references.baseGeneration + 1} · ${method}` },
+      [
+        {
+          ...ids,
+          plan: references,
+          method,
+          chunks: summarized?.chunks ?? [],
+          digests: summarized?.digests ?? [],
+          force,
+          startedAt: startTime.getTime(),
+          modelSpans: summarized?.modelSpans ?? [],
+          workflowId,
+          runId,
+          failure,
+        },
+      ],
+    );
     page.committed(outcome);
     return outcome;
   }
@@ -173,7 +181,10 @@ class Page {
   }
 
   private show(): void {
-    const table = this.chunks.length === 0 ? [] : ['', '| chunk | tokens in | digest |', '|---|---|---|', ...this.chunks];
-    setCurrentDetails([`Phase: **${this.state}**`, '', ...this.lines.flatMap((line) => [line, '']), ...table].join('\n'));
+    const table =
+      this.chunks.length === 0 ? [] : ['', '| chunk | tokens in | digest |', '|---|---|---|', ...this.chunks];
+    setCurrentDetails(
+      [`Phase: **${this.state}**`, '', ...this.lines.flatMap((line) => [line, '']), ...table].join('\n'),
+    );
   }
 }

@@ -1,4 +1,9 @@
-import { ActivityCancellationType, proxyActivities, workflowInfo, type ActivityInterfaceFor } from '@temporalio/workflow';
+import {
+  ActivityCancellationType,
+  proxyActivities,
+  workflowInfo,
+  type ActivityInterfaceFor,
+} from '@temporalio/workflow';
 import type { DatabaseActivities, ModelActivities } from '../activities/index.js';
 import { siblingQueues } from '../src/temporal/names.js';
 

@@ -16,7 +16,12 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { CompactionOutcome } from '../activities/commit.js';
 import type { Measurement } from '../activities/measure.js';
 import { failureOf } from '../src/temporal/failures.js';
-import { compactionWorkflowId, livePriority, searchAttributes, type SessionIds } from '../src/temporal/names.js';
+import {
+  compactionWorkflowId,
+  livePriority,
+  searchAttributes,
+  type SessionIds,
+} from '../src/temporal/names.js';
 import type { compaction } from './compaction.js';
 import {
   closeSignal,
@@ -103,13 +108,18 @@ export async function session(input: SessionInput): Promise<void> {
   setHandler(compactUpdate, async () => {
     lastMessageAt = Date.now();
     return new Promise<CompactAnswer>((resolve, reject) => {
-      const settle = (answer: CompactAnswer, error?: unknown) => (error === undefined ? resolve(answer) : reject(error));
+      const settle = (answer: CompactAnswer, error?: unknown) =>
+        error === undefined ? resolve(answer) : reject(error);
       // A compaction that is running answers those who ask meanwhile.
       (running ? joined : requests).push(settle);
     });
   });
   setHandler(statusQuery, () => ({
-    ...{ phase, inbox: state.inbox.length + requests.length + Number(state.mustMeasure), compaction: running },
+    ...{
+      phase,
+      inbox: state.inbox.length + requests.length + Number(state.mustMeasure),
+      compaction: running,
+    },
     ...{ generation: state.generation, tokens: state.tokens, compactions: state.compactions },
     ...{ lastError: state.lastError, rejectedTurns: state.rejectedTurns },
   }));
@@ -117,7 +127,9 @@ export async function session(input: SessionInput): Promise<void> {
   showPage();
   let idleTimer = startTimer(idleAfterMs, 'idle');
   while (true) {
-    await condition(() => hasWork() || state.closing || retry?.fired === true || idleTimer.fired || mustHandOver());
+    await condition(
+      () => hasWork() || state.closing || retry?.fired === true || idleTimer.fired || mustHandOver(),
+    );
     if (retry?.fired) {
       retry = null;
       state.mustMeasure = true;
@@ -149,7 +161,10 @@ export async function session(input: SessionInput): Promise<void> {
 
   function mustHandOver(): boolean {
     const { continueAsNewSuggested, historyLength } = workflowInfo();
-    return continueAsNewSuggested || (input.maxHistoryEvents !== undefined && historyLength > input.maxHistoryEvents);
+    return (
+      continueAsNewSuggested ||
+      (input.maxHistoryEvents !== undefined && historyLength > input.maxHistoryEvents)
+    );
   }
 
   async function work(): Promise<void> {
@@ -188,7 +203,10 @@ export async function session(input: SessionInput): Promise<void> {
     state.generation = measured.generation;
     state.tokens = measured.tokens;
     idleAfterMs = measured.idleAfterMs;
-    retry = measured.notBefore === null ? null : startTimer(measured.notBefore - Date.now(), 'before the next attempt');
+    retry =
+      measured.notBefore === null
+        ? null
+        : startTimer(measured.notBefore - Date.now(), 'before the next attempt');
     showPage();
     return measured;
   }
@@ -223,7 +241,8 @@ export async function session(input: SessionInput): Promise<void> {
           { key: searchAttributes.tenantId, value: ids.tenant },
           { key: searchAttributes.sessionId, value: ids.session },
         ],
-        priority: reason === 'manual' ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
+        priority:
+          reason === 'manual' ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
       });
       if (outcome) {
         state.generation = outcome.generation;
@@ -272,12 +291,16 @@ export async function session(input: SessionInput): Promise<void> {
     const now = running
       ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
       : `Generation ${state.generation ?? 'not measured yet'}, ${state.tokens === null ? 'no measurement yet' : `${count(state.tokens)} tokens at the last measurement`}.`;
-    const error = state.lastError ? [`Last failure: **${state.lastError.type}** ${state.lastError.message}`, ''] : [];
+    const error = state.lastError
+      ? [`Last failure: **${state.lastError.type}** ${state.lastError.message}`, '']
+      : [];
     const header = [
       '| generation | reason | method | tokens | evicted | chunks | model calls | archive part |',
       '|---|---|---|---|---|---|---|---|',
     ];
-    setCurrentDetails([now, '', ...error, ...(rows.length > 0 ? [...header, ...rows] : ['No compaction yet.'])].join('\n'));
+    setCurrentDetails(
+      [now, '', ...error, ...(rows.length > 0 ? [...header, ...rows] : ['No compaction yet.'])].join('\n'),
+    );
   }
 }
 

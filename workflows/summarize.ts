@@ -25,7 +25,12 @@ export interface Progress {
  * Reads every chunk once, at most `concurrency` at a time, and consolidates the digests as a tree into one snapshot.
  * A chunk that does not fit is halved, never retried unchanged; a tree deeper than `depthLimit` is refused.
  */
-export async function summarize(ids: SessionIds, plan: Plan, deadlineMs: number, progress: Progress): Promise<Summarized> {
+export async function summarize(
+  ids: SessionIds,
+  plan: Plan,
+  deadlineMs: number,
+  progress: Progress,
+): Promise<Summarized> {
   const { summarizer, baseGeneration } = plan;
   const { summarizeChunk, consolidate } = modelActivities(deadlineMs);
   const used: DigestRef[] = [];
@@ -64,7 +69,11 @@ export async function summarize(ids: SessionIds, plan: Plan, deadlineMs: number,
     return digest;
   }
 
-  async function readOrHalve(chunk: ChunkRef, number: number, of: number): Promise<{ chunk: ChunkRef; digest: DigestRef }[]> {
+  async function readOrHalve(
+    chunk: ChunkRef,
+    number: number,
+    of: number,
+  ): Promise<{ chunk: ChunkRef; digest: DigestRef }[]> {
     try {
       return [{ chunk, digest: await readChunk(chunk, number, of, false) }];
     } catch (error) {
@@ -101,14 +110,18 @@ export async function summarize(ids: SessionIds, plan: Plan, deadlineMs: number,
   }
 
   function mergeBatches(groups: DigestRef[][], depth: number): Promise<DigestRef[]> {
-    return Promise.all(groups.map((group) => (group.length === 1 && group[0] ? group[0] : mergeOnce(group, false, depth))));
+    return Promise.all(
+      groups.map((group) => (group.length === 1 && group[0] ? group[0] : mergeOnce(group, false, depth))),
+    );
   }
 
   async function mergeOnce(digests: DigestRef[], root: boolean, depth: number): Promise<DigestRef> {
     const tokens = digests.reduce((sum, digest) => sum + digest.tokens, root ? plan.previousTokens : 0);
     const merged = await slots(() =>
       consolidate.executeWithOptions(
-        { summary: `${root ? 'snapshot' : 'merge'} of ${digests.length} digests · level ${depth} · ${count(tokens)} tokens` },
+        {
+          summary: `${root ? 'snapshot' : 'merge'} of ${digests.length} digests · level ${depth} · ${count(tokens)} tokens`,
+        },
         [{ ...ids, baseGeneration, digests: digests.map(({ key }) => key), root, summarizer }],
       ),
     );

@@ -25,7 +25,7 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
     throw refuse(`is ${value === undefined ? 'undefined' : `a ${typeof value}`}`);
   if (above.has(value)) throw refuse('refers back to a value that contains it');
   if (steps.length >= DEEPEST_NESTING) throw refuse(`is nested deeper than ${DEEPEST_NESTING}`);
-  if ('toJSON' in value) throw refuse('has a toJSON method');
+  if (typeof Reflect.get(value, 'toJSON') === 'function') throw refuse('has a toJSON method');
   if (Object.getOwnPropertySymbols(value).length > 0) throw refuse('has a symbol among its keys');
   above.add(value);
   const within = (step: Step, inner: unknown): void => {

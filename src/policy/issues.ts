@@ -45,7 +45,7 @@ function expectedKinds(issue: z.core.$ZodIssueInvalidUnion): string {
       inner.code === 'invalid_type' && inner.path.length === 0 ? [inner.expected] : [],
     ),
   );
-  return [...new Set(kinds)].join(' or ');
+  return [...new Set(kinds.map(kindInWords))].join(' or ');
 }
 
 /** Of a union's branches, the one whose complaint lies inside the value: the shape its writer meant. */

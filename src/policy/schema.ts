@@ -2,13 +2,9 @@ import { z } from 'zod';
 import { invalid } from '../errors.js';
 import { tokenizerForModel, tokenizerNames, type TokenizerName } from '../tokens/counter.js';
 import { complain } from './issues.js';
+import { milliseconds, positive, summarySchema, tokens } from './summary-schema.js';
 
-const MONTH_MS = 30 * 24 * 3_600_000;
-
-const positive = z.int().min(1);
-const milliseconds = z.int().min(0).max(MONTH_MS);
 const share = z.number().gt(0).max(1);
-const tokens = positive.max(100_000_000);
 
 const clause = z
   .strictObject({
@@ -33,82 +29,6 @@ const ceilings = z
     error: 'names no ceiling',
     params: { hint: 'Give at least one of messages, tokens, fraction, or leave keep out for the default.' },
   });
-
-const summary = z.strictObject({
-  method: z
-    .enum(['model', 'extractive'])
-    .optional()
-    .describe('Who writes the snapshot. `extractive` never calls a model. Default `model`.'),
-  model: z
-    .string()
-    .min(1)
-    .optional()
-    .describe("Summarizer's model. Default: the environment's, else the agent's."),
-  contextWindow: tokens
-    .optional()
-    .describe(
-      "Summarizer's window in tokens. Default: registry by `summary.model`, else fallbackContextWindow; without `summary.model` the agent's window.",
-    ),
-  maxTokens: z
-    .int()
-    .min(64)
-    .max(100_000)
-    .optional()
-    .describe(
-      'Longest snapshot, tokens. Default 2,000; made smaller where the head would not fit its ceiling.',
-    ),
-  ledgerTokens: z
-    .int()
-    .min(0)
-    .max(100_000)
-    .optional()
-    .describe(
-      'Longest ledger of identifiers, tokens; 0 for none. Default 1,000; made smaller with the snapshot.',
-    ),
-  chunkTokens: z
-    .int()
-    .min(256)
-    .optional()
-    .describe(
-      "Transcript in one summarizer request, tokens. Default half the summarizer's window, at most 32,000.",
-    ),
-  concurrency: positive
-    .max(64)
-    .optional()
-    .describe('Summarizer requests of one compaction in flight. Default 4.'),
-  depthLimit: positive.max(20).optional().describe('Levels of the consolidation tree. Default 5.'),
-  reservedOutputTokens: positive
-    .optional()
-    .describe(
-      "Kept free for the summarizer's answer. Default 4,096, at most an eighth of its window, never below maxTokens.",
-    ),
-  deadline: milliseconds
-    .min(1)
-    .optional()
-    .describe('Milliseconds until the fallback decides. Default 600,000 (10 min).'),
-  retryAfterFailure: milliseconds
-    .min(1)
-    .optional()
-    .describe(
-      'Milliseconds before a session tries again after a failed compaction; doubles each time. Default 60,000.',
-    ),
-  acknowledgment: z
-    .string()
-    .min(1)
-    .max(2_000)
-    .optional()
-    .describe("Assistant's reply after the summary turn."),
-  minGain: z
-    .number()
-    .min(0)
-    .lt(1)
-    .optional()
-    .describe('Share of the context a compaction must save, or it is refused. Default 0.1.'),
-  fallback: z
-    .enum(['extractive', 'none'])
-    .optional()
-    .describe('What serves when the model is out of reach past the deadline. Default `extractive`.'),
-});
 
 /** A policy as people write it. Every field may be left out; unknown fields are errors. */
 export const policySchema = z.strictObject({
@@ -151,7 +71,7 @@ export const policySchema = z.strictObject({
     .describe(
       'What stays verbatim; the smallest ceiling given applies. Default {messages: 6, fraction: 0.25}, less where the target asks for less.',
     ),
-  summary: summary.optional(),
+  summary: summarySchema.optional(),
   pins: z
     .array(z.string().min(1))
     .max(1_000)

@@ -3,7 +3,14 @@ import type { ContextSource, Reduction } from '../conversation/context.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../conversation/message.js';
 import { toHead } from './generations.js';
 import { toLogged } from './messages.js';
-import { notFound, toSession, type SessionIds, type SessionRecord, type SessionRow } from './session-row.js';
+import {
+  checkIds,
+  notFound,
+  toSession,
+  type SessionIds,
+  type SessionRecord,
+  type SessionRow,
+} from './session-row.js';
 import { read } from './transaction.js';
 
 export { saveReductions, type ReadReductions } from './reductions.js';
@@ -103,7 +110,8 @@ union all
 select 'head', generation, through_seq, snapshot_tokens, head,
   json_build_object('headTokens', head_tokens, 'carriedSeq', carried_seq, 'parts', parts)::text, null, null, null, null
 from palimpsest.compactions
-where tenant_id = $1 and session_id = $2 and generation = (select generation from s)
+where tenant_id = $1 and session_id = $2
+  and generation = (select generation from s) and through_seq = (select through_seq from s)
 union all
 select 'system', seq, seq, tokens, ${messageColumns}
 from palimpsest.messages
@@ -126,13 +134,14 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
-function readSnapshot(
+async function readSnapshot(
   pool: Pool,
-  { tenant, session }: SessionIds,
+  ids: SessionIds,
   statement: string,
   budget: number | 'own',
 ): Promise<SnapshotRow[]> {
-  return read<SnapshotRow>(pool, statement, [tenant, session, budget === 'own' ? null : budget]);
+  checkIds(ids);
+  return read<SnapshotRow>(pool, statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
 }
 
 function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {

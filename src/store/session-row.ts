@@ -2,6 +2,7 @@ import { PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { TokenizerName } from '../tokens/counter.js';
 import type { sessions } from './schema.js';
+import { checkId } from './text.js';
 
 export interface SessionIds {
   tenant: string;
@@ -13,6 +14,12 @@ type Columns = typeof sessions.$inferSelect;
 /** A session as stored; `policy` as it was given, without defaults. */
 export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy'> &
   SessionIds & { policy: PolicyInput };
+
+/** Refuses ids that Postgres would refuse or change: a read with such an id could find another session. */
+export function checkIds({ tenant, session }: SessionIds): void {
+  checkId(tenant, 'tenant');
+  checkId(session, 'session');
+}
 
 export function notFound({ tenant, session }: SessionIds): never {
   throw new PalimpsestError('Store.SessionNotFound', `tenant ${tenant} has no session ${session}`, {

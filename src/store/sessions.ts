@@ -6,9 +6,16 @@ import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.j
 import type { TokenizerName } from '../tokens/counter.js';
 import { recount } from './recount.js';
 import { sessions } from './schema.js';
-import { notFound, toSession, type SessionIds, type SessionRecord, type SessionRow } from './session-row.js';
+import {
+  checkIds,
+  notFound,
+  toSession,
+  type SessionIds,
+  type SessionRecord,
+  type SessionRow,
+} from './session-row.js';
 import { liveSizes } from './sizes.js';
-import { checkId, storable } from './text.js';
+import { storable } from './text.js';
 import { read, withTransaction, type Query, type Transaction } from './transaction.js';
 
 export type { SessionIds, SessionRow } from './session-row.js';
@@ -38,7 +45,9 @@ export function settingsOf(input: PolicyInput): SessionSettings {
   };
 }
 
+/** Null where there is none. Throws `Input.Invalid` for ids that no session can have. */
 export async function findSession(pool: Pool, ids: SessionIds): Promise<SessionRow | null> {
+  checkIds(ids);
   const [record] = await read<SessionRecord>(pool, selectSession, [ids.tenant, ids.session]);
   return record ? toSession(record) : null;
 }
@@ -175,15 +184,13 @@ export async function updateSession(
 
 /**
  * Writes a new session and its genesis, the compaction every later one descends from. Does nothing where another
- * writer was first. Throws `Input.Invalid` for ids that cannot be stored.
+ * writer was first.
  */
 export async function insertSession(
   { query }: Transaction,
   ids: SessionIds,
   settings: SessionSettings,
 ): Promise<void> {
-  checkId(ids.tenant, 'tenant');
-  checkId(ids.session, 'session');
   await query(
     `with added as (
        insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget,

@@ -6,6 +6,7 @@ import { PalimpsestError } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { reasonAgainst } from './answer-text.js';
 import { missingPins } from './pins.js';
+import { hasSections } from './snapshot.js';
 
 declare const accepted: unique symbol;
 /** The summary of one slice. */
@@ -80,7 +81,10 @@ function withoutThoughts(text: string): string {
     return end < 0 ? '' : text.slice(end + opening.length + 3).trim();
   }
   const end = text.indexOf('</think>');
-  return end >= 0 && !text.slice(0, end).includes('<think>') ? text.slice(end + 8).trim() : text;
+  if (end < 0 || text.slice(0, end).includes('<think>')) return text;
+  const after = text.slice(end + 8).trim();
+  // A summary may quote the tag; what follows it is then no summary by itself.
+  return hasSections(after) || !hasSections(text) ? after : text;
 }
 
 function withoutFence(text: string): string {
@@ -94,7 +98,7 @@ function withoutFence(text: string): string {
 /** `<state_snapshot>…</state_snapshot>`, after at most a sentence of introduction. An unclosed one was cut off. */
 function withoutTag(text: string): string {
   const opening = /<(state_snapshot|summary|conversation_summary)>/i.exec(text.slice(0, 200));
-  if (!opening || text.slice(0, opening.index).includes('\n##')) return text;
+  if (!opening || hasSections(text.slice(0, opening.index))) return text;
   const start = opening.index + opening[0].length;
   const end = text.toLowerCase().lastIndexOf(`</${opening[1]!.toLowerCase()}>`);
   if (end >= start && text.length - end < 200) return text.slice(start, end);

@@ -59,9 +59,11 @@ const errors: RegExp[] = [
   /^(?:failed|unable|could not|couldn't) to (?:generate|create|produce|obtain|get|complete) (?:a |the )?(?:summary|response|completion|answer)\b/,
   /^(?:http(?:\/\d(?:\.\d)?)? ?|status(?: code)? ?|error(?: code)?:? ?)[45]\d\d\b/,
   new RegExp(`^[45]\\d\\d:? (?:bad (?:request|gateway)|unauthori[sz]ed|payment required|forbidden|not found|request timeout|payload too large|too many requests|internal server error|service unavailable|gateway time-?out)${ends}`),
-  new RegExp(`^(?:bad gateway|internal server error|service (?:temporarily )?unavailable|gateway time-?out|too many requests|unauthori[sz]ed|forbidden|upstream (?:connect error|request timeout)|no healthy upstream|(?:request|connection|read|operation) timed? ?out|connection (?:error|refused|reset(?: by peer)?|aborted)|fetch failed|network error|stream (?:error|disconnected|closed)|overloaded(?:_error)?|insufficient_quota|context_length_exceeded|rate_limit_exceeded|rate limit (?:exceeded|reached)|quota exceeded|invalid api key|(?:incorrect|missing|no) api key(?: provided)?)${ends}`),
+  new RegExp(`^(?:bad gateway|internal server error|service (?:temporarily )?unavailable|gateway time-?out|too many requests|unauthori[sz]ed|forbidden|no healthy upstream|(?:request|connection|read|operation) timed? ?out|connection (?:error|refused|reset(?: by peer)?|aborted)|fetch failed|network error|stream (?:error|disconnected|closed)|overloaded(?:_error)?|insufficient_quota|context_length_exceeded|rate_limit_exceeded|rate limit (?:exceeded|reached)|quota exceeded|invalid api key|(?:incorrect|missing|no) api key(?: provided)?)${ends}`),
   /^(?:you (?:have )?exceeded your current quota|rate limit (?:exceeded|reached) for\b|this model's maximum context length\b|the (?:model|server|engine|service) (?:is|`?\S{1,60}`?) (?:is )?(?:currently )?(?:overloaded|unavailable|not available|does not exist))/,
-  /^(?:[a-z]+\.)*[a-z]*(?:error|exception|failure)(?: code)?: [^.]{0,300}\.?$/,
+  /^upstream (?:connect error|request timeout)\b/,
+  // One sentence that begins with the name of an error, and does not tell what became of it.
+  /^(?:[a-z]{1,30}\.){0,5}[a-z]{0,40}(?:error|exception|failure)(?: code)?: (?!.*\b(?:user|agent|assistant|fixed|resolved)\b)(?:(?!\. ).){0,300}$/,
   /^traceback \(most recent call last\)/,
 ];
 

@@ -23,10 +23,14 @@ function connectionOptions({ address, apiKey, tls }: TemporalSettings) {
 
 function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
   const reason = cause instanceof Error ? cause.message : String(cause);
-  return new PalimpsestError('Temporal.Unavailable', `Temporal at ${settings.address} does not answer: ${reason}`, {
-    hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
-    cause,
-  });
+  return new PalimpsestError(
+    'Temporal.Unavailable',
+    `Temporal at ${settings.address} does not answer: ${reason}`,
+    {
+      hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
+      cause,
+    },
+  );
 }
 
 /** A client whose server has answered for its namespace. Throws `Temporal.Unavailable` within seconds. */
@@ -34,7 +38,10 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
   const namespace = settings.namespace ?? 'default';
   let connection: Connection | undefined;
   try {
-    connection = await Connection.connect({ ...connectionOptions(settings), connectTimeout: connectTimeoutMs });
+    connection = await Connection.connect({
+      ...connectionOptions(settings),
+      connectTimeout: connectTimeoutMs,
+    });
     await connection.workflowService.describeNamespace({ namespace });
   } catch (error) {
     await connection?.close();
@@ -65,7 +72,9 @@ export async function ensureSearchAttributes(client: Client): Promise<void> {
   const { operatorService } = client.connection as Connection;
   const namespace = client.options.namespace;
   const present = await operatorService.listSearchAttributes({ namespace });
-  const missing = Object.entries(searchAttributeTypes).filter(([name]) => !(name in (present.customAttributes ?? {})));
+  const missing = Object.entries(searchAttributeTypes).filter(
+    ([name]) => !(name in (present.customAttributes ?? {})),
+  );
   if (missing.length === 0) return;
   try {
     await operatorService.addSearchAttributes({
@@ -76,9 +85,13 @@ export async function ensureSearchAttributes(client: Client): Promise<void> {
     // Two workers starting at once both find them missing.
     if (isGrpcServiceError(error) && /already exist/i.test(error.message)) return;
     const flags = missing.map(([name, type]) => `--name ${name} --type ${type}`).join(' ');
-    throw new PalimpsestError('Temporal.Unavailable', `search attributes are not registered in namespace ${namespace}`, {
-      hint: `Run: temporal operator search-attribute create --namespace ${namespace} ${flags}`,
-      cause: error,
-    });
+    throw new PalimpsestError(
+      'Temporal.Unavailable',
+      `search attributes are not registered in namespace ${namespace}`,
+      {
+        hint: `Run: temporal operator search-attribute create --namespace ${namespace} ${flags}`,
+        cause: error,
+      },
+    );
   }
 }

@@ -2,7 +2,11 @@ import { ApplicationFailure, CancelledFailure } from '@temporalio/common';
 import { PalimpsestError, type FailureType } from '../errors.js';
 
 /** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
-const retryable: ReadonlySet<FailureType> = new Set(['Llm.RateLimited', 'Llm.Unavailable', 'Store.Unavailable']);
+const retryable: ReadonlySet<FailureType> = new Set([
+  'Llm.RateLimited',
+  'Llm.Unavailable',
+  'Store.Unavailable',
+]);
 
 /**
  * A bad answer may be a bad draw: it is tried again this many times, then it is final.
@@ -19,7 +23,10 @@ export interface FailureContext {
 }
 
 /** Turns a typed failure into what Temporal shows, retries and hands to the workflow. */
-export function toApplicationFailure(error: PalimpsestError, { attempt, details }: FailureContext): ApplicationFailure {
+export function toApplicationFailure(
+  error: PalimpsestError,
+  { attempt, details }: FailureContext,
+): ApplicationFailure {
   const again = retryable.has(error.type) || (drawnAgain.has(error.type) && attempt < badOutputAttempts);
   const retryAfterMs = error.details?.['retryAfterMs'];
   return ApplicationFailure.create({

@@ -29,7 +29,8 @@ const maxIdBytes = 200;
 
 /** One id part, percent-encoded so that `/` stays a separator. Throws `Input.Invalid` naming the field. */
 export function encodeIdPart(value: string, field: string): string {
-  if (typeof value !== 'string' || value.length === 0) throw invalid(`${field} must be a non-empty string`, field);
+  if (typeof value !== 'string' || value.length === 0)
+    throw invalid(`${field} must be a non-empty string`, field);
   let encoded: string;
   try {
     encoded = encodeURIComponent(value);

@@ -8,6 +8,7 @@ import { ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { isRunning } from '../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
+import { migrate } from '../../src/store/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { loadWorkflowBundle } from '../../src/workflow-bundle.js';
 
@@ -50,20 +51,13 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
   await client.connect();
   try {
     await client.query(`create database ${template}`);
-    await migrateTemplate(Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString());
+    await migrate(Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString());
     // Nobody may connect to it, so that it can be copied at any time, by many at once.
     await client.query(`alter database ${template} with allow_connections false is_template true`);
   } finally {
     await client.end();
   }
   project.provide('postgres', { adminUrl, template });
-}
-
-async function migrateTemplate(url: string): Promise<void> {
-  const file = new URL('../../src/store/migrate.ts', import.meta.url);
-  if (!existsSync(file)) return;
-  const { migrate } = (await import(file.href)) as { migrate: (url: string) => Promise<unknown> };
-  await migrate(url);
 }
 
 // Order of tasks holds per partition of a task queue: with one partition, tests can assert it.

@@ -44,7 +44,13 @@ export async function startStack({ worker = true }: { worker?: boolean } = {}): 
     return running;
   };
   if (worker) await work();
-  const palimpsest = await Palimpsest.connect({ databaseUrl: database.url, temporal, tenant: 'acme', queuePrefix });
+  // Workflow ids are shared by all tests on one server: the tenant tells them apart.
+  const palimpsest = await Palimpsest.connect({
+    databaseUrl: database.url,
+    temporal,
+    tenant: queuePrefix,
+    queuePrefix,
+  });
   return {
     ...{ palimpsest, model, databaseUrl: database.url, temporal, queuePrefix, settings, work },
     async stop() {
@@ -61,8 +67,22 @@ export const smallPolicy: PolicyInput = { contextWindow: 4_000 };
 
 /** Deterministic filler of about `tokens` tokens. */
 export function words(tokens: number, seed = 1): string {
-  const vocabulary = ['ledger', 'invoice', 'retry', 'queue', 'commit', 'branch', 'schema', 'window', 'budget', 'digest'];
-  return Array.from({ length: tokens }, (_, index) => vocabulary[(index * 7 + seed * 3) % vocabulary.length]).join(' ');
+  const vocabulary = [
+    'ledger',
+    'invoice',
+    'retry',
+    'queue',
+    'commit',
+    'branch',
+    'schema',
+    'window',
+    'budget',
+    'digest',
+  ];
+  return Array.from(
+    { length: tokens },
+    (_, index) => vocabulary[(index * 7 + seed * 3) % vocabulary.length],
+  ).join(' ');
 }
 
 /** `count` turns of a user message and an answer, each message about `tokens` tokens. */

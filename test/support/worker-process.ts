@@ -18,7 +18,9 @@ export interface DoomedWorker {
   die?: { when: 'before' | 'after'; activity: string; nth: number };
 }
 
-const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die } = JSON.parse(process.env['WORKER'] ?? '{}') as DoomedWorker;
+const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die } = JSON.parse(
+  process.env['WORKER'] ?? '{}',
+) as DoomedWorker;
 
 const dependencies = {
   pool: openPool(databaseUrl, { max: 8 }),
@@ -47,8 +49,16 @@ const connection = await NativeConnection.connect({ address });
 const queues = taskQueues(queuePrefix);
 const workers = await Promise.all([
   Worker.create({ connection, taskQueue: queues.workflow, workflowBundle: { codePath: workflowBundlePath } }),
-  Worker.create({ connection, taskQueue: queues.db, activities: doomed(createDatabaseActivities(dependencies)) }),
-  Worker.create({ connection, taskQueue: queues.llm, activities: doomed(createModelActivities(dependencies)) }),
+  Worker.create({
+    connection,
+    taskQueue: queues.db,
+    activities: doomed(createDatabaseActivities(dependencies)),
+  }),
+  Worker.create({
+    connection,
+    taskQueue: queues.llm,
+    activities: doomed(createModelActivities(dependencies)),
+  }),
 ]);
 process.stdout.write('ready\n');
 await Promise.all(workers.map((worker) => worker.run()));

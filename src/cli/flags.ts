@@ -1,0 +1,99 @@
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { parseExact } from '../conversation/json.js';
+import type { Json } from '../conversation/message.js';
+import { invalid } from '../errors.js';
+import { limitsOf } from '../policy/limits.js';
+import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
+
+/** What the command line says about the policy, as typed. */
+export interface PolicyFlags {
+  window?: string;
+  trigger?: string[];
+  keep?: string;
+  policy?: string;
+}
+
+/**
+ * The policy that the flags describe, checked down to its numbers: throws `Input.Invalid` with the field's path also
+ * where the window leaves nothing after overhead and reserved output. `defaults` stand where the flags say nothing.
+ */
+export function policyFromFlags(flags: PolicyFlags, defaults: PolicyInput = {}): PolicyInput {
+  const policy: Record<string, unknown> = {
+    ...defaults,
+    ...(flags.policy === undefined ? {} : readPolicy(flags.policy)),
+  };
+  if (flags.window !== undefined) policy.contextWindow = wholeNumber(flags.window, '--window');
+  if (flags.trigger?.length) {
+    const clauses = flags.trigger.map((spec) => parseSizes(spec, '--trigger')).flat();
+    policy.trigger = clauses;
+  }
+  if (flags.keep !== undefined) policy.keep = parseSizes(flags.keep, '--keep');
+  const parsed = parsePolicy(policy);
+  limitsOf(resolvePolicy(parsed));
+  return parsed;
+}
+
+/**
+ * `0.85` (share of the window), `6000` (tokens; below 100: messages), `tokens=6000,messages=40`, or JSON as in a policy.
+ */
+export function parseSizes(spec: string, flag: string): Json {
+  const text = spec.trim();
+  if (/^[[{]/.test(text)) return parseExact(text, { path: flag });
+  if (/^\d+$/.test(text)) return Number(text) < 100 ? { messages: Number(text) } : { tokens: Number(text) };
+  if (/^\d*\.\d+$/.test(text)) return { fraction: Number(text) };
+  const sizes: Record<string, number> = {};
+  for (const pair of text.split(',')) {
+    const [, name, value] = /^\s*([A-Za-z]+)\s*=\s*(\d*\.?\d+)\s*$/.exec(pair) ?? [];
+    if (name === undefined || value === undefined) {
+      throw invalid(
+        `${flag} ${JSON.stringify(spec)} is not understood.`,
+        flag,
+        'Write 0.85 (share of the window), 6000 (tokens), tokens=6000,messages=40, or JSON.',
+      );
+    }
+    sizes[name] = Number(value);
+  }
+  return sizes;
+}
+
+/** `--policy`: JSON, or a file that holds it. */
+function readPolicy(text: string): Record<string, Json> {
+  const source = text.trim().startsWith('{') ? text : readPolicyFile(text);
+  const value = parseExact(source, { path: '--policy' });
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    throw invalid('--policy must be a JSON object.', '--policy');
+  }
+  return value;
+}
+
+function readPolicyFile(file: string): string {
+  if (!existsSync(file) || !statSync(file).isFile()) {
+    throw invalid(
+      `There is no such policy file: ${file}`,
+      '--policy',
+      'Give JSON, or the name of a file that holds it.',
+    );
+  }
+  return readFileSync(file, 'utf8');
+}
+
+function wholeNumber(text: string, flag: string): number {
+  const digits = text.trim().replaceAll(/[,_](?=\d{3}(\D|$))/g, '');
+  if (!/^\d+$/.test(digits))
+    throw invalid(
+      `${flag} must be a number of tokens, not ${JSON.stringify(text)}.`,
+      flag,
+      'e.g. --window 32000',
+    );
+  return Number(digits);
+}
+
+/** Refuses an `--out` that could not be written, before any work is done. */
+export function checkOutFile(file: string): void {
+  const folder = path.dirname(path.resolve(file));
+  if (!existsSync(folder) || !statSync(folder).isDirectory()) {
+    throw invalid(`--out: there is no folder ${folder}`, '--out');
+  }
+  if (existsSync(file) && statSync(file).isDirectory()) throw invalid(`--out: ${file} is a folder`, '--out');
+}

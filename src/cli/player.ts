@@ -1,0 +1,257 @@
+import { createHash } from 'node:crypto';
+import type { ChatMessage } from '../conversation/message.js';
+import { warningsOf, type MessageWarning } from '../conversation/validate.js';
+import { validateView } from '../conversation/validity.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+import type { CompactionOutcome } from '../../activities/commit.js';
+import type { Palimpsest, SessionContext, Status } from '../palimpsest.js';
+import { resolvePolicy, type PolicyInput } from '../policy/schema.js';
+import type { Transcript } from './transcripts.js';
+import { cutTurns } from './turns.js';
+
+/** What happens while a session is played, for whoever shows it. */
+export interface PlayEvents {
+  /** Some turns are stored already, from an earlier start. */
+  resumed?(storedTurns: number, turns: number): void;
+  /** A turn was appended and its context read. */
+  turn?(turn: PlayedTurn): void;
+  compacted?(outcome: CompactionOutcome): void;
+  /** The session waits for a compaction before it goes on; told again and again while it does. */
+  waiting?(generation: number, seconds: number): void;
+  /** Something a person should know; the session goes on. */
+  notice?(text: string): void;
+}
+
+export interface PlayedTurn {
+  /** From 1. */
+  turn: number;
+  turns: number;
+  /** Messages of the log. */
+  messages: number;
+  window: number;
+  budget: number;
+  /** Tokens of the context that a model would be sent now; null where it cannot fit. */
+  tokens: number | null;
+  /** Messages that stand in the context in a shortened form. */
+  shortened: number;
+  /** Generation being prepared; null when none is. */
+  compacting: number | null;
+}
+
+export interface PlayedSession {
+  session: string;
+  messages: number;
+  window: number;
+  budget: number;
+  /** Of the final context. */
+  tokens: number;
+  compactions: CompactionOutcome[];
+  replay: { messages: number; identical: boolean };
+  context: ChatMessage[];
+  warnings: MessageWarning[];
+}
+
+/** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
+const turnsAhead = 2;
+
+/**
+ * The id under which a transcript is stored: its own, and a hash over messages and policy. The same file with the same
+ * flags continues where it was; other flags make another session.
+ */
+export function storedSessionId({ id, messages }: Transcript, policy: PolicyInput): string {
+  const hash = createHash('sha256')
+    .update(JSON.stringify([messages, policy]))
+    .digest('hex')
+    .slice(0, 8);
+  // By way of UTF-8 no half of a surrogate pair is left.
+  const readable = Buffer.from(id).toString().replaceAll('\u0000', ' ');
+  let short = readable;
+  while (encodeURIComponent(short).length > 180) short = Array.from(short).slice(0, -1).join('');
+  return `${short}~${hash}`;
+}
+
+/**
+ * Plays one transcript as an agent platform would: append a turn, signal, read the context for the next model call.
+ * Then checks what was promised: the context is valid and fits, the originals come back identical.
+ */
+export async function playSession(
+  palimpsest: Palimpsest,
+  transcript: Transcript,
+  policy: PolicyInput,
+  { events = {}, signal }: { events?: PlayEvents; signal: AbortSignal },
+): Promise<PlayedSession> {
+  const player = new Player(palimpsest, transcript, policy, events, signal);
+  return player.play();
+}
+
+class Player {
+  private readonly session: string;
+  private readonly settleTimeoutMs: number;
+  /** Generation whose outcome was told last. */
+  private told = 0;
+  private ahead = 0;
+
+  constructor(
+    private readonly palimpsest: Palimpsest,
+    private readonly transcript: Transcript,
+    private readonly policy: PolicyInput,
+    private readonly events: PlayEvents,
+    private readonly signal: AbortSignal,
+  ) {
+    this.session = storedSessionId(transcript, policy);
+    this.settleTimeoutMs = resolvePolicy(policy).summary.deadline + 120_000;
+  }
+
+  async play(): Promise<PlayedSession> {
+    const { messages } = this.transcript;
+    const turns = cutTurns(messages);
+    const stored = await this.storedMessages();
+    const done = turns.filter(({ to }) => to <= stored).length;
+    if (done > 0) {
+      this.told = (await this.palimpsest.compactions({ session: this.session })).at(-1)?.generation ?? 0;
+      this.events.resumed?.(done, turns.length);
+    }
+    // The last stored turn is repeated: whoever stored it may have died before it was signalled.
+    for (let index = Math.max(0, done - 1); index < turns.length; index++) {
+      this.signal.throwIfAborted();
+      const { from, to } = turns[index]!;
+      await this.playTurn(index + 1, turns.length, messages.slice(from, to), to);
+    }
+    await this.settle();
+    return this.verdict();
+  }
+
+  private async playTurn(
+    turn: number,
+    turns: number,
+    messages: ChatMessage[],
+    logged: number,
+  ): Promise<void> {
+    const { palimpsest, session, policy } = this;
+    const appended = await palimpsest.appendTurn({ session, turnId: `turn-${turn}`, messages, policy });
+    if (!appended.signalled)
+      this.events.notice?.(`turn ${turn}: stored, but Temporal could not be told; the next turn tells it`);
+
+    const context = await this.readContext(turn);
+    if (context) await this.tellCompactions(context.generation);
+    const status = appended.due || this.ahead > 0 ? await palimpsest.status({ session }) : null;
+    const running = status !== null && isCompacting(status);
+    this.events.turn?.({
+      turn,
+      turns,
+      messages: logged,
+      ...(context ?? (await this.sizes())),
+      tokens: context?.tokens ?? null,
+      shortened:
+        context?.entries.filter(({ source }) => source === 'reduced' || source === 'omitted').length ?? 0,
+      compacting: running ? (status.compaction?.generation ?? status.generation + 1) : null,
+    });
+    this.ahead = running ? this.ahead + 1 : 0;
+    if (this.ahead > turnsAhead) await this.settle();
+  }
+
+  /** The context as sent to the model now; null where the floor does not fit at this turn. */
+  private async readContext(turn: number): Promise<SessionContext | null> {
+    try {
+      const context = await this.palimpsest.context({ session: this.session });
+      checkContext(context, `after turn ${turn}`);
+      return context;
+    } catch (error) {
+      if (!isFailure(error, 'Budget.Unreachable')) throw error;
+      this.events.notice?.(`turn ${turn}: ${error.type}: ${error.message}`);
+      return null;
+    }
+  }
+
+  private async sizes(): Promise<{ window: number; budget: number }> {
+    const { window, budget } = await this.palimpsest.status({ session: this.session });
+    return { window: window.tokens, budget };
+  }
+
+  /** Waits until nothing is in flight any more. */
+  private async settle(): Promise<void> {
+    const { palimpsest, session, signal, events } = this;
+    const started = Date.now();
+    const tick = setInterval(() => events.waiting?.(this.told + 1, (Date.now() - started) / 1_000), 500);
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+    });
+    try {
+      signal.throwIfAborted();
+      await Promise.race([palimpsest.settled({ session, timeoutMs: this.settleTimeoutMs }), aborted]);
+    } finally {
+      clearInterval(tick);
+    }
+    this.ahead = 0;
+    const status = await palimpsest.status({ session });
+    await this.tellCompactions(status.generation);
+    if (status.lastError)
+      events.notice?.(`last attempt to compact: ${status.lastError.type}: ${status.lastError.message}`);
+  }
+
+  private async tellCompactions(generation: number): Promise<void> {
+    if (generation <= this.told) return;
+    for (const outcome of await this.palimpsest.compactions({ session: this.session })) {
+      if (outcome.generation <= this.told) continue;
+      this.told = outcome.generation;
+      this.events.compacted?.(outcome);
+    }
+  }
+
+  private async verdict(): Promise<PlayedSession> {
+    const { palimpsest, session, transcript } = this;
+    const context = await palimpsest.context({ session });
+    checkContext(context, 'at the end');
+    const compactions = await palimpsest.compactions({ session });
+    const replay = await this.compareReplay();
+    if (!replay.identical) {
+      throw new PalimpsestError(
+        'Store.Corrupt',
+        `the replay gave ${replay.messages} messages that are not identical to the ${transcript.messages.length} of the input`,
+      );
+    }
+    return {
+      session: transcript.id,
+      messages: transcript.messages.length,
+      window: context.window,
+      budget: context.budget,
+      tokens: context.tokens,
+      compactions,
+      replay,
+      context: context.messages,
+      warnings: warningsOf(transcript.messages),
+    };
+  }
+
+  private async compareReplay(): Promise<PlayedSession['replay']> {
+    const { messages } = this.transcript;
+    let count = 0;
+    let identical = true;
+    for await (const { message } of this.palimpsest.replay({ session: this.session })) {
+      identical &&= JSON.stringify(message) === JSON.stringify(messages[count]);
+      count += 1;
+    }
+    return { messages: count, identical: identical && count === messages.length };
+  }
+
+  private async storedMessages(): Promise<number> {
+    try {
+      return (await this.palimpsest.status({ session: this.session })).messages;
+    } catch (error) {
+      if (isFailure(error, 'Store.SessionNotFound')) return 0;
+      throw error;
+    }
+  }
+}
+
+const isCompacting = ({ phase, compaction }: Status): boolean =>
+  compaction !== null || phase === 'compacting' || phase === 'measuring';
+
+/** What every context promises; a violation is a defect of this program, not of the input. */
+function checkContext({ messages, tokens, budget }: SessionContext, when: string): void {
+  const violations = validateView(messages);
+  if (violations.length > 0)
+    throw new Error(`the context ${when} is not valid for its provider: ${violations.join('; ')}`);
+  if (tokens > budget)
+    throw new Error(`the context ${when} has ${tokens} tokens, more than its budget of ${budget}`);
+}

@@ -1,0 +1,32 @@
+import type { WriteStream } from 'node:tty';
+
+/** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
+export class Screen {
+  private drawn = false;
+
+  constructor(private readonly stream: NodeJS.WritableStream) {}
+
+  get isTerminal(): boolean {
+    return (this.stream as Partial<WriteStream>).isTTY === true;
+  }
+
+  line(text = ''): void {
+    this.clear();
+    this.stream.write(`${text}\n`);
+  }
+
+  /** Redraws the last line; says nothing where there is no terminal. */
+  redraw(text: string): void {
+    if (!this.isTerminal) return;
+    const width = (this.stream as Partial<WriteStream>).columns ?? 80;
+    this.clear();
+    this.stream.write(text.length < width ? text : `${text.slice(0, width - 2)}…`);
+    this.drawn = true;
+  }
+
+  private clear(): void {
+    if (!this.drawn) return;
+    this.stream.write('\r\u001B[2K');
+    this.drawn = false;
+  }
+}

@@ -1,0 +1,86 @@
+import { randomUUID } from 'node:crypto';
+import type { Pool } from 'pg';
+import type { ChatMessage, LoggedMessage } from '../../src/conversation/message.js';
+import { commitCompaction, type CommitInput, type CompactionRow } from '../../src/store/compactions.js';
+import { replay } from '../../src/store/replay.js';
+import { loadSession, type SessionIds } from '../../src/store/sessions.js';
+import { appendTurn } from '../../src/store/turns.js';
+
+/** Ids that nobody else has, so that tests of one file need not clean up. */
+export function newSession(tenant = 'acme'): SessionIds {
+  return { tenant, session: randomUUID() };
+}
+
+export function talk(count: number, words = 20): ChatMessage[] {
+  return Array.from({ length: count }, (_, index) => ({
+    role: index % 2 === 0 ? 'user' : 'assistant',
+    content: `number ${index + 1}: ${'word '.repeat(words)}`,
+  }));
+}
+
+/** A new session holding these messages in one turn. */
+export async function sessionWith(pool: Pool, messages: ChatMessage[], tenant?: string): Promise<SessionIds> {
+  const ids = newSession(tenant);
+  await appendTurn(pool, { ...ids, turnId: 'first', messages });
+  return ids;
+}
+
+/** Commits a compaction of the store's own kind: everything up to `throughSeq` behind a short summary. */
+export async function compactThrough(
+  pool: Pool,
+  ids: SessionIds,
+  throughSeq: number,
+  changes: Partial<CommitInput> = {},
+): Promise<CompactionRow> {
+  return commitCompaction(pool, ids, { ...(await commitInput(pool, ids, throughSeq)), ...changes });
+}
+
+export async function commitInput(pool: Pool, ids: SessionIds, throughSeq: number): Promise<CommitInput> {
+  const session = await loadSession(pool, ids);
+  const evicted = throughSeq - session.throughSeq;
+  return {
+    baseGeneration: session.generation,
+    reason: 'trigger',
+    method: 'extractive',
+    throughSeq,
+    snapshot: `summary of 1–${throughSeq}`,
+    ledger: 'src/index.ts',
+    head: {
+      messages: [
+        { role: 'user', content: `summary of 1–${throughSeq}` },
+        { role: 'assistant', content: 'Understood.' },
+      ],
+      tokens: [12, 6],
+      carriedSeq: null,
+    },
+    carriedSeq: null,
+    coverage: [{ fromSeq: session.throughSeq + 1, throughSeq, how: 'full' }],
+    reductions: [],
+    tokensBefore: session.liveTokens,
+    tokensAfter: 18,
+    evicted,
+    chunks: 0,
+    digestKeys: [],
+    model: null,
+    promptVersion: 1,
+    usage: { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0, modelMs: 0, overheadMs: 3 },
+    workflowId: `compaction/${ids.session}/${session.generation + 1}`,
+    runId: randomUUID(),
+    measureAt: { tokens: 1_000, messages: null },
+  };
+}
+
+export async function replayed(pool: Pool, ids: SessionIds): Promise<LoggedMessage[]> {
+  const messages: LoggedMessage[] = [];
+  for await (const message of replay(pool, ids)) messages.push(message);
+  return messages;
+}
+
+/** Rows of one table that belong to the session: what a refused write must leave unchanged. */
+export async function countRows(pool: Pool, table: string, { tenant, session }: SessionIds): Promise<number> {
+  const { rows } = await pool.query<{ count: number }>(
+    `select count(*)::int as count from palimpsest.${table} where tenant_id = $1 and session_id = $2`,
+    [tenant, session],
+  );
+  return rows[0]?.count ?? 0;
+}

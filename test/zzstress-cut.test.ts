@@ -1,0 +1,274 @@
+/**
+ * Where a compaction may cut and where it does: groups stay whole, calls that can still be answered stay in the tail, the newest user message
+ * stays verbatim, and long runs without a user turn are cut too.
+ */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { buildView } from '../src/conversation/context.js';
+import { groupMessages } from '../src/conversation/groups.js';
+import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
+import { validateView } from '../src/conversation/validity.js';
+import { chooseCut, cutCandidates, legalCuts, type CutOptions } from '../src/policy/cut.js';
+import { counterFor } from '../src/tokens/counter.js';
+import { histories, logOf, metasOf, sourceOf } from './support/histories.js';
+
+const counter = counterFor('o200k_base');
+const user: ChatMessage = { role: 'user', content: 'please' };
+const says: ChatMessage = { role: 'assistant', content: 'answer' };
+const calls = (...ids: string[]): ChatMessage => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'bash', arguments: '{}' } })),
+});
+const result = (id: string): ChatMessage => ({ role: 'tool', tool_call_id: id, content: 'output' });
+const step = (id: string) => [calls(id), result(id)];
+
+const options: CutOptions = { keep: {}, now: 1_000_000, deadCallAfterMs: 600_000, closed: false };
+/** Metas of messages that weigh 10 tokens each, or as given by seq. */
+function tail(messages: ChatMessage[], tokens: Record<number, number> = {}, at = 0): MessageMeta[] {
+  return metasOf(logOf(messages, counter), at).map((meta) => ({ ...meta, tokens: tokens[meta.seq] ?? 10 }));
+}
+const choose = (metas: MessageMeta[], keep: CutOptions['keep'], more: Partial<CutOptions> = {}) =>
+  chooseCut(metas, { ...options, ...more, keep });
+
+describe('legal cuts', () => {
+  test('lie between groups', () => {
+    expect(legalCuts(tail([user, calls('a', 'b'), result('a'), user, result('b'), says]), options)).toEqual([
+      1, 5, 6,
+    ]);
+  });
+
+  test('never lie behind a call that can still be answered', () => {
+    const metas = tail([user, says, calls('a', 'b'), result('a'), user, says], {}, 900_000);
+    expect(legalCuts(metas, options)).toEqual([1, 2]);
+  });
+
+  test('lie behind a dead call: a later user message and enough time, or a closed session', () => {
+    const answeredByUser = [user, calls('a'), user, says];
+    expect(legalCuts(tail(answeredByUser), options)).toEqual([1, 2, 3, 4]);
+    expect(legalCuts(tail(answeredByUser, {}, 999_999), options)).toEqual([1]);
+    expect(legalCuts(tail([user, calls('a'), says]), options)).toEqual([1]);
+    expect(legalCuts(tail([user, calls('a'), says]), { ...options, closed: true })).toEqual([1, 2, 3]);
+  });
+
+  test('never lie inside or directly behind the leading system messages', () => {
+    const system: ChatMessage = { role: 'system', content: 's' };
+    expect(legalCuts(tail([system, { ...system, role: 'developer' }, user, system, says]), options)).toEqual([
+      3, 4, 5,
+    ]);
+    expect(legalCuts(tail([system, system]), options)).toEqual([]);
+  });
+});
+
+describe('the chosen cut', () => {
+  test('keeps what the messages ceiling allows, from a user turn on', () => {
+    expect(choose(tail([user, says, user, says, user, says]), { messages: 3 })).toMatchObject({
+      throughSeq: 4,
+      carriedSeq: null,
+      boundary: 'user',
+      evictedTokens: 40,
+      evictedMessages: 4,
+      keptTokens: 20,
+      keptMessages: 2,
+    });
+  });
+
+  test('obeys whichever ceiling keeps fewer', () => {
+    const metas = tail([user, says, user, says, user, says, user, says]);
+    expect(choose(metas, { messages: 6, tokens: 40 })?.throughSeq).toBe(4);
+    expect(choose(metas, { messages: 2, tokens: 400 })?.throughSeq).toBe(6);
+  });
+
+  test('lies at an assistant boundary inside a long run, and carries the request', () => {
+    const metas = tail([user, says, user, ...step('a'), ...step('b'), ...step('c'), ...step('d')]);
+    expect(choose(metas, { messages: 4 })).toMatchObject({
+      throughSeq: 7,
+      carriedSeq: 3,
+      boundary: 'assistant',
+      carriedTokens: 10,
+    });
+  });
+
+  test('carries the request of a run that began before the tail', () => {
+    const metas = tail([...step('a'), ...step('b'), ...step('c')]).map((meta) => ({
+      ...meta,
+      seq: meta.seq + 50,
+    }));
+    expect(choose(metas, { messages: 2 }, { previousCarriedSeq: 7 })).toMatchObject({
+      throughSeq: 54,
+      carriedSeq: 7,
+      carriedTokens: 0,
+    });
+  });
+
+  test('prefers a user turn within reach to keeping a little more', () => {
+    const metas = tail([user, ...step('a'), ...step('b'), user, ...step('c'), says]);
+    expect(choose(metas, { messages: 6 })).toMatchObject({
+      throughSeq: 5,
+      boundary: 'user',
+      keptMessages: 4,
+    });
+  });
+
+  test('does not give up most of the tail for a user turn', () => {
+    const metas = tail([user, ...step('a'), ...step('b'), ...step('c'), ...step('d'), user]);
+    expect(choose(metas, { messages: 8 })).toMatchObject({
+      throughSeq: 3,
+      boundary: 'assistant',
+      keptMessages: 7,
+    });
+  });
+
+  test('keeps the newest group although it alone exceeds the ceilings, with the user message before it', () => {
+    const batch = [calls('a', 'b', 'c'), result('a'), result('b'), result('c')];
+    expect(
+      choose(tail([user, says, user, ...batch], { 5: 9_000 }), { messages: 2, tokens: 100 }),
+    ).toMatchObject({
+      throughSeq: 2,
+      boundary: 'user',
+      keptTokens: 9_040,
+    });
+    expect(
+      choose(tail([user, ...step('x'), ...batch], { 5: 9_000 }), { messages: 2, tokens: 100 }),
+    ).toMatchObject({
+      throughSeq: 3,
+      carriedSeq: 1,
+      boundary: 'assistant',
+    });
+  });
+
+  test('takes system messages in the middle along with the turn that follows them', () => {
+    const note: ChatMessage = { role: 'system', content: 'time' };
+    expect(choose(tail([user, says, note, user, says]), { messages: 3 })).toMatchObject({
+      throughSeq: 2,
+      boundary: 'user',
+      carriedSeq: null,
+    });
+  });
+
+  test('never splits queued user messages where a turn boundary is within reach', () => {
+    expect(choose(tail([user, says, user, says, user, user, says]), { messages: 4 })).toMatchObject({
+      throughSeq: 4,
+      boundary: 'user',
+    });
+  });
+
+  test('stays before an open call, whatever the ceilings', () => {
+    const metas = tail([user, says, user, calls('a'), user, says, user, says], {}, 999_999);
+    expect(choose(metas, { messages: 1 })).toMatchObject({ throughSeq: 2, keptMessages: 6 });
+  });
+});
+
+describe('nothing is evicted', () => {
+  test('when all of it may stay', () =>
+    expect(choose(tail([user, says, user, says]), { messages: 6, tokens: 100 })).toBeNull());
+  test('of an empty tail', () => expect(choose([], { messages: 0 }, { force: true })).toBeNull());
+  test('of a single message', () => expect(choose(tail([user]), { tokens: 1 }, { force: true })).toBeNull());
+  test('when only the request itself would leave, to come back carried', () => {
+    expect(choose(tail([user, says]), { messages: 1 }, { force: true })).toBeNull();
+    expect(choose(tail([user, ...step('a')]), { messages: 1 }, { force: true })).toBeNull();
+  });
+  test('behind a call that is open', () =>
+    expect(choose(tail([calls('a'), says, says]), { messages: 1 })).toBeNull());
+});
+
+test('asked for by hand, a tail within the ceilings is cut to about half', () => {
+  const metas = tail([user, says, user, says, user, says]);
+  expect(choose(metas, { messages: 100 })).toBeNull();
+  expect(choose(metas, { messages: 100 }, { force: true })).toMatchObject({
+    throughSeq: 4,
+    boundary: 'user',
+  });
+  expect(choose(tail([user, ...step('a'), ...step('b')]), { messages: 100 }, { force: true })).toMatchObject({
+    throughSeq: 3,
+    carriedSeq: 1,
+  });
+});
+
+const anyOptions = fc.record({
+  keep: fc.record({ messages: fc.option(fc.nat(12)), tokens: fc.option(fc.nat(600)) }),
+  now: fc.constantFrom(0, 1_000_000),
+  deadCallAfterMs: fc.constant(600_000),
+  closed: fc.boolean(),
+  force: fc.boolean(),
+});
+
+test('any history: a legal cut has every pair on one side, and no call behind it that can still be answered', () => {
+  fc.assert(
+    fc.property(histories, anyOptions, (messages, options) => {
+      const metas = metasOf(logOf(messages, counter));
+      const { answeredBy } = groupMessages(metas);
+      const lastUser = metas.findLastIndex(({ role, empty }) => role === 'user' && !empty);
+      for (const cut of legalCuts(metas, options)) {
+        answeredBy.forEach((answers, caller) =>
+          answers.forEach((answer) => {
+            if (caller + 1 > cut) return;
+            if (answer !== null) expect(answer + 1).toBeLessThanOrEqual(cut);
+            else
+              expect(options.closed || (lastUser > caller && options.now >= options.deadCallAfterMs)).toBe(
+                true,
+              );
+          }),
+        );
+      }
+    }),
+  );
+});
+
+test('any history: the context behind the chosen cut is valid, within the ceilings where that can be, and has the newest user message', () => {
+  fc.assert(
+    fc.property(histories, anyOptions, (messages, options) => {
+      const log = logOf(messages, counter);
+      const { system, tail } = sourceOf(log);
+      const metas = metasOf(log).slice(system.length);
+      const cut = chooseCut(metas, options);
+      if (cut === null) return;
+      const smallest = cutCandidates(metas, options).at(-1)!;
+      expect(cut.keptTokens).toBeLessThanOrEqual(
+        Math.max(options.keep.tokens ?? Infinity, smallest.keptTokens + smallest.carriedTokens),
+      );
+      expect(legalCuts(metas, options)).toContain(cut.throughSeq);
+
+      const kept = tail.filter(({ seq }) => seq > cut.throughSeq);
+      const carried = log.find(({ seq }) => seq === cut.carriedSeq);
+      const head = {
+        messages: [{ role: 'user' as const, content: 'summary' }, ...(carried ? [carried.message] : [])],
+        tokens: [6, ...(carried ? [carried.tokens] : [])],
+        carriedSeq: cut.carriedSeq,
+      };
+      const shown = buildView({ system, head, tail: kept, reductions: [] }, counter).map(
+        ({ message }) => message,
+      );
+      expect(validateView(shown)).toEqual([]);
+      const newest = tail.findLast(
+        ({ seq, message }) => message.role === 'user' && !metas.find((meta) => meta.seq === seq)!.empty,
+      );
+      if (newest) expect(shown).toContainEqual(newest.message);
+      expect(cut.evictedTokens + cut.keptTokens).toBe(
+        metas.reduce((sum, { tokens, empty }) => sum + (empty ? 0 : tokens), 0),
+      );
+    }),
+    { numRuns: 15000 },
+  );
+});
+
+test('any history: asked for by hand, a cut is found wherever a legal one evicts and keeps something', () => {
+  fc.assert(
+    fc.property(histories, anyOptions, (messages, options) => {
+      const log = logOf(messages, counter);
+      const metas = metasOf(log).slice(sourceOf(log).system.length);
+      const forced = chooseCut(metas, { ...options, force: true });
+      expect(forced === null).toBe(cutCandidates(metas, options).length === 0);
+    }),
+  );
+});
+
+test('1,000 steps after one user message: the cut keeps the tail and carries the request', () => {
+  const metas = tail([user, ...Array.from({ length: 1_000 }, (_, index) => step(`call_${index}`)).flat()]);
+  expect(choose(metas, { messages: 6 })).toMatchObject({
+    throughSeq: 1_995,
+    carriedSeq: 1,
+    boundary: 'assistant',
+    keptMessages: 6,
+  });
+});
