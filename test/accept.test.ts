@@ -16,7 +16,16 @@ const summary = `## Session intent
 
 describe('what is no summary', () => {
   const refused: [string, string][] = [
-    ...['', '   \n\t ', '\u200B', '---', '```\n```', '<think>I should summarize', '<think>thoughts</think>', '\0\0'].map(pair('empty')),
+    ...[
+      '',
+      '   \n\t ',
+      '\u200B',
+      '---',
+      '```\n```',
+      '<think>I should summarize',
+      '<think>thoughts</think>',
+      '\0\0',
+    ].map(pair('empty')),
     ...[
       "I'm sorry, but I can't help with that.",
       'I’m sorry, but I can’t assist with that request.',
@@ -129,7 +138,10 @@ describe('wrappers around an answer are taken off', () => {
     ['an introduction and a tag', `Here is the summary:\n\n<state_snapshot>\n${summary}\n</state_snapshot>`],
     ['thoughts', `<think>The user wants…</think>\n\n${summary}`],
     ['thoughts without their beginning', `The user wants a summary.\n</think>\n${summary}`],
-    ['thoughts, fence and tag', `<thinking>hm</thinking>\n\`\`\`xml\n<state_snapshot>\n${summary}\n</state_snapshot>\n\`\`\``],
+    [
+      'thoughts, fence and tag',
+      `<thinking>hm</thinking>\n\`\`\`xml\n<state_snapshot>\n${summary}\n</state_snapshot>\n\`\`\``,
+    ],
     ['characters no database takes', `${summary.slice(0, 9)}\0${summary.slice(9)}`],
   ])('%s', (_what, answer) => {
     expect(acceptSnapshot(answer, limits)).toBe(summary);
@@ -146,7 +158,9 @@ describe('wrappers around an answer are taken off', () => {
   });
 
   test('a tag that is never closed was cut off', () => {
-    expect(() => acceptSnapshot(`<state_snapshot>\n${summary}`, limits)).toThrow(expect.objectContaining({ type: 'Llm.BadOutput' }));
+    expect(() => acceptSnapshot(`<state_snapshot>\n${summary}`, limits)).toThrow(
+      expect.objectContaining({ type: 'Llm.BadOutput' }),
+    );
   });
 });
 
@@ -156,14 +170,20 @@ describe('size', () => {
   test('as large as its source, or larger, is refused', () => {
     expect(acceptDigest(summary, { ...limits, inputTokens: tokens + 1 })).toBe(summary);
     for (const inputTokens of [tokens, tokens - 1]) {
-      expect(() => acceptDigest(summary, { ...limits, inputTokens })).toThrow(expect.objectContaining({ type: 'Summary.NotSmaller' }));
-      expect(() => acceptSnapshot(summary, { ...limits, inputTokens })).toThrow(expect.objectContaining({ type: 'Summary.NotSmaller' }));
+      expect(() => acceptDigest(summary, { ...limits, inputTokens })).toThrow(
+        expect.objectContaining({ type: 'Summary.NotSmaller' }),
+      );
+      expect(() => acceptSnapshot(summary, { ...limits, inputTokens })).toThrow(
+        expect.objectContaining({ type: 'Summary.NotSmaller' }),
+      );
     }
   });
 
   test('a snapshot above its limit is refused, never trimmed; a digest may overrun by half', () => {
     const tight = { ...limits, maxTokens: tokens - 1 };
-    expect(() => acceptSnapshot(summary, tight)).toThrow(expect.objectContaining({ type: 'Summary.NotSmaller' }));
+    expect(() => acceptSnapshot(summary, tight)).toThrow(
+      expect.objectContaining({ type: 'Summary.NotSmaller' }),
+    );
     expect(acceptDigest(summary, tight)).toBe(summary);
     expect(() => acceptDigest(summary, { ...limits, maxTokens: Math.floor(tokens / 2) })).toThrow(
       expect.objectContaining({ type: 'Summary.NotSmaller' }),
@@ -182,7 +202,13 @@ describe('size', () => {
 });
 
 describe('the head', () => {
-  const head = { tokensBefore: 1_000, tokensAfter: 500, minGain: 0.1, pins: ['Never use prod.', 'a\n  b'], head: 'x Never use prod. a\n  b y' };
+  const head = {
+    tokensBefore: 1_000,
+    tokensAfter: 500,
+    minGain: 0.1,
+    pins: ['Never use prod.', 'a\n  b'],
+    head: 'x Never use prod. a\n  b y',
+  };
 
   test('is accepted with its pins and enough gain', () => {
     expect(() => acceptHead(head)).not.toThrow();

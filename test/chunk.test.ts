@@ -6,7 +6,14 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { LoggedMessage } from '../src/conversation/message.js';
 import { renderMessage, renderParts } from '../src/conversation/render.js';
-import { coverageOf, cutChunks, digestKey, halveChunk, transcriptOf, type ChunkRef } from '../src/summary/chunk.js';
+import {
+  coverageOf,
+  cutChunks,
+  digestKey,
+  halveChunk,
+  transcriptOf,
+  type ChunkRef,
+} from '../src/summary/chunk.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 
@@ -19,11 +26,21 @@ const text = fc.oneof(
   { weight: 4, arbitrary: fc.lorem({ maxCount: 60 }) },
   fc.string({ unit: 'binary', maxLength: 400 }),
   fc.string({ unit: 'grapheme', maxLength: 300 }),
-  fc.constantFrom('', '😀'.repeat(500), '</message>'.repeat(60), 'x'.repeat(3_000), '語'.repeat(700), 'a b\n'.repeat(900)),
+  fc.constantFrom(
+    '',
+    '😀'.repeat(500),
+    '</message>'.repeat(60),
+    'x'.repeat(3_000),
+    '語'.repeat(700),
+    'a b\n'.repeat(900),
+  ),
 );
 const content = fc.array(text, { minLength: 1, maxLength: 3 }).map((parts) => parts.join('\n'));
 const history = fc
-  .array(fc.record({ role: fc.constantFrom('user', 'assistant', 'tool' as const), content }), { minLength: 1, maxLength: 25 })
+  .array(fc.record({ role: fc.constantFrom('user', 'assistant', 'tool' as const), content }), {
+    minLength: 1,
+    maxLength: 25,
+  })
   .map((all) =>
     all.map(({ role, content }, index): LoggedMessage => {
       const message = { role, content, ...(role === 'tool' ? { tool_call_id: `call_${index}` } : {}) };
@@ -51,7 +68,9 @@ function slicesOf(chunks: readonly ChunkRef[], messages: readonly LoggedMessage[
 function shownOf(chunks: readonly ChunkRef[], messages: readonly LoggedMessage[]): Map<number, string> {
   const shown = new Map<number, string>();
   for (const chunk of chunks) {
-    for (const [, seq, part] of transcriptOf(chunk, messages).matchAll(/<message seq="(\d+)"[^>]*>([\s\S]*?)<\/message>/g)) {
+    for (const [, seq, part] of transcriptOf(chunk, messages).matchAll(
+      /<message seq="(\d+)"[^>]*>([\s\S]*?)<\/message>/g,
+    )) {
       shown.set(Number(seq), (shown.get(Number(seq)) ?? '') + part!);
     }
   }
@@ -101,7 +120,10 @@ describe('cutting', () => {
   test('the same left edge gives the same chunks except the last', () => {
     fc.assert(
       fc.property(history, history, chunkTokens, (messages, more, size) => {
-        const all = [...messages, ...more.map((logged) => ({ ...logged, seq: logged.seq + messages.length }))];
+        const all = [
+          ...messages,
+          ...more.map((logged) => ({ ...logged, seq: logged.seq + messages.length })),
+        ];
         const before = cutChunks(itemsOf(messages), size, counter);
         const after = cutChunks(itemsOf(all), size, counter);
         expect(after.slice(0, before.length - 1)).toEqual(before.slice(0, -1));
@@ -121,7 +143,11 @@ describe('cutting', () => {
   });
 
   test('stored sizes serve where the text of a small message is not at hand', () => {
-    const messages = Array.from({ length: 40 }, (_, index) => ({ seq: index + 1, tokens: 90, text: () => '' }));
+    const messages = Array.from({ length: 40 }, (_, index) => ({
+      seq: index + 1,
+      tokens: 90,
+      text: () => '',
+    }));
     const chunks = cutChunks(messages, 1_000, counter);
     expect(chunks.length).toBeGreaterThan(3);
     expect(chunks.every(({ tokens }) => tokens <= 1_000)).toBe(true);
@@ -129,18 +155,34 @@ describe('cutting', () => {
 
   test('a message of 20 MB is cut with its text counted about once', () => {
     let counted = 0;
-    const metered = { name: counter.name, count: (part: string) => ((counted += part.length), Math.ceil(part.length / 4)) };
-    const logged: LoggedMessage = { seq: 1, message: { role: 'tool', content: 'ab\u4E00d '.repeat(4_000_000) }, tokens: 9_000_000 };
+    const metered = {
+      name: counter.name,
+      count: (part: string) => ((counted += part.length), Math.ceil(part.length / 4)),
+    };
+    const logged: LoggedMessage = {
+      seq: 1,
+      message: { role: 'tool', content: 'ab\u4E00d '.repeat(4_000_000) },
+      tokens: 9_000_000,
+    };
     const chunks = cutChunks(itemsOf([logged]), 32_000, metered);
     expect(chunks.length).toBeGreaterThan(150);
     expect(counted).toBeLessThan(2.1 * 20_000_000);
-    expect(chunks.map(({ fromChar }) => fromChar)).toEqual([0, ...chunks.slice(0, -1).map(({ throughChar }) => throughChar)]);
+    expect(chunks.map(({ fromChar }) => fromChar)).toEqual([
+      0,
+      ...chunks.slice(0, -1).map(({ throughChar }) => throughChar),
+    ]);
     expect(chunks.at(-1)!.throughChar).toBeNull();
   });
 
   test('a slice says which part of its message it is', () => {
-    const logged: LoggedMessage = { seq: 4, message: { role: 'user', content: 'word '.repeat(2_000) }, tokens: 2_004 };
-    const [first, second] = cutChunks(itemsOf([logged]), 800, counter).map((chunk) => transcriptOf(chunk, [logged]));
+    const logged: LoggedMessage = {
+      seq: 4,
+      message: { role: 'user', content: 'word '.repeat(2_000) },
+      tokens: 2_004,
+    };
+    const [first, second] = cutChunks(itemsOf([logged]), 800, counter).map((chunk) =>
+      transcriptOf(chunk, [logged]),
+    );
     const end = Number(/part="characters 1-(\d+) of 10000"/.exec(first!)?.[1]);
     expect(end).toBeGreaterThan(1_000);
     expect(second).toContain(`<message seq="4" origin="user" part="characters ${end + 1}-`);
@@ -148,7 +190,14 @@ describe('cutting', () => {
 
   test('a result is labelled with the tool that the chunk shows being called', () => {
     const messages: LoggedMessage[] = [
-      { seq: 1, message: { role: 'assistant', tool_calls: [{ id: 'c', type: 'function', function: { name: 'ls', arguments: '{}' } }] }, tokens: 9 },
+      {
+        seq: 1,
+        message: {
+          role: 'assistant',
+          tool_calls: [{ id: 'c', type: 'function', function: { name: 'ls', arguments: '{}' } }],
+        },
+        tokens: 9,
+      },
       { seq: 2, message: { role: 'tool', tool_call_id: 'c', content: 'a.ts' }, tokens: 9 },
     ];
     const [chunk] = cutChunks(itemsOf(messages), 500, counter);
@@ -181,23 +230,36 @@ describe('halving', () => {
   });
 
   test('halves have about equal sizes, and null is the answer below 64 tokens', () => {
-    const long: LoggedMessage = { seq: 1, message: { role: 'user', content: 'some words here '.repeat(400) }, tokens: 1_204 };
+    const long: LoggedMessage = {
+      seq: 1,
+      message: { role: 'user', content: 'some words here '.repeat(400) },
+      tokens: 1_204,
+    };
     const [chunk] = cutChunks(itemsOf([long]), 4_000, counter);
     const [left, right] = halveChunk(chunk!, itemsOf([long]), counter)!;
-    expect(counter.count(transcriptOf(left, [long])) / counter.count(transcriptOf(right, [long]))).toBeCloseTo(1, 0);
+    expect(
+      counter.count(transcriptOf(left, [long])) / counter.count(transcriptOf(right, [long])),
+    ).toBeCloseTo(1, 0);
     const short: LoggedMessage = { seq: 1, message: { role: 'user', content: 'hello' }, tokens: 5 };
     expect(halveChunk(cutChunks(itemsOf([short]), 500, counter)[0]!, itemsOf([short]), counter)).toBeNull();
   });
 });
 
 describe('coverage', () => {
-  const chunk = (fromSeq: number, fromChar: number, throughSeq: number, throughChar: number | null): ChunkRef => ({
+  const chunk = (
+    fromSeq: number,
+    fromChar: number,
+    throughSeq: number,
+    throughChar: number | null,
+  ): ChunkRef => ({
     ...{ fromSeq, fromChar, throughSeq, throughChar, tokens: 1 },
   });
 
   test('full, split and withheld messages in ranges', () => {
     const chunks = [chunk(1, 0, 4, 500), chunk(4, 500, 4, 900), chunk(4, 900, 9, null)];
-    expect(coverageOf(chunks, { messages: [1, 2, 4, 5, 6, 7, 8, 9], excluded: [{ seq: 3, reason: 'media' }] })).toEqual([
+    expect(
+      coverageOf(chunks, { messages: [1, 2, 4, 5, 6, 7, 8, 9], excluded: [{ seq: 3, reason: 'media' }] }),
+    ).toEqual([
       { fromSeq: 1, throughSeq: 2, how: 'full' },
       { fromSeq: 3, throughSeq: 3, how: 'withheld', reason: 'media' },
       { fromSeq: 4, throughSeq: 4, how: 'split' },
@@ -206,7 +268,9 @@ describe('coverage', () => {
   });
 
   test('without chunks the deterministic summarizer read everything', () => {
-    expect(coverageOf([], { messages: [2, 3], excluded: [] })).toEqual([{ fromSeq: 2, throughSeq: 3, how: 'full' }]);
+    expect(coverageOf([], { messages: [2, 3], excluded: [] })).toEqual([
+      { fromSeq: 2, throughSeq: 3, how: 'full' },
+    ]);
   });
 
   test.each([
@@ -215,16 +279,22 @@ describe('coverage', () => {
     ['a missing beginning', [chunk(1, 20, 3, null)], [1, 2, 3]],
     ['a missing end', [chunk(1, 0, 3, 100)], [1, 2, 3]],
   ])('%s is never taken for read', (_what, chunks, messages) => {
-    expect(() => coverageOf(chunks, { messages, excluded: [] })).toThrow(expect.objectContaining({ type: 'Store.Corrupt' }));
+    expect(() => coverageOf(chunks, { messages, excluded: [] })).toThrow(
+      expect.objectContaining({ type: 'Store.Corrupt' }),
+    );
   });
 
   test('halved chunks of random histories are covered', () => {
     fc.assert(
       fc.property(history, chunkTokens, (messages, size) => {
         const items = itemsOf(messages);
-        const chunks = cutChunks(items, size, counter).flatMap((one) => halveChunk(one, items, counter) ?? [one]);
+        const chunks = cutChunks(items, size, counter).flatMap(
+          (one) => halveChunk(one, items, counter) ?? [one],
+        );
         const ranges = coverageOf(chunks, { messages: messages.map(({ seq }) => seq), excluded: [] });
-        expect(ranges.reduce((sum, { fromSeq, throughSeq }) => sum + throughSeq - fromSeq + 1, 0)).toBe(messages.length);
+        expect(ranges.reduce((sum, { fromSeq, throughSeq }) => sum + throughSeq - fromSeq + 1, 0)).toBe(
+          messages.length,
+        );
       }),
       { numRuns: 30 },
     );
@@ -232,7 +302,14 @@ describe('coverage', () => {
 });
 
 describe('digest key', () => {
-  const parts = { tenant: 't', kind: 'chunk' as const, members: ['a', 'b:0-9'], promptVersion: 1, model: 'm', limits: { maxTokens: 5, chunkTokens: 9 } };
+  const parts = {
+    tenant: 't',
+    kind: 'chunk' as const,
+    members: ['a', 'b:0-9'],
+    promptVersion: 1,
+    model: 'm',
+    limits: { maxTokens: 5, chunkTokens: 9 },
+  };
 
   test('any other tenant, kind, member, prompt, model or limit gives another key; the order of limits does not', () => {
     const others = [

@@ -7,14 +7,22 @@ import { buildLedger } from '../src/summary/ledger.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const counter = counterFor('o200k_base');
-const log = (...messages: ChatMessage[]): LoggedMessage[] => messages.map((message, index) => ({ seq: index + 1, message, tokens: 10 }));
+const log = (...messages: ChatMessage[]): LoggedMessage[] =>
+  messages.map((message, index) => ({ seq: index + 1, message, tokens: 10 }));
 const call = (name: string, args: object): ChatMessage => ({
   role: 'assistant',
   content: null,
   tool_calls: [{ id: 'c', type: 'function', function: { name, arguments: JSON.stringify(args) } }],
 });
 const result = (content: string): ChatMessage => ({ role: 'tool', tool_call_id: 'c', content });
-const base = { previous: null, evicted: [] as LoggedMessage[], kept: [] as LoggedMessage[], snapshot: '', maxTokens: 1_000, counter };
+const base = {
+  previous: null,
+  evicted: [] as LoggedMessage[],
+  kept: [] as LoggedMessage[],
+  snapshot: '',
+  maxTokens: 1_000,
+  counter,
+};
 
 describe('atoms', () => {
   const found = (text: string) => {
@@ -51,16 +59,27 @@ describe('atoms', () => {
     expect(found(text)).toContainEqual([kind, atom]);
   });
 
-  test.each(['and/or', 'n/a', '1/2', 'the end. Next', '{"user_id": 1}', '<div></div>', 'className="mt-4 px-2 text-gray-500"', 'in 2024', '3rd', 'e.g. this', 'A-B test', 'self-contained'])(
-    '%j holds none',
-    (text) => {
-      expect(found(text).filter(([, atom]) => atom !== 'className')).toEqual([]);
-    },
-  );
+  test.each([
+    'and/or',
+    'n/a',
+    '1/2',
+    'the end. Next',
+    '{"user_id": 1}',
+    '<div></div>',
+    'className="mt-4 px-2 text-gray-500"',
+    'in 2024',
+    '3rd',
+    'e.g. this',
+    'A-B test',
+    'self-contained',
+  ])('%j holds none', (text) => {
+    expect(found(text).filter(([, atom]) => atom !== 'className')).toEqual([]);
+  });
 
   test('every word atom stands in its text', () => {
     fc.assert(
-      fc.property(fc.string({ unit: 'binary', maxLength: 300 }), (text) => {
+      fc.property(fc.string({ unit: 'binary', maxLength: 300 }), (noise) => {
+        const text = `x ${noise}`; // not JSON, whose escapes are resolved
         wordAtoms(text, (_kind, atom) => expect(text).toContain(atom));
       }),
     );
@@ -68,10 +87,16 @@ describe('atoms', () => {
 
   test('rules and error lines', () => {
     const rules: string[] = [];
-    constraintAtoms('Hello there. You must never push to main! Thanks.\n- Only use tabs.\nread-only mode', (_k, rule) => rules.push(rule));
+    constraintAtoms(
+      'Hello there. You must never push to main! Thanks.\n- Only use tabs.\nread-only mode',
+      (_k, rule) => rules.push(rule),
+    );
     expect(rules).toEqual(['You must never push to main!', 'Only use tabs.']);
     const errors: string[] = [];
-    errorAtoms('ok\nTypeError: x is undefined\n  at foo\nbash: fd: command not found\nno errors here', (_k, error) => errors.push(error));
+    errorAtoms(
+      'ok\nTypeError: x is undefined\n  at foo\nbash: fd: command not found\nno errors here',
+      (_k, error) => errors.push(error),
+    );
     expect(errors).toEqual(['TypeError: x is undefined', 'bash: fd: command not found']);
   });
 });
@@ -87,7 +112,10 @@ describe('ledger', () => {
   });
 
   test('what was used by calls, user or assistant outranks what a tool merely listed', () => {
-    const listing = Array.from({ length: 3_000 }, (_, index) => `/data/file_${index}_${(index * 7919) % 1000}.bin`).join('\n');
+    const listing = Array.from(
+      { length: 3_000 },
+      (_, index) => `/data/file_${index}_${(index * 7919) % 1000}.bin`,
+    ).join('\n');
     const evicted = log(
       call('ls', { path: '/data' }),
       result(`${listing}\n/data/wanted_7f3a.bin`),
@@ -104,7 +132,8 @@ describe('ledger', () => {
     const kept = log({ role: 'assistant', content: 'working on alpha_100' });
     const both = buildLedger({ ...base, evicted, kept });
     expect(both.indexOf('beta_200')).toBeLessThan(both.indexOf('alpha_100'));
-    const tight = counter.count(buildLedger({ ...base, evicted: log({ role: 'user', content: 'beta_200' }) })) + 12;
+    const tight =
+      counter.count(buildLedger({ ...base, evicted: log({ role: 'user', content: 'beta_200' }) })) + 14;
     const one = buildLedger({ ...base, evicted, kept, maxTokens: tight });
     expect(one).toContain('beta_200');
     expect(one).not.toContain('alpha_100');
@@ -113,10 +142,17 @@ describe('ledger', () => {
   test('entries of the previous ledger live on, through any number of generations', () => {
     let ledger = buildLedger({
       ...base,
-      evicted: log({ role: 'user', content: 'Never deploy on Fridays. The key is srv_9941 at 15 % load.' }, result('FooError: pipe burst')),
+      evicted: log(
+        { role: 'user', content: 'Never deploy on Fridays. The key is srv_9941 at 15 % load.' },
+        result('FooError: pipe burst'),
+      ),
     });
     for (let generation = 0; generation < 5; generation++) {
-      ledger = buildLedger({ ...base, previous: ledger, evicted: log({ role: 'assistant', content: `step_${generation} done` }) });
+      ledger = buildLedger({
+        ...base,
+        previous: ledger,
+        evicted: log({ role: 'assistant', content: `step_${generation} done` }),
+      });
     }
     for (const entry of ['srv_9941', '15 %', 'Never deploy on Fridays.', 'FooError: pipe burst', 'step_4']) {
       expect(ledger).toContain(entry);
@@ -146,7 +182,18 @@ describe('ledger', () => {
   test('never above its bound, the same for the same input, and readable by the next generation', () => {
     const word = fc.oneof(
       fc.string({ unit: 'binary', maxLength: 12 }),
-      fc.constantFrom('src/a/b.ts', '#W123456', 'user_42', '12 ms', 'Error: x failed', 'never do that.', '</ledger>', '日本語/パス.txt', 'errors reported by tools:', '\n- '),
+      fc.constantFrom(
+        'src/a/b.ts',
+        '#W123456',
+        'user_42',
+        '12 ms',
+        'Error: x failed',
+        'never do that.',
+        '</ledger>',
+        '日本語/パス.txt',
+        'errors reported by tools:',
+        '\n- ',
+      ),
       fc.uuid(),
     );
     const message = fc.record({
@@ -154,14 +201,18 @@ describe('ledger', () => {
       content: fc.array(word, { maxLength: 60 }).map((words) => words.join(' ')),
     });
     fc.assert(
-      fc.property(fc.array(message, { maxLength: 8 }), fc.integer({ min: 0, max: 300 }), (messages, maxTokens) => {
-        const input = { ...base, evicted: log(...messages), maxTokens };
-        const ledger = buildLedger(input);
-        expect(counter.count(ledger)).toBeLessThanOrEqual(maxTokens);
-        expect(buildLedger(input)).toBe(ledger);
-        expect(ledger).not.toMatch(/<\/?ledger/i);
-        expect(counter.count(buildLedger({ ...input, previous: ledger }))).toBeLessThanOrEqual(maxTokens);
-      }),
+      fc.property(
+        fc.array(message, { maxLength: 8 }),
+        fc.integer({ min: 0, max: 300 }),
+        (messages, maxTokens) => {
+          const input = { ...base, evicted: log(...messages), maxTokens };
+          const ledger = buildLedger(input);
+          expect(counter.count(ledger)).toBeLessThanOrEqual(maxTokens);
+          expect(buildLedger(input)).toBe(ledger);
+          expect(ledger).not.toMatch(/<\/?ledger/i);
+          expect(counter.count(buildLedger({ ...input, previous: ledger }))).toBeLessThanOrEqual(maxTokens);
+        },
+      ),
       { numRuns: 150 },
     );
   });
@@ -185,7 +236,9 @@ describe('ledger', () => {
       `${'<'.repeat(1_000_000)}`,
       Array.from({ length: 150_000 }, (_, index) => `id_${index}`).join(' '),
     ];
-    const evicted = log(...hostile.flatMap((content): ChatMessage[] => [result(content), { role: 'user', content }]));
+    const evicted = log(
+      ...hostile.flatMap((content): ChatMessage[] => [result(content), { role: 'user', content }]),
+    );
     expect(counter.count(buildLedger({ ...base, evicted }))).toBeLessThanOrEqual(1_000);
   });
 });

@@ -249,6 +249,7 @@ describe('warnings', () => {
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
   test('are accepted and come back as the same text; clean ones warn of nothing but soft oddities', async () => {
     let sessions = 0;
+    let oddities = 0;
     for await (const { line, number, file, dirty } of readTranscripts()) {
       const session = parseExact(line, { line: number }) as { messages: unknown };
       const messages = checkMessages(session.messages);
@@ -256,14 +257,16 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       expect(messages.map((message) => serializeMessage(message).body)).toEqual(
         original.messages.map((message) => JSON.stringify(message)),
       );
-      const types = new Set(warningsOf(messages).map(({ type }) => type));
-      if (!dirty)
-        expect(
-          [...types].filter((type) => type !== 'unanswered_call'),
-          file,
-        ).toEqual([]);
+      // A clean session may end in an open call, and two hold an empty system message; nothing else is odd in them.
+      const odd = warningsOf(messages).filter(
+        ({ index, type }) =>
+          type !== 'unanswered_call' && !(type === 'empty_turn' && messages[index]?.role === 'system'),
+      );
+      if (!dirty) expect(odd, file).toEqual([]);
+      oddities += odd.length;
       sessions++;
     }
     expect(sessions).toBeGreaterThan(400);
+    expect(oddities).toBeGreaterThan(500);
   });
 });

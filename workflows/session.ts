@@ -1,5 +1,6 @@
 import {
   allHandlersFinished,
+  CancellationScope,
   condition,
   continueAsNew,
   executeChild,
@@ -171,7 +172,7 @@ export async function session(input: SessionInput): Promise<void> {
     try {
       await step();
     } catch (error) {
-      if (isCancellation(error)) throw error;
+      if (CancellationScope.current().consideredCancelled) throw error;
       noteFailure(error);
       for (const settle of requests.splice(0)) settle(null, error);
     } finally {
@@ -264,7 +265,10 @@ export async function session(input: SessionInput): Promise<void> {
         state.mustMeasure = true;
         return;
       }
-      if (!isCancellation(error)) noteFailure(error);
+      if (CancellationScope.current().consideredCancelled) throw error;
+      noteFailure(error);
+      // Cancelled by an operator: it counts as looked at, the next turn that is due starts anew.
+      if (isCancellation(error)) state.inbox = state.inbox.filter(({ messages }) => messages !== undefined);
       for (const settle of joined) settle(null, error);
       // A failed one counts as looked at; whoever commits first makes the other plan anew.
       if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
@@ -276,7 +280,8 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   function noteFailure(error: unknown): void {
-    const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+    const unknown = { type: isCancellation(error) ? 'Cancelled' : 'Unknown', message: String(error) };
+    const { type, message } = failureOf(error) ?? unknown;
     log.warn('session step failed', { type });
     state.lastError = { type, message, at: Date.now() };
     upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: type }]);

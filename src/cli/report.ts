@@ -11,7 +11,8 @@ export interface TemporalUi {
 
 export const count = (n: number): string => n.toLocaleString('en-US');
 export const plural = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
-export const seconds = (ms: number): string => (ms < 10_000 ? `${(ms / 1_000).toFixed(2)} s` : `${(ms / 1_000).toFixed(0)} s`);
+export const seconds = (ms: number): string =>
+  ms < 10_000 ? `${(ms / 1_000).toFixed(2)} s` : `${(ms / 1_000).toFixed(0)} s`;
 
 /** Where a run is looked at: its page in the Temporal UI, else its ids. */
 export function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
@@ -44,8 +45,17 @@ function bar(share: number): string {
 }
 
 /** `compacted 18,912 → 7,345 tokens   generation 2, 41 messages archived` */
-export function compactedLine({ generation, tokensBefore, tokensAfter, evicted, archivePart }: CompactionOutcome): string {
-  const what = archivePart === null ? 'reductions only' : `${plural(evicted, 'message')} into archive part ${archivePart}`;
+export function compactedLine({
+  generation,
+  tokensBefore,
+  tokensAfter,
+  evicted,
+  archivePart,
+}: CompactionOutcome): string {
+  const what =
+    archivePart === null
+      ? 'reductions only'
+      : `${plural(evicted, 'message')} into archive part ${archivePart}`;
   return `compacted ${count(tokensBefore)} → ${count(tokensAfter)} tokens   generation ${generation}, ${what}`;
 }
 
@@ -53,8 +63,32 @@ export function compactedLine({ generation, tokensBefore, tokensAfter, evicted, 
 export function compactionTable(compactions: readonly CompactionOutcome[], ui: TemporalUi): string {
   if (compactions.length === 0) return 'No compaction was due.';
   const table = new Table({
-    head: ['', 'reason', 'method', 'tokens', 'evicted', 'chunks', 'calls', 'tokens in / out', 'model', 'beyond', 'part'],
-    colAligns: ['right', 'left', 'left', 'right', 'right', 'right', 'right', 'right', 'right', 'right', 'right'],
+    head: [
+      '',
+      'reason',
+      'method',
+      'tokens',
+      'evicted',
+      'chunks',
+      'calls',
+      'tokens in / out',
+      'model',
+      'beyond',
+      'part',
+    ],
+    colAligns: [
+      'right',
+      'left',
+      'left',
+      'right',
+      'right',
+      'right',
+      'right',
+      'right',
+      'right',
+      'right',
+      'right',
+    ],
     style: { head: [], border: [], compact: true, 'padding-left': 1, 'padding-right': 1 },
   });
   for (const c of compactions) {
@@ -82,7 +116,8 @@ export function compactionTable(compactions: readonly CompactionOutcome[], ui: T
 }
 
 /** `replay: 147 messages, identical` */
-export const replayLine = ({ replay }: PlayedSession): string => `replay: ${plural(replay.messages, 'message')}, identical`;
+export const replayLine = ({ replay }: PlayedSession): string =>
+  `replay: ${plural(replay.messages, 'message')}, identical`;
 
 /** One line for a session among many. */
 export function sessionLine(played: PlayedSession): string {
@@ -92,7 +127,8 @@ export function sessionLine(played: PlayedSession): string {
     session,
     plural(messages, 'message'),
     `context ${count(tokens)} of ${count(budget)}`,
-    plural(compactions.length, 'compaction') + (first ? ` (${[...new Set(compactions.map(({ method }) => method))].join(', ')})` : ''),
+    plural(compactions.length, 'compaction') +
+      (first ? ` (${[...new Set(compactions.map(({ method }) => method))].join(', ')})` : ''),
     ...(warnings.length > 0 ? [plural(warnings.length, 'warning')] : []),
     replayLine(played),
   ].join('   ');
@@ -100,7 +136,9 @@ export function sessionLine(played: PlayedSession): string {
 
 /** Warnings by index, at most `most` of them in full. */
 export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
-  const lines = warnings.slice(0, most).map(({ index, type, message }) => `  messages[${index}]: ${type}: ${message}`);
+  const lines = warnings
+    .slice(0, most)
+    .map(({ index, type, message }) => `  messages[${index}]: ${type}: ${message}`);
   if (warnings.length > most) lines.push(`  and ${count(warnings.length - most)} more`);
   return lines;
 }
@@ -145,4 +183,5 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   });
 }
 
-export const errorJson = (session: string, error: unknown): string => JSON.stringify({ session, error: errorShape(error) });
+export const errorJson = (session: string, error: unknown): string =>
+  JSON.stringify({ session, error: errorShape(error) });

@@ -21,7 +21,8 @@ export interface Servers {
  */
 export async function openServers(config: Config, say: (line: string) => void): Promise<Servers> {
   const { databaseUrl, temporal } = config;
-  const home = databaseUrl !== undefined && temporal.address !== undefined ? null : await openHome(config.dataDir);
+  const home =
+    databaseUrl !== undefined && temporal.address !== undefined ? null : await openHome(config.dataDir);
   const opened: Opened = {};
   const stop = async (): Promise<void> => {
     await home?.leave(async () => {
@@ -29,7 +30,10 @@ export async function openServers(config: Config, say: (line: string) => void): 
     });
   };
   try {
-    const openings = await Promise.allSettled([openPostgres(config, home, opened, say), openTemporal(config, home, opened, say)]);
+    const openings = await Promise.allSettled([
+      openPostgres(config, home, opened, say),
+      openTemporal(config, home, opened, say),
+    ]);
     for (const opening of openings) if (opening.status === 'rejected') throw opening.reason;
     return {
       databaseUrl: databaseUrl ?? opened.postgres?.url ?? '',
@@ -48,7 +52,12 @@ interface Opened {
   temporal?: RunningTemporal;
 }
 
-async function openPostgres(config: Config, home: Home | null, opened: Opened, say: (line: string) => void): Promise<void> {
+async function openPostgres(
+  config: Config,
+  home: Home | null,
+  opened: Opened,
+  say: (line: string) => void,
+): Promise<void> {
   if (config.databaseUrl !== undefined || home === null) {
     say(`PostgreSQL  ${withoutPassword(config.databaseUrl ?? '')} (DATABASE_URL)`);
     return;
@@ -56,10 +65,17 @@ async function openPostgres(config: Config, home: Home | null, opened: Opened, s
   const started = Date.now();
   opened.postgres = await startPostgres({ dataDir: home.dir, log: say });
   const { url, started: fresh } = opened.postgres;
-  say(`PostgreSQL  ${withoutPassword(url)} (embedded, ${fresh ? `up in ${seconds(Date.now() - started)}` : 'already running'})`);
+  say(
+    `PostgreSQL  ${withoutPassword(url)} (embedded, ${fresh ? `up in ${seconds(Date.now() - started)}` : 'already running'})`,
+  );
 }
 
-async function openTemporal(config: Config, home: Home | null, opened: Opened, say: (line: string) => void): Promise<void> {
+async function openTemporal(
+  config: Config,
+  home: Home | null,
+  opened: Opened,
+  say: (line: string) => void,
+): Promise<void> {
   const { address, namespace } = config.temporal;
   if (address !== undefined || home === null) {
     say(`Temporal    ${address}, namespace ${namespace} (TEMPORAL_ADDRESS)`);

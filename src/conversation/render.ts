@@ -9,7 +9,10 @@ export const RENDER_VERSION = 1;
 
 /** Every tag that prompts and heads put around data. Content that spells one of them is escaped. */
 const ownTags = 'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger';
-const forgeable = new RegExp(`[<\\uFF1C\\uFE64\\u2039](?=\\s{0,8}[/\\uFF0F]?\\s{0,8}(?:${ownTags})(?![a-z0-9]))`, 'gi');
+const forgeable = new RegExp(
+  `[<\\uFF1C\\uFE64\\u2039](?=\\s{0,8}[/\\uFF0F]?\\s{0,8}(?:${ownTags})(?![a-z0-9]))`,
+  'gi',
+);
 
 /** The text with every opening or closing tag of ours defused (`<` becomes `&lt;`); all else is kept as it is. Idempotent. */
 export function escapeTags(text: string): string {
@@ -56,7 +59,7 @@ export function openingTag(seq: number, message: ChatMessage, toolName?: string,
     ['seq', String(seq)],
     ['origin', isResult && name ? `${message.role}:${name}` : message.role],
     ['name', isResult ? undefined : name],
-    ['call', message.tool_call_id],
+    ['call', message.tool_call_id && shortId(message.tool_call_id)],
     ['part', part],
   ];
   const shown = attributes.map(([key, value]) => (value ? ` ${key}="${attribute(value)}"` : ''));
@@ -72,6 +75,11 @@ function attribute(value: string): string {
     .replace(/[<>"&\uFF1C\uFE64\u2039]/g, '_')
     .replace(/[\s\p{Cc}]+/gu, ' ')
     .replace(/\p{Cs}/gu, '\uFFFD');
+}
+
+/** Call ids only link a result to its call here; a generated one in full would cost some 20 tokens, twice. */
+function shortId(id: string): string {
+  return id.length <= 12 ? id : `…${id.slice(-6)}`;
 }
 
 function contentOf({ content }: ChatMessage, seq: number): string {
@@ -134,7 +142,7 @@ function callsOf({ tool_calls, function_call }: ChatMessage): string[] {
 }
 
 function callTag(name: string, id: string | undefined, args: string): string {
-  return `<call name="${attribute(name)}"${id ? ` id="${attribute(id)}"` : ''}>${escapeTags(args)}</call>`;
+  return `<call name="${attribute(name)}"${id ? ` id="${attribute(shortId(id))}"` : ''}>${escapeTags(args)}</call>`;
 }
 
 /** The name of a call; custom calls (`{type: 'custom', custom: {name, input}}`) carry theirs under their type. */

@@ -1,24 +1,20 @@
-import { execFile } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import {
-  chownSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import pg from 'pg';
-import { PalimpsestError } from '../errors.js';
 import { startDaemon, type Daemon } from './daemon.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
 import { commandFor, postgresPrograms, type PostgresPrograms } from './postgres-binaries.js';
-import { commandOf, endProcess, findProcess, isRunning, type ProcessId } from './process.js';
+import {
+  clusterOf,
+  openCluster,
+  saveCredentials,
+  unavailable,
+  user,
+  type Credentials,
+} from './postgres-cluster.js';
+import { findPostmaster, forgetDeadPostmaster } from './postmaster.js';
+import { endProcess, isRunning, type ProcessId } from './process.js';
 
 export interface PostgresOptions {
   /** Folder of the runtime (`.palimpsest`); the cluster lies in `postgres/` below it. */
@@ -39,15 +35,7 @@ export interface RunningPostgres {
   stop(): Promise<void>;
 }
 
-/** How to reach the cluster; written once, before its folder gets its final name. */
-interface Credentials {
-  password: string;
-  /** The port of the last start: taken again when it is free. */
-  port?: number;
-}
-
 const database = 'palimpsest';
-const user = 'palimpsest';
 const startTimeoutMs = 60_000;
 
 /**
@@ -96,76 +84,12 @@ export async function stopPostgres(dataDir: string): Promise<void> {
   );
 }
 
-const clusterOf = (home: string) => path.join(home, 'postgres');
-const credentialsOf = (home: string) => path.join(home, 'postgres.json');
 const logOf = (home: string) => path.join(home, 'postgres.log');
 
 function lockCluster<T>(home: string, log: (line: string) => void, work: () => Promise<T>): Promise<T> {
   return withLock(path.join(home, 'lock', 'postgres'), work, (holder) =>
     log(`PostgreSQL: waiting for process ${holder}, which is starting or stopping it`),
   );
-}
-
-/** Creates the cluster unless it is there. It is made under another name, so that an interrupted attempt leaves no half cluster. */
-async function openCluster(
-  home: string,
-  programs: PostgresPrograms,
-  log: (line: string) => void,
-): Promise<Credentials> {
-  const cluster = clusterOf(home);
-  if (!existsSync(cluster)) {
-    log('PostgreSQL: creating a database cluster');
-    await createCluster(home, programs);
-  }
-  try {
-    return JSON.parse(readFileSync(credentialsOf(home), 'utf8')) as Credentials;
-  } catch (cause) {
-    throw new PalimpsestError(
-      'Store.Unavailable',
-      `${credentialsOf(home)}, which holds the password of ${cluster}, cannot be read.`,
-      {
-        hint: 'Restore it, or move the data folder away to start with an empty one.',
-        cause,
-      },
-    );
-  }
-}
-
-async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {
-  for (const name of readdirSync(home)) {
-    if (name.startsWith('postgres.new')) rmSync(path.join(home, name), { recursive: true, force: true });
-  }
-  const fresh = path.join(home, 'postgres.new');
-  const passwordFile = path.join(home, 'postgres.new-password');
-  const credentials: Credentials = { password: randomBytes(18).toString('base64url') };
-  mkdirSync(fresh, { mode: 0o700 });
-  writeFileSync(passwordFile, credentials.password, { mode: 0o600 });
-  if (account) for (const target of [fresh, passwordFile]) chownSync(target, account.uid, account.gid);
-  const { command, args, ...as } = commandFor(
-    initdb,
-    [
-      '-D',
-      fresh,
-      '-U',
-      user,
-      '--auth=scram-sha-256',
-      `--pwfile=${passwordFile}`,
-      '--encoding=UTF8',
-      '--locale=C',
-      '-c',
-      'timezone=UTC',
-    ],
-    account,
-    [fresh],
-  );
-  try {
-    await promisify(execFile)(command, args, { ...as, env: { PATH: process.env.PATH, LC_ALL: 'C' } });
-  } catch (cause) {
-    throw unavailable('could not create its cluster', cause instanceof Error ? cause.message : '', cause);
-  }
-  rmSync(passwordFile);
-  writeFileSync(credentialsOf(home), JSON.stringify(credentials), { mode: 0o600 });
-  renameSync(fresh, clusterOf(home));
 }
 
 interface Server {
@@ -190,8 +114,7 @@ async function openServer(
     const daemon = await launch(home, programs, port, settings);
     const server = { id: daemon.id, url: urlOf(credentials, port) };
     if (await answers(server)) {
-      if (port !== credentials.port)
-        writeFileSync(credentialsOf(home), JSON.stringify({ ...credentials, port }), { mode: 0o600 });
+      if (port !== credentials.port) saveCredentials(home, { ...credentials, port });
       return { server, started: true };
     }
     // Another program may have taken the port; after a kill -9 the old backends may need a moment to go.
@@ -262,48 +185,10 @@ async function createDatabase({ url }: Server): Promise<void> {
   }
 }
 
-/** The live server of this data folder, as its `postmaster.pid` names it: line 1 pid, line 2 folder, line 4 port. */
-function findPostmaster(cluster: string): { id: ProcessId; port: number } | null {
-  const [pid, , , port] = readPidFile(cluster);
-  const id = findProcess(Number(pid));
-  if (!id || !port || !isPostgresOn(cluster, id.pid)) return null;
-  return { id, port: Number(port) };
-}
-
-function isPostgresOn(cluster: string, pid: number): boolean {
-  const command = commandOf(pid);
-  return command.some((word) => path.basename(word) === 'postgres') && command.includes(cluster);
-}
-
-/**
- * Postgres refuses to start when any process has the pid in the file left by a killed server. Such a pid is replaced by one that cannot
- * exist; the rest of the file stays, because Postgres tells from it whether backends of the killed server are still at work.
- */
-function forgetDeadPostmaster(cluster: string): void {
-  const [pid, ...rest] = readPidFile(cluster);
-  if (!pid || isPostgresOn(cluster, Number(pid))) return;
-  writeFileSync(path.join(cluster, 'postmaster.pid'), ['2147483646', ...rest].join('\n'));
-}
-
-function readPidFile(cluster: string): string[] {
-  try {
-    return readFileSync(path.join(cluster, 'postmaster.pid'), 'utf8').split('\n');
-  } catch {
-    return [];
-  }
-}
-
 function urlOf({ password }: Credentials, port: number): string {
   return `postgresql://${user}:${password}@127.0.0.1:${port}/${database}`;
 }
 
 function toDatabase(url: string, name: string): string {
   return Object.assign(new URL(url), { pathname: `/${name}` }).toString();
-}
-
-function unavailable(what: string, reason: string, cause?: unknown): PalimpsestError {
-  return new PalimpsestError('Store.Unavailable', `The embedded PostgreSQL ${what}:\n${reason}`, {
-    hint: 'Set DATABASE_URL to use a PostgreSQL server of yours instead.',
-    cause,
-  });
 }

@@ -26,13 +26,13 @@ export function self(): ProcessId {
 }
 let own: ProcessId | undefined;
 
-/** The command line of a running process, its arguments as given on Linux and split at blanks elsewhere; [] when unknown. */
-export function commandOf(pid: number): string[] {
-  if (process.platform !== 'linux') return (ps('args', pid) ?? '').split(/\s+/);
+/** The command line of a running process, its words separated and followed by one blank; '' when there is none to see. */
+export function commandOf(pid: number): string {
+  if (process.platform !== 'linux') return `${ps('args', pid) ?? ''} `;
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').slice(0, -1);
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
   } catch {
-    return [];
+    return '';
   }
 }
 

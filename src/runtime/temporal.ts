@@ -178,15 +178,13 @@ function launch(home: string, program: string, ports: Ports, options: TemporalOp
 
 /** The live server of this folder: the process the state file names, else (Node was killed before it wrote it) any that has our database open. */
 function findServer(home: string): Server | null {
-  const pids = [readState(home)?.pid ?? 0, ...listPids()];
-  for (const pid of pids) {
-    const command = pid > 0 ? commandOf(pid) : [];
-    if (command[command.indexOf('--db-filename') + 1] !== databaseOf(home)) continue;
+  for (const pid of [readState(home)?.pid ?? 0, ...listPids()]) {
+    const command = pid > 0 ? commandOf(pid) : '';
+    if (!command.includes(`--db-filename ${databaseOf(home)} `)) continue;
     const id = findProcess(pid);
-    const port = (flag: string) =>
-      command.includes(flag) ? Number(command[command.indexOf(flag) + 1]) : null;
-    const grpc = port('--port');
-    if (id && grpc) return { id, ports: { grpc, ui: port('--ui-port') } };
+    const grpc = Number(/--port (\d+)/.exec(command)?.[1]);
+    const ui = Number(/--ui-port (\d+)/.exec(command)?.[1]) || null;
+    if (id && grpc) return { id, ports: { grpc, ui } };
   }
   return null;
 }

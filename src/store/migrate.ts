@@ -6,6 +6,7 @@ import { readMigrationFiles } from 'drizzle-orm/migrator';
 import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
 import pg, { type Pool } from 'pg';
 import { PalimpsestError } from '../errors.js';
+import { checkDatabaseUrl } from './pool.js';
 import { asFailure, read } from './transaction.js';
 
 /** Any number, the same for every process that migrates a database of this product. */
@@ -25,6 +26,7 @@ interface Migration {
  * Throws `Store.Unavailable` where the database is newer than this code, or differs from it.
  */
 export async function migrate(databaseUrl: string): Promise<number> {
+  checkDatabaseUrl(databaseUrl);
   const client = new pg.Client({
     connectionString: databaseUrl,
     application_name: 'palimpsest migrate',

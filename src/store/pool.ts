@@ -18,7 +18,7 @@ export interface PoolOptions {
  */
 export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   const { max = 10, applicationName = 'palimpsest', statementTimeoutMs = 60_000, onIdleError } = options;
-  checkUrl(databaseUrl);
+  checkDatabaseUrl(databaseUrl);
   const pool = new pg.Pool({
     connectionString: databaseUrl,
     max,
@@ -33,7 +33,8 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   return pool;
 }
 
-function checkUrl(databaseUrl: string): void {
+/** Throws `Store.Unavailable` for what is no connection string. */
+export function checkDatabaseUrl(databaseUrl: string): void {
   if (/^postgres(ql)?:\/\//.test(databaseUrl) && URL.canParse(databaseUrl)) return;
   throw new PalimpsestError('Store.Unavailable', 'DATABASE_URL is not a PostgreSQL connection string', {
     path: 'DATABASE_URL',

@@ -1,3 +1,4 @@
+import { DrizzleQueryError } from 'drizzle-orm';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import pg, { type Pool, type PoolClient } from 'pg';
 import { PalimpsestError } from '../errors.js';
@@ -102,7 +103,10 @@ const passing = /^(?:08|53|40001$|40P01$|55P03$|57014$|57P0|58)/;
 const networkCodes = /^(?:ECONN|EPIPE|ETIMEDOUT|EHOST|ENET|ENOTFOUND|EAI_AGAIN)/;
 const refusedLogin = /^(?:28|3D000)/;
 
-/** A failure of the database as `Store.Unavailable`; anything else (a typed failure, a violated constraint) unchanged. */
+/**
+ * A failure of the database as `Store.Unavailable`; anything else (a typed failure, a violated constraint) as it is,
+ * without drizzle's wrapping, whose message repeats every parameter: texts of messages have no place in failures.
+ */
 export function asFailure(error: unknown): unknown {
   if (error instanceof PalimpsestError) return error;
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -116,8 +120,8 @@ export function asFailure(error: unknown): unknown {
         ? 'Check user, password and database of DATABASE_URL.'
         : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
       details: code ? { code } : undefined,
-      cause: error,
+      cause,
     });
   }
-  return error;
+  return error instanceof DrizzleQueryError && error.cause ? error.cause : error;
 }

@@ -41,7 +41,11 @@ export function acceptSnapshot(text: string, limits: Acceptance): Snapshot {
   return accept(text, 'snapshot', limits) as Snapshot;
 }
 
-function accept(answer: string, kind: 'digest' | 'snapshot', { inputTokens, maxTokens, counter }: Acceptance): string {
+function accept(
+  answer: string,
+  kind: 'digest' | 'snapshot',
+  { inputTokens, maxTokens, counter }: Acceptance,
+): string {
   const text = unwrapped(answer);
   const reason = reasonAgainst(text);
   if (reason !== null) {
@@ -52,7 +56,10 @@ function accept(answer: string, kind: 'digest' | 'snapshot', { inputTokens, maxT
   }
   const tokens = counter.count(text);
   if (tokens >= inputTokens || tokens > maxTokens) {
-    const than = tokens >= inputTokens ? `not smaller than the ${inputTokens} it stands for` : `above the limit of ${maxTokens}`;
+    const than =
+      tokens >= inputTokens
+        ? `not smaller than the ${inputTokens} it stands for`
+        : `above the limit of ${maxTokens}`;
     throw new PalimpsestError('Summary.NotSmaller', `the ${kind} has ${tokens} tokens, ${than}`, {
       details: { tokens, inputTokens, maxTokens },
     });
@@ -62,7 +69,10 @@ function accept(answer: string, kind: 'digest' | 'snapshot', { inputTokens, maxT
 
 /** The answer without reasoning, a fence or tag around the whole of it, and characters that a database refuses. */
 export function unwrapped(answer: string): string {
-  let text = answer.replaceAll('\0', '').replace(/\p{Cs}/gu, '\uFFFD').trim();
+  let text = answer
+    .replaceAll('\0', '')
+    .replace(/\p{Cs}/gu, '\uFFFD')
+    .trim();
   for (let layers = 0; layers < 4; layers++) {
     const inner = withoutTag(withoutFence(withoutThoughts(text))).trim();
     if (inner === text) break;
@@ -82,9 +92,8 @@ function withoutThoughts(text: string): string {
   }
   const end = text.indexOf('</think>');
   if (end < 0 || text.slice(0, end).includes('<think>')) return text;
-  const after = text.slice(end + 8).trim();
-  // A summary may quote the tag; what follows it is then no summary by itself.
-  return hasSections(after) || !hasSections(text) ? after : text;
+  // A text that begins with a section of ours is a summary that quotes the tag.
+  return hasSections(text.split('\n', 1)[0]!) ? text : text.slice(end + 8).trim();
 }
 
 function withoutFence(text: string): string {
@@ -120,16 +129,24 @@ export interface HeadAcceptance {
 export function acceptHead({ tokensBefore, tokensAfter, minGain, pins, head }: HeadAcceptance): void {
   if (tokensAfter >= tokensBefore || tokensBefore - tokensAfter < minGain * tokensBefore) {
     const change = `${tokensBefore} → ${tokensAfter} tokens`;
-    throw new PalimpsestError('Summary.NotSmaller', `the context would go ${change}, short of the gain of ${minGain * 100} %`, {
-      details: { tokensBefore, tokensAfter, minGain },
-      hint: 'Lower summary.minGain or summary.maxTokens, or keep fewer messages.',
-    });
+    throw new PalimpsestError(
+      'Summary.NotSmaller',
+      `the context would go ${change}, short of the gain of ${minGain * 100} %`,
+      {
+        details: { tokensBefore, tokensAfter, minGain },
+        hint: 'Lower summary.minGain or summary.maxTokens, or keep fewer messages.',
+      },
+    );
   }
   const lost = missingPins(pins, head);
   if (lost.length > 0) {
-    throw new PalimpsestError('Summary.PinsLost', `${lost.length} of ${pins.length} pins are not in the head word for word`, {
-      path: `policy.pins[${lost[0]}]`,
-      details: { lost: lost.join(', ') },
-    });
+    throw new PalimpsestError(
+      'Summary.PinsLost',
+      `${lost.length} of ${pins.length} pins are not in the head word for word`,
+      {
+        path: `policy.pins[${lost[0]}]`,
+        details: { lost: lost.join(', ') },
+      },
+    );
   }
 }

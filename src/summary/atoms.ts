@@ -12,14 +12,14 @@ export type AtomVisitor = (kind: AtomKind, atom: string) => void;
 
 /** Runs between spaces, quotes and brackets; brackets around a whole path segment (`/app/(group)/[id]/`) belong to it. */
 const word =
-  /(?:(?<=\/)(?:\([\w.-]{1,40}\)|\[[\w.-]{1,40}\])(?=[/.])|[^\s"'`<>()[\]{},;|\\\u00AB\u00BB\u201C-\u201F\u3000-\u303F\uFF08-\uFF1B])+/g;
+  /(?:(?<=\/)(?:\([\w.-]{1,40}\)|\[[\w.-]{1,40}\])(?=[/.])|[^\s"'`<>()[\]{},;|\u00AB\u00BB\u201C-\u201F\u3000-\u303F\uFF08-\uFF1B])+/g;
 /** Longest word that is looked at; beyond are encoded bytes. URLs may be longer. */
 const LONGEST_WORD = 160;
 const LONGEST_URL = 400;
 
 /** Paths, URLs, identifiers, hashes, versions, and values of one text. Names of JSON fields are not identifiers. */
 export function wordAtoms(text: string, visit: AtomVisitor): void {
-  const plain = /^\s*[{["]/.test(text) ? text.replace(/\\[nrt"]/g, (escape) => (escape === '\\"' ? '"' : ' ')) : text;
+  const plain = /^\s*[{["]/.test(text) ? unescaped(text) : text;
   for (const match of plain.matchAll(word)) {
     const end = match.index + match[0].length;
     const isClosingTag = match[0].startsWith('/') && plain[match.index - 1] === '<';
@@ -29,6 +29,13 @@ export function wordAtoms(text: string, visit: AtomVisitor): void {
     else for (const part of trimmed.split(/[=&?]/, 8)) visitWord(trim(part), visit);
   }
   for (const match of plain.matchAll(value)) visit('value', match[0].trim());
+}
+
+/** Text of JSON, as far as words need it. */
+function unescaped(json: string): string {
+  return json.replace(/\\[\\nrt"]/g, (escape) =>
+    escape === '\\"' || escape === '\\\\' ? escape.slice(1) : ' ',
+  );
 }
 
 /** Punctuation around a word; dots and slashes that begin a path stay. */
@@ -42,7 +49,12 @@ function trim(text: string): string {
 
 function keepsStart(text: string, at: number): boolean {
   const next = text[at + 1] ?? '';
-  return (text[at] === '#' && /[A-Z0-9]/.test(next)) || (text[at] === '~' && next === '/') || (text[at] === '_' && /\w/.test(next)) || (text[at] === '@' && /\w/.test(next));
+  return (
+    (text[at] === '#' && /[A-Z0-9]/.test(next)) ||
+    (text[at] === '~' && next === '/') ||
+    (text[at] === '_' && /\w/.test(next)) ||
+    (text[at] === '@' && /\w/.test(next))
+  );
 }
 
 function visitWord(text: string, visit: AtomVisitor): void {
@@ -71,9 +83,15 @@ function kindOf(text: string): AtomKind | null {
 
 function isPath(text: string): boolean {
   if (!/^(?:[A-Za-z]:[\\/]|\.{1,2}\/|~\/|\/|@?[\w.-])[\w./\\@+~%:#*$()[\]-]*$/.test(text)) return false;
+  if (text.includes('\\') && !/^[A-Za-z]:\\/.test(text)) return false;
   if (/^\d+(?:\/\d+){1,2}$/.test(text) || !/[A-Za-z]{2}/.test(text)) return false;
   const slashes = text.split(/[\\/]/).length - 1;
-  return /^(?:[A-Za-z]:[\\/]|\.{1,2}\/|~\/|\/\w)/.test(text) || slashes >= 2 || /\.\w{1,8}(?::\d+){0,2}$/.test(text) || /[\d_.-]/.test(text);
+  return (
+    /^(?:[A-Za-z]:[\\/]|\.{1,2}\/|~\/|\/\w)/.test(text) ||
+    slashes >= 2 ||
+    /\.\w{1,8}(?::\d+){0,2}$/.test(text) ||
+    /[\d_.-]/.test(text)
+  );
 }
 
 function hashKind(text: string): AtomKind | null {
@@ -91,15 +109,24 @@ function isIdentifier(text: string): boolean {
   const hasDigit = /\d/.test(text);
   const hasLetter = /[A-Za-z]/.test(text);
   if (!hasLetter) return false;
-  if (hasDigit) return !/^\d{1,4}(?:st|nd|rd|th|am|pm|x|k|m|s|ms|px|em|h|d|gb|mb|kb)$/i.test(text) && !/^\d+[-:]\D/.test(text) && text.length >= 4;
-  return /[a-z]_[a-z]|[A-Z]_[A-Z]|[a-z][A-Z]|^[A-Z]{2,}-[A-Z]{2,}/.test(text) || /^\w+(?:\.\w+){2,}$/.test(text) || /^\w+-\w+-\w+(?:-\w+)*$/.test(text) === false && /^[a-z]\w*\.[a-z]\w*$/i.test(text);
+  if (hasDigit)
+    return (
+      !/^\d{1,4}(?:st|nd|rd|th|am|pm|x|k|m|s|ms|px|em|h|d|gb|mb|kb)$/i.test(text) &&
+      !/^\d+[-:]\D/.test(text) &&
+      text.length >= 4
+    );
+  return (
+    /[a-z]_[a-z]|[A-Z]_[A-Z]|[a-z][A-Z]|^[A-Z]{2,}-[A-Z]{2,}/.test(text) ||
+    /^\w+(?:\.\w+){2,}$/.test(text) ||
+    (/^\w+-\w+-\w+(?:-\w+)*$/.test(text) === false && /^[a-z]\w+\.[a-z]\w+$/i.test(text))
+  );
 }
 
 const units =
   '%|[kKMGT]i?B|bytes?|[mµun]?s|sec(?:onds?)?|min(?:utes?)?|hours?|hrs?|days?|weeks?|months?|years?|px|[kKMG]?Hz|[kcm]?m|km\\/h|mph|[kmµ]?g|lbs?|°[CF]|tokens?|rows?|items?|points?|miles|USD|EUR|GBP|dollars|euros|passengers?|bags?|guests?|people|tickets?|nights?';
 /** `15 %`, `512 MB`, `$1,234.50`, `€20`. */
 const value = new RegExp(
-  `(?<![\\w.,$€£])(?:[$€£]\\s?\\d{1,12}(?:[.,]\\d{1,6}){0,4}(?![\\w])|\\d{1,12}(?:[.,]\\d{1,6}){0,3}\\s?(?:${units})(?![\\w]))`,
+  `(?<![\\w.,$€£-])(?:[$€£]\\s?\\d{1,12}(?:[.,]\\d{1,6}){0,4}(?![\\w])|\\d{1,12}(?:[.,]\\d{1,6}){0,3}\\s?(?:${units})(?![\\w]))`,
   'g',
 );
 
@@ -113,7 +140,12 @@ export function errorAtoms(text: string, visit: AtomVisitor): void {
   for (const line of linesOf(text)) {
     if (line.length < 8 || line.length > 2_000) continue;
     const start = line.slice(0, 300);
-    if (/(?:error|exception|failed|fatal|panic)\b\s*[:(\[]|^(?:error|fatal|panic|E\s{2,})|Error:|: (?:not found|no such|permission denied|command not found)/i.test(start) && errorLine.test(start)) {
+    if (
+      /(?:error|exception|failed|fatal|panic)\b\s*[:(\[]|^(?:error|fatal|panic|E\s{2,})|Error:|: (?:not found|no such|permission denied|command not found)/i.test(
+        start,
+      ) &&
+      errorLine.test(start)
+    ) {
       visit('error', clip(line.replace(/\s+/g, ' ').trim(), LONGEST_ERROR));
     }
   }
@@ -126,7 +158,8 @@ const LONGEST_RULE = 240;
 /** Sentences that state a rule. Call it with text of users and system messages only: a rule of a tool is none. */
 export function constraintAtoms(text: string, visit: AtomVisitor): void {
   for (const sentence of sentencesOf(text)) {
-    if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE))) visit('constraint', clip(sentence, LONGEST_RULE));
+    if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE)))
+      visit('constraint', clip(sentence, LONGEST_RULE));
   }
 }
 
@@ -150,7 +183,7 @@ function withoutMark(text: string): string {
 }
 
 function* linesOf(text: string): Generator<string> {
-  for (let from = 0; from < text.length; ) {
+  for (let from = 0; from < text.length;) {
     const end = text.indexOf('\n', from);
     const to = end < 0 ? text.length : end;
     yield text.slice(from, to);
@@ -174,6 +207,7 @@ export function clipMiddle(text: string, length: number): string {
 
 /** What a message says in words; media left out, characters that a database refuses too. */
 export function plainTextOf({ content }: ChatMessage): string {
-  const text = typeof content === 'string' ? content : (content ?? []).map((part) => part.text ?? '').join('\n');
+  const text =
+    typeof content === 'string' ? content : (content ?? []).map((part) => part.text ?? '').join('\n');
   return text.replaceAll('\0', '');
 }

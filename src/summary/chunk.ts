@@ -10,6 +10,8 @@ import type { TokenCounter } from '../tokens/counter.js';
 import { PROMPT_HASH } from './prompts.js';
 import { measurePieces, type Piece } from './pieces.js';
 
+export { coverageOf, type Coverage } from './coverage.js';
+
 /** From character `fromChar` of message `fromSeq` up to character `throughChar` (exclusive; null: to the end) of message `throughSeq`. */
 export interface ChunkRef {
   fromSeq: number;
@@ -42,7 +44,11 @@ const SMALLEST_HALVED = 64;
  * remainder joins the chunk before it, for which an eighth of a chunk, at most 256 tokens, is left free.
  * Slice labels are reckoned with 80 tokens, in chunks below 400 tokens with less than they may need.
  */
-export function cutChunks(items: readonly ChunkItem[], chunkTokens: number, counter: TokenCounter): ChunkRef[] {
+export function cutChunks(
+  items: readonly ChunkItem[],
+  chunkTokens: number,
+  counter: TokenCounter,
+): ChunkRef[] {
   const spare = Math.min(256, Math.floor(chunkTokens / 8));
   const limit = chunkTokens - spare;
   const sliceLabel = Math.min(SLICE_LABEL_TOKENS, Math.floor(limit / 4));
@@ -97,7 +103,10 @@ function withoutShortRemainder(chunks: ChunkRef[], spare: number): ChunkRef[] {
   const before = chunks.at(-2);
   if (!last || !before || last.tokens > spare) return chunks;
   const { throughSeq, throughChar } = last;
-  return [...chunks.slice(0, -2), { ...before, throughSeq, throughChar, tokens: before.tokens + last.tokens }];
+  return [
+    ...chunks.slice(0, -2),
+    { ...before, throughSeq, throughChar, tokens: before.tokens + last.tokens },
+  ];
 }
 
 /** Characters that are counted at once when a message is split; finer for small chunks. */
@@ -125,7 +134,11 @@ export function halveChunk(
       const [from, to] = rangeIn(chunk, seq, rendered.length);
       const size = Math.max(8, Math.min(2_048, Math.floor((to - from) / 32)));
       const pieces = measurePieces(rendered.slice(from, to), size, Infinity, counter);
-      return { seq, length: rendered.length, pieces: pieces.map((piece) => ({ ...piece, from: piece.from + from })) };
+      return {
+        seq,
+        length: rendered.length,
+        pieces: pieces.map((piece) => ({ ...piece, from: piece.from + from })),
+      };
     });
   const all = spans.reduce((sum, { pieces }) => sum + total(pieces), 0);
   if (all < SMALLEST_HALVED) return null;
@@ -141,7 +154,8 @@ export function halveChunk(
   const nearest = (candidates: typeof cuts) =>
     candidates.sort((a, b) => Math.abs(a.left - all / 2) - Math.abs(b.left - all / 2))[0];
   const cut =
-    nearest(cuts.filter((one) => one.atBoundary && one.left >= all / 3 && one.left <= (2 * all) / 3)) ?? nearest(cuts);
+    nearest(cuts.filter((one) => one.atBoundary && one.left >= all / 3 && one.left <= (2 * all) / 3)) ??
+    nearest(cuts);
   if (!cut) return null;
 
   const before = items.filter(({ seq }) => seq < cut.seq).at(-1)?.seq ?? cut.seq;
@@ -166,10 +180,14 @@ function rangeIn(chunk: ChunkRef, seq: number, length: number): [from: number, t
   const from = seq === chunk.fromSeq ? chunk.fromChar : 0;
   const to = seq === chunk.throughSeq && chunk.throughChar !== null ? chunk.throughChar : length;
   if (from <= to && to <= length) return [from, to];
-  throw new PalimpsestError('Store.Corrupt', `a chunk reads characters ${from} to ${to} of message ${seq}, which has ${length}`, {
-    details: { seq, from, to, length },
-    hint: 'The message or its rendering changed after the plan was made; plan again.',
-  });
+  throw new PalimpsestError(
+    'Store.Corrupt',
+    `a chunk reads characters ${from} to ${to} of message ${seq}, which has ${length}`,
+    {
+      details: { seq, from, to, length },
+      hint: 'The message or its rendering changed after the plan was made; plan again.',
+    },
+  );
 }
 
 /**
@@ -196,7 +214,9 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
   const start = Math.min(length, Math.max(0, from - plain.open.length));
   const end = Math.min(length, Math.max(0, to - plain.open.length));
   const part = start === 0 && end === length ? undefined : `characters ${start + 1}-${end} of ${length}`;
-  return openingTag(logged.seq, logged.message, toolName, part) + plain.content.slice(start, end) + plain.close;
+  return (
+    openingTag(logged.seq, logged.message, toolName, part) + plain.content.slice(start, end) + plain.close
+  );
 }
 
 export interface KeyParts {
@@ -215,59 +235,15 @@ export interface KeyParts {
 export function digestKey({ promptHash = PROMPT_HASH, limits, ...parts }: KeyParts): string {
   const { tenant, kind, members, promptVersion, model } = parts;
   const ordered = Object.entries(limits).sort(([a], [b]) => (a < b ? -1 : 1));
-  const text = JSON.stringify(['palimpsest digest', tenant, kind, members, promptVersion, promptHash, model, ordered]);
+  const text = JSON.stringify([
+    'palimpsest digest',
+    tenant,
+    kind,
+    members,
+    promptVersion,
+    promptHash,
+    model,
+    ordered,
+  ]);
   return createHash('sha256').update(text).digest('hex');
-}
-
-export interface Coverage {
-  fromSeq: number;
-  throughSeq: number;
-  /** Read in one request, in several, or not at all. */
-  how: 'full' | 'split' | 'withheld';
-  reason?: string;
-}
-
-/**
- * How each evicted message was read, in ranges. Without chunks the deterministic summarizer read all of them.
- * Throws `Store.Corrupt` where a message that is not excluded, or a part of it, is in no chunk.
- */
-export function coverageOf(
-  chunks: readonly ChunkRef[],
-  { messages, excluded }: { messages: readonly number[]; excluded: readonly { seq: number; reason: string }[] },
-): Coverage[] {
-  const reasons = new Map(excluded.map(({ seq, reason }) => [seq, reason]));
-  const ordered = [...chunks].sort((a, b) => a.fromSeq - b.fromSeq || a.fromChar - b.fromChar);
-  const ranges: Coverage[] = [];
-  let next = 0;
-  for (const seq of [...new Set([...messages, ...reasons.keys()])].sort((a, b) => a - b)) {
-    const reason = reasons.get(seq);
-    if (reason !== undefined) {
-      add(seq, 'withheld', reason);
-      continue;
-    }
-    while (next < ordered.length && ordered[next]!.throughSeq < seq) next++;
-    const slices: ChunkRef[] = [];
-    for (let at = next; at < ordered.length && ordered[at]!.fromSeq <= seq; at++) slices.push(ordered[at]!);
-    if (chunks.length > 0) assertRead(seq, slices);
-    add(seq, slices.length > 1 ? 'split' : 'full');
-  }
-  return ranges;
-
-  function add(seq: number, how: Coverage['how'], reason?: string): void {
-    const last = ranges.at(-1);
-    if (last && last.throughSeq === seq - 1 && last.how === how && last.reason === reason) last.throughSeq = seq;
-    else ranges.push({ fromSeq: seq, throughSeq: seq, how, ...(reason === undefined ? {} : { reason }) });
-  }
-}
-
-function assertRead(seq: number, slices: readonly ChunkRef[]): void {
-  let read: number | null = 0;
-  for (const { fromSeq, fromChar, throughSeq, throughChar } of slices) {
-    if ((fromSeq === seq ? fromChar : 0) !== read) break;
-    read = throughSeq === seq ? throughChar : null;
-  }
-  if (read === null) return;
-  throw new PalimpsestError('Store.Corrupt', `message ${seq} was read by no chunk from character ${read} on`, {
-    details: { seq, read },
-  });
 }

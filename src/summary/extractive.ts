@@ -5,7 +5,15 @@
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { argumentsOf, nameOf } from '../conversation/render.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import { clip, clipMiddle, constraintAtoms, errorAtoms, plainTextOf, sentencesOf, wordAtoms } from './atoms.js';
+import {
+  clip,
+  clipMiddle,
+  constraintAtoms,
+  errorAtoms,
+  plainTextOf,
+  sentencesOf,
+  wordAtoms,
+} from './atoms.js';
 import { fillSections, type Candidate } from './fill.js';
 import { formatSnapshot, oneLine, parseSnapshot, type SectionKey } from './snapshot.js';
 
@@ -38,7 +46,8 @@ const LONGEST = 40_000;
 
 const decision =
   /\b(?:decid\w+|because|root cause|turns? out|instead of|rather than|cho(?:se|osing)|going with|will use|fix(?:ed|es)|implemented|confirmed|the (?:issue|problem|bug|cause|reason) (?:is|was)|found (?:that|the|a)|conclu\w+|agreed)\b/i;
-const nextStep = /\b(?:next|todo|to-do|remaining|still (?:need|have|to)|then i(?:'ll| will)|i(?:'ll| will) (?:now|then)|let me (?:now|next)|need to|waiting for|would you like|please (?:confirm|provide|let me))\b/i;
+const nextStep =
+  /\b(?:next|todo|to-do|remaining|still (?:need|have|to)|then i(?:'ll| will)|i(?:'ll| will) (?:now|then)|let me (?:now|next)|need to|waiting for|would you like|please (?:confirm|provide|let me))\b/i;
 const coveredLine = /^Covered by rule, without a model: /;
 
 interface Entry {
@@ -118,7 +127,8 @@ class Reading {
   private readAnswer(seq: number, message: ChatMessage, text: string): void {
     const calls = [...(message.tool_calls ?? [])];
     for (const call of calls) this.readCall(seq, nameOf(call), argumentsOf(call), call.id);
-    if (message.function_call) this.readCall(seq, message.function_call.name, message.function_call.arguments, null);
+    if (message.function_call)
+      this.readCall(seq, message.function_call.name, message.function_call.arguments, null);
     if (text.trim() === '') return;
     this.answers.add(seq, oneLine(clipMiddle(text, LONGEST)));
     this.nextSteps = [];
@@ -135,7 +145,8 @@ class Reading {
     const command = commandIn(args);
     if (command !== null) this.commands.add(seq, `${name}: \`${clip(oneLine(command), 200)}\``);
     wordAtoms(args, (kind, atom) => {
-      if (kind === 'path' || kind === 'url' || (kind === 'id' && command === null)) this.touched.add(seq, `${name}: ${atom}`);
+      if (kind === 'path' || kind === 'url' || (kind === 'id' && command === null))
+        this.touched.add(seq, `${name}: ${atom}`);
     });
   }
 
@@ -151,7 +162,13 @@ class Reading {
     const before = previous === null ? new Map<SectionKey, string[]>() : parseSnapshot(previous);
     const of = (key: SectionKey, ...groups: Entry[][]): [SectionKey, Candidate[]] => {
       const old = (before.get(key) ?? []).filter((text) => !coveredLine.test(text));
-      return [key, ranked(old, groups.map((group) => group.map(quoted)))];
+      return [
+        key,
+        ranked(
+          old,
+          groups.map((group) => group.map(quoted)),
+        ),
+      ];
     };
     const requests = this.requests.all();
     const newest = requests.pop();
@@ -159,7 +176,12 @@ class Reading {
     const answer = answers.pop();
     const original = this.firstRequest && this.firstRequest.seq !== newest?.seq ? [this.firstRequest] : [];
     return new Map([
-      of('intent', newest ? [newest] : [], original, short(requests.filter(({ seq }) => seq !== this.firstRequest?.seq))),
+      of(
+        'intent',
+        newest ? [newest] : [],
+        original,
+        short(requests.filter(({ seq }) => seq !== this.firstRequest?.seq)),
+      ),
       of('constraints', this.rules.all()),
       of('decisions', this.decisions.all()),
       of('artifacts', interleaved(this.touched.all(), this.commands.all())),
@@ -172,8 +194,16 @@ class Reading {
   private covered(): string {
     const { user, assistant, system, tool } = this.counts;
     const uses = [...this.toolUses].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 8);
-    const counts = [`${user} user`, `${assistant} assistant`, `${tool} tool results`, ...(system ? [`${system} system`] : [])];
-    const called = uses.length === 0 ? '' : `; calls: ${uses.map(([name, times]) => `${clip(name, 60)} ×${times}`).join(', ')}`;
+    const counts = [
+      `${user} user`,
+      `${assistant} assistant`,
+      `${tool} tool results`,
+      ...(system ? [`${system} system`] : []),
+    ];
+    const called =
+      uses.length === 0
+        ? ''
+        : `; calls: ${uses.map(([name, times]) => `${clip(name, 60)} ×${times}`).join(', ')}`;
     return `Covered by rule, without a model: messages ${this.first}–${this.last} (${counts.join(', ')}${called}).`;
   }
 }
@@ -182,7 +212,9 @@ class Reading {
 function ranked(old: readonly string[], groups: readonly Candidate[][]): Candidate[] {
   const fresh = groups.flatMap((group) => [...group].reverse());
   const said = new Set(fresh.map(({ text }) => text));
-  const kept = old.map((text, index) => ({ text, order: index - old.length })).filter(({ text }) => !said.has(text));
+  const kept = old
+    .map((text, index) => ({ text, order: index - old.length }))
+    .filter(({ text }) => !said.has(text));
   return [...fresh, ...kept.reverse()];
 }
 

@@ -85,7 +85,11 @@ function inOrder(items: ReadonlyMap<Candidate, Placed>): string[] {
 }
 
 /** The text as a line of at most `room` tokens, shortened if need be; null where nothing worth reading would be left. */
-function fit(text: string, room: number, counter: TokenCounter): { text: string; tokens: number; whole: boolean } | null {
+function fit(
+  text: string,
+  room: number,
+  counter: TokenCounter,
+): { text: string; tokens: number; whole: boolean } | null {
   const cost = (line: string) => counter.count(`- ${line}\n`) + 1;
   // A token is rarely more than 12 characters on average: longer texts need not be counted to know that they do not fit.
   let shown = text.length > room * 12 ? clipMiddle(text, room * 12) : text;

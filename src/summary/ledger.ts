@@ -5,7 +5,15 @@
 import { nameOf, argumentsOf, escapeTags } from '../conversation/render.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import { atomKinds, clip, constraintAtoms, errorAtoms, plainTextOf, wordAtoms, type AtomKind } from './atoms.js';
+import {
+  atomKinds,
+  clip,
+  constraintAtoms,
+  errorAtoms,
+  plainTextOf,
+  wordAtoms,
+  type AtomKind,
+} from './atoms.js';
 
 export interface LedgerInput {
   /** The ledger of the generation before, as this function returned it. */
@@ -58,7 +66,12 @@ export function buildLedger({ previous, evicted, kept, snapshot, maxTokens, coun
   const ranked = [...atoms.values()]
     .map((atom) => ({ atom, score: scoreOf(atom, number) }))
     .sort((a, b) => b.score - a.score || (a.atom.text < b.atom.text ? -1 : 1));
-  return fill(ranked.map(({ atom }) => atom), snapshot, maxTokens - FRAME_TOKENS, counter);
+  return fill(
+    ranked.map(({ atom }) => atom),
+    snapshot,
+    maxTokens - FRAME_TOKENS,
+    counter,
+  );
 }
 
 function collect(message: ChatMessage, number: number, atoms: Map<string, Atom>): void {
@@ -84,7 +97,18 @@ function collect(message: ChatMessage, number: number, atoms: Map<string, Atom>)
 }
 
 function emptyAtom(kind: AtomKind, text: string): Atom {
-  return { kind, text, last: 0, calls: 0, assistant: 0, user: 0, tools: 0, carried: 0, seenIn: 0, inTail: false };
+  return {
+    kind,
+    text,
+    last: 0,
+    calls: 0,
+    assistant: 0,
+    user: 0,
+    tools: 0,
+    carried: 0,
+    seenIn: 0,
+    inTail: false,
+  };
 }
 
 function isResult({ role }: ChatMessage): boolean {
@@ -92,12 +116,26 @@ function isResult({ role }: ChatMessage): boolean {
 }
 
 /** What each kind is worth per use; a value without its sentence says little. */
-const weights: Record<AtomKind, number> = { path: 1, url: 0.9, id: 1, hash: 0.9, version: 0.6, value: 0.4, error: 0.8, constraint: 1.2 };
+const weights: Record<AtomKind, number> = {
+  path: 1,
+  url: 0.9,
+  id: 1,
+  hash: 0.9,
+  version: 0.6,
+  value: 0.4,
+  error: 0.8,
+  constraint: 1.2,
+};
 
 function scoreOf(atom: Atom, messages: number): number {
   const { kind, calls, assistant, user, tools, carried, last, inTail } = atom;
   const recency = messages === 0 ? 0 : last / messages;
-  const use = 3 * Math.log1p(calls) + 2 * Math.log1p(assistant) + 3 * Math.log1p(user) + Math.log1p(tools) + 3 * carried;
+  const use =
+    3 * Math.log1p(calls) +
+    2 * Math.log1p(assistant) +
+    3 * Math.log1p(user) +
+    Math.log1p(tools) +
+    3 * carried;
   return (inTail ? 0.2 : 1) * weights[kind] * (use + 2 * recency);
 }
 
@@ -133,9 +171,14 @@ function fill(ranked: readonly Atom[], snapshot: string, maxTokens: number, coun
     if (misses > MOST_MISSES) break;
     const entry = escapeTags(text);
     const others = chosen.get(kind) ?? [];
-    if (snapshot.includes(text) || [...chosen.values()].some((list) => list.some((other) => other.includes(entry)))) continue;
+    if (
+      snapshot.includes(text) ||
+      [...chosen.values()].some((list) => list.some((other) => other.includes(entry)))
+    )
+      continue;
     const separator = inLines.has(kind) ? '\n- ' : kind === 'value' ? separators.values : separators.words;
-    const cost = counter.count(separator + entry) + (others.length === 0 ? counter.count(`\n${labels[kind]}:`) : 0);
+    const cost =
+      counter.count(separator + entry) + (others.length === 0 ? counter.count(`\n${labels[kind]}:`) : 0);
     const share = (spent.get(kind) ?? 0) + cost;
     if (tokens + cost > maxTokens || share > (shares[kind] ?? 1) * maxTokens) {
       if (tokens + cost > maxTokens) misses++;

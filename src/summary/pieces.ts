@@ -14,7 +14,7 @@ export interface Piece {
  */
 export function measurePieces(text: string, size: number, most: number, counter: TokenCounter): Piece[] {
   const pieces: Piece[] = [];
-  for (let from = 0; from < text.length; ) {
+  for (let from = 0; from < text.length;) {
     const to = endOf(text, from, size);
     pieces.push(...counted(text, from, to, most, counter));
     from = to;

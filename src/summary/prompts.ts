@@ -28,7 +28,8 @@ Answer in Markdown with these headings, in this order, as "- " bullets; leave ou
 ${sections.map(({ title, asks }) => `## ${title} (${asks})`).join('\n')}
 Write the headings without what stands in brackets. No introduction, no code fence, no closing remark.`;
 
-const chunkTask = 'Condense this part of the record. Other parts are condensed by others: do not guess what comes before or after.';
+const chunkTask =
+  'Condense this part of the record. Other parts are condensed by others: do not guess what comes before or after.';
 const foldTask =
   'Merge all of the material below into one summary of the whole session, in the order in which it is given, oldest first. ' +
   'Keep what still matters of the older material; where the newer contradicts it, the newer holds; drop what is done and settled first.';
@@ -39,7 +40,15 @@ export const PROMPT_HASH = createHash('sha256')
   .digest('hex');
 
 /** Asks for the digest of one slice. `key`: the digest key, from which the nonce is made, so that the request stays the same for the same slice. */
-export function chunkRequest({ transcript, key, maxTokens }: { transcript: string; key: string; maxTokens: number }): SummaryRequest {
+export function chunkRequest({
+  transcript,
+  key,
+  maxTokens,
+}: {
+  transcript: string;
+  key: string;
+  maxTokens: number;
+}): SummaryRequest {
   return request([chunkTask, delimited('transcript', key, transcript)], maxTokens);
 }
 

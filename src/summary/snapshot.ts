@@ -3,11 +3,31 @@
  * A snapshot is Markdown: `## <title>`, then `- ` bullets.
  */
 export const sections = [
-  { key: 'intent', title: 'Session intent', asks: 'what the user wants, newest request last, marked done / in progress / open' },
-  { key: 'constraints', title: 'Constraints and preferences', asks: 'rules and wishes of user or system, in their own words' },
-  { key: 'decisions', title: 'Decisions', asks: 'what was decided, with the reason; what was tried and failed' },
-  { key: 'artifacts', title: 'Artifacts', asks: 'files and objects by full path or id, and what changed in them' },
-  { key: 'facts', title: 'Facts from tools', asks: 'findings, values and errors, each with its origin (tool:name)' },
+  {
+    key: 'intent',
+    title: 'Session intent',
+    asks: 'what the user wants, newest request last, marked done / in progress / open',
+  },
+  {
+    key: 'constraints',
+    title: 'Constraints and preferences',
+    asks: 'rules and wishes of user or system, in their own words',
+  },
+  {
+    key: 'decisions',
+    title: 'Decisions',
+    asks: 'what was decided, with the reason; what was tried and failed',
+  },
+  {
+    key: 'artifacts',
+    title: 'Artifacts',
+    asks: 'files and objects by full path or id, and what changed in them',
+  },
+  {
+    key: 'facts',
+    title: 'Facts from tools',
+    asks: 'findings, values and errors, each with its origin (tool:name)',
+  },
   { key: 'state', title: 'Current state', asks: 'where the work stands, the last answers given' },
   { key: 'next', title: 'Next steps', asks: 'what is left to do' },
 ] as const;
@@ -29,7 +49,8 @@ const spellings: [RegExp, SectionKey][] = [
   [/^(next|remaining|open|pending)( steps?| tasks?| work)?\b/, 'next'],
 ];
 
-const headingLine = /^(?:#{1,6}[ \t]+|\*\*)?(?:\d{1,2}[.)][ \t]+)?([A-Za-z][A-Za-z ,&/-]{2,60}?)[ \t]*:?(?:\*\*)?[ \t]*:?$/;
+const headingLine =
+  /^(?:#{1,6}[ \t]+|\*\*)?(?:\d{1,2}[.)][ \t]+)?([A-Za-z][A-Za-z ,&/-]{2,60}?)[ \t]*:?(?:\*\*)?[ \t]*:?$/;
 
 /** The section a line opens: a Markdown heading, a bold line, or a title on a line of its own; null for other lines. */
 function sectionAt(line: string): SectionKey | null {
@@ -73,7 +94,9 @@ function addLine(items: string[], line: string): void {
 export function formatSnapshot(items: ReadonlyMap<SectionKey, readonly string[]>): string {
   return sections
     .filter(({ key }) => (items.get(key) ?? []).length > 0)
-    .map(({ key }) => [headingOf(key), ...(items.get(key) ?? []).map((item) => `- ${oneLine(item)}`)].join('\n'))
+    .map(({ key }) =>
+      [headingOf(key), ...(items.get(key) ?? []).map((item) => `- ${oneLine(item)}`)].join('\n'),
+    )
     .join('\n');
 }
 

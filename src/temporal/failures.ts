@@ -1,5 +1,5 @@
 import { ApplicationFailure, CancelledFailure } from '@temporalio/common';
-import { PalimpsestError, type FailureType } from '../errors.js';
+import type { FailureType, PalimpsestError } from '../errors.js';
 
 /** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
 const retryable: ReadonlySet<FailureType> = new Set([

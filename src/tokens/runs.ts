@@ -1,7 +1,8 @@
 /**
  * Cuts text where a byte-pair encoder would meet an unbroken run longer than `RUN_LIMIT`. Encoders first split text
  * into words, numbers, punctuation and white space, then merge inside each piece at quadratic cost: 100,000 times
- * `a` takes seconds in gpt-tokenizer 4. Text without such a run comes back whole, so its count is exact.
+ * `a` takes seconds in gpt-tokenizer 4. Text without such a run comes back whole, so its count is exact;
+ * a cut moves a count by at most 4 tokens (measured: 0 or 1 in words, CJK, emoji, rules and boxes; 4 in `-=-=-=`).
  */
 
 /** UTF-16 code units. A piece of this length encodes in well under a millisecond. */

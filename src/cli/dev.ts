@@ -1,0 +1,215 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { readConfig, type Config } from '../config.js';
+import { invalid } from '../errors.js';
+import type { PolicyInput } from '../policy/schema.js';
+import { inOrder } from './batch.js';
+import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
+import { Interrupted, onInterrupt } from './interrupt.js';
+import { playSession, type PlayEvents, type PlayedSession } from './player.js';
+import {
+  compactedLine,
+  compactionTable,
+  count,
+  errorJson,
+  errorLines,
+  plural,
+  replayLine,
+  seconds,
+  sessionJson,
+  sessionLine,
+  turnLine,
+  warningLines,
+} from './report.js';
+import { Screen } from './screen.js';
+import { openStack, type Stack } from './stack.js';
+import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
+
+export interface DevFlags extends PolicyFlags {
+  once?: boolean;
+  json?: boolean;
+  out?: string;
+}
+
+/** Sessions played at once where there are several. */
+const sessionsAtOnce = 8;
+/** With more sessions than this only one line is printed for each. */
+const mostTables = 5;
+/** Small enough that the bundled session compacts several times, large enough to be a window people use. */
+const samplePolicy: PolicyInput = { contextWindow: 24_000 };
+
+/**
+ * `palimpsest dev`: servers, migrations, worker, then plays the given transcripts (or the bundled one) and stays up.
+ * Resolves to the exit code: 0 when every session went through, 1 when one did not. Throws `Input.Invalid` for flags.
+ */
+export async function dev(files: string[], flags: DevFlags): Promise<number> {
+  const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
+  if (flags.out !== undefined) checkOutFile(flags.out);
+  if (files.filter((file) => file === '-').length > 1)
+    throw invalid('Standard input (-) can be read once only.', 'FILE');
+  const config = readConfig();
+  const controller = onInterrupt();
+  const session = new DevSession(config, policy, flags, controller);
+  return session.run(files.length === 0 ? [bundledSample()] : files);
+}
+
+function bundledSample(): string {
+  const candidates = ['../../examples/', '../../../examples/'].map((folder) =>
+    fileURLToPath(new URL(`${folder}debugging-session.jsonl`, import.meta.url)),
+  );
+  const found = candidates.find((file) => existsSync(file));
+  if (found === undefined)
+    throw invalid(
+      'The bundled sample session is missing from this installation.',
+      'FILE',
+      'Name a transcript file.',
+    );
+  return found;
+}
+
+type Played = { read: ReadTranscript; result: PlayedSession } | { read: ReadTranscript; error: unknown };
+
+class DevSession {
+  private readonly screen: Screen;
+  private failed = 0;
+  private readonly written: { session: string; messages: PlayedSession['context'] }[] = [];
+
+  constructor(
+    private readonly config: Config,
+    private readonly policy: PolicyInput,
+    private readonly flags: DevFlags,
+    private readonly controller: AbortController,
+  ) {
+    this.screen = new Screen(flags.json ? process.stderr : process.stdout);
+  }
+
+  /** `--json` is for scripts: it leaves after the job, like `--once`. */
+  private get leaves(): boolean {
+    return this.flags.once === true || this.flags.json === true;
+  }
+
+  async run(files: string[]): Promise<number> {
+    const { screen, controller } = this;
+    const reads = (await Promise.all(files.map((file) => readTranscripts(file)))).flat();
+    if (reads.every((read) => 'error' in read)) {
+      for (const read of reads) this.tell({ read, error: 'error' in read ? read.error : null }, null);
+      return 1;
+    }
+    let stack: Stack;
+    try {
+      stack = await openStack(this.config, this.policy, controller, (line) => screen.line(line));
+    } catch (error) {
+      if (this.flags.json)
+        for (const read of reads)
+          process.stdout.write(`${errorJson(read.id, 'error' in read ? read.error : error)}\n`);
+      throw error;
+    }
+    try {
+      screen.line();
+      await this.playAll(reads, stack);
+      if (this.flags.out !== undefined) this.writeOut(this.flags.out);
+      if (!this.leaves && !controller.signal.aborted) await this.stay(stack);
+    } finally {
+      screen.redraw('stopping');
+      const started = Date.now();
+      await stack.close();
+      screen.line(`stopped in ${seconds(Date.now() - started)}`);
+    }
+    if (stack.failure() !== null) throw stack.failure();
+    if (controller.signal.aborted && this.leaves) return 130;
+    return this.failed > 0 ? 1 : 0;
+  }
+
+  private async playAll(reads: ReadTranscript[], stack: Stack): Promise<void> {
+    const { signal } = this.controller;
+    const started = Date.now();
+    const alone = reads.length === 1;
+    const play = async (read: ReadTranscript): Promise<Played> => {
+      if ('error' in read) return { read, error: read.error };
+      const events = alone ? this.liveEvents(read) : {};
+      try {
+        return { read, result: await playSession(stack.palimpsest, read, this.policy, { events, signal }) };
+      } catch (error) {
+        return { read, error };
+      } finally {
+        done += 1;
+        if (!alone) this.screen.redraw(`${done} of ${reads.length} sessions`);
+      }
+    };
+    let done = 0;
+    await inOrder(reads, sessionsAtOnce, signal, play, (played) => {
+      if ('error' in played && played.error instanceof Interrupted) return;
+      this.tell(played, stack, reads.length);
+    });
+    if (!alone) {
+      this.screen.line(
+        `${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${done - this.failed} went through, ${this.failed} ended in an error`,
+      );
+    }
+    if (signal.aborted) this.screen.line('interrupted; the next start carries on where this one stopped');
+  }
+
+  private tell(played: Played, stack: Stack | null, sessions = 1): void {
+    const { screen, flags } = this;
+    const { id } = played.read;
+    if ('error' in played) {
+      this.failed += 1;
+      if (flags.json) process.stdout.write(`${errorJson(id, played.error)}\n`);
+      const [first, ...rest] = errorLines(played.error);
+      screen.line(`${id}   error   ${first}`);
+      for (const line of rest) screen.line(line);
+      return;
+    }
+    const { result } = played;
+    const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
+    if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
+    if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });
+    screen.line(sessions === 1 ? '' : sessionLine(result));
+    if (sessions <= mostTables && (sessions === 1 || result.compactions.length > 0)) {
+      screen.line(compactionTable(result.compactions, ui));
+    }
+    for (const line of warningLines(result, sessions === 1 ? 20 : 3)) screen.line(line);
+    if (sessions === 1) {
+      screen.line(
+        `context: ${plural(result.context.length, 'message')}, ${count(result.tokens)} of at most ${count(result.budget)} tokens`,
+      );
+      screen.line(replayLine(result));
+    }
+  }
+
+  private liveEvents(transcript: Transcript): PlayEvents {
+    const { screen } = this;
+    screen.line(`session ${transcript.id}: ${plural(transcript.messages.length, 'message')}`);
+    return {
+      resumed: (stored, turns) => screen.line(`continues: ${stored} of ${turns} turns are stored already`),
+      turn: (turn) => screen.line(turnLine(turn)),
+      compacted: (outcome) => screen.line(`  ${compactedLine(outcome)}`),
+      waiting: (generation, elapsed) =>
+        screen.redraw(`  compacting → generation ${generation} (${elapsed.toFixed(0)} s)`),
+      notice: (text) => screen.line(`  ${text}`),
+    };
+  }
+
+  /** One session: its messages. Several: an array of `{session, messages}`. */
+  private writeOut(file: string): void {
+    if (this.written.length === 0) return;
+    const alone = this.written.length === 1 ? this.written[0] : undefined;
+    writeFileSync(file, `${JSON.stringify(alone ? alone.messages : this.written, null, 1)}\n`);
+    this.screen.line(`context written to ${file}`);
+  }
+
+  private async stay(stack: Stack): Promise<void> {
+    const { signal } = this.controller;
+    this.screen.line();
+    this.screen.line(
+      `The worker stays up${stack.uiUrl === null ? '' : `; look around in ${stack.uiUrl}`}. Ctrl-C ends it.`,
+    );
+    // A pending promise alone would not keep the process alive if the worker ever stopped polling.
+    const alive = setInterval(() => {}, 60_000);
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+    clearInterval(alive);
+  }
+}

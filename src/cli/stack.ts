@@ -1,0 +1,125 @@
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { makeTelemetryFilterString, Runtime, type LogLevel } from '@temporalio/worker';
+import pino from 'pino';
+import type { Config } from '../config.js';
+import { Palimpsest } from '../palimpsest.js';
+import type { PolicyInput } from '../policy/schema.js';
+import { migrate } from '../store/migrate.js';
+import { startWorker, type RunningWorker, type WorkerSettings } from '../worker.js';
+import { loadWorkflowBundle } from '../workflow-bundle.js';
+import { plural, seconds } from './report.js';
+import { openServers } from './servers.js';
+
+/** Everything `dev` runs: servers, worker, and the library connected to them. */
+export interface Stack {
+  palimpsest: Palimpsest;
+  uiUrl: string | null;
+  /** Why the worker ended by itself; null while all is well. */
+  failure(): Error | null;
+  close(): Promise<void>;
+}
+
+/** Steps get this long to finish at Ctrl-C; those that do not are repeated at the next start. Milliseconds. */
+const graceMs = 2_000;
+
+/** Brings all of it up and says what it took. A worker that fails aborts `controller`. */
+export async function openStack(
+  config: Config,
+  policy: PolicyInput,
+  controller: AbortController,
+  say: (line: string) => void,
+): Promise<Stack> {
+  installRuntime(config);
+  // Bundled while the servers start.
+  const bundle = loadWorkflowBundle(config.cacheDir);
+  bundle.catch(() => {});
+  const servers = await openServers(config, say);
+  let worker: RunningWorker | undefined;
+  let palimpsest: Palimpsest | undefined;
+  let failure: Error | null = null;
+  const close = async (): Promise<void> => {
+    await palimpsest?.close();
+    await worker?.shutdown().catch(() => {});
+    await servers.stop();
+  };
+  try {
+    const { databaseUrl, temporal, uiUrl } = servers;
+    const applied = await migrate(databaseUrl);
+    if (applied > 0) say(`Schema      ${plural(applied, 'migration')} applied`);
+    const started = Date.now();
+    worker = await startWorker({
+      ...workerSettings(config, databaseUrl, temporal),
+      workflowBundle: await bundle,
+      shutdownGraceMs: graceMs,
+    });
+    worker.finished.catch((error: unknown) => {
+      failure = error instanceof Error ? error : new Error(String(error));
+      controller.abort(failure);
+    });
+    palimpsest = await Palimpsest.connect({ databaseUrl, temporal, poolSize: 16 });
+    say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
+    say(`Summarizer  ${summarizerOf(config, policy)}`);
+    return { palimpsest, uiUrl, failure: () => failure, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** The worker's settings as the environment gives them. */
+export function workerSettings(
+  config: Config,
+  databaseUrl: string,
+  temporal: WorkerSettings['temporal'],
+): WorkerSettings {
+  const { llm, summary } = config;
+  return {
+    databaseUrl,
+    temporal,
+    model: {
+      apiKey: llm.apiKey,
+      baseUrl: llm.baseUrl,
+      summaryModel: summary.model,
+      contextWindow: summary.contextWindow,
+    },
+  };
+}
+
+function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
+  if (policy.summary?.method === 'extractive') return 'deterministic extractive summarizer (policy)';
+  if (llm.apiKey === undefined) return 'deterministic extractive summarizer (no OPENAI_API_KEY)';
+  const model = policy.summary?.model ?? summary.model ?? policy.model;
+  const where = llm.baseUrl ?? 'https://api.openai.com/v1';
+  return `${model ?? 'default model (PALIMPSEST_SUMMARY_MODEL names another)'} at ${where}`;
+}
+
+const workerLog = ({ dataDir }: Config): string =>
+  path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
+
+/** The SDK's log goes to a file, so that it does not run through the live lines; signals are this program's business. */
+function installRuntime(config: Config): void {
+  mkdirSync(config.dataDir, { recursive: true });
+  const destination = pino.destination({ dest: path.join(config.dataDir, 'worker.log'), sync: true });
+  installLoggedRuntime(pino({ level: config.logLevel }, destination));
+}
+
+export function installLoggedRuntime(logger: pino.Logger): void {
+  const at = { TRACE: 'trace', DEBUG: 'debug', INFO: 'info', WARN: 'warn', ERROR: 'error' } as const;
+  const write = (level: LogLevel, message: string, meta: object = {}): void =>
+    logger[at[level]](meta, message);
+  Runtime.install({
+    shutdownSignals: [],
+    logger: {
+      log: write,
+      trace: (message, meta) => write('TRACE', message, meta),
+      debug: (message, meta) => write('DEBUG', message, meta),
+      info: (message, meta) => write('INFO', message, meta),
+      warn: (message, meta) => write('WARN', message, meta),
+      error: (message, meta) => write('ERROR', message, meta),
+    },
+    telemetryOptions: {
+      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN', other: 'ERROR' }) },
+    },
+  });
+}

@@ -1,0 +1,105 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { PalimpsestError } from '../errors.js';
+import { commandFor, type PostgresPrograms } from './postgres-binaries.js';
+
+/** How to reach the cluster; written, for its owner's eyes only, before the cluster gets its final name. */
+export interface Credentials {
+  password: string;
+  /** The port of the last start: taken again when it is free. */
+  port?: number;
+}
+
+/** The superuser of the cluster and owner of its database. */
+export const user = 'palimpsest';
+
+export const clusterOf = (home: string) => path.join(home, 'postgres');
+const credentialsOf = (home: string) => path.join(home, 'postgres.json');
+
+/** Creates the cluster unless it is there. It is made under another name, so that an interrupted attempt leaves no half cluster. */
+export async function openCluster(
+  home: string,
+  programs: PostgresPrograms,
+  log: (line: string) => void,
+): Promise<Credentials> {
+  const cluster = clusterOf(home);
+  if (!existsSync(cluster)) {
+    log('PostgreSQL: creating a database cluster');
+    await createCluster(home, programs);
+  }
+  try {
+    return JSON.parse(readFileSync(credentialsOf(home), 'utf8')) as Credentials;
+  } catch (cause) {
+    throw new PalimpsestError(
+      'Store.Unavailable',
+      `${credentialsOf(home)}, which holds the password of ${cluster}, cannot be read.`,
+      {
+        hint: 'Restore it, or move the data folder away to start with an empty one.',
+        cause,
+      },
+    );
+  }
+}
+
+async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {
+  for (const name of readdirSync(home)) {
+    if (name.startsWith('postgres.new')) rmSync(path.join(home, name), { recursive: true, force: true });
+  }
+  const fresh = path.join(home, 'postgres.new');
+  const passwordFile = path.join(home, 'postgres.new-password');
+  const credentials: Credentials = { password: randomBytes(18).toString('base64url') };
+  mkdirSync(fresh, { mode: 0o700 });
+  writeFileSync(passwordFile, credentials.password, { mode: 0o600 });
+  if (account) for (const target of [fresh, passwordFile]) chownSync(target, account.uid, account.gid);
+  const { command, args, ...as } = commandFor(
+    initdb,
+    [
+      '-D',
+      fresh,
+      '-U',
+      user,
+      '--auth=scram-sha-256',
+      `--pwfile=${passwordFile}`,
+      '--encoding=UTF8',
+      '--locale=C',
+      '-c',
+      'timezone=UTC',
+    ],
+    account,
+    [fresh],
+  );
+  try {
+    await promisify(execFile)(command, args, { ...as, env: { PATH: process.env.PATH, LC_ALL: 'C' } });
+  } catch (cause) {
+    throw unavailable('could not create its cluster', cause instanceof Error ? cause.message : '', cause);
+  } finally {
+    rmSync(passwordFile);
+  }
+  saveCredentials(home, credentials);
+  renameSync(fresh, clusterOf(home));
+}
+
+export function saveCredentials(home: string, credentials: Credentials): void {
+  const unfinished = `${credentialsOf(home)}.new`;
+  writeFileSync(unfinished, JSON.stringify(credentials), { mode: 0o600 });
+  renameSync(unfinished, credentialsOf(home));
+}
+
+export function unavailable(what: string, reason: string, cause?: unknown): PalimpsestError {
+  return new PalimpsestError('Store.Unavailable', `The embedded PostgreSQL ${what}:\n${reason}`, {
+    hint: 'Set DATABASE_URL to use a PostgreSQL server of yours instead.',
+    cause,
+  });
+}

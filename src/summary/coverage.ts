@@ -1,0 +1,63 @@
+import { PalimpsestError } from '../errors.js';
+import type { ChunkRef } from './chunk.js';
+
+export interface Coverage {
+  fromSeq: number;
+  throughSeq: number;
+  /** Read in one request, in several, or not at all. */
+  how: 'full' | 'split' | 'withheld';
+  reason?: string;
+}
+
+/**
+ * How each evicted message was read, in ranges. Without chunks the deterministic summarizer read all of them.
+ * Throws `Store.Corrupt` where a message that is not excluded, or a part of it, is in no chunk.
+ */
+export function coverageOf(
+  chunks: readonly ChunkRef[],
+  {
+    messages,
+    excluded,
+  }: { messages: readonly number[]; excluded: readonly { seq: number; reason: string }[] },
+): Coverage[] {
+  const reasons = new Map(excluded.map(({ seq, reason }) => [seq, reason]));
+  const ordered = [...chunks].sort((a, b) => a.fromSeq - b.fromSeq || a.fromChar - b.fromChar);
+  const ranges: Coverage[] = [];
+  let next = 0;
+  for (const seq of [...new Set([...messages, ...reasons.keys()])].sort((a, b) => a - b)) {
+    const reason = reasons.get(seq);
+    if (reason !== undefined) {
+      add(seq, 'withheld', reason);
+      continue;
+    }
+    while (next < ordered.length && ordered[next]!.throughSeq < seq) next++;
+    const slices: ChunkRef[] = [];
+    for (let at = next; at < ordered.length && ordered[at]!.fromSeq <= seq; at++) slices.push(ordered[at]!);
+    if (chunks.length > 0) assertRead(seq, slices);
+    add(seq, slices.length > 1 ? 'split' : 'full');
+  }
+  return ranges;
+
+  function add(seq: number, how: Coverage['how'], reason?: string): void {
+    const last = ranges.at(-1);
+    if (last && last.throughSeq === seq - 1 && last.how === how && last.reason === reason)
+      last.throughSeq = seq;
+    else ranges.push({ fromSeq: seq, throughSeq: seq, how, ...(reason === undefined ? {} : { reason }) });
+  }
+}
+
+function assertRead(seq: number, slices: readonly ChunkRef[]): void {
+  let read: number | null = 0;
+  for (const { fromSeq, fromChar, throughSeq, throughChar } of slices) {
+    if ((fromSeq === seq ? fromChar : 0) !== read) break;
+    read = throughSeq === seq ? throughChar : null;
+  }
+  if (read === null) return;
+  throw new PalimpsestError(
+    'Store.Corrupt',
+    `message ${seq} was read by no chunk from character ${read} on`,
+    {
+      details: { seq, read },
+    },
+  );
+}
