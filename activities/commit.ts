@@ -113,6 +113,7 @@ export function commit({ pool, now }: Dependencies) {
       const modelMs = spanned(request.modelSpans);
       const normal = measureAt(limits);
       const step = Math.ceil(policy.summary.minGain * limits.budget);
+      const messageStep = Math.max(2, Math.ceil(policy.summary.minGain * fit.view.length));
       const missed = tokensAfter > limits.contextTarget;
       const row = await commitCompaction(pool, ids, {
         baseGeneration: plan.baseGeneration,
@@ -147,7 +148,10 @@ export function commit({ pool, now }: Dependencies) {
             }
           : null,
         measureAt: missed
-          ? { tokens: Math.max(normal.tokens ?? 0, tokensAfter + step), messages: normal.messages }
+          ? {
+              tokens: normal.tokens && Math.max(normal.tokens, tokensAfter + step),
+              messages: normal.messages && Math.max(normal.messages, fit.view.length + messageStep),
+            }
           : normal,
       });
       if (request.failure) {
@@ -174,7 +178,7 @@ export function commit({ pool, now }: Dependencies) {
         const bare = buildHead({ ...common, ledger: '' }, counter);
         const ledgerTokens = Math.max(
           0,
-          Math.min(limits.ledgerTokens, limits.headMax - (bare.tokens[0] ?? 0)),
+          Math.min(limits.ledgerTokens, limits.headMax + limits.pinTokens - (bare.tokens[0] ?? 0)),
         );
         const ledger = buildLedger({
           previous: parent.ledger,
@@ -188,16 +192,21 @@ export function commit({ pool, now }: Dependencies) {
       }
 
       async function snapshotText(): Promise<Snapshot> {
-        const maxTokens = plan.summarizer.snapshotTokens;
+        const { snapshotTokens, snapshotCeiling } = plan.summarizer;
         const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, plan.previousTokens);
         const key = request.digests.at(-1);
         if (method === 'model' && key !== undefined) {
           const digest = await findDigest(pool, ids.tenant, key);
           if (!digest) throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`);
-          return acceptSnapshot(digest.text, { inputTokens, maxTokens, counter });
+          return acceptSnapshot(digest.text, { inputTokens, maxTokens: snapshotCeiling, counter });
         }
-        const text = extractiveSnapshot({ previous: parent.snapshot, messages: evicted, maxTokens, counter });
-        return acceptSnapshot(text, { inputTokens, maxTokens, counter });
+        const text = extractiveSnapshot({
+          previous: parent.snapshot,
+          messages: evicted,
+          maxTokens: snapshotTokens,
+          counter,
+        });
+        return acceptSnapshot(text, { inputTokens, maxTokens: snapshotCeiling, counter });
       }
 
       async function carriedRequest(): Promise<LoggedMessage | null> {

@@ -7,7 +7,7 @@ import { findDigest } from '../src/store/digests.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce, type DigestRef } from './digest.js';
+import { answerOnce, counted, countRequest, type DigestRef } from './digest.js';
 import type { SummarizerSettings } from './plan.js';
 import { runStep } from './run.js';
 
@@ -15,6 +15,8 @@ export interface ConsolidateInput extends SessionIds {
   baseGeneration: number;
   /** Keys of the digests to consolidate, in the order of the log. */
   digests: string[];
+  /** Tokens of the originals that the digests stand for. */
+  coveredTokens: number;
   /** The root of the tree: folds the previous snapshot too, its result is the new snapshot. */
   root: boolean;
   summarizer: SummarizerSettings;
@@ -22,7 +24,14 @@ export interface ConsolidateInput extends SessionIds {
 
 /** Merges neighbouring digests into one; at the root, together with the previous snapshot. */
 export function consolidate({ pool, model }: Dependencies) {
-  return ({ digests, root, summarizer, baseGeneration, ...ids }: ConsolidateInput): Promise<DigestRef> =>
+  return ({
+    digests,
+    coveredTokens,
+    root,
+    summarizer,
+    baseGeneration,
+    ...ids
+  }: ConsolidateInput): Promise<DigestRef> =>
     runStep('consolidate', async (attempt) => {
       const counter = counterFor(summarizer.tokenizer);
       const previous = root ? await loadCompaction(pool, ids, baseGeneration) : null;
@@ -38,12 +47,15 @@ export function consolidate({ pool, model }: Dependencies) {
       });
       return answerOnce({ pool, model, ids, baseGeneration, key, kind, summarizer, attempt }, async () => {
         const texts = await Promise.all(digests.map((digest) => textOf(digest)));
-        const parts = previous?.snapshot ? [previous.snapshot, ...texts] : texts;
-        const inputTokens = parts.reduce((sum, text) => sum + counter.count(text), 0);
-        const accept = root ? acceptSnapshot : acceptDigest;
+        const inputTokens = coveredTokens + (previous?.snapshot ? counter.count(previous.snapshot) : 0);
+        const request = foldRequest({ previous: previous?.snapshot ?? null, digests: texts, key, maxTokens });
         return {
-          request: foldRequest({ previous: previous?.snapshot ?? null, digests: texts, key, maxTokens }),
-          accept: (text) => accept(text, { inputTokens, maxTokens, counter }),
+          request,
+          tokens: counted(() => countRequest(request, counter)),
+          accept: (text) =>
+            root
+              ? acceptSnapshot(text, { inputTokens, maxTokens: summarizer.snapshotCeiling, counter })
+              : acceptDigest(text, { inputTokens, maxTokens, counter }),
         };
       });
 

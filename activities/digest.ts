@@ -3,7 +3,7 @@ import type { ModelClient } from '../src/llm/client.js';
 import { findDigest, storeDigest } from '../src/store/digests.js';
 import { PROMPT_VERSION, type SummaryRequest } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
-import { counterFor } from '../src/tokens/counter.js';
+import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
 import type { SummarizerSettings } from './plan.js';
 import type { Attempt } from './run.js';
 
@@ -22,6 +22,8 @@ export interface DigestRef {
 
 interface Question {
   request: SummaryRequest;
+  /** Tokens of the request. Asked for while the model is at work, because counting a long one takes as long as sending it. */
+  tokens: () => number;
   /** Returns the text to store or throws a typed failure. */
   accept: (text: string) => string;
 }
@@ -50,16 +52,12 @@ export async function answerOnce(
     const at = Date.now();
     return { key, tokens: stored.tokens, cached: true, startedAt: at, endedAt: at };
   }
-  const { request, accept } = await question();
+  const { request, tokens, accept } = await question();
   const counter = counterFor(summarizer.tokenizer);
-  const expectedInputTokens = request.messages.reduce(
-    (sum, { content }) => sum + counter.count(content) + 4,
-    0,
-  );
   const startedAt = Date.now();
   const answer = await model.summarize(request, {
     model: summarizer.model,
-    expectedInputTokens,
+    expectedInputTokens: tokens,
     window: summarizer.window,
     signal: attempt.signal,
   });
@@ -81,4 +79,15 @@ export async function answerOnce(
     payerGeneration: baseGeneration + 1,
   });
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
+}
+
+/** Tokens of a request, each message with its framing. */
+export function countRequest({ messages }: SummaryRequest, counter: TokenCounter): number {
+  return messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
+}
+
+/** The same number at every call, counted at the first. */
+export function counted(count: () => number): () => number {
+  let tokens: number | undefined;
+  return () => (tokens ??= count());
 }

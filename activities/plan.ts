@@ -1,4 +1,5 @@
 import type { MessageMeta } from '../src/conversation/message.js';
+import { withSummarizer } from '../src/config.js';
 import { buildView } from '../src/conversation/context.js';
 import { chooseCut, type CutChoice } from '../src/policy/cut.js';
 import { limitsOf, type Limits } from '../src/policy/limits.js';
@@ -28,8 +29,9 @@ export interface SummarizerSettings {
   chunkTokens: number;
   /** Most tokens of one chunk's digest. */
   digestTokens: number;
-  /** Most tokens of the consolidated snapshot. */
+  /** Tokens asked of the consolidated snapshot, and the most that is accepted: models overrun a limit given in words. */
   snapshotTokens: number;
+  snapshotCeiling: number;
   /** Tokens of digests and previous snapshot that one consolidation may read. */
   foldTokens: number;
   concurrency: number;
@@ -76,7 +78,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async () => {
       const { session: row, head, tail } = await readTailMetas(pool, input);
-      const policy = withEnvironment(resolvePolicy(row.policy), summarizer);
+      const policy = resolvePolicy(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy);
       if (!policy.enabled && !input.force) return { nothing: 'the policy is switched off' };
 
@@ -177,13 +179,6 @@ function worthEvicting(
   return saved >= policy.summary.minGain * row.liveTokens;
 }
 
-/** A policy that names no summarizer gets the environment's; without that, the agent's own model serves. */
-function withEnvironment(policy: Policy, environment: Dependencies['summarizer']): Policy {
-  if (policy.summary.model !== null || environment.model === undefined) return policy;
-  const contextWindow = policy.summary.contextWindow ?? environment.contextWindow ?? null;
-  return { ...policy, summary: { ...policy.summary, model: environment.model, contextWindow } };
-}
-
 function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
   const { window, chunkTokens, maxTokens, reservedOutput } = limits.summarizer;
   return {
@@ -193,6 +188,7 @@ function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
     chunkTokens,
     digestTokens: Math.min(maxTokens, Math.max(128, Math.floor(chunkTokens / 4))),
     snapshotTokens: maxTokens,
+    snapshotCeiling: Math.max(maxTokens, limits.headMax - limits.noteTokens),
     foldTokens: Math.max(chunkTokens, Math.floor(window * countMargin) - reservedOutput - PROMPT_TOKENS),
     concurrency: policy.summary.concurrency,
     depthLimit: policy.summary.depthLimit,

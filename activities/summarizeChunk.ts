@@ -9,9 +9,12 @@ import { toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce, type DigestRef } from './digest.js';
+import { answerOnce, counted, countRequest, type DigestRef } from './digest.js';
 import type { SummarizerSettings } from './plan.js';
 import { runStep } from './run.js';
+
+/** Tokens. */
+const shortestDigest = 64;
 
 export interface SummarizeChunkInput extends SessionIds {
   baseGeneration: number;
@@ -31,7 +34,9 @@ export function summarizeChunk({ pool, model }: Dependencies) {
       const counter = counterFor(summarizer.tokenizer);
       const members = await readMembers(pool, ids, chunk.fromSeq, chunk.throughSeq);
       const previous = fold ? await loadCompaction(pool, ids, baseGeneration) : null;
-      const maxTokens = fold ? summarizer.snapshotTokens : summarizer.digestTokens;
+      const most = fold ? summarizer.snapshotTokens : summarizer.digestTokens;
+      // A short slice deserves a shorter digest, not one of its own length.
+      const maxTokens = Math.min(most, Math.max(shortestDigest, Math.floor(chunk.tokens / 2)));
       const key = digestKey({
         tenant: ids.tenant,
         kind: fold ? 'fold' : 'chunk',
@@ -49,23 +54,27 @@ export function summarizeChunk({ pool, model }: Dependencies) {
           { pool, model, ids, baseGeneration, key, kind: fold ? 'fold' : 'chunk', summarizer, attempt },
           async () => {
             const transcript = transcriptOf(chunk, await readOriginals());
-            const inputTokens =
-              counter.count(transcript) + (previous?.snapshot ? counter.count(previous.snapshot) : 0);
-            return fold
-              ? {
-                  request: foldRequest({
-                    previous: previous?.snapshot ?? null,
-                    digests: [],
-                    transcript,
-                    key,
-                    maxTokens,
-                  }),
-                  accept: (text) => acceptSnapshot(text, { inputTokens, maxTokens, counter }),
-                }
-              : {
-                  request: chunkRequest({ transcript, key, maxTokens }),
-                  accept: (text) => acceptDigest(text, { inputTokens, maxTokens, counter }),
-                };
+            const snapshot = previous?.snapshot ?? null;
+            const inputTokens = counted(
+              () => counter.count(transcript) + (snapshot ? counter.count(snapshot) : 0),
+            );
+            const requestWith = (text: string, before: string | null) =>
+              fold
+                ? foldRequest({ previous: before, digests: [], transcript: text, key, maxTokens })
+                : chunkRequest({ transcript: text, key, maxTokens });
+            return {
+              request: requestWith(transcript, snapshot),
+              // The material is counted once, and what is around it.
+              tokens: counted(() => inputTokens() + countRequest(requestWith('', null), counter)),
+              accept: (text) =>
+                fold
+                  ? acceptSnapshot(text, {
+                      inputTokens: inputTokens(),
+                      maxTokens: summarizer.snapshotCeiling,
+                      counter,
+                    })
+                  : acceptDigest(text, { inputTokens: inputTokens(), maxTokens, counter }),
+            };
           },
         );
       } catch (error) {

@@ -182,7 +182,7 @@ export class Palimpsest {
     });
     const { fromSeq, throughSeq, due, repeated } = stored;
     const signalled = await this.signalTurn(ids, stored);
-    return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings: warningsOf(checked) };
+    return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings: warningsOf(checked, 'turn') };
   }
 
   /**

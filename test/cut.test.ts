@@ -2,6 +2,8 @@
  * Where a compaction may cut and where it does: groups stay whole, calls that can still be answered stay in the tail, the newest user message
  * stays verbatim, and long runs without a user turn are cut too.
  */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView } from '../src/conversation/context.js';
@@ -49,6 +51,12 @@ describe('legal cuts', () => {
     expect(legalCuts(tail(answeredByUser, {}, 999_999), options)).toEqual([1]);
     expect(legalCuts(tail([user, calls('a'), says]), options)).toEqual([1]);
     expect(legalCuts(tail([user, calls('a'), says]), { ...options, closed: true })).toEqual([1, 2, 3]);
+  });
+
+  test('never lie before an orphan result, so that no tail begins with one', () => {
+    const orphan: ChatMessage = { role: 'tool', content: 'x' };
+    const empty: ChatMessage = { role: 'assistant', content: null };
+    expect(legalCuts(tail([user, says, orphan, empty, orphan, says, user]), options)).toEqual([1, 5, 6, 7]);
   });
 
   test('never lie inside or directly behind the leading system messages', () => {
@@ -270,5 +278,57 @@ test('1,000 steps after one user message: the cut keeps the tail and carries the
     carriedSeq: 1,
     boundary: 'assistant',
     keptMessages: 6,
+  });
+});
+
+interface PeerCase {
+  name: string;
+  config: { checkCutIndex?: number };
+  messages: ChatMessage[];
+  expect: { cutSafe?: boolean; atomicGroups?: number[][]; notGrouped?: number[][] };
+}
+/** A result whose id two open calls share: the peer pairs it with neither, here it answers the latest. */
+const ownChoice = new Set(['ambiguous duplicate pending ids: result belongs to neither']);
+
+const peerCases = process.env.PALIMPSEST_PEER_CASES;
+if (!peerCases) console.log("cut.test.ts: PALIMPSEST_PEER_CASES is not set, peers' cases did not run");
+
+describe.runIf(peerCases)("peers' cases", () => {
+  const cases: PeerCase[] = peerCases
+    ? JSON.parse(readFileSync(path.join(peerCases, 'cases.json'), 'utf8'))
+    : [];
+
+  test.each(cases.filter(({ config }) => config.checkCutIndex !== undefined))(
+    '$name',
+    ({ config, messages, expect: { cutSafe } }) => {
+      expect(legalCuts(tail(messages), options).some((cut) => Number(cut) === config.checkCutIndex)).toBe(
+        cutSafe,
+      );
+    },
+  );
+
+  test.each(
+    cases.filter(
+      ({ name, expect: { atomicGroups, notGrouped } }) =>
+        (atomicGroups ?? notGrouped) && !ownChoice.has(name),
+    ),
+  )('$name', ({ messages, expect: { atomicGroups = [], notGrouped = [] } }) => {
+    const { groups } = groupMessages(tail(messages));
+    const together = (indexes: number[]) =>
+      groups.some(({ from, to }) => indexes.every((index) => from <= index && index < to));
+    for (const indexes of atomicGroups) expect(together(indexes)).toBe(true);
+    for (const indexes of notGrouped) expect(together(indexes)).toBe(false);
+  });
+
+  test('behind every cut by hand: pairs intact', () => {
+    for (const { name, messages } of cases) {
+      const source = sourceOf(logOf(messages, counter));
+      const cut = chooseCut(metasOf(source.tail), { ...options, closed: true, force: true });
+      const kept = source.tail.filter(({ seq }) => seq > (cut?.throughSeq ?? 0));
+      expect(
+        validateView(buildView({ ...source, tail: kept }, counter).map(({ message }) => message)),
+        name,
+      ).toEqual([]);
+    }
   });
 });

@@ -97,7 +97,12 @@ describe.runIf(process.env['RECORD_HISTORIES'])('recording', { timeout: 120_000 
 
   test('continue-as-new hands over what is left', async () => {
     const workflowId = sessionWorkflowId(ids('handed-over'));
-    await stack.palimpsest.appendTurn({ session: 'handed-over', turnId: 't', messages: dialogue(1)[0]!, policy: smallPolicy });
+    await stack.palimpsest.appendTurn({
+      session: 'handed-over',
+      turnId: 't',
+      messages: dialogue(1)[0]!,
+      policy: smallPolicy,
+    });
     await client.workflow.getHandle(workflowId).terminate('to start it with a short history');
     const { firstExecutionRunId } = await client.workflow.start('session', {
       workflowId,
@@ -123,8 +128,12 @@ test('recorded histories replay against the present code', async () => {
 
 test('a history that the code does not follow is noticed', async () => {
   const [session] = (await readdir(folder)).filter((name) => name.startsWith('session-triggered'));
-  const recorded = JSON.parse(await readFile(folder + session, 'utf8')) as { events: { activityTaskScheduledEventAttributes?: { activityType: { name: string } } }[] };
+  const recorded = JSON.parse(await readFile(folder + session, 'utf8')) as {
+    events: { activityTaskScheduledEventAttributes?: { activityType: { name: string } } }[];
+  };
   const scheduled = recorded.events.find((event) => event.activityTaskScheduledEventAttributes);
   scheduled!.activityTaskScheduledEventAttributes!.activityType.name = 'somethingElse';
-  await expect(Worker.runReplayHistory({ workflowBundle: bundle() }, historyFromJSON(recorded))).rejects.toThrow(/[Dd]etermin/);
+  await expect(
+    Worker.runReplayHistory({ workflowBundle: bundle() }, historyFromJSON(recorded)),
+  ).rejects.toThrow(/[Dd]etermin/);
 });

@@ -4,7 +4,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import os from 'node:os';
@@ -167,7 +167,10 @@ describe('PostgreSQL', () => {
   });
 
   test('starts over after an interrupted first start', async () => {
-    mkdirSync(path.join(dataDir, 'postgres.new', 'half'), { recursive: true });
+    const first = await inAnotherProcess<string>(`await startPostgres({ dataDir, log: say });`);
+    expect(first.said).toContain('creating');
+    await first.kill();
+
     const { url } = await startPostgres({ dataDir, log });
     expect(await query(url, 'select 1 as one')).toEqual([{ one: 1 }]);
   });

@@ -2,9 +2,11 @@
  * The ground under every other function: transactions that leave nothing behind, connections that come back, failures
  * with a type, and a schema that is exactly the one this code was written for.
  */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { assertMigrated, migrate } from '../src/store/migrate.js';
+import { assertMigrated, migrate, migrationsFolder } from '../src/store/migrate.js';
 import { openPool } from '../src/store/pool.js';
 import { loadSession } from '../src/store/sessions.js';
 import { withTransaction } from '../src/store/transaction.js';
@@ -166,8 +168,8 @@ describe('migrate', () => {
       await freshPool.query("insert into palimpsest.migrations (hash, created_at) values ('unknown', $1)", [
         when,
       ]);
-      for (const refused of [migrate(fresh.url), assertMigrated(freshPool)]) {
-        await expect(refused).rejects.toMatchObject({
+      for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+        await expect(attempt()).rejects.toMatchObject({
           type: 'Store.Unavailable',
           message: expect.stringContaining(when > 1 ? 'newer version' : 'differs'),
         });
@@ -183,11 +185,19 @@ describe('migrate', () => {
     await freshPool.query(
       'delete from palimpsest.migrations where id = (select min(id) from palimpsest.migrations)',
     );
-    for (const refused of [migrate(fresh.url), assertMigrated(freshPool)]) {
-      await expect(refused).rejects.toMatchObject({
+    for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+      await expect(attempt()).rejects.toMatchObject({
         type: 'Store.Unavailable',
         message: expect.stringContaining('lacks 1 of'),
       });
     }
+  });
+
+  it('has a journal whose times strictly increase, so that no file is ever skipped', () => {
+    const journal = readFileSync(path.join(migrationsFolder(), 'meta', '_journal.json'), 'utf8');
+    const { entries }: { entries: { when: number; tag: string }[] } = JSON.parse(journal);
+    const times = entries.map(({ when }) => when);
+    expect(times).toEqual([...new Set(times)].sort((a, b) => a - b));
+    expect(entries.map(({ tag }) => tag)).toEqual(entries.map(({ tag }) => tag).sort());
   });
 });

@@ -11,6 +11,7 @@ import type { CompactionReason, Plan } from '../activities/plan.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import { databaseActivities } from './options.js';
+import { startTimer } from './timer.js';
 import { count, summarize, type Summarized } from './summarize.js';
 
 export interface CompactionInput extends SessionIds {
@@ -76,20 +77,20 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   async function summarizeInTime(planned: Plan): Promise<Summarized> {
     page.phase('summarizing');
     const deadlineMs = Math.max(1, startTime.getTime() + planned.summarizer.deadlineMs - Date.now());
-    const scope = new CancellationScope({ cancellable: true, timeout: deadlineMs });
-    try {
-      return await scope.run(() => summarize(ids, planned, deadlineMs, page));
-    } catch (error) {
-      const ownCancel = !CancellationScope.current().consideredCancelled;
-      if (isCancellation(error) && ownCancel) {
-        throw ApplicationFailure.nonRetryable(
-          `no summary within ${count(planned.summarizer.deadlineMs)} ms`,
-          'Llm.Unavailable',
-        );
+    const scope = new CancellationScope();
+    return scope.run(async () => {
+      const deadline = startTimer(deadlineMs, 'deadline of the summary', () => scope.cancel());
+      try {
+        return await summarize(ids, planned, deadlineMs, page);
+      } catch (error) {
+        if (!isCancellation(error) || !deadline.fired) throw error;
+        const message = `no summary within ${count(planned.summarizer.deadlineMs)} ms`;
+        throw ApplicationFailure.nonRetryable(message, 'Llm.Unavailable');
+      } finally {
+        // Ends the timer, and after a failure what else is in flight.
+        scope.cancel();
       }
-      scope.cancel();
-      throw error;
-    }
+    });
   }
 
   async function commitWith(
@@ -100,7 +101,9 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     page.phase('committing');
     const { chunks: _chunks, method: _method, ...references } = plan as Plan;
     const outcome = await commit.executeWithOptions(
-      { summary: `commit generation ${references.baseGeneration + 1} · ${method}` },
+      {
+        summary: `commit generation ${references.baseGeneration + 1} · ${method}${failure ? `, as ${failure.type}` : ''}`,
+      },
       [
         {
           ...ids,

@@ -27,6 +27,9 @@ export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
   });
 }
 
+/** Milliseconds by which a model step outlives the deadline, so that the workflow's timer always ends it, never its own timeout. */
+const beyondDeadlineMs = 60_000;
+
 /**
  * Model calls: one call takes up to three minutes (the client's own timeout is below), the whole may retry until the
  * compaction's deadline. A provider's Retry-After replaces the interval. On the deadline the workflow goes on to the
@@ -36,7 +39,7 @@ export function modelActivities(deadlineMs: number): ActivityInterfaceFor<ModelA
   return proxyActivities<ModelActivities>({
     taskQueue: siblingQueues(workflowInfo().taskQueue).llm,
     startToCloseTimeout: '3 minutes',
-    scheduleToCloseTimeout: Math.max(1, deadlineMs),
+    scheduleToCloseTimeout: deadlineMs + beyondDeadlineMs,
     heartbeatTimeout,
     cancellationType: ActivityCancellationType.TRY_CANCEL,
     retry: { initialInterval: '1 second', backoffCoefficient: 2, maximumInterval: '30 seconds' },

@@ -37,6 +37,7 @@ import {
 } from './messages.js';
 import { databaseActivities } from './options.js';
 import { count } from './summarize.js';
+import { startTimer, type Timer } from './timer.js';
 
 export interface SessionInput extends SessionIds {
   v: 1;
@@ -307,19 +308,4 @@ export async function session(input: SessionInput): Promise<void> {
       [now, '', ...error, ...(rows.length > 0 ? [...header, ...rows] : ['No compaction yet.'])].join('\n'),
     );
   }
-}
-
-interface Timer {
-  fired: boolean;
-}
-
-/** One timer that stays while messages come and go, instead of a timer for every wait. */
-function startTimer(ms: number, summary: string): Timer {
-  const timer: Timer = { fired: false };
-  const fire = () => {
-    timer.fired = true;
-  };
-  // A cancelled workflow cancels its timers; the loop notices the cancellation by itself.
-  sleep(Math.max(1, ms), { summary }).then(fire, fire);
-  return timer;
 }

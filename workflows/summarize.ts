@@ -34,6 +34,8 @@ export async function summarize(
   const { summarizer, baseGeneration } = plan;
   const { summarizeChunk, consolidate } = modelActivities(deadlineMs);
   const used: DigestRef[] = [];
+  /** Tokens of the originals behind each digest. */
+  const covered = new Map<string, number>();
   const slots = limiter(summarizer.concurrency);
 
   let chunks = plan.chunks;
@@ -65,6 +67,7 @@ export async function summarize(
       ),
     );
     used.push(digest);
+    covered.set(digest.key, chunk.tokens);
     progress.chunk(number, of, chunk.tokens, digest.tokens);
     return digest;
   }
@@ -117,15 +120,17 @@ export async function summarize(
 
   async function mergeOnce(digests: DigestRef[], root: boolean, depth: number): Promise<DigestRef> {
     const tokens = digests.reduce((sum, digest) => sum + digest.tokens, root ? plan.previousTokens : 0);
+    const coveredTokens = digests.reduce((sum, { key }) => sum + (covered.get(key) ?? 0), 0);
     const merged = await slots(() =>
       consolidate.executeWithOptions(
         {
           summary: `${root ? 'snapshot' : 'merge'} of ${digests.length} digests · level ${depth} · ${count(tokens)} tokens`,
         },
-        [{ ...ids, baseGeneration, digests: digests.map(({ key }) => key), root, summarizer }],
+        [{ ...ids, baseGeneration, digests: digests.map(({ key }) => key), coveredTokens, root, summarizer }],
       ),
     );
     used.push(merged);
+    covered.set(merged.key, coveredTokens);
     return merged;
   }
 

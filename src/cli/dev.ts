@@ -36,7 +36,7 @@ const sessionsAtOnce = 8;
 /** With more sessions than this only one line is printed for each. */
 const mostTables = 5;
 /** Small enough that the bundled session compacts several times, large enough to be a window people use. */
-const samplePolicy: PolicyInput = { contextWindow: 24_000 };
+const samplePolicy: PolicyInput = { contextWindow: 16_000 };
 
 /**
  * `palimpsest dev`: servers, migrations, worker, then plays the given transcripts (or the bundled one) and stays up.
@@ -166,7 +166,7 @@ class DevSession {
     if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });
     screen.line(sessions === 1 ? '' : sessionLine(result));
     if (sessions <= mostTables && (sessions === 1 || result.compactions.length > 0)) {
-      screen.line(compactionTable(result.compactions, ui));
+      screen.line(compactionTable(result.compactions, ui, screen.columns));
     }
     for (const line of warningLines(result, sessions === 1 ? 20 : 3)) screen.line(line);
     if (sessions === 1) {

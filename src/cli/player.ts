@@ -90,6 +90,8 @@ class Player {
   /** Generation whose outcome was told last. */
   private told = 0;
   private ahead = 0;
+  /** The failed attempt that was told last. */
+  private failure: string | null = null;
 
   constructor(
     private readonly palimpsest: Palimpsest,
@@ -135,18 +137,17 @@ class Player {
     const context = await this.readContext(turn);
     if (context) await this.tellCompactions(context.generation);
     const status = appended.due || this.ahead > 0 ? await palimpsest.status({ session }) : null;
-    const running = status !== null && isCompacting(status);
     this.events.turn?.({
       turn,
       turns,
       messages: logged,
-      ...(context ?? (await this.sizes())),
+      ...(context ? { window: context.window, budget: context.budget } : await this.sizes()),
       tokens: context?.tokens ?? null,
       shortened:
         context?.entries.filter(({ source }) => source === 'reduced' || source === 'omitted').length ?? 0,
-      compacting: running ? (status.compaction?.generation ?? status.generation + 1) : null,
+      compacting: status?.compaction?.generation ?? null,
     });
-    this.ahead = running ? this.ahead + 1 : 0;
+    this.ahead = status && isBusy(status) ? this.ahead + 1 : 0;
     if (this.ahead > turnsAhead) await this.settle();
   }
 
@@ -171,22 +172,26 @@ class Player {
   /** Waits until nothing is in flight any more. */
   private async settle(): Promise<void> {
     const { palimpsest, session, signal, events } = this;
+    signal.throwIfAborted();
     const started = Date.now();
     const tick = setInterval(() => events.waiting?.(this.told + 1, (Date.now() - started) / 1_000), 500);
+    let abort = (): void => {};
     const aborted = new Promise<never>((_, reject) => {
-      signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+      abort = () => reject(signal.reason as Error);
+      signal.addEventListener('abort', abort);
     });
     try {
-      signal.throwIfAborted();
       await Promise.race([palimpsest.settled({ session, timeoutMs: this.settleTimeoutMs }), aborted]);
     } finally {
       clearInterval(tick);
+      signal.removeEventListener('abort', abort);
     }
     this.ahead = 0;
-    const status = await palimpsest.status({ session });
-    await this.tellCompactions(status.generation);
-    if (status.lastError)
-      events.notice?.(`last attempt to compact: ${status.lastError.type}: ${status.lastError.message}`);
+    const { generation, lastError } = await palimpsest.status({ session });
+    await this.tellCompactions(generation);
+    const failure = lastError ? `${lastError.type}: ${lastError.message}` : null;
+    if (failure !== null && failure !== this.failure) events.notice?.(failure);
+    this.failure = failure;
   }
 
   private async tellCompactions(generation: number): Promise<void> {
@@ -244,8 +249,8 @@ class Player {
   }
 }
 
-const isCompacting = ({ phase, compaction }: Status): boolean =>
-  compaction !== null || phase === 'compacting' || phase === 'measuring';
+/** Also while it measures or debounces: a compaction may be about to start. */
+const isBusy = ({ phase }: Status): boolean => phase !== 'idle' && phase !== 'asleep';
 
 /** What every context promises; a violation is a defect of this program, not of the input. */
 function checkContext({ messages, tokens, budget }: SessionContext, when: string): void {

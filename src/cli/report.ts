@@ -59,59 +59,55 @@ export function compactedLine({
   return `compacted ${count(tokensBefore)} → ${count(tokensAfter)} tokens   generation ${generation}, ${what}`;
 }
 
-/** One row a compaction, then a link to each run. */
-export function compactionTable(compactions: readonly CompactionOutcome[], ui: TemporalUi): string {
-  if (compactions.length === 0) return 'No compaction was due.';
-  const table = new Table({
-    head: [
-      '',
-      'reason',
-      'method',
-      'tokens',
-      'evicted',
-      'chunks',
-      'calls',
-      'tokens in / out',
-      'model',
-      'beyond',
-      'part',
-    ],
-    colAligns: [
-      'right',
-      'left',
-      'left',
-      'right',
-      'right',
-      'right',
-      'right',
-      'right',
-      'right',
-      'right',
-      'right',
-    ],
-    style: { head: [], border: [], compact: true, 'padding-left': 1, 'padding-right': 1 },
-  });
-  for (const c of compactions) {
-    table.push([
-      String(c.generation),
-      c.reason,
-      c.method,
-      `${count(c.tokensBefore)} → ${count(c.tokensAfter)}`,
-      count(c.evicted),
-      count(c.chunks),
-      count(c.modelCalls),
-      `${count(c.modelInputTokens)} / ${count(c.modelOutputTokens)}`,
-      seconds(c.modelMs),
-      seconds(c.overheadMs),
-      c.archivePart === null ? '–' : String(c.archivePart),
-    ]);
-  }
+const legend =
+  'evicted: messages · calls, tokens in / out: of the model · model, beyond: time in the model and beyond it · part: of the archive';
+
+/** One row a compaction, then a link to each run; one paragraph each where `columns` are too few for the table. */
+export function compactionTable(
+  compactions: readonly CompactionOutcome[],
+  ui: TemporalUi,
+  columns = Infinity,
+): string {
+  if (compactions.length === 0) return 'No compaction was committed.';
+  const table = tableOf(compactions);
+  if (table.indexOf('\n') > columns) return compactions.map((c) => paragraph(c, ui)).join('\n');
   const links = compactions.map((c) => `  ${c.generation}  ${runLink(ui, c)}`);
+  const where = ui.url === null ? 'Runs (workflow and run id):' : 'Runs in the Temporal UI:';
+  return [table, legend, where, ...links].join('\n');
+}
+
+function tableOf(compactions: readonly CompactionOutcome[]): string {
+  const columns: [head: string, align: 'left' | 'right', cell: (c: CompactionOutcome) => string][] = [
+    ['', 'right', (c) => String(c.generation)],
+    ['reason', 'left', (c) => c.reason],
+    ['method', 'left', (c) => c.method],
+    ['tokens', 'right', (c) => `${count(c.tokensBefore)} → ${count(c.tokensAfter)}`],
+    ['evicted', 'right', (c) => count(c.evicted)],
+    ['chunks', 'right', (c) => count(c.chunks)],
+    ['calls', 'right', (c) => count(c.modelCalls)],
+    ['tokens in / out', 'right', (c) => `${count(c.modelInputTokens)} / ${count(c.modelOutputTokens)}`],
+    ['model', 'right', (c) => seconds(c.modelMs)],
+    ['beyond', 'right', (c) => seconds(c.overheadMs)],
+    ['part', 'right', (c) => (c.archivePart === null ? '–' : String(c.archivePart))],
+  ];
+  const table = new Table({
+    head: columns.map(([head]) => head),
+    colAligns: columns.map(([, align]) => align),
+    style: { head: [], border: [], compact: true },
+  });
+  for (const compaction of compactions) table.push(columns.map(([, , cell]) => cell(compaction)));
+  return table.toString();
+}
+
+function paragraph(c: CompactionOutcome, ui: TemporalUi): string {
+  const part = c.archivePart === null ? 'no archive part' : `archive part ${c.archivePart}`;
+  const tokens = `${count(c.tokensBefore)} → ${count(c.tokensAfter)} tokens`;
+  const model = `${plural(c.modelCalls, 'model call')} (${count(c.modelInputTokens)} in, ${count(c.modelOutputTokens)} out)`;
   return [
-    table.toString(),
-    'evicted: messages · calls, tokens in / out: of the model · model, beyond: time in the model and beyond it · part: of the archive',
-    ui.url === null ? 'Runs (workflow and run id):' : 'Runs in the Temporal UI:',
-    ...links,
+    `generation ${c.generation} (${c.reason}, ${c.method}): ${tokens}`,
+    `  ${plural(c.evicted, 'message')} evicted, ${part}, ${plural(c.chunks, 'chunk')}, ${model}`,
+    `  ${seconds(c.modelMs)} in the model, ${seconds(c.overheadMs)} beyond it`,
+    `  ${runLink(ui, c)}`,
   ].join('\n');
 }
 

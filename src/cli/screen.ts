@@ -10,6 +10,11 @@ export class Screen {
     return (this.stream as Partial<WriteStream>).isTTY === true;
   }
 
+  /** Width of the terminal; Infinity where there is none. */
+  get columns(): number {
+    return this.isTerminal ? ((this.stream as Partial<WriteStream>).columns ?? 80) : Infinity;
+  }
+
   line(text = ''): void {
     this.clear();
     this.stream.write(`${text}\n`);
@@ -18,9 +23,8 @@ export class Screen {
   /** Redraws the last line; says nothing where there is no terminal. */
   redraw(text: string): void {
     if (!this.isTerminal) return;
-    const width = (this.stream as Partial<WriteStream>).columns ?? 80;
     this.clear();
-    this.stream.write(text.length < width ? text : `${text.slice(0, width - 2)}…`);
+    this.stream.write(text.length < this.columns ? text : `${text.slice(0, this.columns - 2)}…`);
     this.drawn = true;
   }
 

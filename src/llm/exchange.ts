@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure, PalimpsestError } from '../errors.js';
 import type { SummaryRequest } from '../summary/prompts.js';
 import type { Answer } from './answer.js';
@@ -23,8 +24,11 @@ export interface SummaryAnswer {
 
 export interface SummarizeOptions {
   model: string;
-  /** Our own count of the request's tokens: estimates usage where none is reported, and shows silent truncation. */
-  expectedInputTokens: number;
+  /**
+   * Our own count of the request's tokens: estimates usage where none is reported, and shows silent truncation. A
+   * function is called once the request is on its way, so that counting takes no time of its own.
+   */
+  expectedInputTokens: number | (() => number);
   /** Aborting it ends the request at once and throws an error that `isAbort` knows. */
   signal: AbortSignal;
   /** The summarizer's window, in tokens; a raised output limit stays inside it. Unbounded where not given. */
@@ -33,6 +37,9 @@ export interface SummarizeOptions {
 
 /** Refusals that teach something about one endpoint: limit field, temperature, largest limit; one to spare. */
 const mostLessons = 4;
+
+/** Milliseconds in which a request, and others sent with it, have left the process. */
+const leavingMs = 30;
 
 /** Sends one request and reads its answer. Rejects with what `classify` knows. */
 export type Send = (body: ChatRequest) => Promise<Answer>;
@@ -89,14 +96,17 @@ export class Exchange {
   }
 
   async #ask(limit: number): Promise<Answer> {
-    const { model, expectedInputTokens } = this.options;
+    const { model } = this.options;
     for (let lessons = 0; ; lessons += 1) {
       const body = this.endpoint.requestFor(model, this.request, limit);
       this.#calls += 1;
       try {
-        const answer = await this.send(body);
+        const sending = this.send(body);
+        await Promise.race([sending, sleep(leavingMs)]);
+        const expected = this.#expectedInputTokens();
+        const answer = await sending;
         this.#count(answer);
-        if (this.endpoint.hasTruncated(model, expectedInputTokens, answer)) throw this.#truncated(answer);
+        if (this.endpoint.hasTruncated(model, expected, answer)) throw this.#truncated(answer);
         return answer;
       } catch (error) {
         const learnt =
@@ -107,18 +117,21 @@ export class Exchange {
   }
 
   #fitting(limit: number): number {
-    const { window = Infinity, expectedInputTokens, model } = this.options;
+    const { window = Infinity, model } = this.options;
+    const { largestOutput } = this.endpoint.traitsOf(model);
+    if (limit <= this.request.maxTokens) return Math.min(limit, largestOutput);
     // Counts differ by a few percent between tokenizers, and chat templates add their own tokens.
-    const room = Math.floor(window - 1.05 * expectedInputTokens);
-    return Math.min(
-      limit,
-      Math.max(room, this.request.maxTokens),
-      this.endpoint.traitsOf(model).largestOutput,
-    );
+    const room = Math.floor(window - 1.05 * this.#expectedInputTokens());
+    return Math.min(limit, Math.max(room, this.request.maxTokens), largestOutput);
+  }
+
+  #expectedInputTokens(): number {
+    const { expectedInputTokens: expected } = this.options;
+    return typeof expected === 'number' ? expected : expected();
   }
 
   #count({ text, promptTokens, outputTokens }: Answer): void {
-    this.#inputTokens += promptTokens ?? this.options.expectedInputTokens;
+    this.#inputTokens += promptTokens ?? this.#expectedInputTokens();
     this.#outputTokens += outputTokens ?? Math.ceil(text.length / 4);
     this.#usageEstimated ||= promptTokens === null || outputTokens === null;
   }
@@ -166,7 +179,8 @@ export class Exchange {
   }
 
   #truncated({ promptTokens }: Answer): PalimpsestError {
-    const { expectedInputTokens, model } = this.options;
+    const { model } = this.options;
+    const expectedInputTokens = this.#expectedInputTokens();
     const message = `The endpoint read ${promptTokens} of about ${expectedInputTokens} prompt tokens and said nothing.`;
     const hint = `Give model "${model}" a larger window at the endpoint (Ollama: num_ctx), or set policy.summary.contextWindow to the one it has.`;
     return new PalimpsestError('Llm.ContextOverflow', message, {

@@ -12,7 +12,7 @@ export type LegalCut = number & { readonly [legal]: 'LegalCut' };
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** How long a call may stay open once a later user message exists. */
+  /** How long a call may stay open once a later user or assistant message exists. */
   deadCallAfterMs: number;
   /** The session is closed: no call is answered any more. */
   closed: boolean;
@@ -48,20 +48,32 @@ export function legalCuts(metas: readonly MessageMeta[], liveness: Liveness): Le
   return legalBoundaries(metas, liveness).map((index) => metas[index - 1]!.seq as LegalCut);
 }
 
-/** Indexes of the first kept message, ascending. */
+/** Indexes of the first kept message, ascending. An orphan result goes with what stands before it: a tail never begins with one. */
 function legalBoundaries(
   metas: readonly MessageMeta[],
   { now, deadCallAfterMs, closed }: Liveness,
 ): number[] {
-  const { groups, answeredBy } = groupMessages(metas);
-  const lastUser = metas.findLastIndex(({ role, empty }) => role === 'user' && !empty);
+  const { groups, answeredBy, orphans } = groupMessages(metas);
+  // In an autonomous run no user message follows; then the agent's own going on shows that it waits no longer.
+  const lastTurn = metas.findLastIndex(
+    ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
+  );
   const canBeAnswered = (index: number) =>
     !closed &&
     answeredBy[index]!.includes(null) &&
-    !(lastUser > index && now - metas[index]!.at >= deadCallAfterMs);
+    !(lastTurn > index && now - metas[index]!.at >= deadCallAfterMs);
   const firstOpen = metas.findIndex((_, index) => canBeAnswered(index));
+  const last = firstOpen === -1 ? metas.length : firstOpen;
   const leading = leadingSystem(metas);
-  return groups.map(({ to }) => to).filter((to) => to > leading && (firstOpen === -1 || to <= firstOpen));
+  let nextIsOrphan = false;
+  return groups
+    .toReversed()
+    .flatMap(({ from, to }) => {
+      const legal = to > leading && to <= last && !nextIsOrphan;
+      if (!metas[from]!.empty) nextIsOrphan = orphans.has(from);
+      return legal ? [to] : [];
+    })
+    .toReversed();
 }
 
 /** Callers pass the tail. Should the log's leading system messages be among the metas, nothing may cut inside or directly behind them. */

@@ -106,12 +106,12 @@ function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
 }
 
 /**
- * The smallest threshold in context tokens, which the target is a share of. Where clauses name messages only: the
- * highest a fraction could give.
+ * The smallest threshold that can be reached, in context tokens: the target is a share of it. Where only messages
+ * decide: the highest a fraction could give.
  */
 export function smallestThreshold(thresholds: Threshold[], frame: Frame): number {
   const sizes = thresholds.flatMap(({ tokens, messages }) => {
-    if (tokens === null) return [];
+    if (tokens === null || tokens > frame.usable) return [];
     const size = tokens - frame.overhead;
     return messages !== null && size < SMALLEST_SIZE ? [] : [size];
   });

@@ -26,15 +26,17 @@ export interface Credentials {
 export const user = 'palimpsest';
 
 export const clusterOf = (home: string) => path.join(home, 'postgres');
+const attemptPrefix = 'postgres.new-';
 const credentialsOf = (home: string) => path.join(home, 'postgres.json');
 
-/** Creates the cluster unless it is there. It is made under another name, so that an interrupted attempt leaves no half cluster. */
+/** Creates the cluster unless it is there. */
 export async function openCluster(
   home: string,
   programs: PostgresPrograms,
   log: (line: string) => void,
 ): Promise<Credentials> {
   const cluster = clusterOf(home);
+  removeAttempts(home);
   if (!existsSync(cluster)) {
     log('PostgreSQL: creating a database cluster');
     await createCluster(home, programs);
@@ -53,29 +55,21 @@ export async function openCluster(
   }
 }
 
+// Made under a name of its own and renamed at the end: a killed attempt leaves no half cluster, and its `initdb`, which may still
+// be at work, disturbs no later one.
 async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {
-  for (const name of readdirSync(home)) {
-    if (name.startsWith('postgres.new')) rmSync(path.join(home, name), { recursive: true, force: true });
-  }
-  const fresh = path.join(home, 'postgres.new');
-  const passwordFile = path.join(home, 'postgres.new-password');
+  const attempt = path.join(home, `${attemptPrefix}${process.pid}-${Date.now()}`);
+  const fresh = path.join(attempt, 'cluster');
+  const passwordFile = path.join(attempt, 'password');
   const credentials: Credentials = { password: randomBytes(18).toString('base64url') };
-  mkdirSync(fresh, { mode: 0o700 });
+  mkdirSync(fresh, { recursive: true });
   writeFileSync(passwordFile, credentials.password, { mode: 0o600 });
   if (account) for (const target of [fresh, passwordFile]) chownSync(target, account.uid, account.gid);
   const { command, args, ...as } = commandFor(
     initdb,
     [
-      '-D',
-      fresh,
-      '-U',
-      user,
-      '--auth=scram-sha-256',
-      `--pwfile=${passwordFile}`,
-      '--encoding=UTF8',
-      '--locale=C',
-      '-c',
-      'timezone=UTC',
+      ...[`--pgdata=${fresh}`, `--username=${user}`, `--pwfile=${passwordFile}`, '--auth=scram-sha-256'],
+      ...['--encoding=UTF8', '--locale=C', '--set=timezone=UTC'],
     ],
     account,
     [fresh],
@@ -89,6 +83,17 @@ async function createCluster(home: string, { initdb, account }: PostgresPrograms
   }
   saveCredentials(home, credentials);
   renameSync(fresh, clusterOf(home));
+  removeAttempts(home);
+}
+
+function removeAttempts(home: string): void {
+  for (const name of readdirSync(home).filter((entry) => entry.startsWith(attemptPrefix))) {
+    try {
+      rmSync(path.join(home, name), { recursive: true, force: true });
+    } catch {
+      // An orphaned initdb is still writing there: the next start removes it.
+    }
+  }
 }
 
 export function saveCredentials(home: string, credentials: Credentials): void {

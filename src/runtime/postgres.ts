@@ -103,26 +103,28 @@ async function openServer(
   credentials: Credentials,
   settings: Record<string, string>,
 ): Promise<{ server: Server; started: boolean }> {
-  const existing = findPostmaster(clusterOf(home));
-  if (existing) {
-    const server = { id: existing.id, url: urlOf(credentials, existing.port) };
-    if (await answers(server)) return { server, started: false };
-  }
   const deadline = Date.now() + startTimeoutMs;
+  let wanted = credentials.port;
   for (;;) {
-    const port = await freePort(credentials.port);
+    const existing = findPostmaster(clusterOf(home));
+    if (existing) {
+      const server = { id: existing.id, url: urlOf(credentials, existing.port) };
+      if (await answers(server)) return { server, started: false };
+    }
+    const port = await freePort(wanted);
     const daemon = await launch(home, programs, port, settings);
     const server = { id: daemon.id, url: urlOf(credentials, port) };
     if (await answers(server)) {
       if (port !== credentials.port) saveCredentials(home, { ...credentials, port });
       return { server, started: true };
     }
-    // Another program may have taken the port; after a kill -9 the old backends may need a moment to go.
+    // What passes: another program took the port since we looked; backends of a killed server are still at work; a server that
+    // a killed process of ours launched a moment ago was first.
     const reason = daemon.output();
-    const passing = /Address already in use|still in use/.test(reason);
-    if (!passing || Date.now() > deadline) throw unavailable('does not start', reason);
-    credentials.port = undefined;
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    if (reason.includes('Address already in use')) wanted = undefined;
+    else if (!/still in use|already exists/.test(reason)) throw unavailable('does not start', reason);
+    if (Date.now() > deadline) throw unavailable('does not start', reason);
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
 

@@ -45,7 +45,11 @@ export async function migrate(databaseUrl: string): Promise<number> {
       migrationsTable: table,
     });
     const after = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
-    refuseMissing(known, after);
+    refuseMissing(
+      known,
+      after,
+      'Give the skipped files a later `when` in migrations/meta/_journal.json: drizzle applies what is newer than the newest applied one.',
+    );
     return after.length - before.length;
   } catch (error) {
     throw asFailure(error);
@@ -60,7 +64,7 @@ export async function assertMigrated(pool: Pool): Promise<void> {
   const known = migrationsOfThisCode();
   const applied = await appliedMigrations((text) => read<AppliedRow>(pool, text));
   refuseUnknown(known, applied);
-  refuseMissing(known, applied);
+  refuseMissing(known, applied, 'Run `palimpsest migrate` first.');
 }
 
 type AppliedRow = { hash: string; when: string };
@@ -97,7 +101,7 @@ function refuseUnknown(known: readonly Migration[], applied: readonly Migration[
 }
 
 /** drizzle skips a migration that is older than the newest applied one, without a word (drizzle-orm#5316, #5769). */
-function refuseMissing(known: readonly Migration[], applied: readonly Migration[]): void {
+function refuseMissing(known: readonly Migration[], applied: readonly Migration[], hint: string): void {
   const hashes = new Set(applied.map(({ hash }) => hash));
   const missing = known.filter(({ hash }) => !hashes.has(hash)).length;
   if (missing === 0) return;
@@ -107,7 +111,7 @@ function refuseMissing(known: readonly Migration[], applied: readonly Migration[
     none
       ? 'the database has not been prepared yet'
       : `the database lacks ${missing} of ${known.length} migrations`,
-    { hint: 'Run `palimpsest migrate` first.', details: { applied: applied.length, known: known.length } },
+    { hint, details: { applied: applied.length, known: known.length } },
   );
 }
 

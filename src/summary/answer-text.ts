@@ -112,11 +112,11 @@ function isErrorBody(text: string): boolean {
   return keys.every((key) => errorKeys.has(key));
 }
 
+const nothing = /^(?:|none|n a|nothing|empty|null|tbd|todo|unknown)$/i;
+
 function saysNothing(text: string): boolean {
   return text
     .split('\n')
     .filter((line) => !hasSections(line))
-    .every((line) =>
-      /^[\s\p{P}\p{S}]*(?:none|n\/a|nothing|empty|null|tbd|todo|unknown)?[\s\p{P}\p{S}]*$/iu.test(line),
-    );
+    .every((line) => nothing.test(line.replace(/[\s\p{P}\p{S}]+/gu, ' ').trim()));
 }

@@ -13,6 +13,8 @@ export type AtomVisitor = (kind: AtomKind, atom: string) => void;
 /** Runs between spaces, quotes and brackets; brackets around a whole path segment (`/app/(group)/[id]/`) belong to it. */
 const word =
   /(?:(?<=\/)(?:\([\w.-]{1,40}\)|\[[\w.-]{1,40}\])(?=[/.])|[^\s"'`<>()[\]{},;|\u00AB\u00BB\u201C-\u201F\u3000-\u303F\uFF08-\uFF1B])+/g;
+/** Most words: letters alone, in none of the cases that names in code have. No kind of atom looks like this. */
+const plainWord = /^[A-Za-z]?[a-z]*$/;
 /** Longest word that is looked at; beyond are encoded bytes. URLs may be longer. */
 const LONGEST_WORD = 160;
 const LONGEST_URL = 400;
@@ -21,6 +23,7 @@ const LONGEST_URL = 400;
 export function wordAtoms(text: string, visit: AtomVisitor): void {
   const plain = /^\s*[{["]/.test(text) ? unescaped(text) : text;
   for (const match of plain.matchAll(word)) {
+    if (plainWord.test(match[0])) continue;
     const end = match.index + match[0].length;
     const isClosingTag = match[0].startsWith('/') && plain[match.index - 1] === '<';
     if (match[0].length > LONGEST_URL || isClosingTag || plain.startsWith('":', end)) continue;
@@ -58,7 +61,7 @@ function keepsStart(text: string, at: number): boolean {
 }
 
 function visitWord(text: string, visit: AtomVisitor): void {
-  if (text.length < 3 || text.length > LONGEST_WORD) return;
+  if (text.length < 3 || text.length > LONGEST_WORD || plainWord.test(text)) return;
   const kind = kindOf(text);
   if (kind === 'path') visit('path', text.replace(/(?::\d{1,6}){1,2}$/, ''));
   else if (kind) visit(kind, text);

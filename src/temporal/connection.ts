@@ -1,6 +1,5 @@
 import { Client, Connection, isGrpcServiceError } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
-import { temporal } from '@temporalio/proto';
 import { PalimpsestError } from '../errors.js';
 import { searchAttributeTypes } from './names.js';
 
@@ -59,10 +58,8 @@ export async function connectWorker(settings: TemporalSettings): Promise<NativeC
   }
 }
 
-const kinds = {
-  Keyword: temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-  Int: temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_INT,
-} as const;
+/** `IndexedValueType` of the server's API (temporal/api/enums/v1/common.proto). */
+const kinds = { Keyword: 2, Int: 3 } as const;
 
 /**
  * Registers what is missing of the search attributes; without them no session can be started.

@@ -1,0 +1,86 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import pg, { type Pool } from 'pg';
+import type { Script } from '../test/support/model-replies.js';
+import { startModelServer, type ModelServer } from '../test/support/model-server.js';
+import { Palimpsest } from '../src/palimpsest.js';
+import { migrate } from '../src/store/migrate.js';
+import { openPool } from '../src/store/pool.js';
+import type { WorkerSettings } from '../src/worker.js';
+import type { Servers } from './servers.js';
+
+/** The whole product as one bench sees it: an empty database, a model endpoint, the library here and a worker in a process of its own. */
+export interface Deployment {
+  palimpsest: Palimpsest;
+  tenant: string;
+  databaseUrl: string;
+  /** For looking at the database beside the library. */
+  pool: Pool;
+  model: ModelServer;
+  worker: ChildProcess & { pid: number };
+  close(): Promise<void>;
+}
+
+let deployments = 0;
+
+/** @param options.script answers of the model endpoint; @param options.temporalAddress instead of the run's own server */
+export async function deploy(
+  servers: Servers,
+  { script, temporalAddress }: { script?: Script; temporalAddress?: string } = {},
+): Promise<Deployment> {
+  const name = `bench_${++deployments}`;
+  const databaseUrl = await createDatabase(servers.adminUrl, name);
+  const model = await startModelServer({ ...(script ? { script } : {}) });
+  const temporal = { address: temporalAddress ?? servers.temporalAddress };
+  const worker = await startWorkerProcess({
+    databaseUrl,
+    temporal,
+    queuePrefix: name,
+    model: { apiKey: 'bench', baseUrl: model.url, summaryModel: 'bench-summarizer', contextWindow: 128_000 },
+    workflowBundle: { codePath: servers.workflowBundle },
+    shutdownGraceMs: 500,
+  });
+  const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: name, queuePrefix: name });
+  const pool = openPool(databaseUrl, { max: 4, applicationName: 'bench' });
+  return {
+    ...{ palimpsest, tenant: name, databaseUrl, pool, model, worker },
+    async close() {
+      worker.disconnect();
+      await once(worker, 'exit');
+      await Promise.all([palimpsest.close(), pool.end(), model.close()]);
+    },
+  };
+}
+
+async function createDatabase(adminUrl: string, name: string): Promise<string> {
+  const client = new pg.Client({ connectionString: adminUrl });
+  await client.connect();
+  try {
+    await client.query(`create database ${name}`);
+  } finally {
+    await client.end();
+  }
+  const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
+  await migrate(url);
+  return url;
+}
+
+async function startWorkerProcess(settings: WorkerSettings): Promise<Deployment['worker']> {
+  const script = fileURLToPath(new URL('worker-process.ts', import.meta.url));
+  const child = fork(script, {
+    execArgv: ['--import', 'tsx'],
+    env: { ...process.env, WORKER: JSON.stringify(settings) },
+    // The core's log of a worker that is told to stop is of no interest here.
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+  });
+  let errors = '';
+  child.stderr?.on('data', (text: Buffer) => (errors = (errors + text.toString()).slice(-4_000)));
+  const ended = once(child, 'exit').then(() => {
+    throw new Error(`the worker process ended:\n${errors}`);
+  });
+  await Promise.race([once(child, 'message'), ended]);
+  ended.catch(() => undefined);
+  if (child.pid === undefined) throw new Error('the worker process has no pid');
+  return Object.assign(child, { pid: child.pid });
+}

@@ -1,0 +1,90 @@
+/** `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about four minutes. */
+import { writeFileSync } from 'node:fs';
+import os from 'node:os';
+import { parseArgs } from 'node:util';
+import Table from 'cli-table3';
+import { chunks32 } from './chunks.js';
+import { type BenchResult, type Figure, shown } from './figures.js';
+import { overhead } from './overhead.js';
+import { memory } from './memory.js';
+import { read } from './read.js';
+import { turns } from './turns.js';
+import { startServers, type Servers } from './servers.js';
+
+const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
+  read,
+  overhead,
+  chunks: chunks32,
+  turns,
+  memory,
+};
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { json: { type: 'string' } },
+});
+const unknown = positionals.find((name) => !(name in benches));
+if (unknown !== undefined) {
+  console.error(`There is no bench ${unknown}; there are ${Object.keys(benches).join(', ')}.`);
+  process.exit(2);
+}
+const chosen = Object.entries(benches).filter(
+  ([name]) => positionals.length === 0 || positionals.includes(name),
+);
+
+const servers = await startServers((line) => console.error(line));
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => void servers.stop().finally(() => process.exit(130)));
+}
+const started = Date.now();
+const figures: Figure[] = [];
+const notes: Record<string, string[]> = {};
+try {
+  for (const [name, bench] of chosen) {
+    console.error(`${name} …`);
+    try {
+      const result = await bench(servers);
+      figures.push(...result.figures);
+      notes[name] = result.notes;
+    } catch (error) {
+      console.error(`${name}:`, error);
+      process.exitCode = 1;
+    }
+  }
+} finally {
+  await servers.stop();
+}
+
+const machine = {
+  cores: os.cpus().length,
+  cpu: os.cpus()[0]?.model ?? 'unknown',
+  memoryGb: Math.round(os.totalmem() / 2 ** 30),
+  node: process.version,
+  platform: `${process.platform} ${process.arch}`,
+  /** Mean number of processes that wanted to run in the last minute, these included. */
+  load: os.loadavg()[0] ?? 0,
+};
+print();
+if (options.json !== undefined) {
+  writeFileSync(options.json, `${JSON.stringify({ machine, figures, notes }, null, 2)}\n`);
+}
+
+function print(): void {
+  const table = new Table({
+    head: ['bench', 'figure', 'median', 'least – most', 'runs', 'bar'],
+    style: { head: [], border: [] },
+    colAligns: ['left', 'left', 'right', 'right', 'right', 'left'],
+  });
+  for (const { bench, what, unit, median, min, max, runs, bar } of figures) {
+    const verdict = bar === undefined ? '' : `≤ ${bar} ${unit}${median <= bar ? '' : '  MISSED'}`;
+    table.push([bench, what, `${shown(median)} ${unit}`, `${shown(min)} – ${shown(max)}`, runs, verdict]);
+  }
+  console.log(table.toString());
+  for (const [name, lines] of Object.entries(notes))
+    for (const line of lines) console.log(`${name}: ${line}`);
+  const { cores, cpu, memoryGb, node, platform, load } = machine;
+  console.log(
+    `${cores} cores (${cpu}), ${memoryGb} GB, ${platform}, Node ${node}; load ${load.toFixed(1)}; ` +
+      `took ${Math.round((Date.now() - started) / 1000)} s.`,
+  );
+}

@@ -1,0 +1,38 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { completion, type Script } from '../test/support/model-replies.js';
+
+/**
+ * A model that takes exactly `latencyMs` for a call and answers with a summary of about 350 tokens. It reports no usage: counting here
+ * would take time from the process that is measured with it.
+ */
+export function summarizer(latencyMs: number): Script {
+  return async (request) => {
+    const due = request.at + latencyMs;
+    const reply = completion(request, {
+      message: { content: summary },
+      finish: 'stop',
+      output: '',
+      promptTokens: 0,
+      withoutUsage: true,
+    });
+    await sleep(Math.max(0, due - Date.now()));
+    return reply;
+  };
+}
+
+const points = (count: number, what: string) =>
+  Array.from(
+    { length: count },
+    (_, n) => `- ${what} ${n + 1} in src/queue/worker-${n * 37}.ts stands as before`,
+  );
+
+const summary = [
+  '## Session intent',
+  '- Carry on with the change to the retry queue.',
+  '## Decisions',
+  ...points(8, 'decision'),
+  '## Artifacts',
+  ...points(8, 'change'),
+  '## Current state',
+  '- The tests of the window and budget modules pass.',
+].join('\n');

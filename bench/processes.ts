@@ -1,0 +1,82 @@
+import { readdirSync, readFileSync } from 'node:fs';
+
+/*
+ * CPU time and memory of processes as Linux accounts for them; elsewhere nothing is known and the notes say so.
+ * /proc/PID/stat counts in ticks of 10 ms on every architecture that Node supports.
+ */
+const ticksPerSecond = 100;
+
+export const canAccount = process.platform === 'linux';
+
+/** Resident memory in MB. */
+export function residentMemory(pid: number): number {
+  const [, kilobytes = '0'] = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+  return Number(kilobytes) / 1024;
+}
+
+/** What CPU time is measured of, by a name for people. Children count with their parent. */
+export type Watched = Record<string, number>;
+
+export interface CpuShare {
+  name: string;
+  /** CPU seconds per second. */
+  cores: number;
+}
+
+/** Starts to account; the answer tells the mean load since then, what everybody else used on this machine last. */
+export function watchCpu(watched: Watched): () => CpuShare[] {
+  if (!canAccount) return () => [];
+  const names = Object.keys(watched);
+  const start = {
+    at: performance.now(),
+    own: names.map((name) => cpuSeconds(watched[name] ?? 0)),
+    all: busySeconds(),
+  };
+  return () => {
+    const seconds = (performance.now() - start.at) / 1000;
+    const shares = names.map((name, index) => ({
+      name,
+      cores: (cpuSeconds(watched[name] ?? 0) - (start.own[index] ?? 0)) / seconds,
+    }));
+    const ours = shares.reduce((sum, { cores }) => sum + cores, 0);
+    return [
+      ...shares,
+      { name: 'other processes', cores: Math.max(0, (busySeconds() - start.all) / seconds - ours) },
+    ];
+  };
+}
+
+/** Of the process, its live children and those it has waited for. */
+function cpuSeconds(pid: number): number {
+  const all = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  const children = all.map((name) => statOf(Number(name))).filter((stat) => stat?.parent === pid);
+  const own = statOf(pid);
+  return [own, ...children].reduce((sum, stat) => sum + (stat?.ticks ?? 0), 0) / ticksPerSecond;
+}
+
+// `pid (name) state ppid …`; fields 14 to 17 are the ticks in user and system mode, own and of children waited for.
+function statOf(pid: number): { parent: number; ticks: number } | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+    return { parent: Number(fields[1]), ticks };
+  } catch {
+    return null;
+  }
+}
+
+// `cpu user nice system idle iowait irq softirq steal guest …`
+function busySeconds(): number {
+  const [, user = 0, nice = 0, system = 0, , , irq = 0, soft = 0] = (
+    readFileSync('/proc/stat', 'utf8').split('\n', 1)[0] ?? ''
+  )
+    .split(/\s+/)
+    .map(Number);
+  return (user + nice + system + irq + soft) / ticksPerSecond;
+}
+
+export function inWords(shares: readonly CpuShare[]): string {
+  if (shares.length === 0) return 'CPU was not accounted (Linux only)';
+  return shares.map(({ name, cores }) => `${name} ${cores.toFixed(2)}`).join(', ');
+}

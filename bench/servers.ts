@@ -1,0 +1,57 @@
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { defaultCacheDir } from '../src/runtime/home.js';
+import { startPostgres, stopPostgres } from '../src/runtime/postgres.js';
+import { startTemporal, stopTemporal } from '../src/runtime/temporal.js';
+import { searchAttributeTypes } from '../src/temporal/names.js';
+import { loadWorkflowBundle } from '../src/workflow-bundle.js';
+
+/** PostgreSQL and Temporal as `npm start` runs them, with their data in a temporary folder, for one run of the bench. */
+export interface Servers {
+  dataDir: string;
+  /** Database to issue commands from. */
+  adminUrl: string;
+  postgresPid: number;
+  temporalAddress: string;
+  temporalPid: number;
+  /** File that holds the workflow code as one script. */
+  workflowBundle: string;
+  stop(): Promise<void>;
+}
+
+export async function startServers(log: (line: string) => void): Promise<Servers> {
+  const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-bench-'));
+  // The account that PostgreSQL runs under must be able to enter it.
+  chmodSync(dataDir, 0o755);
+  const stop = async () => {
+    await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]);
+    rmSync(dataDir, { recursive: true, force: true });
+  };
+  const starts = await Promise.allSettled([
+    startPostgres({ dataDir, log }),
+    startTemporal({
+      dataDir,
+      log,
+      cacheDir: defaultCacheDir(),
+      ui: false,
+      searchAttributes: searchAttributeTypes,
+    }),
+    loadWorkflowBundle(path.join(dataDir, 'bundle')),
+  ]);
+  const [postgres, temporal, bundle] = starts;
+  if (postgres.status === 'fulfilled' && temporal.status === 'fulfilled' && bundle.status === 'fulfilled') {
+    if (!('codePath' in bundle.value)) throw new Error('the workflow bundle is in no file');
+    return {
+      dataDir,
+      adminUrl: postgres.value.url,
+      postgresPid: postgres.value.pid,
+      temporalAddress: temporal.value.address,
+      temporalPid: temporal.value.pid,
+      workflowBundle: bundle.value.codePath,
+      stop,
+    };
+  }
+  await stop();
+  throw starts.find((start) => start.status === 'rejected')?.reason;
+}

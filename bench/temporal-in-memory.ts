@@ -1,0 +1,47 @@
+import path from 'node:path';
+import { Connection } from '@temporalio/client';
+import { startDaemon } from '../src/runtime/daemon.js';
+import { freePort } from '../src/runtime/ports.js';
+import { commandOf, endProcess } from '../src/runtime/process.js';
+import type { Servers } from './servers.js';
+
+/** A second Temporal server with every setting of the first, but nothing on disk: what the database file costs. */
+export async function startTemporalInMemory({
+  dataDir,
+  temporalPid,
+}: Servers): Promise<{ address: string; pid: number; stop(): Promise<void> }> {
+  const port = await freePort();
+  const [command, ...args] = commandOf(temporalPid);
+  if (command === undefined) throw new Error('the command of the running Temporal server is unknown');
+  for (const flag of ['--db-filename', '--sqlite-pragma', '--port']) {
+    for (let at = args.indexOf(flag); at >= 0; at = args.indexOf(flag)) args.splice(at, 2);
+  }
+  const { id } = await startDaemon({
+    command,
+    args: [...args, '--port', String(port)],
+    logFile: path.join(dataDir, 'temporal-in-memory.log'),
+  });
+  const stop = () => endProcess(id, [{ signal: 'SIGKILL', ms: 5_000 }]);
+  const address = `127.0.0.1:${port}`;
+  try {
+    await untilItAnswers(address);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { address, pid: id.pid, stop };
+}
+
+async function untilItAnswers(address: string): Promise<void> {
+  for (const until = Date.now() + 20_000; ;) {
+    try {
+      const connection = await Connection.connect({ address, connectTimeout: 1_000 });
+      await connection.workflowService
+        .describeNamespace({ namespace: 'default' })
+        .finally(() => connection.close());
+      return;
+    } catch (error) {
+      if (Date.now() > until) throw error;
+    }
+  }
+}

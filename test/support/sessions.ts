@@ -1,0 +1,82 @@
+/** What tests of the invariants do with a session: fill it, read it back, and look at everything the database keeps of it. */
+import type { Pool } from 'pg';
+import type { ChatMessage } from '../../src/conversation/message.js';
+import { isFailure } from '../../src/errors.js';
+import type { Palimpsest, SessionContext } from '../../src/palimpsest.js';
+import type { PolicyInput } from '../../src/policy/schema.js';
+import type { Coverage } from '../../src/summary/chunk.js';
+
+/** Appends each turn under the id `t-<index>`, counted from `from`. */
+export async function appendTurns(
+  palimpsest: Palimpsest,
+  session: string,
+  turns: readonly ChatMessage[][],
+  { policy, from = 0 }: { policy?: PolicyInput; from?: number } = {},
+): Promise<void> {
+  for (const [index, messages] of turns.entries()) {
+    const given = policy && from + index === 0 ? { policy } : {};
+    await palimpsest.appendTurn({ session, turnId: `t-${from + index}`, messages, ...given });
+  }
+}
+
+/** The replay as JSON texts, in order. */
+export async function replayed(palimpsest: Palimpsest, session: string): Promise<string[]> {
+  const texts: string[] = [];
+  for await (const { message } of palimpsest.replay({ session })) texts.push(JSON.stringify(message));
+  return texts;
+}
+
+/** Null where not even the floor fits. */
+export async function contextOrNull(palimpsest: Palimpsest, session: string): Promise<SessionContext | null> {
+  try {
+    return await palimpsest.context({ session });
+  } catch (error) {
+    if (isFailure(error, 'Budget.Unreachable')) return null;
+    throw error;
+  }
+}
+
+/** Rows behind a session that a refused or broken commit must leave as they were. */
+export interface Rows {
+  /** Generations of all compactions, the genesis included. */
+  generations: number[];
+  parts: number[];
+  reductions: number;
+  links: number;
+  /** Generation and last evicted seq that the session points at. */
+  head: { generation: number; throughSeq: number };
+}
+
+export async function rowsOf(pool: Pool, tenant: string, session: string): Promise<Rows> {
+  const select = async (columns: string, table: string) => {
+    const text = `select ${columns} from palimpsest.${table} where tenant_id = $1 and session_id = $2`;
+    return (await pool.query<Record<string, number>>(text, [tenant, session])).rows;
+  };
+  const [head] = await select('generation, through_seq', 'sessions');
+  return {
+    generations: (await select('generation', 'compactions')).map((row) => row['generation'] ?? -1).sort(),
+    parts: (await select('part', 'archive_parts')).map((row) => row['part'] ?? -1).sort(),
+    reductions: (await select('position', 'reductions')).length,
+    links: (await select('position', 'compaction_digests')).length,
+    head: { generation: head?.['generation'] ?? -1, throughSeq: head?.['through_seq'] ?? -1 },
+  };
+}
+
+export interface Committed {
+  generation: number;
+  fromSeq: number;
+  throughSeq: number;
+  method: string;
+  snapshot: string | null;
+  coverage: Coverage[];
+}
+
+/** What each compaction says of itself, oldest first. */
+export async function committed(pool: Pool, tenant: string, session: string): Promise<Committed[]> {
+  const { rows } = await pool.query<Committed>(
+    `select generation, from_seq as "fromSeq", through_seq as "throughSeq", method, snapshot, coverage
+     from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation > 0 order by generation`,
+    [tenant, session],
+  );
+  return rows;
+}
