@@ -1,5 +1,7 @@
 import path from 'node:path';
 import { Connection } from '@temporalio/client';
+import { defaultCacheDir } from '../src/runtime/home.js';
+import { findTemporal } from '../src/runtime/temporal-binary.js';
 import { startDaemon } from '../src/runtime/daemon.js';
 import { freePort } from '../src/runtime/ports.js';
 import { commandOf, endProcess } from '../src/runtime/process.js';
@@ -11,14 +13,10 @@ export async function startTemporalInMemory({
   temporalPid,
 }: Servers): Promise<{ address: string; pid: number; stop(): Promise<void> }> {
   const port = await freePort();
-  const [command, ...args] = commandOf(temporalPid);
-  if (command === undefined) throw new Error('the command of the running Temporal server is unknown');
-  for (const flag of ['--db-filename', '--sqlite-pragma', '--port']) {
-    for (let at = args.indexOf(flag); at >= 0; at = args.indexOf(flag)) args.splice(at, 2);
-  }
+  const { path: command } = await findTemporal({ cacheDir: defaultCacheDir(), log: () => {} });
   const { id } = await startDaemon({
     command,
-    args: [...args, '--port', String(port)],
+    args: [...flagsWithoutFile(commandOf(temporalPid)), '--port', String(port)],
     logFile: path.join(dataDir, 'temporal-in-memory.log'),
   });
   const stop = () => endProcess(id, [{ signal: 'SIGKILL', ms: 5_000 }]);
@@ -30,6 +28,12 @@ export async function startTemporalInMemory({
     throw error;
   }
   return { address, pid: id.pid, stop };
+}
+
+function flagsWithoutFile(commandLine: string): string[] {
+  const given = commandLine.slice(commandLine.indexOf(' server start-dev '));
+  const flags = given.replaceAll(/ --(?:db-filename|sqlite-pragma|port) .*?(?= --|\s*$)/g, '');
+  return flags.trim().split(/\s+/);
 }
 
 async function untilItAnswers(address: string): Promise<void> {

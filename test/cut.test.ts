@@ -45,12 +45,15 @@ describe('legal cuts', () => {
     expect(legalCuts(metas, options)).toEqual([1, 2]);
   });
 
-  test('lie behind a dead call: a later user message and enough time, or a closed session', () => {
+  test('lie behind a dead call: somebody spoke later and enough time has passed, or the session is closed', () => {
     const answeredByUser = [user, calls('a'), user, says];
     expect(legalCuts(tail(answeredByUser), options)).toEqual([1, 2, 3, 4]);
     expect(legalCuts(tail(answeredByUser, {}, 999_999), options)).toEqual([1]);
-    expect(legalCuts(tail([user, calls('a'), says]), options)).toEqual([1]);
-    expect(legalCuts(tail([user, calls('a'), says]), { ...options, closed: true })).toEqual([1, 2, 3]);
+    // An autonomous run: no user message follows, but the agent itself went on without the result.
+    expect(legalCuts(tail([user, calls('a'), says]), options)).toEqual([1, 2, 3]);
+    expect(legalCuts(tail([user, calls('a'), says], {}, 999_999), options)).toEqual([1]);
+    expect(legalCuts(tail([user, calls('a')]), options)).toEqual([1]);
+    expect(legalCuts(tail([user, calls('a')]), { ...options, closed: true })).toEqual([1, 2]);
   });
 
   test('never lie before an orphan result, so that no tail begins with one', () => {
@@ -177,7 +180,7 @@ describe('nothing is evicted', () => {
     expect(choose(tail([user, ...step('a')]), { messages: 1 }, { force: true })).toBeNull();
   });
   test('behind a call that is open', () =>
-    expect(choose(tail([calls('a'), says, says]), { messages: 1 })).toBeNull());
+    expect(choose(tail([calls('a'), says, says], {}, 999_999), { messages: 1 })).toBeNull());
 });
 
 test('asked for by hand, a tail within the ceilings is cut to about half', () => {
@@ -206,14 +209,16 @@ test('any history: a legal cut has every pair on one side, and no call behind it
     fc.property(histories, anyOptions, (messages, options) => {
       const metas = metasOf(logOf(messages, counter));
       const { answeredBy } = groupMessages(metas);
-      const lastUser = metas.findLastIndex(({ role, empty }) => role === 'user' && !empty);
+      const lastTurn = metas.findLastIndex(
+        ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
+      );
       for (const cut of legalCuts(metas, options)) {
         answeredBy.forEach((answers, caller) =>
           answers.forEach((answer) => {
             if (caller + 1 > cut) return;
             if (answer !== null) expect(answer + 1).toBeLessThanOrEqual(cut);
             else
-              expect(options.closed || (lastUser > caller && options.now >= options.deadCallAfterMs)).toBe(
+              expect(options.closed || (lastTurn > caller && options.now >= options.deadCallAfterMs)).toBe(
                 true,
               );
           }),

@@ -290,10 +290,23 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   function showPage(): void {
-    const rows = state.recent.map(
-      ({ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls, archivePart }) =>
-        `| ${generation} | ${reason} | ${method} | ${count(tokensBefore)} → ${count(tokensAfter)} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`,
-    );
+    // Newest first: the page shows a few lines.
+    const rows = state.recent
+      .toReversed()
+      .map(
+        ({
+          generation,
+          reason,
+          method,
+          tokensBefore,
+          tokensAfter,
+          evicted,
+          chunks,
+          modelCalls,
+          archivePart,
+        }) =>
+          `| ${generation} | ${reason} | ${method} | ${count(tokensBefore)} → ${count(tokensAfter)} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`,
+      );
     const now = running
       ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
       : `Generation ${state.generation ?? 'not measured yet'}, ${state.tokens === null ? 'no measurement yet' : `${count(state.tokens)} tokens at the last measurement`}.`;

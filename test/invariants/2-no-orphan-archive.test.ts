@@ -5,12 +5,14 @@
 import { Client } from '@temporalio/client';
 import type { Pool, PoolClient } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { openPool } from '../../src/store/pool.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { compactionWorkflowId } from '../../src/temporal/names.js';
+import { ok } from '../support/model-replies.js';
 import { appendTurns, replayed, rowsOf, type Rows } from '../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../support/stack.js';
+import { dialogue, startStack, words, type Stack } from '../support/stack.js';
 import { compactThrough } from '../support/store.js';
 
 let stack: Stack;
@@ -33,7 +35,14 @@ const untouched: Rows = {
   head: { generation: 0, throughSeq: 0 },
 };
 const policy: PolicyInput = { contextWindow: 4_000 };
-const conversation = dialogue(16);
+
+/** Another one for every session: a tenant's sessions share digests of what is the same. */
+function conversationOf(session: string): ChatMessage[][] {
+  const turns = dialogue(15);
+  for (const message of turns.flat()) message.content = `${session.slice(0, 9)}: ${String(message.content)}`;
+  return turns;
+}
+
 const rows = (session: string) => rowsOf(pool, stack.queuePrefix, session);
 
 /** Ways to make a commit wait at one point, for as long as the holder's transaction lasts. */
@@ -48,7 +57,7 @@ const points: { name: string; hold: (holder: PoolClient, session: string) => Pro
   },
   {
     name: 'between archive part and head',
-    hold: (holder) => holder.query('lock table palimpsest.compaction_digests in access exclusive mode'),
+    hold: (holder) => holder.query('lock table palimpsest.compaction_digests in share mode'),
   },
   {
     name: 'inside COMMIT, everything written',
@@ -87,6 +96,7 @@ describe('invariant 2: no orphan archive', () => {
   test.for(points)('a connection lost $name leaves no trace, and the next attempt commits once', async ({ name, hold }) => {
     const { palimpsest, model } = stack;
     const session = name;
+    const conversation = conversationOf(session);
     await appendTurns(palimpsest, session, conversation.slice(0, 2), { policy });
     await palimpsest.settled({ session });
     const requests = model.requests.length;
@@ -112,7 +122,6 @@ describe('invariant 2: no orphan archive', () => {
       await pool.query('drop trigger if exists wait_at_commit on palimpsest.compactions');
     }
     await palimpsest.settled({ session });
-    console.log(await palimpsest.status({ session }), (await palimpsest.compactions({ session })), model.requests.slice(0, 3).map((r) => [r.answered, r.body.messages[1].content.slice(0, 300)]));
     const after = await rows(session);
     expect(after).toMatchObject({ generations: [0, 1], parts: [1], head: { generation: 1 } });
     expect(after.links).toBeGreaterThan(0);
@@ -124,11 +133,12 @@ describe('invariant 2: no orphan archive', () => {
     const { palimpsest, model } = stack;
     const session = 'refused';
     const asked = model.requests.length;
-    // The pins come on top of the head that was planned: half of the context cannot be saved any more.
+    // A long summary, and pins on top of the head that was planned for: the gain asked for is out of reach.
     const pins = ['never touch the production database '.repeat(80)];
+    model.reply(ok(`## Current state\n- ${words(480)}`));
     await palimpsest.appendTurn({
-      ...{ session, turnId: 't', messages: conversation.flat() },
-      policy: { ...policy, pins, summary: { minGain: 0.55 } },
+      ...{ session, turnId: 't', messages: conversationOf(session).flat() },
+      policy: { ...policy, pins, summary: { minGain: 0.56 } },
     });
     const before = await palimpsest.context({ session });
     await palimpsest.settled({ session });
@@ -139,6 +149,7 @@ describe('invariant 2: no orphan archive', () => {
     });
     expect(await rows(session)).toEqual(untouched);
     expect(await palimpsest.context({ session })).toEqual(before);
+    model.reply(ok());
   });
 
   test('asked for by hand, a result that is not smaller is no outcome and leaves no trace', async () => {
@@ -154,6 +165,7 @@ describe('invariant 2: no orphan archive', () => {
   test('a compaction that another one overtook leaves nothing of its own', async () => {
     const { palimpsest, model, queuePrefix: tenant } = stack;
     const session = 'overtaken';
+    const conversation = conversationOf(session);
     const asked = model.requests.length;
     model.hold();
     await appendTurns(palimpsest, session, conversation, { policy });
