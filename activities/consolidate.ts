@@ -9,7 +9,7 @@ import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce, counted, countRequest, type DigestRef } from './digest.js';
 import type { SummarizerSettings } from './plan.js';
-import { runStep } from './run.js';
+import { runModelStep } from './run.js';
 
 export interface ConsolidateInput extends SessionIds {
   baseGeneration: number;
@@ -32,7 +32,7 @@ export function consolidate({ pool, model }: Dependencies) {
     baseGeneration,
     ...ids
   }: ConsolidateInput): Promise<DigestRef> =>
-    runStep('consolidate', async (attempt) => {
+    runModelStep('consolidate', async (attempt) => {
       const counter = counterFor(summarizer.tokenizer);
       const previous = root ? await loadCompaction(pool, ids, baseGeneration) : null;
       const kind = root ? 'fold' : 'merge';

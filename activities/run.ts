@@ -11,6 +11,8 @@ export interface Attempt {
   signal: AbortSignal;
 }
 
+type Step<T> = (attempt: Attempt) => Promise<T>;
+
 /** A third of the shortest heartbeat timeout in workflows/options.ts, so that one late beat does no harm. */
 const heartbeatEveryMs = 3_000;
 
@@ -19,7 +21,16 @@ const heartbeatEveryMs = 3_000;
  * noticed in seconds, and a cancellation arrives), an abort becomes a cancellation, and a typed failure keeps its
  * type, its retry advice and its delay.
  */
-export async function runStep<T>(phase: string, step: (attempt: Attempt) => Promise<T>): Promise<T> {
+export function runStep<T>(phase: string, step: Step<T>): Promise<T> {
+  return run(phase, step, false);
+}
+
+/** The same for a step that asks a model: a bad answer is worth another draw. */
+export function runModelStep<T>(phase: string, step: Step<T>): Promise<T> {
+  return run(phase, step, true);
+}
+
+async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> {
   const context = Context.current();
   const attempt: Attempt = { number: context.info.attempt, signal: context.cancellationSignal };
   const startedAt = Date.now();
@@ -31,7 +42,8 @@ export async function runStep<T>(phase: string, step: (attempt: Attempt) => Prom
     return await step(attempt);
   } catch (error) {
     if (attempt.signal.aborted || isAbort(error)) throw new CancelledFailure(`${phase} was cancelled`);
-    if (error instanceof PalimpsestError) throw toApplicationFailure(error, { attempt: attempt.number });
+    if (error instanceof PalimpsestError)
+      throw toApplicationFailure(error, { attempt: attempt.number, drawn });
     throw error;
   } finally {
     clearInterval(beat);

@@ -11,7 +11,7 @@ import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce, counted, countRequest, type DigestRef } from './digest.js';
 import type { SummarizerSettings } from './plan.js';
-import { runStep } from './run.js';
+import { runModelStep } from './run.js';
 
 /** Tokens. */
 const shortestDigest = 64;
@@ -30,7 +30,7 @@ export interface SummarizeChunkInput extends SessionIds {
  */
 export function summarizeChunk({ pool, model }: Dependencies) {
   return ({ chunk, fold, summarizer, baseGeneration, ...ids }: SummarizeChunkInput): Promise<DigestRef> =>
-    runStep('summarize chunk', async (attempt) => {
+    runModelStep('summarize chunk', async (attempt) => {
       const counter = counterFor(summarizer.tokenizer);
       const members = await readMembers(pool, ids, chunk.fromSeq, chunk.throughSeq);
       const previous = fold ? await loadCompaction(pool, ids, baseGeneration) : null;
@@ -89,7 +89,7 @@ export function summarizeChunk({ pool, model }: Dependencies) {
           })),
           counter,
         );
-        throw toApplicationFailure(error, { attempt: attempt.number, details: [{ halves }] });
+        throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
       }
     });
 }

@@ -6,7 +6,8 @@ import type { PolicyInput } from '../policy/schema.js';
 import { inOrder } from './batch.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
 import { Interrupted, onInterrupt } from './interrupt.js';
-import { playSession, type PlayEvents, type PlayedSession } from './player.js';
+import { playSession } from './player.js';
+import type { PlayedSession, PlayEvents } from './played.js';
 import {
   compactedLine,
   compactionTable,
@@ -71,6 +72,7 @@ type Played = { read: ReadTranscript; result: PlayedSession } | { read: ReadTran
 
 class DevSession {
   private readonly screen: Screen;
+  private succeeded = 0;
   private failed = 0;
   private readonly written: { session: string; messages: PlayedSession['context'] }[] = [];
 
@@ -124,29 +126,32 @@ class DevSession {
     const { signal } = this.controller;
     const started = Date.now();
     const alone = reads.length === 1;
-    const play = async (read: ReadTranscript): Promise<Played> => {
-      if ('error' in read) return { read, error: read.error };
-      const events = alone ? this.liveEvents(read) : {};
-      try {
-        return { read, result: await playSession(stack.palimpsest, read, this.policy, { events, signal }) };
-      } catch (error) {
-        return { read, error };
-      } finally {
-        done += 1;
-        if (!alone) this.screen.redraw(`${done} of ${reads.length} sessions`);
-      }
-    };
     let done = 0;
+    const play = async (read: ReadTranscript): Promise<Played> => {
+      const played = 'error' in read ? { read, error: read.error } : await this.play(read, stack, alone);
+      done += 1;
+      if (!alone) this.screen.redraw(`${done} of ${plural(reads.length, 'session')}`);
+      return played;
+    };
     await inOrder(reads, sessionsAtOnce, signal, play, (played) => {
       if ('error' in played && played.error instanceof Interrupted) return;
       this.tell(played, stack, reads.length);
     });
     if (!alone) {
-      this.screen.line(
-        `${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${done - this.failed} went through, ${this.failed} ended in an error`,
-      );
+      const outcome = `${this.succeeded} went through, ${this.failed} ended in an error`;
+      this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
     }
     if (signal.aborted) this.screen.line('interrupted; the next start carries on where this one stopped');
+  }
+
+  private async play(read: Transcript, { palimpsest }: Stack, alone: boolean): Promise<Played> {
+    const events = alone ? this.liveEvents(read) : {};
+    const { signal } = this.controller;
+    try {
+      return { read, result: await playSession(palimpsest, read, this.policy, { events, signal }) };
+    } catch (error) {
+      return { read, error };
+    }
   }
 
   private tell(played: Played, stack: Stack | null, sessions = 1): void {
@@ -161,6 +166,7 @@ class DevSession {
       return;
     }
     const { result } = played;
+    this.succeeded += 1;
     const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
     if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
     if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });

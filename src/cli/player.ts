@@ -1,55 +1,13 @@
 import { createHash } from 'node:crypto';
 import type { ChatMessage } from '../conversation/message.js';
-import { warningsOf, type MessageWarning } from '../conversation/validate.js';
+import { warningsOf } from '../conversation/validate.js';
 import { validateView } from '../conversation/validity.js';
 import { isFailure, PalimpsestError } from '../errors.js';
-import type { CompactionOutcome } from '../../activities/commit.js';
 import type { Palimpsest, SessionContext, Status } from '../palimpsest.js';
 import { resolvePolicy, type PolicyInput } from '../policy/schema.js';
+import type { PlayedSession, PlayEvents } from './played.js';
 import type { Transcript } from './transcripts.js';
 import { cutTurns } from './turns.js';
-
-/** What happens while a session is played, for whoever shows it. */
-export interface PlayEvents {
-  /** Some turns are stored already, from an earlier start. */
-  resumed?(storedTurns: number, turns: number): void;
-  /** A turn was appended and its context read. */
-  turn?(turn: PlayedTurn): void;
-  compacted?(outcome: CompactionOutcome): void;
-  /** The session waits for a compaction before it goes on; told again and again while it does. */
-  waiting?(generation: number, seconds: number): void;
-  /** Something a person should know; the session goes on. */
-  notice?(text: string): void;
-}
-
-export interface PlayedTurn {
-  /** From 1. */
-  turn: number;
-  turns: number;
-  /** Messages of the log. */
-  messages: number;
-  window: number;
-  budget: number;
-  /** Tokens of the context that a model would be sent now; null where it cannot fit. */
-  tokens: number | null;
-  /** Messages that stand in the context in a shortened form. */
-  shortened: number;
-  /** Generation being prepared; null when none is. */
-  compacting: number | null;
-}
-
-export interface PlayedSession {
-  session: string;
-  messages: number;
-  window: number;
-  budget: number;
-  /** Of the final context. */
-  tokens: number;
-  compactions: CompactionOutcome[];
-  replay: { messages: number; identical: boolean };
-  context: ChatMessage[];
-  warnings: MessageWarning[];
-}
 
 /** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
 const turnsAhead = 2;

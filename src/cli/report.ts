@@ -1,7 +1,7 @@
 import Table from 'cli-table3';
 import type { CompactionOutcome } from '../../activities/commit.js';
 import { PalimpsestError } from '../errors.js';
-import type { PlayedSession, PlayedTurn } from './player.js';
+import type { PlayedSession, PlayedTurn } from './played.js';
 
 /** The Temporal UI that operators look at; `url` is null where none is known. */
 export interface TemporalUi {

@@ -9,7 +9,7 @@ const retryable: ReadonlySet<FailureType> = new Set([
 ]);
 
 /**
- * A bad answer may be a bad draw: it is tried again this many times, then it is final.
+ * A bad answer is drawn again until this many attempts were made, then it is final.
  * Retries of the endpoint itself are bounded by time; these are not, so they need a count.
  */
 const badOutputAttempts = 3;
@@ -18,6 +18,8 @@ const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.
 export interface FailureContext {
   /** Attempt number of the activity, from 1. */
   attempt: number;
+  /** The step asks a model: a bad answer may be a bad draw. Other steps would only come to the same result again. */
+  drawn: boolean;
   /** References the workflow needs to go on, such as the halves of a chunk. Plain JSON. */
   details?: unknown[];
 }
@@ -25,9 +27,10 @@ export interface FailureContext {
 /** Turns a typed failure into what Temporal shows, retries and hands to the workflow. */
 export function toApplicationFailure(
   error: PalimpsestError,
-  { attempt, details }: FailureContext,
+  { attempt, drawn, details }: FailureContext,
 ): ApplicationFailure {
-  const again = retryable.has(error.type) || (drawnAgain.has(error.type) && attempt < badOutputAttempts);
+  const redraw = drawn && drawnAgain.has(error.type) && attempt < badOutputAttempts;
+  const again = retryable.has(error.type) || redraw;
   const retryAfterMs = error.details?.['retryAfterMs'];
   return ApplicationFailure.create({
     type: error.type,
