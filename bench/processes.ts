@@ -14,8 +14,13 @@ export function residentMemory(pid: number): number {
   return Number(kilobytes) / 1024;
 }
 
-/** What CPU time is measured of, by a name for people. Children count with their parent. */
-export type Watched = Record<string, number>;
+/** Something to account for, by a name for people. */
+export interface Watched {
+  name: string;
+  pid: number;
+  /** Its children do its work, as with PostgreSQL. @default false */
+  withChildren?: boolean;
+}
 
 export interface CpuShare {
   name: string;
@@ -24,32 +29,24 @@ export interface CpuShare {
 }
 
 /** Starts to account; the answer tells the mean load since then, what everybody else used on this machine last. */
-export function watchCpu(watched: Watched): () => CpuShare[] {
+export function watchCpu(watched: readonly Watched[]): () => CpuShare[] {
   if (!canAccount) return () => [];
-  const names = Object.keys(watched);
-  const start = {
-    at: performance.now(),
-    own: names.map((name) => cpuSeconds(watched[name] ?? 0)),
-    all: busySeconds(),
-  };
+  const start = { at: performance.now(), own: watched.map(cpuSeconds), all: busySeconds() };
   return () => {
     const seconds = (performance.now() - start.at) / 1000;
-    const shares = names.map((name, index) => ({
-      name,
-      cores: (cpuSeconds(watched[name] ?? 0) - (start.own[index] ?? 0)) / seconds,
+    const shares = watched.map((one, index) => ({
+      name: one.name,
+      cores: (cpuSeconds(one) - (start.own[index] ?? 0)) / seconds,
     }));
     const ours = shares.reduce((sum, { cores }) => sum + cores, 0);
-    return [
-      ...shares,
-      { name: 'other processes', cores: Math.max(0, (busySeconds() - start.all) / seconds - ours) },
-    ];
+    const others = Math.max(0, (busySeconds() - start.all) / seconds - ours);
+    return [...shares, { name: 'other processes', cores: others }];
   };
 }
 
-/** Of the process, its live children and those it has waited for. */
-function cpuSeconds(pid: number): number {
-  const all = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
-  const children = all.map((name) => statOf(Number(name))).filter((stat) => stat?.parent === pid);
+function cpuSeconds({ pid, withChildren = false }: Watched): number {
+  const pids = withChildren ? readdirSync('/proc').filter((name) => /^\d+$/.test(name)) : [];
+  const children = pids.map((name) => statOf(Number(name))).filter((stat) => stat?.parent === pid);
   const own = statOf(pid);
   return [own, ...children].reduce((sum, stat) => sum + (stat?.ticks ?? 0), 0) / ticksPerSecond;
 }

@@ -9,18 +9,22 @@ import { agentTurn } from './conversation.js';
 import { deploy, type Deployment } from './deployment.js';
 import { figure, median, quantile, shown, timed, type BenchResult, type Figure } from './figures.js';
 import { startTemporalInMemory } from './temporal-in-memory.js';
-import { canAccount, inWords, watchCpu, type CpuShare } from './processes.js';
+import { canAccount, inWords, watchCpu, type CpuShare, type Watched } from './processes.js';
 import type { Servers } from './servers.js';
 
-const policy: PolicyInput = { contextWindow: 1_000_000 };
+const policy: PolicyInput = { contextWindow: 128_000 };
 const messageTokens = 60;
 const manyAgents = 64;
+/** Then the agent begins another one, so that contexts stay of the same size. */
+const turnsPerSession = 20;
 const windows = 3;
 const warmUpMs = 2_000;
 
 export async function turns(servers: Servers): Promise<BenchResult> {
   const figures: Figure[] = [];
-  const notes = ['A turn has 2 messages of 60 tokens; each append is followed by a read of the context.'];
+  const notes = [
+    `A turn has 2 messages of ${messageTokens} tokens, a session ${turnsPerSession} turns; each append is followed by a read of the context.`,
+  ];
   await onServer('Temporal on SQLite', servers, servers.temporalPid, undefined, figures, notes);
   const inMemory = await startTemporalInMemory(servers);
   try {
@@ -40,12 +44,12 @@ async function onServer(
   notes: string[],
 ): Promise<void> {
   const deployment = await deploy(servers, { temporalAddress });
-  const watched = {
-    'library and agents': process.pid,
-    worker: deployment.worker.pid,
-    Temporal: temporalPid,
-    PostgreSQL: servers.postgresPid,
-  };
+  const watched: Watched[] = [
+    { name: 'library and agents', pid: process.pid },
+    { name: 'worker', pid: deployment.worker.pid },
+    { name: 'Temporal', pid: temporalPid },
+    { name: 'PostgreSQL', pid: servers.postgresPid, withChildren: true },
+  ];
   try {
     const onDisk = temporalAddress === undefined;
     for (const agents of onDisk ? [1, manyAgents] : [manyAgents]) {
@@ -92,7 +96,7 @@ interface Run {
 async function runAgents(
   { palimpsest, pool }: Deployment,
   agents: number,
-  watched: Record<string, number>,
+  watched: readonly Watched[],
   windowMs: number,
 ): Promise<Run> {
   let window = -1;
@@ -102,8 +106,8 @@ async function runAgents(
     contexts: [] as number[],
   }));
   const agent = async (number: number): Promise<void> => {
-    const session = `${agents} agents, ${number}`;
     for (let turn = 0; !stopped; turn++) {
+      const session = `${agents} agents, ${number}, ${Math.floor(turn / turnsPerSession)}`;
       const messages = agentTurn(messageTokens, number * 10_000 + turn).slice(-1);
       messages.unshift({ role: 'user', content: `Turn ${turn}: ${String(messages[0]?.content)}` });
       const appendMs = await timed(async () => {

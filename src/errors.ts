@@ -24,6 +24,10 @@ export const failureTypes = [
 
 export type FailureType = (typeof failureTypes)[number];
 
+export function isFailureType(type: string): type is FailureType {
+  return (failureTypes as readonly string[]).includes(type);
+}
+
 export interface FailureDetails {
   /** Path of the offending field, e.g. `messages[3].tool_calls[0].id` or `policy.trigger[0].fraction`. */
   path?: string;

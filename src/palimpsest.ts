@@ -2,18 +2,20 @@ import { createHash } from 'node:crypto';
 import {
   WithStartWorkflowOperation,
   WorkflowIdConflictPolicy,
+  QueryRejectedError,
+  ServiceError,
   WorkflowNotFoundError,
   type Client,
   type Connection,
 } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
-import type { SessionStatus } from '../workflows/messages.js';
+import type { CompactRequest, SessionStatus } from '../workflows/messages.js';
 import type { session as sessionWorkflow } from '../workflows/session.js';
 import { buildView, type ViewItem } from './conversation/context.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
-import { invalid, PalimpsestError } from './errors.js';
+import { invalid, isFailureType, PalimpsestError } from './errors.js';
 import { limitsOf } from './policy/limits.js';
 import { reduceToFit } from './policy/reduce.js';
 import { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';
@@ -25,6 +27,7 @@ import { replay } from './store/replay.js';
 import { closeSession, configureSession, loadSession, type SessionRow } from './store/sessions.js';
 import { appendTurn, type AppendResult } from './store/turns.js';
 import { connectClient, type TemporalSettings } from './temporal/connection.js';
+import { failureOf } from './temporal/failures.js';
 import {
   defaultQueuePrefix,
   livePriority,
@@ -108,7 +111,8 @@ export interface Status {
   /** Context tokens at which the next measurement is due; null when nothing will trigger. */
   measureAt: number | null;
   generation: number;
-  phase: SessionStatus['phase'] | 'asleep';
+  /** `asleep`: ended for idleness; `unknown`: no worker answers. */
+  phase: SessionStatus['phase'] | 'asleep' | 'unknown';
   compaction: SessionStatus['compaction'];
   exhausted: SessionRow['exhausted'];
   failures: number;
@@ -121,6 +125,8 @@ export interface Status {
 
 /** How many times a context read starts over because a commit overtook it. */
 const contextAttempts = 5;
+/** Answered by a worker in milliseconds; longer where a history is replayed first. */
+const queryTimeoutMs = 5_000;
 
 /**
  * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;
@@ -233,14 +239,13 @@ export class Palimpsest {
       ...this.startOptions(ids, resolvePolicy(row.policy).idleAfter),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
     });
-    return this.client.workflow.executeUpdateWithStart<
-      typeof sessionWorkflow,
-      CompactionOutcome | null,
-      [object]
-    >('compact', {
-      startWorkflowOperation,
-      args: [{}],
-    });
+    return tellTemporal(() =>
+      this.client.workflow.executeUpdateWithStart<
+        typeof sessionWorkflow,
+        CompactionOutcome | null,
+        [CompactRequest]
+      >('compact', { startWorkflowOperation, args: [{}] }),
+    );
   }
 
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
@@ -254,10 +259,12 @@ export class Palimpsest {
     const ids = this.ids(session);
     const configured = await configureSession(this.pool, ids, parsePolicy(policy));
     const { idleAfter } = resolvePolicy(policy);
-    await this.client.workflow.signalWithStart<typeof sessionWorkflow>('session', {
-      ...this.startOptions(ids, idleAfter),
-      signal: 'configure',
-    });
+    await tellTemporal(() =>
+      this.client.workflow.signalWithStart<typeof sessionWorkflow>('session', {
+        ...this.startOptions(ids, idleAfter),
+        signal: 'configure',
+      }),
+    );
     return configured;
   }
 
@@ -265,11 +272,15 @@ export class Palimpsest {
   async closeSession({ session }: { session: string }): Promise<void> {
     const ids = this.ids(session);
     await closeSession(this.pool, ids);
-    try {
-      await this.client.workflow.getHandle(sessionWorkflowId(ids)).signal('close');
-    } catch (error) {
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-    }
+    const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
+    await tellTemporal(async () => {
+      try {
+        await handle.signal('close');
+      } catch (error) {
+        // Asleep: there is nothing in flight to finish.
+        if (!(error instanceof WorkflowNotFoundError)) throw error;
+      }
+    });
   }
 
   /** Sizes, effective policy and what the session's workflow is doing; `asleep` when it has ended for idleness. */
@@ -278,7 +289,8 @@ export class Palimpsest {
     const row = await loadSession(this.pool, ids);
     const policy = resolvePolicy(row.policy);
     const limits = limitsOf(policy);
-    const live = await this.workflowStatus(ids);
+    const answer = await this.workflowStatus(ids);
+    const live = answer === 'unknown' ? null : answer;
     return {
       session,
       messages: row.nextSeq - 1,
@@ -288,7 +300,7 @@ export class Palimpsest {
       budget: limits.budget,
       measureAt: row.measureAtTokens,
       generation: row.generation,
-      phase: live?.phase ?? 'asleep',
+      phase: answer === 'unknown' ? 'unknown' : (live?.phase ?? 'asleep'),
       compaction: live?.compaction ?? null,
       exhausted: row.exhausted,
       failures: row.failures,
@@ -306,11 +318,12 @@ export class Palimpsest {
     const until = Date.now() + timeoutMs;
     for (let pause = 10; ; pause = Math.min(250, pause * 1.5)) {
       const status = await this.workflowStatus(ids);
-      if (!status || (status.phase === 'idle' && status.inbox === 0 && status.compaction === null)) return;
+      const quiet = (of: SessionStatus) => of.phase === 'idle' && of.inbox === 0 && of.compaction === null;
+      if (status === null || (status !== 'unknown' && quiet(status))) return;
       if (Date.now() > until) {
         throw new PalimpsestError(
           'Temporal.Unavailable',
-          `session ${session} is still ${status.phase} after ${timeoutMs} ms`,
+          `session ${session} is still ${status === 'unknown' ? 'unanswered' : status.phase} after ${timeoutMs} ms`,
           {
             hint: 'Is a worker running? Look at the session in the Temporal UI.',
           },
@@ -387,16 +400,36 @@ export class Palimpsest {
     }
   }
 
-  private async workflowStatus(ids: SessionIds): Promise<SessionStatus | null> {
+  /** Null when the workflow is not running, `unknown` when no worker answers for it. */
+  private async workflowStatus(ids: SessionIds): Promise<SessionStatus | 'unknown' | null> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     try {
-      const description = await handle.describe();
-      if (description.status.name !== 'RUNNING') return null;
-      return await handle.query<SessionStatus>('status');
+      const { status } = await handle.describe();
+      if (status.name !== 'RUNNING') return null;
+      const until = Date.now() + queryTimeoutMs;
+      return await this.client.withDeadline(until, () => handle.query<SessionStatus>('status'));
     } catch (error) {
       if (error instanceof WorkflowNotFoundError) return null;
+      if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
       throw error;
     }
+  }
+}
+
+/** Temporal's errors as ours: what a workflow failed with keeps its type, everything else is `Temporal.Unavailable`. */
+async function tellTemporal<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    const failure = failureOf(error);
+    if (failure && isFailureType(failure.type)) {
+      throw new PalimpsestError(failure.type, failure.message, { cause: error });
+    }
+    if (!(error instanceof ServiceError)) throw error;
+    throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
+      hint: 'What was stored stays stored; repeat the call when the server is back.',
+      cause: error,
+    });
   }
 }
 

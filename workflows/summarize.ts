@@ -88,34 +88,40 @@ export async function summarize(
 
   async function merge(leafDigests: DigestRef[]): Promise<void> {
     let level = leafDigests;
-    for (let depth = 1; ; depth++) {
-      if (depth > summarizer.depthLimit) {
-        throw ApplicationFailure.nonRetryable(
-          `${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`,
-          'Summary.DepthExceeded',
-        );
-      }
+    /** Tokens that one consolidation may read; half of what has turned out not to fit. */
+    let room = summarizer.foldTokens;
+    for (let depth = 1; depth <= summarizer.depthLimit; depth++) {
       progress.consolidating(level.length, depth);
-      const room = summarizer.foldTokens - plan.previousTokens;
-      if (level.length === 1 || level.reduce((sum, { tokens }) => sum + tokens, 0) <= room) {
+      const whole = level.reduce((sum, { tokens }) => sum + tokens, plan.previousTokens);
+      if (level.length === 1 || whole <= room) {
         try {
           await mergeOnce(level, true, depth);
           return;
         } catch (error) {
-          // The root does not fit after all: one more level below it.
-          if (failureOf(error)?.type !== 'Llm.ContextOverflow' || level.length === 1) throw error;
-          level = await mergeBatches(halved(level), depth);
-          continue;
+          if (!isOverflow(error) || level.length === 1) throw error;
+          room = Math.floor(whole / 2);
         }
       }
-      level = await mergeBatches(batches(level, room), depth);
+      const merged = batches(level, room - plan.previousTokens).map((group) => mergeOrHalve(group, depth));
+      level = (await Promise.all(merged)).flat();
     }
+    throw ApplicationFailure.nonRetryable(
+      `${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`,
+      'Summary.DepthExceeded',
+    );
   }
 
-  function mergeBatches(groups: DigestRef[][], depth: number): Promise<DigestRef[]> {
-    return Promise.all(
-      groups.map((group) => (group.length === 1 && group[0] ? group[0] : mergeOnce(group, false, depth))),
-    );
+  /** One digest for the group; two halves' where it does not fit, and nothing where two digests do not. */
+  async function mergeOrHalve(group: DigestRef[], depth: number): Promise<DigestRef[]> {
+    if (group.length === 1) return group;
+    try {
+      return [await mergeOnce(group, false, depth)];
+    } catch (error) {
+      if (!isOverflow(error) || group.length === 2) throw error;
+      const middle = Math.ceil(group.length / 2);
+      const halves = [group.slice(0, middle), group.slice(middle)];
+      return (await Promise.all(halves.map((half) => mergeOrHalve(half, depth)))).flat();
+    }
   }
 
   async function mergeOnce(digests: DigestRef[], root: boolean, depth: number): Promise<DigestRef> {
@@ -144,11 +150,14 @@ export async function summarize(
   }
 }
 
+function isOverflow(error: unknown): boolean {
+  return failureOf(error)?.type === 'Llm.ContextOverflow';
+}
+
 /** The two parts of a chunk that did not fit; null for other failures and where it cannot be halved any more. */
 function halvesOf(error: unknown): [ChunkRef, ChunkRef] | null {
-  const failure = failureOf(error);
-  if (failure?.type !== 'Llm.ContextOverflow') return null;
-  const [detail] = failure.details as [{ halves?: [ChunkRef, ChunkRef] | null }?];
+  if (!isOverflow(error)) return null;
+  const [detail] = failureOf(error)?.details as [{ halves?: [ChunkRef, ChunkRef] | null }?];
   return detail?.halves ?? null;
 }
 
@@ -167,11 +176,6 @@ function batches(digests: readonly DigestRef[], room: number): DigestRef[][] {
     }
   }
   return groups;
-}
-
-function halved(digests: readonly DigestRef[]): DigestRef[][] {
-  const middle = Math.ceil(digests.length / 2);
-  return [digests.slice(0, middle), digests.slice(middle)];
 }
 
 /** Runs at most `most` tasks at once, in the order they were asked for. */

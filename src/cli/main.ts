@@ -8,7 +8,7 @@ import { startWorker } from '../worker.js';
 import { dev, type DevFlags } from './dev.js';
 import { onInterrupt } from './interrupt.js';
 import { errorLines, plural } from './report.js';
-import { installLoggedRuntime, workerSettings } from './stack.js';
+import { installLoggedRuntime, serializers, workerSettings } from './stack.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
@@ -67,7 +67,7 @@ async function worker(): Promise<void> {
   const databaseUrl = required(config.databaseUrl, 'DATABASE_URL');
   const address = required(config.temporal.address, 'TEMPORAL_ADDRESS');
   const { signal } = onInterrupt();
-  const log = pino({ level: config.logLevel });
+  const log = pino({ level: config.logLevel, serializers });
   installLoggedRuntime(log);
   const running = await startWorker(workerSettings(config, databaseUrl, { ...config.temporal, address }));
   log.info({ address, namespace: config.temporal.namespace }, 'worker is polling');

@@ -101,8 +101,11 @@ const workerLog = ({ dataDir }: Config): string =>
 function installRuntime(config: Config): void {
   mkdirSync(config.dataDir, { recursive: true });
   const destination = pino.destination({ dest: path.join(config.dataDir, 'worker.log'), sync: true });
-  installLoggedRuntime(pino({ level: config.logLevel }, destination));
+  installLoggedRuntime(pino({ level: config.logLevel, serializers }, destination));
 }
+
+/** The SDK hands errors over under either name. */
+export const serializers = { error: pino.stdSerializers.err, err: pino.stdSerializers.err };
 
 export function installLoggedRuntime(logger: pino.Logger): void {
   const at = { TRACE: 'trace', DEBUG: 'debug', INFO: 'info', WARN: 'warn', ERROR: 'error' } as const;

@@ -2,7 +2,7 @@
  * Invariant 2. No orphan archive: the archive part, the summary, the ledger and the moved head commit in one transaction,
  * or none does. Here commits are refused, overtaken, and cut off from the database at their worst moments.
  */
-import { Client } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import type { Pool, PoolClient } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
