@@ -1,11 +1,10 @@
 import type { MessageMeta } from '../src/conversation/message.js';
-import { withSummarizer } from '../src/config.js';
 import { buildView } from '../src/conversation/context.js';
 import { chooseCut, type CutChoice } from '../src/policy/cut.js';
 import { limitsOf, type Limits } from '../src/policy/limits.js';
 import { reduceToFit } from '../src/policy/reduce.js';
 import { PROMPT_TOKENS } from '../src/policy/summarizer.js';
-import { resolvePolicy, type Policy } from '../src/policy/schema.js';
+import { resolvePolicy, withSummarizer, type Policy } from '../src/policy/schema.js';
 import { renderMessage } from '../src/conversation/render.js';
 import { cutChunks, type ChunkRef } from '../src/summary/chunk.js';
 import { readContextSource } from '../src/store/context.js';

@@ -42,7 +42,7 @@ export async function deploy(
     shutdownGraceMs: 500,
   });
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: name, queuePrefix: name });
-  const pool = openPool(databaseUrl, { max: 4, applicationName: 'bench' });
+  const pool = openPool(databaseUrl, { max: 10, applicationName: 'bench' });
   return {
     ...{ palimpsest, tenant: name, databaseUrl, pool, model, worker },
     async close() {

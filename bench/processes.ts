@@ -28,6 +28,8 @@ export interface CpuShare {
   cores: number;
 }
 
+export const otherProcesses = 'other processes';
+
 /** Starts to account; the answer tells the mean load since then, what everybody else used on this machine last. */
 export function watchCpu(watched: readonly Watched[]): () => CpuShare[] {
   if (!canAccount) return () => [];
@@ -40,7 +42,7 @@ export function watchCpu(watched: readonly Watched[]): () => CpuShare[] {
     }));
     const ours = shares.reduce((sum, { cores }) => sum + cores, 0);
     const others = Math.max(0, (busySeconds() - start.all) / seconds - ours);
-    return [...shares, { name: 'other processes', cores: others }];
+    return [...shares, { name: otherProcesses, cores: others }];
   };
 }
 

@@ -1,8 +1,6 @@
-import { homedir } from 'node:os';
-import path from 'node:path';
 import { z } from 'zod';
 import { complain } from './policy/issues.js';
-import type { PolicyInput } from './policy/schema.js';
+import { defaultCacheDir, defaultDataDir } from './runtime/home.js';
 
 /** Everything the environment decides, in one place. */
 export interface Config {
@@ -20,6 +18,8 @@ export interface Config {
   llm: { apiKey?: string; baseUrl?: string };
   /** Summarizer of policies that name none. `contextWindow` in tokens. */
   summary: { model?: string; contextWindow?: number };
+  /** Tenants whose `turn` signals may carry messages; `*`: all. */
+  inlineTurnTenants: string[];
   /** Absolute folder of the embedded servers' data. */
   dataDir: string;
   /** Absolute folder of downloaded or built programs, shared by all projects of this user. */
@@ -71,21 +71,12 @@ const environment = z.object({
     .min(1)
     .optional()
     .describe("Tokens of the summarizer's window."),
-  PALIMPSEST_DATA: z.string().default('.palimpsest'),
-  PALIMPSEST_CACHE: z.string().optional(),
+  PALIMPSEST_INLINE_TENANTS: z.string().optional(),
   LOG_LEVEL: z.preprocess(
     (level) => (typeof level === 'string' ? level.toLowerCase() : level),
     z.enum(logLevels).default('info'),
   ),
 });
-
-/** The user's cache folder by the custom of the platform. */
-function defaultCacheDir(env: NodeJS.ProcessEnv): string {
-  if (env.XDG_CACHE_HOME) return path.join(env.XDG_CACHE_HOME, 'palimpsest');
-  if (process.platform === 'darwin') return path.join(homedir(), 'Library', 'Caches', 'palimpsest');
-  if (process.platform === 'win32' && env.LOCALAPPDATA) return path.join(env.LOCALAPPDATA, 'palimpsest');
-  return path.join(homedir(), '.cache', 'palimpsest');
-}
 
 /** Reads the environment; an empty variable counts as unset. Throws `Input.Invalid` with the variable's name as path. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
@@ -109,27 +100,9 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     },
     llm: { apiKey: read.OPENAI_API_KEY, baseUrl: read.OPENAI_BASE_URL },
     summary: { model: read.PALIMPSEST_SUMMARY_MODEL, contextWindow: read.PALIMPSEST_SUMMARY_WINDOW },
-    dataDir: path.resolve(read.PALIMPSEST_DATA),
-    cacheDir: path.resolve(read.PALIMPSEST_CACHE ?? defaultCacheDir(env)),
+    inlineTurnTenants: (read.PALIMPSEST_INLINE_TENANTS ?? '').split(',').flatMap((name) => name.trim() || []),
+    dataDir: defaultDataDir(env),
+    cacheDir: defaultCacheDir(env),
     logLevel: read.LOG_LEVEL,
-  };
-}
-
-/** The policy with the environment's summarizer where it names none itself. */
-export function withSummarizer(
-  policy: PolicyInput,
-  { model, contextWindow }: Config['summary'],
-): PolicyInput {
-  if (policy.summary?.model !== undefined || (model === undefined && contextWindow === undefined))
-    return policy;
-  return {
-    ...policy,
-    summary: {
-      ...policy.summary,
-      ...(model === undefined ? {} : { model }),
-      ...(contextWindow === undefined || policy.summary?.contextWindow !== undefined
-        ? {}
-        : { contextWindow }),
-    },
   };
 }

@@ -80,6 +80,8 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
         workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
         // A cached session costs memory, one that is not cached costs a replay (bench/README figures).
         maxCachedWorkflows: 1_000,
+        // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
+        stickyQueueScheduleToStartTimeout: '5 seconds',
       }),
       Worker.create({
         ...common,

@@ -1,7 +1,8 @@
 /** The environment is read in one place; what cannot be used is refused by name before any server is started. */
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { readConfig, withSummarizer } from '../src/config.js';
+import { readConfig } from '../src/config.js';
+import { withSummarizer } from '../src/policy/schema.js';
 import { PalimpsestError } from '../src/errors.js';
 
 function refusal(env: NodeJS.ProcessEnv): PalimpsestError {
@@ -38,6 +39,7 @@ describe('the environment', () => {
       OPENAI_BASE_URL: 'http://localhost:11434/v1',
       PALIMPSEST_SUMMARY_MODEL: 'gpt-4o-mini',
       PALIMPSEST_SUMMARY_WINDOW: '16000',
+      PALIMPSEST_INLINE_TENANTS: 'acme, initech,',
       PALIMPSEST_DATA: 'data',
       PALIMPSEST_CACHE: 'cache',
       LOG_LEVEL: 'DEBUG',
@@ -47,6 +49,7 @@ describe('the environment', () => {
       temporal: { address: 'temporal.example:7233', namespace: 'agents', apiKey: 'key', tls: true },
       llm: { apiKey: 'sk-1', baseUrl: 'http://localhost:11434/v1' },
       summary: { model: 'gpt-4o-mini', contextWindow: 16_000 },
+      inlineTurnTenants: ['acme', 'initech'],
       dataDir: path.resolve('data'),
       cacheDir: path.resolve('cache'),
       logLevel: 'debug',

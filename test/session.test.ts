@@ -2,9 +2,11 @@
  * The entity workflow of a session, end to end: what triggers a compaction, who waits for it, and what a failing model
  * does to the agent (nothing).
  */
+import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../src/conversation/validity.js';
 import type { PolicyInput } from '../src/policy/schema.js';
+import { sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
 import { status } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, words, type Stack } from './support/stack.js';
 
@@ -62,6 +64,52 @@ test('a quiet turn costs one signal and no activity', async () => {
   expect(turn).toMatchObject({ due: false, signalled: true, repeated: false });
   await palimpsest.settled({ session: 'quiet' });
   expect((await palimpsest.status({ session: 'quiet' })).generation).toBe(0);
+});
+
+describe('a turn signal that carries its messages', () => {
+  async function signalInline(
+    session: string,
+    turnId: string,
+    messages: unknown[],
+    of = stack,
+  ): Promise<void> {
+    const connection = await Connection.connect({ address: of.temporal.address });
+    const ids = { tenant: of.queuePrefix, session };
+    await new Client({ connection }).workflow.signalWithStart('session', {
+      workflowId: sessionWorkflowId(ids),
+      taskQueue: taskQueues(of.queuePrefix).workflow,
+      args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
+      signal: 'turn',
+      signalArgs: [{ turnId, messages }],
+    });
+    await connection.close();
+  }
+
+  test('is refused for a tenant that may not, and says so in the status', async () => {
+    const { palimpsest } = stack;
+    await palimpsest.appendTurn({ session: 'inline', turnId: 'first', messages: dialogue(1)[0]! });
+    await signalInline('inline', 'second', [{ role: 'user', content: 'inline' }]);
+    await palimpsest.settled({ session: 'inline' });
+    const { messages, rejectedTurns } = await palimpsest.status({ session: 'inline' });
+    expect(messages).toBe(2);
+    expect(rejectedTurns).toMatchObject([{ turnId: 'second', type: 'Input.Invalid' }]);
+  });
+
+  test('is stored once for a tenant that may; a malformed one is refused alone', async () => {
+    const allowed = await startStack({ settings: { inlineTurnTenants: ['*'] } });
+    try {
+      await signalInline('inline', 'one', dialogue(1)[0]!, allowed);
+      await signalInline('inline', 'one', dialogue(1)[0]!, allowed);
+      await signalInline('inline', 'two', [{ role: 'wizard', content: 'x' }], allowed);
+      await signalInline('inline', 'three', [{ role: 'user', content: 'last' }], allowed);
+      await allowed.palimpsest.settled({ session: 'inline' });
+      const { messages, rejectedTurns } = await allowed.palimpsest.status({ session: 'inline' });
+      expect(messages).toBe(3);
+      expect(rejectedTurns).toMatchObject([{ turnId: 'two', type: 'Input.Invalid' }]);
+    } finally {
+      await allowed.stop();
+    }
+  });
 });
 
 describe('invariant 5: appends during a compaction survive', () => {

@@ -25,7 +25,7 @@ export interface CompactRequest {
 /** Answer to `compact`: the outcome in numbers, null when there was nothing to do or the result was not smaller. */
 export type CompactAnswer = CompactionOutcome | null;
 
-export type Phase = 'idle' | 'debouncing' | 'measuring' | 'compacting' | 'closing';
+export type Phase = 'idle' | 'appending' | 'debouncing' | 'measuring' | 'compacting';
 
 export interface SessionStatus {
   phase: Phase;

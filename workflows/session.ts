@@ -216,6 +216,7 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   async function appendInline({ turnId, messages }: TurnSignal): Promise<boolean> {
+    phase = 'appending';
     try {
       return (await appendTurn({ ...ids, turnId, messages })).due;
     } catch (error) {

@@ -73,10 +73,11 @@ export function workerSettings(
   databaseUrl: string,
   temporal: WorkerSettings['temporal'],
 ): WorkerSettings {
-  const { llm, summary } = config;
+  const { llm, summary, inlineTurnTenants } = config;
   return {
     databaseUrl,
     temporal,
+    inlineTurnTenants,
     model: {
       apiKey: llm.apiKey,
       baseUrl: llm.baseUrl,

@@ -26,7 +26,7 @@ const reasoningModel = /(?:^|\/)(?:o\d|gpt-5)/i;
 
 /** Below this a difference of counts says nothing about truncation. Tokens. */
 const smallestSuspect = 1_000;
-/** DESIGN 9: fewer prompt tokens than this share of our own count means that the endpoint cut the prompt in silence. */
+/** Fewer prompt tokens than this share of our own count means that the endpoint cut the prompt in silence. */
 const wholeShare = 0.8;
 /** No tokenizer is coarser than ours by more than this. */
 const smallestRatio = 0.4;

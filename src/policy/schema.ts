@@ -193,3 +193,22 @@ export function resolvePolicy(input: PolicyInput): Policy {
     idleAfter: input.idleAfter ?? 3_600_000,
   };
 }
+
+/** The policy with the environment's summarizer where it names none itself. */
+export function withSummarizer(
+  policy: PolicyInput,
+  { model, contextWindow }: { model?: string; contextWindow?: number },
+): PolicyInput {
+  if (policy.summary?.model !== undefined || (model === undefined && contextWindow === undefined))
+    return policy;
+  return {
+    ...policy,
+    summary: {
+      ...policy.summary,
+      ...(model === undefined ? {} : { model }),
+      ...(contextWindow === undefined || policy.summary?.contextWindow !== undefined
+        ? {}
+        : { contextWindow }),
+    },
+  };
+}

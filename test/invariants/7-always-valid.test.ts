@@ -58,10 +58,10 @@ describe('invariant 7: the context is always valid for its provider', () => {
           const messages = log.slice(from, from + size);
           await palimpsest.appendTurn({ session, turnId: `t-${turn}`, messages, ...(turn === 0 ? { policy } : {}) });
           await read();
+          if (then === 'hold') model.hold();
+          else if (then !== 'go on') model.release();
           if (then === 'settle') await palimpsest.settled({ session });
           if (then === 'compact') await palimpsest.compact({ session });
-          if (then === 'hold') model.hold();
-          else model.release();
           if (then === 'close') await palimpsest.closeSession({ session });
           if (then !== 'go on') await read();
           from += size;
@@ -69,12 +69,15 @@ describe('invariant 7: the context is always valid for its provider', () => {
         model.release();
         await palimpsest.settled({ session });
         await read();
-        generations += (await palimpsest.status({ session })).generation;
+        const { generation, lastError } = await palimpsest.status({ session });
+        generations += generation;
+        // Little that is evicted may not get any smaller; nothing else may go wrong because of a history.
+        expect([undefined, 'Summary.NotSmaller']).toContain(lastError?.type);
       }),
-      { numRuns: 15, endOnFailure: true },
+      { numRuns: 10, endOnFailure: true },
     );
     expect(reads).toBeGreaterThan(50);
-    expect(generations).toBeGreaterThan(10);
+    expect(generations).toBeGreaterThan(4);
   });
 
   /** One call of three is answered late; what happens to the context at each step is told by its results. */

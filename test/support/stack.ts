@@ -23,7 +23,13 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
-export async function startStack({ worker = true }: { worker?: boolean } = {}): Promise<Stack> {
+export interface StackOptions {
+  /** Start a worker in this process. @default true */
+  worker?: boolean;
+  settings?: Partial<WorkerSettings>;
+}
+
+export async function startStack({ worker = true, settings: own }: StackOptions = {}): Promise<Stack> {
   const database = await createDatabase();
   const model = await startModelServer();
   const temporal = { address: temporalAddress() };
@@ -35,6 +41,7 @@ export async function startStack({ worker = true }: { worker?: boolean } = {}): 
     model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: 5_000 },
     workflowBundle: { codePath: inject('workflowBundlePath') },
     shutdownGraceMs: 500,
+    ...own,
   };
   const workers: RunningWorker[] = [];
   const work = async () => {

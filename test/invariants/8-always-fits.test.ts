@@ -1,0 +1,172 @@
+/**
+ * Invariant 8. The context always fits: with a model that never answers, no compaction that needs it ever commits, and
+ * still every read stays within the budget. `Budget.Unreachable` is the answer only where the floor does not fit.
+ */
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { ChatMessage } from '../../src/conversation/message.js';
+import { validateView } from '../../src/conversation/validity.js';
+import { PalimpsestError } from '../../src/errors.js';
+import type { SessionContext } from '../../src/palimpsest.js';
+import { counterFor } from '../../src/tokens/counter.js';
+import { countMessage } from '../../src/tokens/message.js';
+import { histories } from '../support/histories.js';
+import { dialogue, startStack, words, type Stack } from '../support/stack.js';
+
+let stack: Stack;
+beforeAll(async () => {
+  stack = await startStack();
+});
+beforeEach(() => stack.model.hold());
+afterAll(() => stack.stop());
+
+const counter = counterFor('o200k_base');
+const sizeOf = (messages: readonly ChatMessage[]) =>
+  messages.reduce((sum, message) => sum + countMessage(message, counter), 0);
+/** More than the notes take that stand for everything that is left out. */
+const notes = 100;
+
+/** The least any context of this log must hold: leading system messages and the newest request. */
+function leastOf(log: readonly ChatMessage[]): number {
+  const isSystem = ({ role }: ChatMessage) => role === 'system' || role === 'developer';
+  const end = log.findIndex((message) => !isSystem(message));
+  const leading = log.slice(0, end === -1 ? log.length : end);
+  const newest = log.findLast(({ role, content }) => role === 'user' && (Array.isArray(content) || content?.trim()));
+  return sizeOf(newest ? [...leading, newest] : leading);
+}
+
+/** Null where the answer was `Budget.Unreachable`, which must be the truth. */
+async function read(session: string, log: readonly ChatMessage[], head = 0): Promise<SessionContext | null> {
+  try {
+    const context = await stack.palimpsest.context({ session });
+    expect(context.tokens).toBeLessThanOrEqual(context.budget);
+    expect(sizeOf(context.messages)).toBeLessThanOrEqual(context.tokens);
+    expect(validateView(context.messages)).toEqual([]);
+    return context;
+  } catch (error) {
+    if (!(error instanceof PalimpsestError) || error.type !== 'Budget.Unreachable') throw error;
+    const { floor, budget } = error.details as { floor: number; budget: number };
+    expect(floor).toBeGreaterThan(budget);
+    expect(head + leastOf(log) + notes).toBeGreaterThan(budget);
+    return null;
+  }
+}
+
+/** Agent turns far larger than the window: requests, parallel results, long arguments. */
+const large = fc
+  .record({
+    says: fc.option(fc.integer({ min: 1, max: 2_500 }), { freq: 3 }),
+    results: fc.array(fc.integer({ min: 0, max: 4_000 }), { maxLength: 3 }),
+    args: fc.integer({ min: 1, max: 900 }),
+    answered: fc.integer({ min: 0, max: 3 }),
+    answer: fc.option(fc.integer({ min: 1, max: 1_500 }), { freq: 2 }),
+  })
+  .map(({ says, results, args, answered, answer }): ChatMessage[] => [
+    ...(says === null ? [] : [{ role: 'user' as const, content: words(says) }]),
+    ...(results.length === 0
+      ? []
+      : [
+          {
+            role: 'assistant' as const,
+            content: null,
+            tool_calls: results.map((_, index) => ({
+              ...{ id: `call_${index}`, type: 'function' },
+              function: { name: 'bash', arguments: JSON.stringify({ script: words(args, index), timeout: 30 }) },
+            })),
+          },
+        ]),
+    ...results.slice(0, answered).map(
+      (size, index): ChatMessage => ({ role: 'tool', tool_call_id: `call_${index}`, content: words(size, index) }),
+    ),
+    ...(answer === null ? [] : [{ role: 'assistant' as const, content: words(answer) }]),
+  ])
+  .filter((messages) => messages.length > 0);
+
+const turns = fc.array(
+  fc.oneof({ weight: 3, arbitrary: large }, { weight: 1, arbitrary: histories.filter(({ length }) => length > 0) }),
+  { minLength: 4, maxLength: 14 },
+);
+const policies = fc.record({
+  contextWindow: fc.constantFrom(2_500, 4_000, 8_000),
+  overhead: fc.constantFrom(0, 300),
+  model: fc.constantFrom('gpt-4o', 'claude-sonnet-4', 'gpt-4'),
+  tokenizer: fc.constant('o200k_base' as const),
+});
+
+describe('invariant 8: the context always fits', () => {
+  test('at every turn of any session, while the model never answers', { timeout: 90_000 }, async () => {
+    const { palimpsest } = stack;
+    let run = 0;
+    let read8 = 0;
+    let reduced = 0;
+    let unreachable = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.constantFrom([], [{ role: 'system' as const, content: words(80) }]), turns, policies, async (system, played, policy) => {
+        const session = `large-${++run}`;
+        const log: ChatMessage[] = [];
+        for (const [index, messages] of [...(system.length > 0 ? [system] : []), ...played].entries()) {
+          await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, ...(index === 0 ? { policy } : {}) });
+          log.push(...messages);
+          const context = await read(session, log);
+          read8++;
+          if (context === null) unreachable++;
+          else if (context.entries.some(({ source }) => source === 'reduced' || source === 'omitted')) reduced++;
+        }
+        expect((await palimpsest.status({ session })).generation).toBe(0);
+      }),
+      { numRuns: 25, endOnFailure: true },
+    );
+    expect(reduced).toBeGreaterThan(read8 / 10);
+    expect(unreachable).toBeLessThan(read8 / 2);
+  });
+
+  test('also behind a head, whose tokens cannot be reduced', async () => {
+    const { palimpsest, model } = stack;
+    const session = 'behind a head';
+    const log: ChatMessage[] = [];
+    const append = async (messages: ChatMessage[]): Promise<void> => {
+      const policy = log.length === 0 ? { policy: { contextWindow: 4_000 } } : {};
+      await palimpsest.appendTurn({ session, turnId: `t-${log.length}`, messages, ...policy });
+      log.push(...messages);
+    };
+    model.release();
+    for (const messages of dialogue(16)) await append(messages);
+    await palimpsest.settled({ session });
+    const { entries, generation } = await palimpsest.context({ session });
+    expect(generation).toBe(1);
+    const head = entries.filter(({ source }) => source === 'summarization' || source === 'acknowledgment');
+    const headTokens = head.reduce((sum, { tokens }) => sum + tokens, 0);
+    model.hold();
+    for (let turn = 0; turn < 12; turn++) {
+      await append([{ role: 'user', content: words(100 + 200 * turn, turn) }]);
+      await read(session, log, headTokens);
+      await append([{ role: 'assistant', content: words(1_500, turn) }]);
+      await read(session, log, headTokens);
+    }
+    // The last request alone fills the window now; a shorter one makes the session readable again.
+    await append([{ role: 'user', content: words(4_000) }]);
+    expect(await read(session, log, headTokens)).toBeNull();
+    await append([{ role: 'user', content: 'Never mind, only the summary please.' }]);
+    const context = await read(session, log, headTokens);
+    expect(context?.messages.at(-1)).toEqual(log.at(-1));
+    expect(context?.generation).toBe(1);
+  });
+
+  test('one request and a hundred steps after it: the latest results are the last to shrink', async () => {
+    const { palimpsest } = stack;
+    const session = 'one request';
+    const request: ChatMessage = { role: 'user', content: `Find the cause. ${words(120)}` };
+    await palimpsest.appendTurn({ session, turnId: 't', messages: [request], policy: { contextWindow: 8_000 } });
+    const log = [request];
+    for (let step = 0; step < 100; step++) {
+      const result: ChatMessage = { role: 'tool', tool_call_id: `c${step}`, content: `step ${step}: ${words(900, step)}` };
+      const call = { id: `c${step}`, type: 'function', function: { name: 'bash', arguments: `{"n": ${step}}` } };
+      const messages: ChatMessage[] = [{ role: 'assistant', content: null, tool_calls: [call] }, result];
+      await palimpsest.appendTurn({ session, turnId: `t-${step}`, messages });
+      log.push(...messages);
+      const context = await read(session, log);
+      expect(context?.messages[0]).toEqual(request);
+      expect(context?.messages.at(-1)).toEqual(result);
+    }
+  });
+});
