@@ -23,7 +23,8 @@ import {
   warningLines,
 } from './report.js';
 import { Screen } from './screen.js';
-import { openStack, type Stack } from './stack.js';
+import { openServers } from './servers.js';
+import type { Stack } from './stack.js';
 import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
 
 export interface DevFlags extends PolicyFlags {
@@ -99,7 +100,12 @@ class DevSession {
     }
     let stack: Stack;
     try {
-      stack = await openStack(this.config, this.policy, controller, (line) => screen.line(line));
+      const say = (line: string) => screen.line(line);
+      // The servers start while the SDK is being loaded.
+      const servers = openServers(this.config, say);
+      servers.catch(() => {});
+      const { openStack } = await import('./stack.js');
+      stack = await openStack(servers, this.config, this.policy, controller, say);
     } catch (error) {
       if (this.flags.json)
         for (const read of reads)

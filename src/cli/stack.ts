@@ -9,7 +9,7 @@ import { migrate } from '../store/migrate.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from '../worker.js';
 import { loadWorkflowBundle } from '../workflow-bundle.js';
 import { plural, seconds } from './report.js';
-import { openServers } from './servers.js';
+import type { Servers } from './servers.js';
 
 /** Everything `dev` runs: servers, worker, and the library connected to them. */
 export interface Stack {
@@ -23,8 +23,9 @@ export interface Stack {
 /** Steps get this long to finish at Ctrl-C; those that do not are repeated at the next start. Milliseconds. */
 const graceMs = 2_000;
 
-/** Brings all of it up and says what it took. A worker that fails aborts `controller`. */
+/** Brings all of it up on `servers` and says what it took. A worker that fails aborts `controller`. */
 export async function openStack(
+  opening: Promise<Servers>,
   config: Config,
   policy: PolicyInput,
   controller: AbortController,
@@ -34,7 +35,7 @@ export async function openStack(
   // Bundled while the servers start.
   const bundle = loadWorkflowBundle(config.cacheDir);
   bundle.catch(() => {});
-  const servers = await openServers(config, say);
+  const servers = await opening;
   let worker: RunningWorker | undefined;
   let palimpsest: Palimpsest | undefined;
   let failure: Error | null = null;

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
-import { Connection } from '@temporalio/client';
+import type { Connection } from '@temporalio/client';
 import { PalimpsestError } from '../errors.js';
 import { startDaemon, type Daemon } from './daemon.js';
 import { withLock } from './lock.js';
@@ -200,9 +200,11 @@ async function answers({ id, ports }: Server): Promise<boolean> {
 }
 
 async function describesNamespace(ports: Ports): Promise<boolean> {
+  // Loaded while the server starts, not before.
+  const client = await import('@temporalio/client');
   let connection: Connection | undefined;
   try {
-    connection = await Connection.connect({ address: addressOf(ports), connectTimeout: 2_000 });
+    connection = await client.Connection.connect({ address: addressOf(ports), connectTimeout: 2_000 });
     await connection.workflowService.describeNamespace({ namespace: 'default' });
     return true;
   } catch {
