@@ -89,7 +89,8 @@ export function commit({ pool, now }: Dependencies) {
       const counter = counterFor(limits.tokenizer);
       const parent = await loadCompaction(pool, ids, plan.baseGeneration);
       const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
-      const evicted = method === 'none' ? [] : await readMessages(pool, ids, plan.fromSeq, plan.throughSeq);
+      const isEvicted = ({ seq }: LoggedMessage) => seq >= plan.fromSeq && seq <= plan.throughSeq;
+      const evicted = method === 'none' ? [] : [...source.system, ...source.tail].filter(isEvicted);
 
       const replaced = method === 'none' ? null : await replace();
       const head = replaced?.head ?? source.head;

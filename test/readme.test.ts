@@ -1,0 +1,31 @@
+/** README's tables are the documentation of schema and failures: they say what the code says. */
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import type { z } from 'zod';
+import { failureTypes } from '../src/errors.js';
+import { policySchema } from '../src/policy/schema.js';
+import { summarySchema } from '../src/policy/summary-schema.js';
+
+const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+
+function rows(shape: Record<string, z.ZodType>, prefix = ''): string[] {
+  return Object.entries(shape).flatMap(([name, field]) =>
+    field.description === undefined ? [] : [`| \`${prefix}${name}\` | ${field.description} |`],
+  );
+}
+
+test('every knob of the policy has its row', () => {
+  const wanted = [...rows(policySchema.shape), ...rows(summarySchema.shape, 'summary.')];
+  expect(wanted.length).toBeGreaterThan(25);
+  for (const row of wanted) expect(readme).toContain(row);
+});
+
+test('every failure type has its row', () => {
+  for (const type of failureTypes) expect(readme).toContain(`| \`${type}\` |`);
+});
+
+test('every test file that README names exists', () => {
+  const named = [...readme.matchAll(/`(test\/[\w./-]+\.test\.ts)`/g)].map(([, file]) => file ?? '');
+  expect(named.length).toBeGreaterThan(5);
+  for (const file of named) expect(() => readFileSync(new URL(`../${file}`, import.meta.url))).not.toThrow();
+});
