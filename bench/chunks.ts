@@ -2,9 +2,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { loadSession } from '../src/store/sessions.js';
 import { agentTurns, messagesPerTurn } from './conversation.js';
-import { deploy, type Deployment } from './deployment.js';
+import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, shown, type BenchResult } from './figures.js';
 import { summarizer } from './model-script.js';
+import { inWords, watchCpu } from './processes.js';
 import type { Servers } from './servers.js';
 
 const latencyMs = 1_000;
@@ -24,13 +25,14 @@ export async function chunks32(servers: Servers): Promise<BenchResult> {
   const deployment = await deploy(servers, { script: summarizer(latencyMs) });
   try {
     const times: number[] = [];
+    const cpuSince = watchCpu(processesOf(servers, deployment));
     for (let run = 0; run < runs; run++) times.push(await compactOnce(deployment, run));
     const ratios = times.map((ms) => ms / idealMs);
     return {
       figures: [figure('chunks', '32 chunks at 1 s a call, 8 at once, against the ideal', '×', ratios, 1.25)],
       notes: [
         `${shown(median(times))} ms from the triggering append to the new generation; ideal ${idealMs} ms; ` +
-          `${deployment.model.mostInFlight()} calls in flight at most.`,
+          `${deployment.model.mostInFlight()} calls in flight at most; cores in use: ${inWords(cpuSince())}.`,
       ],
     };
   } finally {

@@ -8,6 +8,7 @@ import { Palimpsest } from '../src/palimpsest.js';
 import { migrate } from '../src/store/migrate.js';
 import { openPool } from '../src/store/pool.js';
 import type { WorkerSettings } from '../src/worker.js';
+import type { Watched } from './processes.js';
 import type { Servers } from './servers.js';
 
 /** The whole product as one bench sees it: an empty database, a model endpoint, the library here and a worker in a process of its own. */
@@ -51,6 +52,20 @@ export async function deploy(
       await Promise.all([palimpsest.close(), pool.end(), model.close()]);
     },
   };
+}
+
+/** The processes at work in a bench; Temporal's may be another than the run's own. */
+export function processesOf(
+  { postgresPid, temporalPid }: Servers,
+  { worker }: Deployment,
+  otherTemporalPid = temporalPid,
+): Watched[] {
+  return [
+    { name: 'library and agents', pid: process.pid },
+    { name: 'worker', pid: worker.pid },
+    { name: 'Temporal', pid: otherTemporalPid },
+    { name: 'PostgreSQL', pid: postgresPid, withChildren: true },
+  ];
 }
 
 async function createDatabase(adminUrl: string, name: string): Promise<string> {

@@ -3,9 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { loadSession } from '../src/store/sessions.js';
 import { agentTurns, messagesPerTurn } from './conversation.js';
-import { deploy, type Deployment } from './deployment.js';
+import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, shown, type BenchResult, type Figure } from './figures.js';
 import { summarizer } from './model-script.js';
+import { inWords, watchCpu } from './processes.js';
 import type { Servers } from './servers.js';
 
 interface Case {
@@ -51,6 +52,7 @@ export async function overhead(servers: Servers): Promise<BenchResult> {
     ];
     for (const each of cases) {
       const seen: Measured[] = [];
+      const cpuSince = watchCpu(processesOf(servers, deployment));
       // The first one warms the code up and is not counted.
       for (let run = 0; run <= runs; run++) seen.push(await compactOnce(deployment, each, run));
       const counted = seen.slice(1);
@@ -73,7 +75,7 @@ export async function overhead(servers: Servers): Promise<BenchResult> {
       const [before, evicted] = [counted[0]?.tokensBefore ?? 0, counted[0]?.evicted ?? 0];
       notes.push(
         `${each.what}: ${before.toLocaleString('en-US')} context tokens, ${evicted} messages evicted, ` +
-          `${shown(median(counted.map((one) => one.wallMs)))} ms in all, of which ${each.callsInSequence * latencyMs} in the model.`,
+          `${shown(median(counted.map((one) => one.wallMs)))} ms in all, of which ${each.callsInSequence * latencyMs} in the model; cores in use: ${inWords(cpuSince())}.`,
       );
     }
     return { figures, notes };

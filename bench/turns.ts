@@ -7,7 +7,7 @@ import type { PolicyInput } from '../src/policy/schema.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { appendTurn } from '../src/store/turns.js';
 import { agentTurn } from './conversation.js';
-import { deploy, type Deployment } from './deployment.js';
+import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, quantile, shown, timed, type BenchResult, type Figure } from './figures.js';
 import { watchActivity } from './postgres-activity.js';
 import { inWords, otherProcesses, watchCpu, type CpuShare, type Watched } from './processes.js';
@@ -59,12 +59,7 @@ async function measure(
   temporal = { pid: servers.temporalPid, address: servers.temporalAddress },
 ): Promise<BenchResult> {
   const deployment = await deploy(servers, { temporalAddress: temporal.address });
-  const watched: Watched[] = [
-    { name: 'library and agents', pid: process.pid },
-    { name: 'worker', pid: deployment.worker.pid },
-    { name: 'Temporal', pid: temporal.pid },
-    { name: 'PostgreSQL', pid: servers.postgresPid, withChildren: true },
-  ];
+  const watched = processesOf(servers, deployment, temporal.pid);
   const figures: Figure[] = [];
   const notes: string[] = [];
   try {

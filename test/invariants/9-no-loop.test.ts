@@ -40,7 +40,7 @@ async function talk(session: string, turns: readonly ChatMessage[][], policy?: P
   }
 }
 
-/** Turns too short to matter, however many come. */
+/** Messages so short that no excerpt of them would be shorter. */
 const asides = (count: number): ChatMessage[][] =>
   Array.from({ length: count }, (_, index) => [{ role: 'assistant', content: `Noted ${index}.` }]);
 
@@ -54,21 +54,20 @@ describe('invariant 9: no loop', () => {
     const { palimpsest, model } = stack;
     const session = 'open call';
     const asked = model.requests.length;
-    // Everything after a call that can still be answered must stay.
+    // Everything after a call that can still be answered must stay, the newest request as it is.
     const turns: ChatMessage[][] = [
       [{ role: 'user', content: 'Start the long job.' }],
       [{ role: 'assistant', content: null, tool_calls: [call('job')] }],
-      ...dialogue(15),
+      [{ role: 'user', content: `Meanwhile read this: ${words(3_200)}` }],
     ];
     await talk(session, turns, policy);
     expect(await started(session)).toBe(1);
-    console.log(await palimpsest.status({ session }), await palimpsest.compactions({session}));
     expect((await palimpsest.status({ session })).exhausted).not.toBeNull();
     await talk(session, asides(15));
     expect(await started(session)).toBe(1);
 
     const before = (await palimpsest.status({ session })).tokens;
-    await talk(session, dialogue(12));
+    await talk(session, Array.from({ length: 12 }, () => asides(8).flat()));
     const grown = (await palimpsest.status({ session })).tokens - before;
     const tries = (await started(session)) - 1;
     expect(tries).toBeGreaterThan(0);
