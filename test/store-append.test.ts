@@ -297,3 +297,19 @@ it('an append opens a closed session again', async () => {
   await appendTurn(pool, { ...ids, turnId: 'again', messages: talk(1) });
   expect((await loadSession(pool, ids)).closedAt).toBeNull();
 });
+
+describe('a large message', () => {
+  it('is counted exactly, off the event loop', async () => {
+    const message: ChatMessage = { role: 'user', content: 'The quick brown fox, 42 times. '.repeat(100_000) };
+    let turnsOfTheLoop = 0;
+    const loop = setInterval(() => turnsOfTheLoop++, 1);
+    const ids = newSession();
+    const { liveTokens } = await appendTurn(pool, { ...ids, turnId: 'large', messages: [message] });
+    clearInterval(loop);
+    const before = turnsOfTheLoop;
+    expect(liveTokens).toBe(countMessage(message, counterFor('o200k_base')));
+    // Counting here, on the loop, let no interval fire; counting in the thread let many.
+    expect(turnsOfTheLoop).toBe(before);
+    expect(before).toBeGreaterThan(5);
+  });
+});

@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ChatMessage } from '../conversation/message.js';
 import { metaOf, serializeMessage } from '../conversation/validate.js';
-import { counterFor, type TokenizerName } from '../tokens/counter.js';
-import { countMessage } from '../tokens/message.js';
+import type { TokenizerName } from '../tokens/counter.js';
 
 /** A turn as its columns: one array for each, in message order. */
 export interface SerializedTurn {
@@ -37,9 +36,4 @@ export function serialize(messages: readonly ChatMessage[]): SerializedTurn {
       .update(`[${bodies.join(',')}]`)
       .digest('hex'),
   };
-}
-
-export function countAll(messages: readonly ChatMessage[], tokenizer: TokenizerName): number[] {
-  const counter = counterFor(tokenizer);
-  return messages.map((message) => countMessage(message, counter));
 }

@@ -2,7 +2,8 @@ import type { Pool } from 'pg';
 import type { ChatMessage } from '../conversation/message.js';
 import { invalid, PalimpsestError } from '../errors.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
-import { countAll, serialize, type PreparedTurn } from './prepare.js';
+import { countAll } from './count.js';
+import { serialize, type PreparedTurn } from './prepare.js';
 import {
   findSession,
   insertSession,
@@ -57,7 +58,7 @@ export async function appendTurn(pool: Pool, turn: TurnInput): Promise<AppendRes
   for (;;) {
     const settings = known ? null : settingsOf(turn.policy ?? {});
     const tokenizer = known?.tokenizer ?? settingsOf(turn.policy ?? {}).tokenizer;
-    const prepared = { ...serialized, tokens: countAll(turn.messages, tokenizer) };
+    const prepared = { ...serialized, tokens: await countAll(turn.messages, serialized.bodies, tokenizer) };
     const outcome = await withTransaction(pool, (tx) =>
       append(tx, turn, { ...prepared, tokenizer }, settings),
     );
