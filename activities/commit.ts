@@ -14,12 +14,12 @@ import {
   commitCompaction,
   findCommitOf,
   loadCompaction,
+  PolicyReplaced,
   type CompactionFacts,
 } from '../src/store/compactions.js';
 import { readContextSource } from '../src/store/context.js';
 import { findDigest, paidFor } from '../src/store/digests.js';
 import { readMessages } from '../src/store/messages.js';
-import { recordFailure } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
@@ -72,150 +72,168 @@ export interface CompactionOutcome {
 export function commit({ pool, now }: Dependencies) {
   return (request: CommitRequest): Promise<CompactionOutcome> =>
     runStep('commit', async () => {
-      const { plan, method } = request;
-      const ids: SessionIds = { tenant: request.tenant, session: request.session };
-      const already = await findCommitOf(pool, ids, request.runId);
-      if (already) return outcomeOf(already);
-
-      const { session, source } = await readContextSource(pool, ids, 0);
-      if (session.generation !== plan.baseGeneration) {
-        throw new PalimpsestError(
-          'Store.StaleGeneration',
-          `generation ${session.generation} was committed while generation ${plan.baseGeneration + 1} was prepared`,
-        );
-      }
-      const policy = resolvePolicy(session.policy);
-      const limits = limitsOf(policy);
-      const counter = counterFor(limits.tokenizer);
-      const parent = await loadCompaction(pool, ids, plan.baseGeneration);
-      const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
-      const isEvicted = ({ seq }: LoggedMessage) => seq >= plan.fromSeq && seq <= plan.throughSeq;
-      const evicted = method === 'none' ? [] : [...source.system, ...source.tail].filter(isEvicted);
-
-      const replaced = method === 'none' ? null : await replace();
-      const head = replaced?.head ?? source.head;
-      const view = buildView({ system: source.system, head, tail: kept, reductions: [] }, counter);
-      const fit = reduceToFit(
-        view,
-        { limit: limits.contextTarget, target: limits.contextTarget, commit: true },
-        counter,
-      );
-      const tokensBefore = sizeOf(buildView(source, counter));
-      const tokensAfter = fit.tokens;
-      acceptHead({
-        tokensBefore,
-        tokensAfter,
-        minGain: request.force ? 0 : policy.summary.minGain,
-        pins: policy.pins,
-        head: head ? firstText(head) : '',
-      });
-
-      const endedAt = now();
-      const modelMs = spanned(request.modelSpans);
-      const normal = measureAt(limits);
-      const step = Math.ceil(policy.summary.minGain * limits.budget);
-      const messageStep = Math.max(2, Math.ceil(policy.summary.minGain * fit.view.length));
-      const missed = tokensAfter > limits.contextTarget;
-      const row = await commitCompaction(pool, ids, {
-        baseGeneration: plan.baseGeneration,
-        reason: plan.reason,
-        method,
-        throughSeq: plan.throughSeq,
-        snapshot: replaced?.snapshot ?? parent.snapshot,
-        ledger: replaced?.ledger ?? parent.ledger,
-        head,
-        carriedSeq: plan.carriedSeq,
-        coverage: method === 'none' ? [] : coverage(source.system, evicted, request.chunks),
-        reductions: fit.reductions,
-        tokensBefore,
-        tokensAfter,
-        evicted: plan.evictedMessages,
-        chunks: request.chunks.length,
-        digestKeys: request.digests,
-        model: method === 'model' ? plan.summarizer.model : null,
-        promptVersion: PROMPT_VERSION,
-        usage: {
-          ...(await paidFor(pool, ids, plan.baseGeneration + 1, request.digests)),
-          modelMs,
-          overheadMs: Math.max(0, endedAt - request.startedAt - modelMs),
-        },
-        workflowId: request.workflowId,
-        runId: request.runId,
-        exhausted: missed
-          ? {
-              atSeq: session.nextSeq - 1,
-              tokens: tokensAfter,
-              reason: `the context stays above its target of ${limits.contextTarget} tokens`,
-            }
-          : null,
-        measureAt: missed
-          ? {
-              tokens: normal.tokens && Math.max(normal.tokens, tokensAfter + step),
-              messages: normal.messages && Math.max(normal.messages, fit.view.length + messageStep),
-            }
-          : normal,
-      });
-      if (request.failure) {
-        await recordFailure(pool, ids, {
-          ...request.failure,
-          retryAt: retryAt(policy, session.failures, now()),
-        });
-      }
-      return outcomeOf(row);
-
-      async function replace(): Promise<{ head: Head; snapshot: Snapshot; ledger: string }> {
-        const snapshot = await snapshotText();
-        const carried = await carriedRequest();
-        const archive = { parts: parent.parts + 1, throughSeq: plan.throughSeq };
-        const served = method === 'model' ? ('model' as const) : ('extractive' as const);
-        const common = {
-          snapshot,
-          pins: policy.pins,
-          archive,
-          method: served,
-          carried,
-          acknowledgment: policy.summary.acknowledgment,
-        };
-        const bare = buildHead({ ...common, ledger: '' }, counter);
-        const ledgerTokens = Math.max(
-          0,
-          Math.min(limits.ledgerTokens, limits.headMax + limits.pinTokens - (bare.tokens[0] ?? 0)),
-        );
-        const ledger = buildLedger({
-          previous: parent.ledger,
-          evicted,
-          kept,
-          snapshot,
-          maxTokens: ledgerTokens,
-          counter,
-        });
-        return { head: buildHead({ ...common, ledger }, counter), snapshot, ledger };
-      }
-
-      async function snapshotText(): Promise<Snapshot> {
-        const { snapshotTokens, snapshotCeiling } = plan.summarizer;
-        const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, plan.previousTokens);
-        const key = request.digests.at(-1);
-        if (method === 'model' && key !== undefined) {
-          const digest = await findDigest(pool, ids.tenant, key);
-          if (!digest) throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`);
-          return acceptSnapshot(digest.text, { inputTokens, maxTokens: snapshotCeiling, counter });
+      for (;;) {
+        try {
+          return await acceptAndCommit(request);
+        } catch (error) {
+          if (!(error instanceof PolicyReplaced)) throw error;
         }
-        const text = extractiveSnapshot({
-          previous: parent.snapshot,
-          messages: evicted,
-          maxTokens: snapshotTokens,
-          counter,
-        });
-        return acceptSnapshot(text, { inputTokens, maxTokens: snapshotCeiling, counter });
-      }
-
-      async function carriedRequest(): Promise<LoggedMessage | null> {
-        if (plan.carriedSeq === null) return null;
-        const [carried] = await readMessages(pool, ids, plan.carriedSeq, plan.carriedSeq);
-        return carried ?? null;
       }
     });
+
+  async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome> {
+    const { plan, method } = request;
+    const ids: SessionIds = { tenant: request.tenant, session: request.session };
+    const already = await findCommitOf(pool, ids, request.runId);
+    if (already) return outcomeOf(already);
+
+    const { session, source } = await readContextSource(pool, ids, 0);
+    if (session.generation !== plan.baseGeneration) {
+      throw new PalimpsestError(
+        'Store.StaleGeneration',
+        `generation ${session.generation} was committed while generation ${plan.baseGeneration + 1} was prepared`,
+      );
+    }
+    const policy = resolvePolicy(session.policy);
+    const limits = limitsOf(policy);
+    const counter = counterFor(limits.tokenizer);
+    const parent = await loadCompaction(pool, ids, plan.baseGeneration);
+    const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
+    const isEvicted = ({ seq }: LoggedMessage) => seq >= plan.fromSeq && seq <= plan.throughSeq;
+    const evicted = method === 'none' ? [] : [...source.system, ...source.tail].filter(isEvicted);
+
+    const replaced = method === 'none' ? null : await replace();
+    const head = replaced?.head ?? source.head;
+    const view = buildView({ system: source.system, head, tail: kept, reductions: [] }, counter);
+    const fit = reduceToFit(
+      view,
+      // Reducing what the next compaction evicts would be work for nothing.
+      { limit: plan.partial ? Infinity : limits.contextTarget, target: limits.contextTarget, commit: true },
+      counter,
+    );
+    const tokensBefore = sizeOf(buildView(source, counter));
+    const tokensAfter = fit.tokens;
+    acceptHead({
+      tokensBefore,
+      tokensAfter,
+      minGain: request.force || plan.partial ? 0 : policy.summary.minGain,
+      // A head that stays may be older than the pins, and where there is none they have no place.
+      pins: replaced ? policy.pins : [],
+      head: head ? firstText(head) : '',
+    });
+
+    const endedAt = now();
+    const modelMs = spanned(request.modelSpans);
+    const normal = measureAt(limits);
+    const step = Math.ceil(policy.summary.minGain * limits.budget);
+    const messageStep = Math.max(2, Math.ceil(policy.summary.minGain * fit.view.length));
+    const missed = tokensAfter > limits.contextTarget && !plan.partial;
+    const row = await commitCompaction(pool, ids, {
+      baseGeneration: plan.baseGeneration,
+      policyVersion: session.policyVersion,
+      reason: plan.reason,
+      method,
+      throughSeq: plan.throughSeq,
+      snapshot: replaced?.snapshot ?? parent.snapshot,
+      ledger: replaced?.ledger ?? parent.ledger,
+      head,
+      carriedSeq: plan.carriedSeq,
+      coverage: method === 'none' ? [] : coverage(source.system, evicted, request.chunks),
+      reductions: fit.reductions,
+      tokensBefore,
+      tokensAfter,
+      evicted: plan.evictedMessages,
+      chunks: request.chunks.length,
+      digestKeys: request.digests,
+      model: method === 'model' ? plan.summarizer.model : null,
+      promptVersion: PROMPT_VERSION,
+      usage: {
+        ...(await paidFor(pool, ids, plan.baseGeneration + 1, request.digests)),
+        modelMs,
+        overheadMs: Math.max(0, endedAt - request.startedAt - modelMs),
+      },
+      workflowId: request.workflowId,
+      runId: request.runId,
+      failure: request.failure && {
+        ...request.failure,
+        retryAt: retryAt(policy, session.failures, now()),
+      },
+      exhausted: missed
+        ? {
+            atSeq: session.nextSeq - 1,
+            tokens: tokensAfter,
+            reason: `the context stays above its target of ${limits.contextTarget} tokens`,
+          }
+        : null,
+      measureAt: missed
+        ? {
+            tokens: normal.tokens && Math.max(normal.tokens, tokensAfter + step),
+            messages: normal.messages && Math.max(normal.messages, fit.view.length + messageStep),
+          }
+        : normal,
+    });
+    return outcomeOf(row);
+
+    async function replace(): Promise<{ head: Head; snapshot: Snapshot; ledger: string }> {
+      const snapshot = await snapshotText();
+      const carried = await carriedRequest();
+      const archive = { parts: parent.parts + 1, throughSeq: plan.throughSeq };
+      const served = method === 'model' ? ('model' as const) : ('extractive' as const);
+      const common = {
+        snapshot,
+        pins: policy.pins,
+        archive,
+        method: served,
+        carried,
+        acknowledgment: policy.summary.acknowledgment,
+      };
+      const bare = buildHead({ ...common, ledger: '' }, counter);
+      const ledgerTokens = Math.max(
+        0,
+        Math.min(limits.ledgerTokens, limits.headMax + limits.pinTokens - (bare.tokens[0] ?? 0)),
+      );
+      const ledger = buildLedger({
+        previous: parent.ledger,
+        evicted,
+        // What is evicted next is visible no longer than until then.
+        kept: plan.partial ? [] : kept,
+        snapshot,
+        maxTokens: ledgerTokens,
+        counter,
+      });
+      return { head: buildHead({ ...common, ledger }, counter), snapshot, ledger };
+    }
+
+    async function snapshotText(): Promise<Snapshot> {
+      const { snapshotTokens, snapshotCeiling } = plan.summarizer;
+      const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, plan.previousTokens);
+      const key = request.digests.at(-1);
+      if (method === 'model' && key !== undefined) {
+        const digest = await findDigest(pool, ids.tenant, key);
+        if (!digest) throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`);
+        return acceptSnapshot(digest.text, { inputTokens, maxTokens: snapshotCeiling, counter });
+      }
+      const text = extractiveSnapshot({
+        previous: parent.snapshot,
+        messages: evicted,
+        maxTokens: snapshotTokens,
+        counter,
+      });
+      if (text === '') {
+        throw new PalimpsestError(
+          'Summary.NotSmaller',
+          `${inputTokens} tokens are too few for a summary that would be smaller`,
+        );
+      }
+      return acceptSnapshot(text, { inputTokens, maxTokens: snapshotCeiling, counter });
+    }
+
+    async function carriedRequest(): Promise<LoggedMessage | null> {
+      if (plan.carriedSeq === null) return null;
+      const [carried] = await readMessages(pool, ids, plan.carriedSeq, plan.carriedSeq);
+      return carried ?? null;
+    }
+  }
 }
 
 function coverage(system: readonly LoggedMessage[], evicted: readonly LoggedMessage[], chunks: ChunkRef[]) {

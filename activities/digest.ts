@@ -1,6 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
-import { findDigest, storeDigest } from '../src/store/digests.js';
+import { isFailure } from '../src/errors.js';
+import { findDigest, storeDigest, type DigestRow } from '../src/store/digests.js';
 import { PROMPT_VERSION, type SummaryRequest } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
@@ -63,7 +65,7 @@ export async function answerOnce(
   });
   const endedAt = Date.now();
   const text = accept(answer.text);
-  const digest = await storeDigest(pool, {
+  const digest = await storePaid(pool, attempt.signal, {
     tenant: ids.tenant,
     key,
     kind,
@@ -79,6 +81,25 @@ export async function answerOnce(
     payerGeneration: baseGeneration + 1,
   });
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
+}
+
+/** A database that is away for a moment must not cost the answer once more. */
+const storingMs = 30_000;
+
+async function storePaid(
+  pool: Pool,
+  signal: AbortSignal,
+  digest: Parameters<typeof storeDigest>[1],
+): Promise<DigestRow> {
+  const until = Date.now() + storingMs;
+  for (;;) {
+    try {
+      return await storeDigest(pool, digest);
+    } catch (error) {
+      if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
+      await sleep(500, undefined, { signal });
+    }
+  }
 }
 
 /** Tokens of a request, each message with its framing. */

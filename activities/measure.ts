@@ -27,8 +27,11 @@ export function measure({ pool, now }: Dependencies) {
       const row = await loadSession(pool, { tenant, session });
       const policy = resolvePolicy(row.policy);
       const limits = limitsOf(policy);
-      const heldBack =
-        policy.summary.fallback === 'none' && row.retryAt !== null && row.retryAt.getTime() > now();
+      // After a fallback served, compactions go on without the model; after one that committed nothing they wait,
+      // for the retry or, where its result was refused, for something compactable.
+      const waits = row.retryAt !== null && row.retryAt.getTime() > now();
+      const served = row.lastError?.fallback === true;
+      const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
       const triggered =
         policy.enabled && isTriggered(limits, { contextTokens: row.liveTokens, messages: row.liveMessages });
       // While exhausted, `measureAt` lies past the point where something compactable has arrived.

@@ -1,12 +1,12 @@
 import type { MessageMeta } from '../src/conversation/message.js';
 import { buildView } from '../src/conversation/context.js';
-import { chooseCut, type CutChoice } from '../src/policy/cut.js';
+import { boundedCut, chooseCut, type CutChoice } from '../src/policy/cut.js';
 import { limitsOf, type Limits } from '../src/policy/limits.js';
 import { reduceToFit } from '../src/policy/reduce.js';
 import { PROMPT_TOKENS } from '../src/policy/summarizer.js';
 import { resolvePolicy, withSummarizer, type Policy } from '../src/policy/schema.js';
 import { renderMessage } from '../src/conversation/render.js';
-import { cutChunks, type ChunkRef } from '../src/summary/chunk.js';
+import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../src/summary/chunk.js';
 import { readContextSource } from '../src/store/context.js';
 import { readTailMetas } from '../src/store/compactions.js';
 import { readMessages } from '../src/store/messages.js';
@@ -60,6 +60,8 @@ export interface Plan {
   tokensBefore: number;
   evictedMessages: number;
   evictedTokens: number;
+  /** More could be evicted than one compaction takes: the next one goes on, and the target is not this one's. */
+  partial: boolean;
   summarizer: SummarizerSettings;
   fallback: 'extractive' | 'none';
 }
@@ -72,6 +74,11 @@ export interface NothingToDo {
 const defaultModel = 'gpt-4o-mini';
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const countMargin = 0.95;
+/**
+ * Evicted by one compaction at most, in tokens and in full chunks (half full ones are twice as many): its history, its
+ * payloads, and the time for which a commit keeps the worker from anything else, heartbeats included, follow from them.
+ */
+const mostEvicted = { tokens: 2_000_000, chunks: 500 };
 
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
@@ -93,15 +100,17 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
         fallback: policy.summary.fallback,
       };
 
-      const cut = chooseCut(tail, {
+      const options = {
         keep: { messages: limits.keepMessages, tokens: limits.keepTokens },
         now: now(),
         deadCallAfterMs: policy.deadCallAfter,
         closed: row.closedAt !== null,
         previousCarriedSeq: head?.carriedSeq ?? null,
         force: input.force,
-      });
-      if (cut && (input.force || worthEvicting(cut, row, head, limits, policy))) {
+      };
+      const whole = chooseCut(tail, options);
+      if (whole && (input.force || worthEvicting(whole, row, head, limits, policy))) {
+        const cut = boundedCut(tail, options, whole, mostTokens(whole));
         const evicted = tail.filter(({ seq }) => seq <= cut.throughSeq);
         return {
           ...base,
@@ -112,6 +121,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
           chunks: useModel ? await chunksOf(evicted) : [],
           evictedMessages: evicted.length,
           evictedTokens: cut.evictedTokens,
+          partial: cut.throughSeq < whole.throughSeq,
         };
       }
       if (await worthReducing()) {
@@ -124,16 +134,20 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
           chunks: [],
           evictedMessages: 0,
           evictedTokens: 0,
+          partial: false,
         };
       }
       if (!input.force) {
-        await setExhausted(pool, input, {
-          atSeq: row.nextSeq - 1,
-          tokens: row.liveTokens,
-          reason: cut ? 'evicting what may go would save too little' : 'nothing may be evicted',
-        });
+        const reason = whole ? 'evicting what may go would save too little' : 'nothing may be evicted';
+        await setExhausted(pool, input, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason }, row);
       }
       return { nothing: 'nothing compactable' };
+
+      function mostTokens({ evictedTokens, evictedMessages }: CutChoice): number {
+        const labelled = evictedTokens + evictedMessages * MESSAGE_LABEL_TOKENS;
+        const readable = mostEvicted.chunks * settings.chunkTokens * (evictedTokens / labelled);
+        return Math.min(mostEvicted.tokens, Math.floor(readable));
+      }
 
       async function chunksOf(evicted: readonly MessageMeta[]): Promise<ChunkRef[]> {
         const counter = counterFor(limits.tokenizer);

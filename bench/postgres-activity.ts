@@ -24,6 +24,8 @@ export function watchActivity(pool: Pool): () => Promise<string> {
     }
   };
   const looking = look();
+  // A failure shows when the answer is asked for.
+  looking.catch(() => undefined);
   return async () => {
     stopped = true;
     await looking;

@@ -17,17 +17,29 @@ export interface Servers {
   temporalPid: number;
   /** File that holds the workflow code as one script. */
   workflowBundle: string;
+  /** Something more to be ended with the servers, whatever ends them. */
+  alsoStop(work: () => Promise<void>): void;
   stop(): Promise<void>;
+  /** A signal has come: they are being stopped, and the process ends then. */
+  interrupted(): boolean;
 }
 
 export async function startServers(log: (line: string) => void): Promise<Servers> {
   const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-bench-'));
   // The account that PostgreSQL runs under must be able to enter it.
   chmodSync(dataDir, 0o755);
+  const others: (() => Promise<void>)[] = [];
+  let interrupted = false;
   const stop = async () => {
-    await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]);
+    await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir), ...others.map((work) => work())]);
     rmSync(dataDir, { recursive: true, force: true });
   };
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      interrupted = true;
+      void stop().finally(() => process.exit(130));
+    });
+  }
   const starts = await Promise.allSettled([
     startPostgres({ dataDir, log }),
     startTemporal({
@@ -49,7 +61,9 @@ export async function startServers(log: (line: string) => void): Promise<Servers
       temporalAddress: temporal.value.address,
       temporalPid: temporal.value.pid,
       workflowBundle: bundle.value.codePath,
+      alsoStop: (work) => void others.push(work),
       stop,
+      interrupted: () => interrupted,
     };
   }
   await stop();

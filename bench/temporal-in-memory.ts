@@ -11,6 +11,7 @@ import type { Servers } from './servers.js';
 export async function startTemporalInMemory({
   dataDir,
   temporalPid,
+  alsoStop,
 }: Servers): Promise<{ address: string; pid: number; stop(): Promise<void> }> {
   const port = await freePort();
   const { path: command } = await findTemporal({ cacheDir: defaultCacheDir(), log: () => {} });
@@ -20,6 +21,7 @@ export async function startTemporalInMemory({
     logFile: path.join(dataDir, 'temporal-in-memory.log'),
   });
   const stop = () => endProcess(id, [{ signal: 'SIGKILL', ms: 5_000 }]);
+  alsoStop(stop);
   const address = `127.0.0.1:${port}`;
   try {
     await untilItAnswers(address);

@@ -12,7 +12,7 @@ import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
 import type { CompactRequest, SessionStatus } from '../workflows/messages.js';
 import type { session as sessionWorkflow } from '../workflows/session.js';
-import { buildView, type ViewItem } from './conversation/context.js';
+import { buildView, type ContextSource, type Reduction, type ViewItem } from './conversation/context.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
 import { invalid, isFailureType, PalimpsestError } from './errors.js';
@@ -20,7 +20,7 @@ import { limitsOf } from './policy/limits.js';
 import { reduceToFit } from './policy/reduce.js';
 import { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';
 import { listArchiveParts, listCompactions, readArchivePart, type ArchivePart } from './store/compactions.js';
-import { readContextSource, saveReductions } from './store/context.js';
+import { readContextLocked, readContextSource, saveReductions } from './store/context.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
 import { replay } from './store/replay.js';
@@ -123,8 +123,8 @@ export interface Status {
   policyVersion: number;
 }
 
-/** How many times a context read starts over because a commit overtook it. */
-const contextAttempts = 5;
+/** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
+const lockFreeReads = 3;
 /** Answered by a worker in milliseconds; longer where a history is replayed first. */
 const queryTimeoutMs = 5_000;
 
@@ -197,35 +197,16 @@ export class Palimpsest {
    */
   async context({ session }: { session: string }): Promise<SessionContext> {
     const ids = this.ids(session);
-    for (let attempt = 1; attempt <= contextAttempts; attempt++) {
-      const { session: row, source } = await readContextSource(this.pool, ids, 'own');
-      const policy = resolvePolicy(row.policy);
-      const limits = limitsOf(policy);
-      const counter = counterFor(limits.tokenizer);
-      const view = buildView(source, counter);
-      if (!policy.enabled) return contextOf(session, row, view, limits);
-      const fit = reduceToFit(
-        view,
-        { limit: limits.budget, target: Math.min(limits.contextTarget, limits.budget) },
-        counter,
-      );
-      if (fit.reductions.length === 0) return contextOf(session, row, fit.view, limits);
+    for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
+      const found = await readContextSource(this.pool, ids, 'own');
+      const { context, budget, reductions } = fitted(session, found);
+      if (reductions.length === 0) return context;
       // Stored when first applied, so that every later read until the next commit starts with the same prefix.
-      const saved = await saveReductions(this.pool, ids, {
-        generation: row.generation,
-        budget: limits.budget,
-        throughSeq: row.nextSeq - 1,
-        reductions: fit.reductions,
-      });
-      if (saved) return contextOf(session, row, fit.view, limits);
+      const seen = found.source.reductions.length;
+      const { generation } = found.session;
+      if (await saveReductions(this.pool, ids, { generation, seen, budget, reductions })) return context;
     }
-    throw new PalimpsestError(
-      'Store.StaleGeneration',
-      `session ${session} kept changing while its context was read`,
-      {
-        hint: 'Read again.',
-      },
-    );
+    return (await readContextLocked(this.pool, ids, (found) => fitted(session, found))).context;
   }
 
   /**
@@ -431,6 +412,21 @@ async function tellTemporal<T>(call: () => Promise<T>): Promise<T> {
       cause: error,
     });
   }
+}
+
+/** The context within its budget, and the reductions that this takes beyond those already stored. */
+function fitted(
+  name: string,
+  { session, source }: { session: SessionRow; source: ContextSource },
+): { context: SessionContext; budget: number; reductions: Reduction[] } {
+  const policy = resolvePolicy(session.policy);
+  const limits = limitsOf(policy);
+  const { budget, contextTarget } = limits;
+  const counter = counterFor(limits.tokenizer);
+  const view = buildView(source, counter);
+  if (!policy.enabled) return { context: contextOf(name, session, view, limits), budget, reductions: [] };
+  const fit = reduceToFit(view, { limit: budget, target: Math.min(contextTarget, budget) }, counter);
+  return { context: contextOf(name, session, fit.view, limits), budget, reductions: fit.reductions };
 }
 
 function contextOf(

@@ -10,7 +10,7 @@ import { buildView } from '../src/conversation/context.js';
 import { groupMessages } from '../src/conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
 import { validateView } from '../src/conversation/validity.js';
-import { chooseCut, cutCandidates, legalCuts, type CutOptions } from '../src/policy/cut.js';
+import { boundedCut, chooseCut, cutCandidates, legalCuts, type CutOptions } from '../src/policy/cut.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { histories, logOf, metasOf, sourceOf } from './support/histories.js';
 
@@ -194,6 +194,19 @@ test('asked for by hand, a tail within the ceilings is cut to about half', () =>
     throughSeq: 3,
     carriedSeq: 1,
   });
+});
+
+test('a cut that evicts too much at once is brought forward, to a user turn where one is near; never below half', () => {
+  const bounded = (metas: MessageMeta[], most: number) =>
+    boundedCut(metas, options, choose(metas, { messages: 1 })!, most).throughSeq;
+  const talk = tail(Array.from({ length: 20 }, (_, index) => (index % 2 === 0 ? user : says)));
+  expect(choose(talk, { messages: 1 })!.evictedTokens).toBe(180);
+  expect(bounded(talk, 200)).toBe(18);
+  expect(bounded(talk, 110)).toBe(10);
+  const run = tail([user, ...Array.from({ length: 9 }, (_, index) => step(`c${index}`)).flat()]);
+  expect(bounded(run, 100)).toBe(9);
+  // One group larger than the bound goes whole.
+  expect(bounded(tail([user, calls('a'), result('a'), user, says], { 3: 500 }), 100)).toBe(3);
 });
 
 const anyOptions = fc.record({

@@ -1,6 +1,7 @@
 /** The head reads as data that restores a context, carries pins and the open request word for word, and points to the originals. */
 import { describe, expect, test } from 'vitest';
-import type { LoggedMessage } from '../src/conversation/message.js';
+import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
+import { validateView } from '../src/conversation/validity.js';
 import { acceptHead, acceptSnapshot } from '../src/summary/accept.js';
 import { buildHead, type HeadParts } from '../src/summary/head.js';
 import { chunkRequest, foldRequest, PROMPT_HASH } from '../src/summary/prompts.js';
@@ -83,6 +84,17 @@ describe('the messages of the head', () => {
     expect(head.messages[2]).toEqual(carried.message);
     expect(head.carriedSeq).toBe(7);
     expect(head.tokens).toEqual(head.messages.map((message) => countMessage(message, counter)));
+  });
+
+  test('the carried request is shown in a valid form', () => {
+    const nulls = { name: null, tool_calls: null } as unknown as Partial<ChatMessage>;
+    const head = buildHead(
+      { ...parts, carried: { ...carried, message: { ...carried.message, ...nulls } } },
+      counter,
+    );
+    const { name: _name, ...rest } = carried.message;
+    expect(head.messages[2]).toEqual(rest);
+    expect(validateView(head.messages)).toEqual([]);
   });
 
   test('without acknowledgment and carried request it is one turn', () => {

@@ -579,3 +579,22 @@ describe.runIf(transcripts)('recorded sessions', () => {
     },
   );
 });
+
+test('8. a session far beyond its budget: only what can stay is shortened, the rest is left out at once', () => {
+  let counted = 0;
+  const counting: TokenCounter = { ...counter, count: (text) => (counted++, counter.count(text)) };
+  const log = logOf(
+    Array.from({ length: 20_000 }, (_, index): ChatMessage => ({
+      role: index % 2 === 0 ? 'user' : 'assistant',
+      content: `message ${index} ${'of many words '.repeat(20)}`,
+    })),
+    counter,
+  );
+  const view = buildView({ system: [], head: null, tail: log, reductions: [] }, counter);
+  const fit = reduceToFit(view, { limit: 8_000, target: 4_800 }, counting);
+  expect(fit.tokens).toBeLessThanOrEqual(4_800);
+  expect(fit.view.at(-1)).toEqual(view.at(-1));
+  expect(fit.view[0]).toMatchObject({ source: 'omitted', fromSeq: 1 });
+  // Each shortened message is counted a few times; the 19,000 others not at all.
+  expect(counted).toBeLessThan(10_000);
+});

@@ -17,6 +17,7 @@ import { readMembers, readMessages } from '../src/store/messages.js';
 import { openPool } from '../src/store/pool.js';
 import {
   clearFailure,
+  configureSession,
   findSession,
   loadSession,
   recordFailure,
@@ -267,6 +268,22 @@ describe('invariant 9: no loop', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ exhausted: null, measureAtTokens: 3_000 });
   });
 
+  it('is not marked exhausted for what was found before a new policy or new messages came', async () => {
+    const ids = newSession();
+    const policy = { contextWindow: 8_000, trigger: [{ tokens: 3_000 }], keep: { messages: 2 } };
+    await appendTurn(pool, { ...ids, turnId: '1', policy, messages: talk(1, 4_000) });
+    const judged = await loadSession(pool, ids);
+    expect((await appendTurn(pool, { ...ids, turnId: '2', messages: talk(1) })).due).toBe(true);
+    await setExhausted(pool, ids, mark, judged);
+    expect(await loadSession(pool, ids)).toMatchObject({ exhausted: null, measureAtTokens: 3_000 });
+    const again = await loadSession(pool, ids);
+    await configureSession(pool, ids, { ...policy, trigger: [{ tokens: 2_000 }] });
+    await setExhausted(pool, ids, mark, again);
+    expect(await loadSession(pool, ids)).toMatchObject({ exhausted: null, measureAtTokens: 2_000 });
+    await setExhausted(pool, ids, mark, await loadSession(pool, ids));
+    expect((await loadSession(pool, ids)).exhausted).toEqual(mark);
+  });
+
   it('the same for a trigger that counts messages', async () => {
     const ids = newSession();
     const policy = { contextWindow: 8_000, trigger: [{ messages: 10 }], keep: { messages: 2 } };
@@ -293,6 +310,21 @@ describe('invariant 9: no loop', () => {
     await compactThrough(pool, ids, 4);
     expect(await loadSession(pool, ids)).toMatchObject({ failures: 0, retryAt: null, lastError: null });
   });
+
+  it('remembers a model that a fallback did without, until the model has made a commit', async () => {
+    const ids = await sessionWith(pool, talk(8));
+    const retryAt = new Date('2030-01-01T00:00:00Z');
+    const failure = { type: 'Llm.Unavailable', message: 'down', retryAt };
+    await compactThrough(pool, ids, 2, { failure });
+    const left = { failures: 1, retryAt, lastError: { type: 'Llm.Unavailable', fallback: true } };
+    expect(await loadSession(pool, ids)).toMatchObject(left);
+    await compactThrough(pool, ids, 4);
+    expect(await loadSession(pool, ids)).toMatchObject(left);
+    await compactThrough(pool, ids, 5, { failure });
+    expect(await loadSession(pool, ids)).toMatchObject({ failures: 2 });
+    await compactThrough(pool, ids, 6, { method: 'model' });
+    expect(await loadSession(pool, ids)).toMatchObject({ failures: 0, retryAt: null, lastError: null });
+  });
 });
 
 describe('invariant 10: a stable prefix', () => {
@@ -303,11 +335,11 @@ describe('invariant 10: a stable prefix', () => {
 
   it('gives back what a reader stored, for its budget and generation only, in the order of making', async () => {
     const ids = await sessionWith(pool, talk(10));
-    const save = (throughSeq: number, seqs: number[]) =>
-      saveReductions(pool, ids, { generation: 0, budget: 5_000, throughSeq, reductions: seqs.map(shorter) });
-    expect(await save(10, [4, 2])).toEqual([shorter(4), shorter(2)]);
+    const save = (seen: number, seqs: number[]) =>
+      saveReductions(pool, ids, { generation: 0, budget: 5_000, seen, reductions: seqs.map(shorter) });
+    expect(await save(0, [4, 2])).toEqual([shorter(4), shorter(2)]);
     await appendTurn(pool, { ...ids, turnId: 'more', messages: talk(2) });
-    expect(await save(12, [3])).toEqual([shorter(4), shorter(2), shorter(3)]);
+    expect(await save(2, [3])).toEqual([shorter(4), shorter(2), shorter(3)]);
     const stored = async (budget: number | 'own') =>
       (await readContextSource(pool, ids, budget)).source.reductions;
     expect(await stored(5_000)).toEqual([shorter(4), shorter(2), shorter(3)]);
@@ -321,7 +353,7 @@ describe('invariant 10: a stable prefix', () => {
   it('sends a reader back that has not seen what another one stored, or that a commit overtook', async () => {
     const ids = await sessionWith(pool, talk(10));
     const save = (seq: number) =>
-      saveReductions(pool, ids, { generation: 0, budget: 5_000, throughSeq: 10, reductions: [shorter(seq)] });
+      saveReductions(pool, ids, { generation: 0, budget: 5_000, seen: 0, reductions: [shorter(seq)] });
     const answers = await Promise.all([save(2), save(4), save(6)]);
     expect(answers.filter((answer) => answer !== null)).toHaveLength(1);
     expect(await countRows(pool, 'reductions', ids)).toBe(1);
@@ -332,7 +364,7 @@ describe('invariant 10: a stable prefix', () => {
   it('stores the reductions of the session policy where reads for its own budget find them', async () => {
     const ids = await sessionWith(pool, talk(4));
     const { budget } = await loadSession(pool, ids);
-    await saveReductions(pool, ids, { generation: 0, budget, throughSeq: 4, reductions: [shorter(1)] });
+    await saveReductions(pool, ids, { generation: 0, budget, seen: 0, reductions: [shorter(1)] });
     expect((await readContextSource(pool, ids, 'own')).source.reductions).toEqual([shorter(1)]);
   });
 

@@ -32,17 +32,16 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   const { plan: makePlan, commit, giveUp } = databaseActivities();
   const page = new Page();
 
-  page.phase('planning');
-  const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [
-    { ...ids, reason, force },
-  ]);
-  if ('nothing' in plan) {
-    page.finish(`Nothing to do: ${plan.nothing}.`);
-    return null;
-  }
-  page.plan(plan);
-
   try {
+    page.phase('planning');
+    const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [
+      { ...ids, reason, force },
+    ]);
+    if ('nothing' in plan) {
+      page.finish(`Nothing to do: ${plan.nothing}.`);
+      return null;
+    }
+    page.plan(plan);
     return await replaceHistory(plan);
   } catch (error) {
     if (isCancellation(error)) throw error;
@@ -58,9 +57,9 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   }
 
   async function replaceHistory(planned: Plan): Promise<CompactionOutcome> {
-    if (planned.method !== 'model') return commitWith(planned.method, null, null);
+    if (planned.method !== 'model') return commitWith(planned, planned.method, null, null);
     try {
-      return await commitWith('model', await summarizeInTime(planned), null);
+      return await commitWith(planned, 'model', await summarizeInTime(planned), null);
     } catch (error) {
       // Cancelled by an operator, or the model's part failed for good: is there a deterministic way on?
       if (isCancellation(error)) throw error;
@@ -70,7 +69,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
         `Model out of reach (**${failure.type}** ${failure.message}); the extractive fallback serves.`,
         failure.type,
       );
-      return await commitWith('extractive', null, { type: failure.type, message: failure.message });
+      const { type, message } = failure;
+      return await commitWith(planned, 'extractive', null, { type, message });
     }
   }
 
@@ -94,12 +94,13 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   }
 
   async function commitWith(
+    planned: Plan,
     method: Plan['method'],
     summarized: Summarized | null,
     failure: { type: string; message: string } | null,
   ): Promise<CompactionOutcome> {
     page.phase('committing');
-    const { chunks: _chunks, method: _method, ...references } = plan as Plan;
+    const { chunks: _chunks, method: _method, ...references } = planned;
     const outcome = await commit.executeWithOptions(
       {
         summary: `commit generation ${references.baseGeneration + 1} · ${method}${failure ? `, as ${failure.type}` : ''}`,

@@ -48,3 +48,14 @@ export const configureSignal = defineSignal<[]>('configure');
 export const closeSignal = defineSignal<[]>('close');
 export const compactUpdate = defineUpdate<CompactAnswer, [CompactRequest]>('compact');
 export const statusQuery = defineQuery<SessionStatus>('status');
+
+/** Signals come from any client in any language. Ids beyond what the store takes are not remembered. */
+export function isTurn(turn: TurnSignal | null | undefined): turn is TurnSignal {
+  if (typeof turn !== 'object' || turn === null) return false;
+  return isInline(turn) || (typeof turn.turnId === 'string' && turn.turnId.length <= 512);
+}
+
+/** The turn carries its messages. */
+export function isInline({ messages }: TurnSignal): boolean {
+  return (messages ?? null) !== null;
+}

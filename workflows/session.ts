@@ -1,4 +1,5 @@
 import {
+  ActivityFailure,
   allHandlersFinished,
   CancellationScope,
   condition,
@@ -28,6 +29,8 @@ import {
   closeSignal,
   compactUpdate,
   configureSignal,
+  isInline,
+  isTurn,
   statusQuery,
   turnSignal,
   type CompactAnswer,
@@ -36,6 +39,7 @@ import {
   type TurnSignal,
 } from './messages.js';
 import { databaseActivities } from './options.js';
+import { sessionPage } from './session-page.js';
 import { count } from './summarize.js';
 import { startTimer, type Timer } from './timer.js';
 
@@ -72,7 +76,11 @@ const handOverAfterEvents = 1_000;
 const seenTurns = 512;
 const shownCompactions = 20;
 const keptRejections = 20;
+/** Characters of a refused turn's id and reason that are kept: what a client sent may be of any length. */
+const shownCharacters = 500;
+/** The first wait for a compaction of another parent, doubled up to the second; also the shortest before a retry. */
 const lookAgainMs = 2_000;
+const longestLookMs = 60_000;
 
 /** Someone waiting for the outcome of a compaction. */
 type Caller = (answer: CompactAnswer, error?: unknown) => void;
@@ -90,17 +98,23 @@ export async function session(input: SessionInput): Promise<void> {
   let idleAfterMs = input.idleAfterMs;
   /** Set after a failure, until the next attempt may be made. */
   let retry = null as Timer | null;
+  let nextLookMs = lookAgainMs;
   let lastMessageAt = Date.now();
   /** Callers of `compact` that the next compaction answers. */
   const requests: Caller[] = [];
   /** Callers that the running compaction answers. */
   let joined: Caller[] = [];
 
-  setHandler(turnSignal, (turn) => {
+  setHandler(turnSignal, (turn: TurnSignal | null | undefined) => {
     lastMessageAt = Date.now();
+    // Anyone may signal anything, and a handler that throws holds the session up for good: no turn at all means measure.
+    if (!isTurn(turn)) {
+      state.mustMeasure = true;
+      return;
+    }
     // A repeated inline turn is the store's to recognise; a repeated reference may say `due` anew.
     if (state.seen.includes(turn.turnId) && turn.due === false) return;
-    state.seen.push(turn.turnId);
+    if (!isInline(turn)) state.seen.push(turn.turnId);
     if (state.seen.length > seenTurns) state.seen.shift();
     state.inbox.push(turn);
   });
@@ -134,25 +148,25 @@ export async function session(input: SessionInput): Promise<void> {
   showPage();
   let idleTimer = startTimer(idleAfterMs, 'idle');
   while (true) {
-    await condition(
-      () => hasWork() || state.closing || retry?.fired === true || idleTimer.fired || mustHandOver(),
-    );
+    await condition(() => hasWork() || state.closing || retry?.fired === true || isIdle() || mustHandOver());
     if (retry?.fired) {
       retry = null;
       state.mustMeasure = true;
     }
-    if (hasWork()) {
+    if (hasWork() && !(mustHandOver() && mayHandOver())) {
       await work();
       continue;
     }
     if (mustHandOver()) {
       await condition(allHandlersFinished);
-      if (!hasWork()) await continueAsNew<typeof session>({ ...input, v: 1, idleAfterMs, carried: state });
+      // A pending retry is not carried as a timer: the measurement knows how long is left.
+      const carried = { ...state, mustMeasure: state.mustMeasure || retry !== null };
+      if (mayHandOver()) await continueAsNew<typeof session>({ ...input, v: 1, idleAfterMs, carried });
       continue;
     }
-    if (state.closing || idleTimer.fired) {
+    if (state.closing || isIdle()) {
       const quietFor = Date.now() - lastMessageAt;
-      if (!state.closing && (quietFor < idleAfterMs || retry !== null)) {
+      if (!state.closing && quietFor < idleAfterMs) {
         idleTimer = startTimer(idleAfterMs - quietFor, 'idle');
         continue;
       }
@@ -166,9 +180,19 @@ export async function session(input: SessionInput): Promise<void> {
     return state.inbox.length > 0 || requests.length > 0 || state.mustMeasure;
   }
 
+  /** Not while a retry is to come. */
+  function isIdle(): boolean {
+    return idleTimer.fired && retry === null;
+  }
+
   function mustHandOver(): boolean {
     const { continueAsNewSuggested, historyLength } = workflowInfo();
     return continueAsNewSuggested || historyLength > (input.maxHistoryEvents ?? handOverAfterEvents);
+  }
+
+  /** What is left travels with the input, except callers, who wait here, and messages. */
+  function mayHandOver(): boolean {
+    return requests.length === 0 && !state.inbox.some(isInline);
   }
 
   async function work(): Promise<void> {
@@ -178,6 +202,8 @@ export async function session(input: SessionInput): Promise<void> {
       if (CancellationScope.current().consideredCancelled) throw error;
       noteFailure(error);
       for (const settle of requests.splice(0)) settle(null, error);
+      // What was to be measured is forgotten by now, and perhaps nobody says it again.
+      if (isOutage(error)) retry ??= startTimer(lookAgainMs, 'before measuring again');
     } finally {
       phase = 'idle';
     }
@@ -187,7 +213,7 @@ export async function session(input: SessionInput): Promise<void> {
     let due = state.mustMeasure;
     state.mustMeasure = false;
     for (let turn = state.inbox.shift(); turn; turn = state.inbox.shift()) {
-      due = (turn.messages ? await appendInline(turn) : turn.due !== false) || due;
+      due = (isInline(turn) ? await appendInline(turn) : turn.due !== false) || due;
     }
     if (!due && requests.length === 0) return;
     const measured = await measureNow();
@@ -200,19 +226,37 @@ export async function session(input: SessionInput): Promise<void> {
     let measured = await measure(ids);
     if (measured.due && measured.debounceMs > 0 && requests.length === 0) {
       phase = 'debouncing';
-      await sleep(measured.debounceMs, { summary: 'debounce' });
+      const debounce = startTimer(measured.debounceMs, 'debounce');
+      // Who asks by hand, or closes, does not wait for it.
+      await appendingMeanwhile(condition(() => debounce.fired || requests.length > 0 || state.closing));
       phase = 'measuring';
       measured = await measure(ids);
     }
     state.generation = measured.generation;
     state.tokens = measured.tokens;
     idleAfterMs = measured.idleAfterMs;
-    retry =
-      measured.notBefore === null
-        ? null
-        : startTimer(measured.notBefore - Date.now(), 'before the next attempt');
+    // The worker's clock set `notBefore`, the server's runs the timer: where they differ, this must not spin.
+    if (measured.notBefore === null) retry = null;
+    else
+      retry ??= startTimer(Math.max(lookAgainMs, measured.notBefore - Date.now()), 'before the next attempt');
     showPage();
     return measured;
+  }
+
+  /** Stores inline turns as they come while something else goes on: a context must not wait for a compaction. */
+  async function appendingMeanwhile<T>(task: Promise<T>): Promise<T> {
+    let ended = false;
+    const end = () => void (ended = true);
+    task.then(end, end);
+    while (true) {
+      await condition(() => ended || state.inbox.some(isInline));
+      if (ended) return task;
+      const index = state.inbox.findIndex(isInline);
+      const turn = state.inbox[index]!;
+      const { turnId } = turn;
+      const due = await appendInline(turn);
+      state.inbox[state.inbox.indexOf(turn)] = { turnId, due };
+    }
   }
 
   async function appendInline({ turnId, messages }: TurnSignal): Promise<boolean> {
@@ -221,8 +265,17 @@ export async function session(input: SessionInput): Promise<void> {
       return (await appendTurn({ ...ids, turnId, messages })).due;
     } catch (error) {
       if (isCancellation(error)) throw error;
+      if (isOutage(error)) {
+        // The messages are nowhere but here: they wait for the database as long as it takes.
+        await sleep(lookAgainMs, { summary: 'before appending again' });
+        return appendInline({ turnId, messages });
+      }
       const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
-      state.rejectedTurns.push({ turnId, type, message });
+      state.rejectedTurns.push({
+        turnId: String(turnId).slice(0, shownCharacters),
+        type,
+        message: message.slice(0, shownCharacters),
+      });
       if (state.rejectedTurns.length > keptRejections) state.rejectedTurns.shift();
       return false;
     }
@@ -236,7 +289,7 @@ export async function session(input: SessionInput): Promise<void> {
     joined = asked;
     showPage();
     try {
-      const outcome = await executeChild<typeof compaction>('compaction', {
+      const child = executeChild<typeof compaction>('compaction', {
         workflowId,
         args: [{ v: 1, ...ids, reason, force: reason === 'manual' }],
         parentClosePolicy: ParentClosePolicy.ABANDON,
@@ -249,6 +302,8 @@ export async function session(input: SessionInput): Promise<void> {
         priority:
           reason === 'manual' ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
       });
+      const outcome = await appendingMeanwhile(child);
+      nextLookMs = lookAgainMs;
       if (outcome) {
         state.generation = outcome.generation;
         state.tokens = outcome.tokensAfter;
@@ -264,15 +319,16 @@ export async function session(input: SessionInput): Promise<void> {
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
         // Started by another parent, for instance a terminated run of this session: its commit decides, then look again.
+        await appendingMeanwhile(sleep(nextLookMs, { summary: `${workflowId} is running already` }));
+        nextLookMs = Math.min(2 * nextLookMs, longestLookMs);
         requests.push(...joined);
-        await sleep(lookAgainMs, { summary: `${workflowId} is running already` });
         state.mustMeasure = true;
         return;
       }
       if (CancellationScope.current().consideredCancelled) throw error;
       noteFailure(error);
       // Cancelled by an operator: it counts as looked at, the next turn that is due starts anew.
-      if (isCancellation(error)) state.inbox = state.inbox.filter(({ messages }) => messages !== undefined);
+      if (isCancellation(error)) state.inbox = state.inbox.filter(isInline);
       for (const settle of joined) settle(null, error);
       // A failed one counts as looked at; whoever commits first makes the other plan anew.
       if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
@@ -293,35 +349,13 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   function showPage(): void {
-    // Newest first: the page shows a few lines.
-    const rows = state.recent
-      .toReversed()
-      .map(
-        ({
-          generation,
-          reason,
-          method,
-          tokensBefore,
-          tokensAfter,
-          evicted,
-          chunks,
-          modelCalls,
-          archivePart,
-        }) =>
-          `| ${generation} | ${reason} | ${method} | ${count(tokensBefore)} → ${count(tokensAfter)} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`,
-      );
-    const now = running
-      ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
-      : `Generation ${state.generation ?? 'not measured yet'}, ${state.tokens === null ? 'no measurement yet' : `${count(state.tokens)} tokens at the last measurement`}.`;
-    const error = state.lastError
-      ? [`Last failure: **${state.lastError.type}** ${state.lastError.message}`, '']
-      : [];
-    const header = [
-      '| generation | reason | method | tokens | evicted | chunks | model calls | archive part |',
-      '|---|---|---|---|---|---|---|---|',
-    ];
-    setCurrentDetails(
-      [now, '', ...error, ...(rows.length > 0 ? [...header, ...rows] : ['No compaction yet.'])].join('\n'),
-    );
+    const { generation, tokens, lastError, recent } = state;
+    setCurrentDetails(sessionPage({ running, generation, tokens, lastError, recent }));
   }
+}
+
+/** A step that its retries could not bring through: the database, or every worker, was away for that long. */
+function isOutage(error: unknown): boolean {
+  const failure = failureOf(error);
+  return error instanceof ActivityFailure && (failure === null || failure.type === 'Store.Unavailable');
 }

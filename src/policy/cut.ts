@@ -178,6 +178,30 @@ export function chooseCut(metas: readonly MessageMeta[], options: CutOptions): C
   );
 }
 
+/**
+ * The cut, or where it would evict more than `mostTokens`, one that evicts between half of that and all of it; more only
+ * where no smaller group lets it. What the cut would have evicted beyond is left to the compactions that follow.
+ */
+export function boundedCut(
+  metas: readonly MessageMeta[],
+  options: CutOptions,
+  cut: CutChoice,
+  mostTokens: number,
+): CutChoice {
+  if (cut.evictedTokens <= mostTokens) return cut;
+  const enough = cutCandidates(metas, options).filter(
+    ({ throughSeq, evictedTokens }) => throughSeq <= cut.throughSeq && evictedTokens * 2 >= mostTokens,
+  );
+  const within = enough.filter(({ evictedTokens }) => evictedTokens <= mostTokens);
+  return (
+    within.findLast(({ boundary }) => boundary === 'user') ??
+    within.findLast(({ boundary }) => boundary === 'assistant') ??
+    within.at(-1) ??
+    enough[0] ??
+    cut
+  );
+}
+
 /** Null when the whole tail may stay. */
 function ceilingsFor(
   metas: readonly MessageMeta[],

@@ -35,6 +35,8 @@ export {
 export interface CommitInput {
   /** The generation it was planned on; the commit is refused when the session has moved on. */
   baseGeneration: number;
+  /** The policy that its sizes come from; the commit is refused where another one came. Absent: not compared. */
+  policyVersion?: number;
   reason: string;
   method: 'model' | 'extractive' | 'none';
   /** Last evicted seq; the base's own where only reductions are committed. */
@@ -64,14 +66,20 @@ export interface CommitInput {
   };
   workflowId: string;
   runId: string;
+  /** Why the model did not make this one although it was asked; it is left alone until `retryAt`. */
+  failure?: { type: string; message: string; retryAt: Date } | null;
   exhausted?: { atSeq: number; tokens: number; reason: string } | null;
   measureAt: { tokens: number | null; messages: number | null };
 }
 
+/** Another policy came after the sizes of a commit were worked out: nothing is written, work them out again. */
+export class PolicyReplaced extends Error {}
+
 /**
  * Replaces the planned prefix of the context: archive part, snapshot, ledger, reductions and the moved head in one
  * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
- * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`; then nothing is written.
+ * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration` or `PolicyReplaced`; then
+ * nothing is written.
  */
 export async function commitCompaction(
   pool: Pool,
@@ -144,7 +152,7 @@ async function store(
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   await linkDigests(tx, session, generation, input.digestKeys);
   await updateSession(tx, session, {
-    ...cleared,
+    ...failuresAfter(session, input),
     generation,
     throughSeq,
     ...(await liveSizes(tx.query, { ...session, generation, throughSeq })),
@@ -155,7 +163,25 @@ async function store(
   return toCompaction(row);
 }
 
-function refuseStale(session: SessionRow, { baseGeneration, throughSeq }: CommitInput): void {
+/** What a commit forgets of earlier failures: not those of a model that it did without. */
+function failuresAfter(
+  { failures, retryAt, lastError }: SessionRow,
+  { method, failure }: CommitInput,
+): Pick<SessionRow, 'failures' | 'retryAt' | 'lastError'> {
+  if (failure) {
+    const { type, message } = failure;
+    const error = { type, message: storable(message), fallback: true };
+    return { failures: failures + 1, retryAt: failure.retryAt, lastError: error };
+  }
+  if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
+  const { exhausted: _exhausted, ...forgotten } = cleared;
+  return forgotten;
+}
+
+function refuseStale(
+  session: SessionRow,
+  { baseGeneration, policyVersion = session.policyVersion, throughSeq }: CommitInput,
+): void {
   if (session.generation !== baseGeneration) {
     throw new PalimpsestError(
       'Store.StaleGeneration',
@@ -163,6 +189,7 @@ function refuseStale(session: SessionRow, { baseGeneration, throughSeq }: Commit
       { hint: 'Plan again.', details: { generation: session.generation, baseGeneration } },
     );
   }
+  if (session.policyVersion !== policyVersion) throw new PolicyReplaced();
   if (throughSeq < session.throughSeq || throughSeq >= session.nextSeq) {
     throw new Error(`seq ${throughSeq} is not in the tail ${session.throughSeq + 1}–${session.nextSeq - 1}`);
   }

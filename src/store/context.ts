@@ -3,6 +3,7 @@ import type { ContextSource, Reduction } from '../conversation/context.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../conversation/message.js';
 import { toHead } from './generations.js';
 import { toLogged } from './messages.js';
+import { addReductions } from './reductions.js';
 import {
   checkIds,
   notFound,
@@ -11,7 +12,8 @@ import {
   type SessionRecord,
   type SessionRow,
 } from './session-row.js';
-import { read } from './transaction.js';
+import { lockSession } from './sessions.js';
+import { read, withTransaction, type Query } from './transaction.js';
 
 export { saveReductions, type ReadReductions } from './reductions.js';
 
@@ -36,7 +38,31 @@ export async function readContextSource(
   ids: SessionIds,
   budget: number | 'own',
 ): Promise<{ session: SessionRow; source: ContextSource }> {
-  const rows = await readSnapshot(pool, ids, withBodies, budget);
+  return sourceOf(await readSnapshot(outside(pool), ids, withBodies, budget), ids);
+}
+
+/**
+ * The same for the session's own budget and with the session locked, until the reductions that `reduce` answers are stored
+ * (see `saveReductions`): for a reader that others keep overtaking.
+ */
+export async function readContextLocked<Reduced extends { reductions: Reduction[] }>(
+  pool: Pool,
+  ids: SessionIds,
+  reduce: (read: { session: SessionRow; source: ContextSource }) => Reduced,
+): Promise<Reduced> {
+  return withTransaction(pool, async (tx) => {
+    await lockSession(tx, ids);
+    const found = sourceOf(await readSnapshot(tx.query, ids, withBodies, 'own'), ids);
+    const reduced = reduce(found);
+    await addReductions(tx, found.session, found.session.budget, reduced.reductions);
+    return reduced;
+  });
+}
+
+function sourceOf(
+  rows: readonly SnapshotRow[],
+  ids: SessionIds,
+): { session: SessionRow; source: ContextSource } {
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const [head] = of('head');
   const tokens = head ? headNumbers(head).headTokens : [];
@@ -65,7 +91,7 @@ export async function readTailMetas(
   tail: MessageMeta[];
   reductions: Reduction[];
 }> {
-  const rows = await readSnapshot(pool, ids, withoutBodies, 0);
+  const rows = await readSnapshot(outside(pool), ids, withoutBodies, 0);
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const session = sessionOf(rows, ids);
   const [head] = of('head');
@@ -134,14 +160,18 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
+function outside(pool: Pool): Query {
+  return (text, values) => read(pool, text, values);
+}
+
 async function readSnapshot(
-  pool: Pool,
+  query: Query,
   ids: SessionIds,
   statement: string,
   budget: number | 'own',
 ): Promise<SnapshotRow[]> {
   checkIds(ids);
-  return read<SnapshotRow>(pool, statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
+  return query<SnapshotRow>(statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
 }
 
 function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {

@@ -4,9 +4,9 @@ import { lockSession, type SessionIds, type SessionRow } from './sessions.js';
 import { withTransaction, type Query, type Transaction } from './transaction.js';
 
 export interface ReadReductions {
-  /** Generation and last seq of the log that the reader saw. */
+  /** The generation that the reader saw, and how many reductions of it: those committed with it and those of `budget`. */
   generation: number;
-  throughSeq: number;
+  seen: number;
   /** Context tokens for which they were made; above 0. */
   budget: number;
   /** What must come on top of the reductions that the reader saw. */
@@ -21,25 +21,32 @@ export interface ReadReductions {
 export async function saveReductions(
   pool: Pool,
   ids: SessionIds,
-  { generation, throughSeq, budget, reductions }: ReadReductions,
+  { generation, seen, budget, reductions }: ReadReductions,
 ): Promise<Reduction[] | null> {
   return withTransaction(pool, async (tx) => {
     const session = await lockSession(tx, ids);
     if (session.generation !== generation) return null;
     const stored = await storedReductions(tx.query, session, budget);
-    // Whoever read at or after the seq at which a reduction was stored may have read before it was. Under another
-    // policy they counted differently, and nobody who stored then can be overtaken now.
-    const unseen = stored.some(
-      (other) =>
-        other.budget === budget &&
-        other.at_seq >= throughSeq &&
-        other.policy_version === session.policyVersion,
-    );
-    if (unseen) return null;
-    const own = stored.filter((other) => other.budget === budget);
-    await insertReductions(tx, session, budget, (own.at(-1)?.position ?? 0) + 1, reductions);
+    // Within a generation reductions are only added: another number means that some were not seen.
+    if (stored.length !== seen) return null;
+    await addReductions(tx, session, budget, reductions);
     return [...stored.map(toReduction), ...reductions];
   });
+}
+
+/** Stores them behind those that the session's generation has for this budget. The session must be locked. */
+export async function addReductions(
+  tx: Transaction,
+  session: SessionRow,
+  budget: number,
+  reductions: readonly Reduction[],
+): Promise<void> {
+  const [last] = await tx.query<{ position: number }>(
+    `select coalesce(max(position), 0) as position from palimpsest.reductions
+     where tenant_id = $1 and session_id = $2 and generation = $3 and budget = $4`,
+    [session.tenant, session.session, session.generation, budget],
+  );
+  await insertReductions(tx, session, budget, (last?.position ?? 0) + 1, reductions);
 }
 
 export async function insertReductions(
@@ -75,15 +82,11 @@ export async function insertReductions(
 
 interface StoredReduction {
   [column: string]: unknown;
-  budget: number;
-  position: number;
   from_seq: number;
   through_seq: number;
   kind: Reduction['kind'];
   body: string;
   tokens: number;
-  at_seq: number;
-  policy_version: number;
 }
 
 /** Committed ones first, then those of the budget, each in the order in which they were made. */

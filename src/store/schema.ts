@@ -38,6 +38,13 @@ const count = (name: string) => bigint(name, { mode: 'number' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const createdAt = () => moment('created_at').notNull().defaultNow();
 
+/** Why the latest attempt failed. `fallback`: the model's part did, and the deterministic fallback was committed instead. */
+export interface LastError {
+  type: string;
+  message: string;
+  fallback?: boolean;
+}
+
 export const sessions = palimpsest.table(
   'sessions',
   {
@@ -64,7 +71,7 @@ export const sessions = palimpsest.table(
     exhausted: jsonb('exhausted').$type<{ atSeq: number; tokens: number; reason: string }>(),
     failures: integer('failures').notNull().default(0),
     retryAt: moment('retry_at'),
-    lastError: jsonb('last_error').$type<{ type: string; message: string }>(),
+    lastError: jsonb('last_error').$type<LastError>(),
     closedAt: moment('closed_at'),
     createdAt: createdAt(),
     updatedAt: moment('updated_at').notNull().defaultNow(),
@@ -273,7 +280,7 @@ export const reductions = palimpsest.table(
     /** JSON of the stand-in message. */
     body: text('body').notNull(),
     tokens: integer('tokens').notNull(),
-    /** Last seq of the log, and policy version, when they were stored: how a reader that came too late is told. */
+    /** Last seq of the log, and policy version, when they were stored. */
     atSeq: integer('at_seq').notNull(),
     policyVersion: integer('policy_version').notNull(),
     createdAt: createdAt(),

@@ -114,21 +114,22 @@ export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError:
 
 /**
  * Marks the session as one that compacting cannot help (invariant 9), or takes the mark away. While it stands, the
- * session asks to be measured again only once it has grown by the policy's `minGain`, or to `measureAtTokens`.
+ * session asks to be measured again only once it has grown by the policy's `minGain`. `judged`: the session as it was
+ * when that was found; where it has a new policy or new messages since, whoever brought them asks to be measured.
  */
 export async function setExhausted(
   pool: Pool,
   ids: SessionIds,
   exhausted: { atSeq: number; tokens: number; reason: string } | null,
-  measureAtTokens?: number,
+  judged?: Pick<SessionRow, 'policyVersion' | 'nextSeq'>,
 ): Promise<void> {
   await withTransaction(pool, async (tx) => {
     const row = await lockSession(tx, ids);
+    if (judged && (judged.policyVersion !== row.policyVersion || judged.nextSeq !== row.nextSeq)) return;
     const marks = exhausted ? marksBeyond(row) : settingsOf(row.policy);
     await updateSession(tx, ids, {
       exhausted: exhausted && { ...exhausted, reason: storable(exhausted.reason) },
-      measureAtTokens: measureAtTokens ?? marks.measureAtTokens,
-      measureAtMessages: marks.measureAtMessages,
+      ...{ measureAtTokens: marks.measureAtTokens, measureAtMessages: marks.measureAtMessages },
     });
   });
 }

@@ -33,6 +33,8 @@ export interface ChunkItem {
 const LABEL_TOKENS = 28;
 /** Tokens of the tool name in a label (not part of the rendered text) and of the line end between messages. */
 const NAME_TOKENS = 8;
+/** What a transcript adds to each message. */
+export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
 /** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
 const SLICE_LABEL_TOKENS = 80;
 /** A chunk below this is not halved any more. */

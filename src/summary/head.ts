@@ -1,6 +1,7 @@
 /** What stands in the context for everything that was evicted. */
 import type { Head } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { showPlain } from '../conversation/projection.js';
 import { escapeTags } from '../conversation/render.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
@@ -29,7 +30,7 @@ export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
   const { carried, acknowledgment } = parts;
   const messages: ChatMessage[] = [{ role: 'user', content: summaryTurn(parts) }];
   if (acknowledgment !== '') messages.push({ role: 'assistant', content: acknowledgment });
-  if (carried) messages.push(carried.message);
+  if (carried) messages.push(showPlain(carried.message));
   return {
     messages,
     tokens: messages.map((message) => countMessage(message, counter)),

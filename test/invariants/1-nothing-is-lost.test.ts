@@ -33,7 +33,21 @@ const codeUnits = fc
   )
   .map((units) => String.fromCharCode(...units));
 const oddKeys = fc.oneof(
-  fc.constantFrom('10', '2', '0', '-1', '1e3', '', '__proto__', 'constructor', 'length', 'seq', 'tokens', '\0', '\ud83d'),
+  fc.constantFrom(
+    '10',
+    '2',
+    '0',
+    '-1',
+    '1e3',
+    '',
+    '__proto__',
+    'constructor',
+    'length',
+    'seq',
+    'tokens',
+    '\0',
+    '\ud83d',
+  ),
   codeUnits,
 );
 const numbers = fc.oneof(
@@ -54,14 +68,19 @@ const odd = fc
   .record({
     text: fc.option(codeUnits.filter((text) => text.trim() !== '')),
     extras: fc.array(fc.tuple(oddKeys, nested), { maxLength: 3 }),
-    size: fc.constantFrom(0, 0, 0, 0, 0, 0, 40_000),
+    size: fc.oneof({ weight: 60, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constant(40_000) }),
     order: fc.array(fc.nat(), { minLength: 12, maxLength: 12 }),
   })
   .map((twist) => (message: ChatMessage): ChatMessage => {
     const { text, extras, size, order } = twist;
     const content = size > 0 ? `${text ?? ''}${'many words '.repeat(size)}` : (text ?? message.content);
-    const entries = [...extras.filter(([key]) => !(key in message)), ...Object.entries({ ...message, content })];
-    const shuffled = entries.map((entry, index) => ({ entry, at: order[index] ?? 0 })).sort((a, b) => a.at - b.at);
+    const entries = [
+      ...extras.filter(([key]) => !(key in message)),
+      ...Object.entries({ ...message, content }),
+    ];
+    const shuffled = entries
+      .map((entry, index) => ({ entry, at: order[index] ?? 0 }))
+      .sort((a, b) => a.at - b.at);
     return Object.fromEntries(shuffled.map(({ entry }) => entry)) as unknown as ChatMessage;
   });
 
@@ -100,7 +119,12 @@ describe('invariant 1: nothing is lost', () => {
         const given: string[] = [];
         for (const [index, { messages, compact }] of turns.entries()) {
           given.push(...messages.map((message) => JSON.stringify(message)));
-          await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, ...(index === 0 ? { policy } : {}) });
+          await palimpsest.appendTurn({
+            session,
+            turnId: `t-${index}`,
+            messages,
+            ...(index === 0 ? { policy } : {}),
+          });
           if (compact) await palimpsest.compact({ session });
         }
         await palimpsest.settled({ session });
@@ -112,11 +136,13 @@ describe('invariant 1: nothing is lost', () => {
         for (const { part, fromSeq, throughSeq } of parts) {
           expect(fromSeq).toBe(next);
           const evicted = await palimpsest.archive({ session, part });
-          expect(evicted.map(({ message }) => JSON.stringify(message))).toEqual(given.slice(fromSeq - 1, throughSeq));
+          expect(evicted.map(({ message }) => JSON.stringify(message))).toEqual(
+            given.slice(fromSeq - 1, throughSeq),
+          );
           next = throughSeq + 1;
         }
       }),
-      { numRuns: 12, endOnFailure: true },
+      { numRuns: 10, endOnFailure: true },
     );
     expect(compacted).toBeGreaterThan(0);
   });
@@ -142,8 +168,18 @@ describe('invariant 1: nothing is lost', () => {
       seq: 3,
       details: { part: 1 },
     },
-    { what: 'an archived message is deleted', sql: 'delete from palimpsest.messages', seq: 3, details: { seq: 3 } },
-    { what: 'a message of the tail is deleted', sql: 'delete from palimpsest.messages', seq: 40, details: { seq: 40 } },
+    {
+      what: 'an archived message is deleted',
+      sql: 'delete from palimpsest.messages',
+      seq: 3,
+      details: { seq: 3 },
+    },
+    {
+      what: 'a message of the tail is deleted',
+      sql: 'delete from palimpsest.messages',
+      seq: 40,
+      details: { seq: 40 },
+    },
   ];
 
   test.each(changes)('$what: replay says Store.Corrupt', async ({ what, sql, seq, details }) => {
@@ -161,11 +197,10 @@ describe('invariant 1: nothing is lost', () => {
       await client.query('begin');
       await client.query('alter table palimpsest.messages disable trigger all');
       await client.query('alter table palimpsest.messages drop constraint messages_sha256');
-      const { rowCount } = await client.query(`${sql} where tenant_id = $1 and session_id = $2 and seq = $3`, [
-        tenant,
-        session,
-        seq,
-      ]);
+      const { rowCount } = await client.query(
+        `${sql} where tenant_id = $1 and session_id = $2 and seq = $3`,
+        [tenant, session, seq],
+      );
       expect(rowCount).toBe(1);
       await client.query('alter table palimpsest.messages enable trigger all');
       // What is stored from now on is guarded again; the changed row stays as it is.

@@ -21,7 +21,10 @@ beforeEach(() => stack.model.release());
 afterAll(() => stack.stop());
 
 /** The shown messages as texts; a result that stands in for none is told apart, because the real one may replace it. */
-function texts({ messages, entries }: SessionContext): { text: string; synthetic: boolean; callId: string | undefined }[] {
+function texts({
+  messages,
+  entries,
+}: SessionContext): { text: string; synthetic: boolean; callId: string | undefined }[] {
   return messages.map((message, index) => ({
     text: JSON.stringify(message),
     synthetic: entries[index]!.source === 'synthetic',
@@ -33,13 +36,19 @@ function texts({ messages, entries }: SessionContext): { text: string; synthetic
 function extendsPrefix(later: SessionContext, earlier: SessionContext): boolean {
   const now = texts(later);
   return texts(earlier).every(
-    ({ text, synthetic, callId }, index) => now[index]?.text === text || (synthetic && now[index]?.callId === callId),
+    ({ text, synthetic, callId }, index) =>
+      now[index]?.text === text || (synthetic && now[index]?.callId === callId),
   );
 }
 
 /** What was shortened once stays as it is, or goes behind a note. */
 function expectReductionsKept(later: SessionContext, earlier: SessionContext): void {
-  const now = new Map(later.entries.map(({ seq, source }, index) => [seq, { source, text: JSON.stringify(later.messages[index]) }]));
+  const now = new Map(
+    later.entries.map(({ seq, source }, index) => [
+      seq,
+      { source, text: JSON.stringify(later.messages[index]) },
+    ]),
+  );
   const notes = later.entries.flatMap(({ seq, source }) => (source === 'omitted' ? [seq!] : []));
   earlier.entries.forEach(({ seq, source }, index) => {
     if (source !== 'reduced') return;
@@ -53,7 +62,10 @@ const counter = counterFor('o200k_base');
 
 /** The most that these messages add to a context: labels of orphan results and synthetic results included. */
 function mostShown(messages: readonly ChatMessage[]): number {
-  const calls = messages.flatMap(({ tool_calls, function_call }) => [...(tool_calls ?? []), ...(function_call ? [function_call] : [])]);
+  const calls = messages.flatMap(({ tool_calls, function_call }) => [
+    ...(tool_calls ?? []),
+    ...(function_call ? [function_call] : []),
+  ]);
   return messages.reduce((sum, message) => sum + countMessage(message, counter) + 120, calls.length * 40);
 }
 
@@ -64,7 +76,12 @@ interface Tally {
 }
 
 /** Appends the turns one by one, reads after each, and compares every two contexts of one generation. */
-async function follow(session: string, turns: readonly ChatMessage[][], policy: PolicyInput, between: (index: number) => Promise<void>): Promise<Tally> {
+async function follow(
+  session: string,
+  turns: readonly ChatMessage[][],
+  policy: PolicyInput,
+  between: (index: number) => Promise<void>,
+): Promise<Tally> {
   const { palimpsest } = stack;
   const tally: Tally = { extended: 0, emergencies: 0, commits: 0 };
   let earlier: SessionContext | null = null;
@@ -91,22 +108,29 @@ async function follow(session: string, turns: readonly ChatMessage[][], policy: 
 }
 
 /** Turns of an agent that outgrow a small window again and again. */
-const step = fc
-  .record({
-    kind: fc.constantFrom('talk' as const, 'talk' as const, 'work' as const, 'late' as const),
-    size: fc.integer({ min: 1, max: 700 }),
-    id: fc.constantFrom('a', 'b', 'c'),
-  });
+const step = fc.record({
+  kind: fc.constantFrom('talk' as const, 'talk' as const, 'work' as const, 'late' as const),
+  size: fc.integer({ min: 1, max: 700 }),
+  id: fc.constantFrom('a', 'b', 'c'),
+});
 type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never;
 
 function turnOf({ kind, size, id }: Step, index: number): ChatMessage[] {
-  const call = (callId: string) => ({ id: callId, type: 'function', function: { name: 'bash', arguments: `{"n": ${index}}` } });
+  const call = (callId: string) => ({
+    id: callId,
+    type: 'function',
+    function: { name: 'bash', arguments: `{"n": ${index}}` },
+  });
   if (kind === 'talk')
     return [
       { role: 'user', content: `Question ${index}: ${words(Math.ceil(size / 4), index)}` },
       { role: 'assistant', content: `Answer ${index}: ${words(size, index)}` },
     ];
-  const result: ChatMessage = { role: 'tool', tool_call_id: id, content: `Output ${index}: ${words(size * 2, index)}` };
+  const result: ChatMessage = {
+    role: 'tool',
+    tool_call_id: id,
+    content: `Output ${index}: ${words(size * 2, index)}`,
+  };
   if (kind === 'late') return [result];
   // The second call stays open, until a late result answers it.
   return [{ role: 'assistant', content: null, tool_calls: [call(id), call(`${id}2`)] }, result];
@@ -119,15 +143,24 @@ describe('invariant 10: a stable prefix', () => {
     const sum: Tally = { extended: 0, emergencies: 0, commits: 0 };
     await fc.assert(
       fc.asyncProperty(
-        fc.array(fc.oneof({ weight: 4, arbitrary: step }, { weight: 1, arbitrary: histories.filter(({ length }) => length > 0) }), {
-          minLength: 8,
-          maxLength: 24,
-        }),
+        fc.array(
+          fc.oneof(
+            { weight: 4, arbitrary: step },
+            { weight: 1, arbitrary: histories.filter(({ length }) => length > 0) },
+          ),
+          {
+            minLength: 8,
+            maxLength: 24,
+          },
+        ),
         fc.array(fc.boolean(), { minLength: 24, maxLength: 24 }),
         async (steps, settles) => {
           const session = `random-${++run}`;
           const turns = steps.map((one, index) => (Array.isArray(one) ? one : turnOf(one, index)));
-          const policy: PolicyInput = { contextWindow: 4_000, summary: { model: session, contextWindow: 16_000 } };
+          const policy: PolicyInput = {
+            contextWindow: 4_000,
+            summary: { model: session, contextWindow: 16_000 },
+          };
           const tally = await follow(session, turns, policy, async (index) => {
             if (settles[index]) await palimpsest.settled({ session });
           });
@@ -159,7 +192,9 @@ describe('invariant 10: a stable prefix', () => {
     const policy: PolicyInput = { contextWindow: 4_000, summary: { model: session, contextWindow: 16_000 } };
     for (const [index, messages] of dialogue(40).entries()) {
       await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
-      const [first, ...others] = await Promise.all([1, 2, 3, 4, 5].map(() => palimpsest.context({ session })));
+      const [first, ...others] = await Promise.all(
+        [1, 2, 3, 4, 5].map(() => palimpsest.context({ session })),
+      );
       for (const other of others) expect(other).toEqual(first);
     }
   });

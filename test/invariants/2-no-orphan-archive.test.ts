@@ -93,41 +93,46 @@ async function waiting(other?: number): Promise<number> {
 }
 
 describe('invariant 2: no orphan archive', () => {
-  test.for(points)('a connection lost $name leaves no trace, and the next attempt commits once', async ({ name, hold }) => {
-    const { palimpsest, model } = stack;
-    const session = name;
-    const conversation = conversationOf(session);
-    await appendTurns(palimpsest, session, conversation.slice(0, 2), { policy });
-    await palimpsest.settled({ session });
-    const requests = model.requests.length;
-    const holder = await pool.connect();
-    try {
-      model.hold();
-      await appendTurns(palimpsest, session, conversation.slice(2), { from: 2 });
-      const before = await palimpsest.context({ session });
-      await holder.query('begin');
-      await hold(holder, session);
-      model.release();
-      let pid = await waiting();
-      for (let lost = 0; lost < 2; lost++) {
+  test.for(points)(
+    'a connection lost $name leaves no trace, and the next attempt commits once',
+    async ({ name, hold }) => {
+      const { palimpsest, model } = stack;
+      const session = name;
+      const conversation = conversationOf(session);
+      await appendTurns(palimpsest, session, conversation.slice(0, 2), { policy });
+      await palimpsest.settled({ session });
+      const requests = model.requests.length;
+      const holder = await pool.connect();
+      try {
+        model.hold();
+        await appendTurns(palimpsest, session, conversation.slice(2), { from: 2 });
+        const before = await palimpsest.context({ session });
+        await holder.query('begin');
+        await hold(holder, session);
+        model.release();
+        let pid = await waiting();
+        for (let lost = 0; lost < 2; lost++) {
+          expect(await rows(session)).toEqual(untouched);
+          await pool.query('select pg_terminate_backend($1)', [pid]);
+          pid = await waiting(pid);
+        }
         expect(await rows(session)).toEqual(untouched);
-        await pool.query('select pg_terminate_backend($1)', [pid]);
-        pid = await waiting(pid);
+        expect(await palimpsest.context({ session })).toEqual(before);
+      } finally {
+        await holder.query('rollback');
+        holder.release();
+        await pool.query('drop trigger if exists wait_at_commit on palimpsest.compactions');
       }
-      expect(await rows(session)).toEqual(untouched);
-      expect(await palimpsest.context({ session })).toEqual(before);
-    } finally {
-      await holder.query('rollback');
-      holder.release();
-      await pool.query('drop trigger if exists wait_at_commit on palimpsest.compactions');
-    }
-    await palimpsest.settled({ session });
-    const after = await rows(session);
-    expect(after).toMatchObject({ generations: [0, 1], parts: [1], head: { generation: 1 } });
-    expect(after.links).toBeGreaterThan(0);
-    expect(model.requests.length - requests).toBe(1);
-    expect(await replayed(palimpsest, session)).toEqual(conversation.flat().map((message) => JSON.stringify(message)));
-  });
+      await palimpsest.settled({ session });
+      const after = await rows(session);
+      expect(after).toMatchObject({ generations: [0, 1], parts: [1], head: { generation: 1 } });
+      expect(after.links).toBeGreaterThan(0);
+      expect(model.requests.length - requests).toBe(1);
+      expect(await replayed(palimpsest, session)).toEqual(
+        conversation.flat().map((message) => JSON.stringify(message)),
+      );
+    },
+  );
 
   test('a result that acceptance refuses leaves no trace, by the model nor by the fallback', async () => {
     const { palimpsest, model } = stack;
@@ -152,15 +157,26 @@ describe('invariant 2: no orphan archive', () => {
     model.reply(ok());
   });
 
-  test('asked for by hand, a result that is not smaller is no outcome and leaves no trace', async () => {
-    const { palimpsest } = stack;
-    const session = 'by hand';
-    await appendTurns(palimpsest, session, dialogue(6, 8), { policy });
-    const before = await palimpsest.context({ session });
-    expect(await palimpsest.compact({ session })).toBeNull();
-    expect(await rows(session)).toEqual(untouched);
-    expect(await palimpsest.context({ session })).toEqual(before);
-  });
+  test.for([
+    { method: 'model' as const, words: 8 },
+    { method: 'extractive' as const, words: 8 },
+    { method: 'extractive' as const, words: 1 },
+  ])(
+    'asked for by hand, a result that is not smaller is no outcome and leaves no trace: %o',
+    async (small) => {
+      const { palimpsest } = stack;
+      const session = `by hand ${small.method} ${small.words}`;
+      const summary = { method: small.method };
+      await appendTurns(palimpsest, session, dialogue(4, small.words), { policy: { ...policy, summary } });
+      const before = await palimpsest.context({ session });
+      expect(await palimpsest.compact({ session })).toBeNull();
+      expect(await rows(session)).toEqual(untouched);
+      expect(await palimpsest.context({ session })).toEqual(before);
+      expect((await palimpsest.status({ session })).lastError?.type ?? 'Summary.NotSmaller').toBe(
+        'Summary.NotSmaller',
+      );
+    },
+  );
 
   test('a compaction that another one overtook leaves nothing of its own', async () => {
     const { palimpsest, model, queuePrefix: tenant } = stack;
@@ -178,7 +194,9 @@ describe('invariant 2: no orphan archive', () => {
     expect(compactions[0]).toMatchObject({ generation: 1, runId: winner.runId });
     expect(compactions.map(({ runId }) => runId)).not.toContain(loser.runId);
     const parts = await palimpsest.archive({ session });
-    expect(parts.map(({ generation }) => generation)).toEqual(compactions.map(({ generation }) => generation));
+    expect(parts.map(({ generation }) => generation)).toEqual(
+      compactions.map(({ generation }) => generation),
+    );
     expect(parts[0]).toMatchObject({ fromSeq: 1, throughSeq: 8 });
     // The loser's digests stay, for whoever can use them; none is linked to the winner.
     const { rows: links } = await pool.query(
@@ -186,6 +204,8 @@ describe('invariant 2: no orphan archive', () => {
       [tenant, session],
     );
     expect(links).toEqual([]);
-    expect(await replayed(palimpsest, session)).toEqual(conversation.flat().map((message) => JSON.stringify(message)));
+    expect(await replayed(palimpsest, session)).toEqual(
+      conversation.flat().map((message) => JSON.stringify(message)),
+    );
   });
 });

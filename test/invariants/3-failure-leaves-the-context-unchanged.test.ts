@@ -22,7 +22,8 @@ const said = {
   page: 'Sign in to the corporate proxy',
   refusal: "I'm sorry, but I can't help with that request.",
 };
-const traces = /exploded|unavailable\]|corporate proxy|can't help|rate limit|status 5\d\d|undefined|\[object/i;
+const traces =
+  /exploded|unavailable\]|corporate proxy|can't help|rate limit|status 5\d\d|undefined|\[object/i;
 
 interface Case {
   name: string;
@@ -61,17 +62,41 @@ const passing: Case[] = [
 const lasting: Case[] = [
   { name: 'empty answers', scripts: [replies.empty()], failure: 'Llm.BadOutput', requests: 3 },
   { name: 'blank answers', scripts: [replies.blank()], failure: 'Llm.BadOutput', requests: 3 },
-  { name: 'refusals in their own field', scripts: [replies.refusalField()], failure: 'Llm.BadOutput', requests: 3 },
+  {
+    name: 'refusals in their own field',
+    scripts: [replies.refusalField()],
+    failure: 'Llm.BadOutput',
+    requests: 3,
+  },
   { name: 'refusals as text', scripts: [ok(said.refusal)], failure: 'Llm.BadOutput', requests: 3 },
   { name: 'error text as a summary', scripts: [ok(said.error)], failure: 'Llm.BadOutput', requests: 3 },
   { name: 'placeholders', scripts: [ok(said.placeholder)], failure: 'Llm.BadOutput', requests: 3 },
-  { name: 'web pages with status 200', scripts: [replies.webPage(said.page)], failure: 'Llm.BadOutput', requests: 3 },
+  {
+    name: 'web pages with status 200',
+    scripts: [replies.webPage(said.page)],
+    failure: 'Llm.BadOutput',
+    requests: 3,
+  },
   { name: 'answers cut off by their length', scripts: [replies.cutOff()], failure: 'Llm.BadOutput' },
-  { name: 'summaries longer than their input', scripts: [replies.longerThanInput()], failure: 'Summary.NotSmaller', requests: 3 },
+  {
+    name: 'summaries longer than their input',
+    scripts: [replies.longerThanInput()],
+    failure: 'Summary.NotSmaller',
+    requests: 3,
+  },
   { name: 'a content filter', scripts: [replies.contentFilter()], failure: 'Llm.Rejected', requests: 1 },
-  { name: '401', scripts: [replies.status(401, replies.failure(said.error))], failure: 'Llm.Rejected', requests: 1 },
+  {
+    name: '401',
+    scripts: [replies.status(401, replies.failure(said.error))],
+    failure: 'Llm.Rejected',
+    requests: 1,
+  },
   { name: '429 without quota', scripts: [replies.status(429, quota)], failure: 'Llm.Rejected', requests: 1 },
-  { name: 'a context overflow at any size', scripts: [replies.contextOverflow()], failure: 'Llm.ContextOverflow' },
+  {
+    name: 'a context overflow at any size',
+    scripts: [replies.contextOverflow()],
+    failure: 'Llm.ContextOverflow',
+  },
 ].map((one) => ({ ...one, ends: 'extractive' }));
 
 /** Faults that outlast the deadline. */
@@ -80,7 +105,11 @@ const outage: Case[] = [
   { name: 'silence for good', scripts: [replies.silence()], deadline: 2_500 },
   { name: 'a call in flight at the deadline', scripts: [replies.silence()], deadline: 700 },
   { name: 'a Retry-After beyond the deadline', scripts: [replies.rateLimited('3600')], deadline: 2_500 },
-].map((one) => ({ ...one, ends: 'extractive', failure: expect.stringMatching(/^Llm\.(Unavailable|RateLimited)$/) }));
+].map((one) => ({
+  ...one,
+  ends: 'extractive',
+  failure: expect.stringMatching(/^Llm\.(Unavailable|RateLimited)$/),
+}));
 
 const withoutFallback: Case[] = [...lasting, ...outage].map((one) => ({
   ...one,
@@ -131,7 +160,12 @@ async function begin({ name, deadline = 45_000, ends }: Case): Promise<void> {
   const { palimpsest } = stack;
   const policy: PolicyInput = {
     contextWindow: 4_000,
-    summary: { model: name, contextWindow: 16_000, deadline, fallback: ends === null ? 'none' : 'extractive' },
+    summary: {
+      model: name,
+      contextWindow: 16_000,
+      deadline,
+      fallback: ends === null ? 'none' : 'extractive',
+    },
   };
   const messages = dialogue(16).flat();
   const stored = palimpsest.appendTurn({ session: name, turnId: 't', messages, policy });
@@ -153,7 +187,7 @@ async function digestsOf(session: string): Promise<string[]> {
 }
 
 describe.concurrent('invariant 3: failure leaves the context unchanged', () => {
-  test.for(cases)('$name → $ends', async ({ name, ends, failure, requests }, { expect: check }) => {
+  test.for(cases)('$name → $ends', async ({ name, deadline, ends, failure, requests }, { expect: check }) => {
     const { palimpsest } = stack;
     const life = lives.get(name)!;
     await palimpsest.settled({ session: name });
@@ -164,7 +198,9 @@ describe.concurrent('invariant 3: failure leaves the context unchanged', () => {
 
     check(before.generation).toBe(0);
     check(life.during.length).toBeGreaterThan(0);
-    for (const during of life.during) check(during).toEqual(before);
+    // A read that began before the deadline may end after the fallback's commit.
+    const shown = deadline === undefined ? [before] : [before, after];
+    for (const during of life.during) check(shown).toContainEqual(during);
     check(compactions.map(({ method }) => method)).toEqual(ends === null ? [] : [ends]);
     check(status.lastError?.type ?? null).toEqual(failure);
     check(status.failures).toBe(failure === null ? 0 : 1);

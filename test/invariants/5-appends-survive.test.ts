@@ -136,7 +136,9 @@ describe('invariant 5: appends during a compaction survive', () => {
     const answers = Promise.all([1, 2, 3].map(() => palimpsest.compact({ session })));
     const workflow = client.workflow.getHandle(sessionWorkflowId({ tenant: stack.queuePrefix, session }));
     const accepted = async () =>
-      (await workflow.fetchHistory()).events?.filter((event) => event.workflowExecutionUpdateAcceptedEventAttributes);
+      (await workflow.fetchHistory()).events?.filter(
+        (event) => event.workflowExecutionUpdateAcceptedEventAttributes,
+      );
     await expect.poll(accepted, { timeout: 20_000 }).toHaveLength(3);
     model.release();
     const [one, ...others] = await answers;

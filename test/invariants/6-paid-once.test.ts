@@ -28,8 +28,10 @@ function policyOf(model: string, summary: PolicyInput['summary'] = {}): PolicyIn
   return { contextWindow: 4_000, summary: { model, contextWindow: 16_000, chunkTokens: 500, ...summary } };
 }
 
-const answered = (requests: readonly RecordedRequest[]) => requests.filter((request) => request.answered === 200);
-const isConsolidation = ({ body }: RecordedRequest) => /<digest [0-9a-f]{16} 1>/.test(body.messages[1]!.content);
+const answered = (requests: readonly RecordedRequest[]) =>
+  requests.filter((request) => request.answered === 200);
+const isConsolidation = ({ body }: RecordedRequest) =>
+  /<digest [0-9a-f]{16} 1>/.test(body.messages[1]!.content);
 const inAll = (requests: readonly RecordedRequest[]) => requests.map(({ key }) => key);
 
 /** Requests of one summary model, in order. */
@@ -71,7 +73,9 @@ describe('invariant 6: a model result is never paid for again', () => {
     await appendTurns(palimpsest, session, dialogue(32).slice(16), { from: 16 });
     await palimpsest.settled({ session });
     const requests = requestsOf('merges');
-    expect(requests.slice(before).some((request) => isConsolidation(request) && request.answered === 400)).toBe(true);
+    expect(
+      requests.slice(before).some((request) => isConsolidation(request) && request.answered === 400),
+    ).toBe(true);
     expect(new Set(inAll(requests)).size).toBe(requests.length);
     const compactions = await palimpsest.compactions({ session });
     expect(compactions.map(({ method }) => method)).toEqual(['model', 'model']);
@@ -126,7 +130,10 @@ describe('invariant 6: a model result is never paid for again', () => {
 
   test('sessions of one tenant share what is the same; another tenant pays for itself', async () => {
     const { palimpsest, databaseUrl, temporal, queuePrefix } = stack;
-    const other = await Palimpsest.connect({ ...{ databaseUrl, temporal, queuePrefix }, tenant: `${queuePrefix}-other` });
+    const other = await Palimpsest.connect({
+      ...{ databaseUrl, temporal, queuePrefix },
+      tenant: `${queuePrefix}-other`,
+    });
     try {
       const policy = policyOf('shared');
       const run = async (of: Palimpsest, session: string) => {
@@ -139,7 +146,9 @@ describe('invariant 6: a model result is never paid for again', () => {
       const paid = await run(palimpsest, 'one');
       expect(paid).toBeGreaterThan(4);
       expect(await run(palimpsest, 'two')).toBe(0);
-      expect(await palimpsest.compactions({ session: 'two' })).toMatchObject([{ modelCalls: 0, modelInputTokens: 0 }]);
+      expect(await palimpsest.compactions({ session: 'two' })).toMatchObject([
+        { modelCalls: 0, modelInputTokens: 0 },
+      ]);
       expect(await run(other, 'one')).toBe(paid);
       const { rows } = await pool.query<{ keys: number; tenants: number }>(
         `select count(distinct key)::int as keys, count(distinct tenant_id)::int as tenants
@@ -157,7 +166,10 @@ describe('invariant 6: a model result is never paid for again', () => {
     const session = 'growing';
     const turns = dialogue(60);
     for (let from = 0; from < turns.length; from += 5) {
-      await appendTurns(palimpsest, session, turns.slice(from, from + 5), { policy: policyOf('growing'), from });
+      await appendTurns(palimpsest, session, turns.slice(from, from + 5), {
+        policy: policyOf('growing'),
+        from,
+      });
       await palimpsest.settled({ session });
     }
     const compactions = await palimpsest.compactions({ session });

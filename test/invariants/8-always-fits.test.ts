@@ -3,22 +3,38 @@
  * still every read stays within the budget. `Budget.Unreachable` is the answer only where the floor does not fit.
  */
 import fc from 'fast-check';
+import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { validateView } from '../../src/conversation/validity.js';
 import { PalimpsestError } from '../../src/errors.js';
 import type { SessionContext } from '../../src/palimpsest.js';
+import { openPool } from '../../src/store/pool.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { histories } from '../support/histories.js';
 import { dialogue, startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;
+let pool: Pool;
 beforeAll(async () => {
   stack = await startStack();
+  pool = openPool(stack.databaseUrl, { max: 2, applicationName: 'test' });
 });
 beforeEach(() => stack.model.hold());
-afterAll(() => stack.stop());
+afterAll(async () => {
+  await pool.end();
+  await stack.stop();
+});
+
+/** Resolves once this many connections of the product wait for a lock. */
+async function waiting(count: number): Promise<void> {
+  const text = `select from pg_stat_activity
+    where datname = current_database() and application_name = 'palimpsest' and wait_event_type = 'Lock'`;
+  await expect
+    .poll(async () => (await pool.query(text)).rowCount, { timeout: 20_000, interval: 20 })
+    .toBe(count);
+}
 
 const counter = counterFor('o200k_base');
 const sizeOf = (messages: readonly ChatMessage[]) =>
@@ -31,7 +47,9 @@ function leastOf(log: readonly ChatMessage[]): number {
   const isSystem = ({ role }: ChatMessage) => role === 'system' || role === 'developer';
   const end = log.findIndex((message) => !isSystem(message));
   const leading = log.slice(0, end === -1 ? log.length : end);
-  const newest = log.findLast(({ role, content }) => role === 'user' && (Array.isArray(content) || content?.trim()));
+  const newest = log.findLast(
+    ({ role, content }) => role === 'user' && (Array.isArray(content) || content?.trim()),
+  );
   return sizeOf(newest ? [...leading, newest] : leading);
 }
 
@@ -80,7 +98,10 @@ function turnOf({ request, results, args, answered, answer }: Sizes): ChatMessag
 }
 
 const turns = fc.array(
-  fc.oneof({ weight: 3, arbitrary: sizes }, { weight: 1, arbitrary: histories.filter(({ length }) => length > 0) }),
+  fc.oneof(
+    { weight: 3, arbitrary: sizes },
+    { weight: 1, arbitrary: histories.filter(({ length }) => length > 0) },
+  ),
   { minLength: 4, maxLength: 14 },
 );
 const policies = fc.record({
@@ -101,7 +122,8 @@ describe('invariant 8: the context always fits', () => {
       fc.asyncProperty(fc.boolean(), turns, policies, async (withSystem, played, policy) => {
         const session = `large-${++run}`;
         const log: ChatMessage[] = withSystem ? [{ role: 'system', content: words(80) }] : [];
-        if (withSystem) await palimpsest.appendTurn({ session, turnId: 'system', messages: [...log], policy });
+        if (withSystem)
+          await palimpsest.appendTurn({ session, turnId: 'system', messages: [...log], policy });
         for (const [index, sized] of played.entries()) {
           const messages = Array.isArray(sized) ? sized : turnOf(sized);
           await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
@@ -109,7 +131,8 @@ describe('invariant 8: the context always fits', () => {
           const context = await read(session, log);
           reads++;
           if (context === null) unreachable++;
-          else if (context.entries.some(({ source }) => source === 'reduced' || source === 'omitted')) reduced++;
+          else if (context.entries.some(({ source }) => source === 'reduced' || source === 'omitted'))
+            reduced++;
         }
         // Reductions may be committed without the model; nothing else was.
         const compactions = await palimpsest.compactions({ session });
@@ -153,15 +176,85 @@ describe('invariant 8: the context always fits', () => {
     expect(context?.generation).toBe(1);
   });
 
+  test('a reader that an append overtakes, and every reader after it', async () => {
+    const { palimpsest, queuePrefix } = stack;
+    const session = 'overtaken';
+    const log: ChatMessage[] = [{ role: 'user', content: words(1_500) }];
+    await palimpsest.appendTurn({
+      session,
+      turnId: 't',
+      messages: [...log],
+      policy: { contextWindow: 4_000 },
+    });
+    const append = (messages: ChatMessage[]) => {
+      log.push(...messages);
+      return palimpsest.appendTurn({ session, turnId: `t-${log.length}`, messages });
+    };
+    await append([{ role: 'assistant', content: words(3_000) }]);
+    // The append waits for the session first, then the reader with its reductions of what it read before.
+    const holder = await pool.connect();
+    await holder.query('begin');
+    await holder.query(
+      'select from palimpsest.sessions where tenant_id = $1 and session_id = $2 for update',
+      [queuePrefix, session],
+    );
+    const appended = append([{ role: 'assistant', content: words(3_000, 1) }]);
+    await waiting(1);
+    const overtaken = palimpsest.context({ session });
+    await waiting(2);
+    await holder.query('rollback');
+    holder.release();
+    await appended;
+    const early = await overtaken;
+    expect(early.tokens).toBeLessThanOrEqual(early.budget);
+    const late = await read(session, log);
+    expect(late?.entries.at(-1)?.seq).toBe(3);
+    expect(await palimpsest.context({ session })).toEqual(late);
+  });
+
+  test('many who append and read one session at once, each read an emergency', async () => {
+    const { palimpsest } = stack;
+    const session = 'crowd';
+    const request: ChatMessage = { role: 'user', content: words(2_000) };
+    await palimpsest.appendTurn({
+      session,
+      turnId: 't',
+      messages: [request],
+      policy: { contextWindow: 4_000 },
+    });
+    const agent = async (_: unknown, number: number): Promise<void> => {
+      for (let turn = 0; turn < 8; turn++) {
+        const messages: ChatMessage[] = [{ role: 'assistant', content: words(900, turn) }];
+        await palimpsest.appendTurn({ session, turnId: `${number}-${turn}`, messages });
+        expect(await read(session, [request])).not.toBeNull();
+      }
+    };
+    await Promise.all(Array.from({ length: 12 }, agent));
+    expect((await read(session, [request]))?.entries.at(-1)?.seq).toBe(97);
+  });
+
   test('one request and a hundred steps after it: the latest results are the last to shrink', async () => {
     const { palimpsest } = stack;
     const session = 'one request';
     const request: ChatMessage = { role: 'user', content: `Find the cause. ${words(120)}` };
-    await palimpsest.appendTurn({ session, turnId: 't', messages: [request], policy: { contextWindow: 8_000 } });
+    await palimpsest.appendTurn({
+      session,
+      turnId: 't',
+      messages: [request],
+      policy: { contextWindow: 8_000 },
+    });
     const log = [request];
     for (let step = 0; step < 100; step++) {
-      const result: ChatMessage = { role: 'tool', tool_call_id: `c${step}`, content: `step ${step}: ${words(900, step)}` };
-      const call = { id: `c${step}`, type: 'function', function: { name: 'bash', arguments: `{"n": ${step}}` } };
+      const result: ChatMessage = {
+        role: 'tool',
+        tool_call_id: `c${step}`,
+        content: `step ${step}: ${words(900, step)}`,
+      };
+      const call = {
+        id: `c${step}`,
+        type: 'function',
+        function: { name: 'bash', arguments: `{"n": ${step}}` },
+      };
       const messages: ChatMessage[] = [{ role: 'assistant', content: null, tool_calls: [call] }, result];
       await palimpsest.appendTurn({ session, turnId: `t-${step}`, messages });
       log.push(...messages);

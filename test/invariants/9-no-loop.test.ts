@@ -67,7 +67,10 @@ describe('invariant 9: no loop', () => {
     expect(await started(session)).toBe(1);
 
     const before = (await palimpsest.status({ session })).tokens;
-    await talk(session, Array.from({ length: 12 }, () => asides(8).flat()));
+    await talk(
+      session,
+      Array.from({ length: 12 }, () => asides(8).flat()),
+    );
     const grown = (await palimpsest.status({ session })).tokens - before;
     const tries = (await started(session)) - 1;
     expect(tries).toBeGreaterThan(0);
@@ -76,7 +79,10 @@ describe('invariant 9: no loop', () => {
     expect(await palimpsest.compactions({ session })).toEqual([]);
 
     // The result comes, and with it everything becomes compactable.
-    await talk(session, [[{ role: 'tool', tool_call_id: 'job', content: `done. ${words(step)}` }], ...dialogue(3)]);
+    await talk(session, [
+      [{ role: 'tool', tool_call_id: 'job', content: `done. ${words(step)}` }],
+      ...dialogue(3),
+    ]);
     expect(await palimpsest.compactions({ session })).toMatchObject([{ reason: 'trigger', archivePart: 1 }]);
     expect(await palimpsest.status({ session })).toMatchObject({ exhausted: null });
   });
@@ -102,7 +108,11 @@ describe('invariant 9: no loop', () => {
     const ids = Array.from({ length: 14 }, (_, index) => `c${index}`);
     const batch: ChatMessage[] = [
       { role: 'assistant', content: null, tool_calls: ids.map(call) },
-      ...ids.map((id): ChatMessage => ({ role: 'tool', tool_call_id: id, content: `result ${id} ${words(20)}` })),
+      ...ids.map((id): ChatMessage => ({
+        role: 'tool',
+        tool_call_id: id,
+        content: `result ${id} ${words(20)}`,
+      })),
     ];
     const byMessages: PolicyInput = { contextWindow: 8_000, trigger: { messages: 10 } };
     await talk(session, [...dialogue(3), [{ role: 'user', content: 'Look everywhere.' }], batch], byMessages);
@@ -119,9 +129,15 @@ describe('invariant 9: no loop', () => {
     const session = 'refused';
     const pins = ['never touch the production database '.repeat(80)];
     model.reply(ok(`## Current state\n- ${words(480)}`));
-    const demanding: PolicyInput = { ...policy, pins, summary: { model: session, contextWindow: 16_000, minGain: 0.56 } };
+    const demanding: PolicyInput = {
+      ...policy,
+      pins,
+      summary: { model: session, contextWindow: 16_000, minGain: 0.56 },
+    };
     await talk(session, [dialogue(16).flat()], demanding);
-    expect(await palimpsest.status({ session })).toMatchObject({ exhausted: { reason: 'Summary.NotSmaller' } });
+    expect(await palimpsest.status({ session })).toMatchObject({
+      exhausted: { reason: 'Summary.NotSmaller' },
+    });
     await talk(session, asides(12));
     expect(await started(session)).toBe(1);
     expect(model.requests.filter(({ body }) => body.model === session)).toHaveLength(1);

@@ -1,0 +1,35 @@
+import type { CompactionOutcome } from '../activities/commit.js';
+import type { SessionStatus } from './messages.js';
+import { count } from './summarize.js';
+
+const columns = 'generation | reason | method | tokens | evicted | chunks | model calls | archive part';
+
+/** What an operator sees of a session: Markdown, the newest compaction first because the page shows a few lines. */
+export function sessionPage({
+  running,
+  generation,
+  tokens,
+  lastError,
+  recent,
+}: {
+  running: SessionStatus['compaction'];
+  generation: number | null;
+  tokens: number | null;
+  lastError: SessionStatus['lastError'];
+  recent: readonly CompactionOutcome[];
+}): string {
+  const measured = tokens === null ? 'no measurement yet' : `${count(tokens)} tokens at the last measurement`;
+  const now = running
+    ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
+    : `Generation ${generation ?? 'not measured yet'}, ${measured}.`;
+  const error = lastError ? [`Last failure: **${lastError.type}** ${lastError.message}`, ''] : [];
+  const table = [`| ${columns} |`, '|---|---|---|---|---|---|---|---|', ...recent.toReversed().map(row)];
+  return [now, '', ...error, ...(recent.length > 0 ? table : ['No compaction yet.'])].join('\n');
+}
+
+function row(outcome: CompactionOutcome): string {
+  const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks } = outcome;
+  const tokens = `${count(tokensBefore)} → ${count(tokensAfter)}`;
+  const { modelCalls, archivePart } = outcome;
+  return `| ${generation} | ${reason} | ${method} | ${tokens} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`;
+}
