@@ -22,6 +22,7 @@ import { findDigest, paidFor } from '../src/store/digests.js';
 import { readMessages } from '../src/store/messages.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
+import { isMedia } from '../src/tokens/message.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
 import type { Plan } from './plan.js';
@@ -241,7 +242,14 @@ function coverage(system: readonly LoggedMessage[], evicted: readonly LoggedMess
   const inContext = system
     .filter(({ seq }) => seq >= first)
     .map(({ seq }) => ({ seq, reason: 'in context' }));
-  return coverageOf(chunks, { messages: evicted.map(({ seq }) => seq), excluded: inContext });
+  const withMedia = evicted
+    .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
+    .map(({ seq }) => ({ seq, reason: 'media withheld' }));
+  return coverageOf(chunks, {
+    messages: evicted.map(({ seq }) => seq),
+    excluded: inContext,
+    partly: withMedia,
+  });
 }
 
 function sizeOf(view: readonly ViewItem[]): number {

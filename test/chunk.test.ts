@@ -229,7 +229,7 @@ describe('halving', () => {
     );
   });
 
-  test('halves have about equal sizes, and null is the answer below 64 tokens', () => {
+  test('halves have about equal sizes, and null is the answer for a slice too short to halve', () => {
     const long: LoggedMessage = {
       seq: 1,
       message: { role: 'user', content: 'some words here '.repeat(400) },

@@ -593,7 +593,7 @@ test('8. a session far beyond its budget: only what can stay is shortened, the r
   const view = buildView({ system: [], head: null, tail: log, reductions: [] }, counter);
   const fit = reduceToFit(view, { limit: 8_000, target: 4_800 }, counting);
   expect(fit.tokens).toBeLessThanOrEqual(4_800);
-  expect(fit.view.at(-1)).toEqual(view.at(-1));
+  expect(fit.view.at(-2)).toEqual(view.at(-2));
   expect(fit.view[0]).toMatchObject({ source: 'omitted', fromSeq: 1 });
   // Each shortened message is counted a few times; the 19,000 others not at all.
   expect(counted).toBeLessThan(10_000);

@@ -42,6 +42,8 @@ async function play(palimpsest: Palimpsest, from: number, to: number, policy: Po
   }
 }
 
+/** The machine may be busy. */
+const patience = { timeout: 20_000 };
 const phaseOf = async ({ palimpsest }: Stack) => (await palimpsest.status({ session })).phase;
 
 test('signals that are no turns are taken as a wish to be measured', () =>
@@ -74,9 +76,9 @@ test('who asks while another parent compacts is answered after it, at whatever m
       (await sessionOf(stack).fetchHistory()).events?.some(
         (event) => event.startChildWorkflowExecutionFailedEventAttributes,
       );
-    await expect.poll(refused).toBe(true);
+    await expect.poll(refused, patience).toBe(true);
     const second = palimpsest.compact({ session });
-    await expect.poll(async () => (await palimpsest.status({ session })).compaction).not.toBeNull();
+    await expect.poll(async () => (await palimpsest.status({ session })).compaction, patience).not.toBeNull();
     model.release();
     expect(await foreign.result()).toMatchObject({ generation: 1 });
     expect((await Promise.all([first, second])).map((outcome) => outcome?.generation)).toEqual([2, 2]);
@@ -85,7 +87,7 @@ test('who asks while another parent compacts is answered after it, at whatever m
 test('a request by hand does not wait for the debounce', () =>
   onStack(async (stack) => {
     await play(stack.palimpsest, 0, 18, { ...smallPolicy, debounceMs: 600_000 });
-    await expect.poll(() => phaseOf(stack)).toBe('debouncing');
+    await expect.poll(() => phaseOf(stack), patience).toBe('debouncing');
     expect(await stack.palimpsest.compact({ session })).toMatchObject({ generation: 1 });
   }));
 
@@ -95,14 +97,16 @@ test('inline turns are in the context while a compaction runs; refused ones are 
       const { palimpsest, model } = stack;
       model.hold();
       await play(palimpsest, 0, 18, smallPolicy);
-      await expect.poll(() => phaseOf(stack)).toBe('compacting');
+      await expect.poll(() => phaseOf(stack), patience).toBe('compacting');
       const handle = sessionOf(stack);
       const inline = { role: 'user', content: 'said inline' };
       await handle.signal('turn', { turnId: 'inline', messages: [inline] });
       await handle.signal('turn', { turnId: 7, messages: [inline] });
       await handle.signal('turn', { turnId: 'role', messages: [{ role: 'w'.repeat(100_000) }] });
       const rejected = async () => (await palimpsest.status({ session })).rejectedTurns;
-      await expect.poll(async () => (await rejected()).map(({ turnId }) => turnId)).toEqual(['7', 'role']);
+      await expect
+        .poll(async () => (await rejected()).map(({ turnId }) => turnId), patience)
+        .toEqual(['7', 'role']);
       expect(JSON.stringify(await rejected()).length).toBeLessThan(2_000);
       const context = await palimpsest.context({ session });
       expect(context).toMatchObject({ generation: 0 });
@@ -158,7 +162,7 @@ test('an outage of the database neither loses an inline turn nor forgets a measu
       signal: 'turn',
       signalArgs: [{ turnId: 'inline', messages: [{ role: 'user', content: 'kept' }] }],
     });
-    await expect.poll(() => done, { timeout: 20_000 }).toEqual(['appended', 'measured']);
+    await expect.poll(() => done, patience).toEqual(['appended', 'measured']);
     expect(await handle.query('status')).toMatchObject({ rejectedTurns: [], generation: 0 });
     await handle.terminate();
   } finally {
@@ -192,7 +196,7 @@ describe('invariant 9: no loop', () => {
         const fired = events.filter((event) => event.timerFiredEventAttributes).length;
         return completed > scheduled ? started - fired : null;
       };
-      await expect.poll(pendingTimers, { timeout: 10_000 }).toBe(1);
+      await expect.poll(pendingTimers, patience).toBe(1);
       expect(await phaseOf(stack)).toBe('idle');
     }));
 
@@ -210,14 +214,12 @@ describe('invariant 9: no loop', () => {
       model.reply(status(500));
       await play(palimpsest, 1, 18, smallPolicy);
       const failures = async () => (await palimpsest.status({ session })).failures;
-      await expect.poll(failures, { timeout: 20_000 }).toBe(1);
+      await expect.poll(failures, patience).toBe(1);
       await palimpsest.appendTurn({ session, turnId: 'x', messages: [{ role: 'user', content: words(50) }] });
       await palimpsest.settled({ session });
       expect((await sessionOf(stack).describe()).historyLength).toBeLessThan(60);
       model.reply([]);
-      await expect
-        .poll(async () => (await palimpsest.status({ session })).generation, { timeout: 30_000 })
-        .toBe(1);
+      await expect.poll(async () => (await palimpsest.status({ session })).generation, patience).toBe(1);
     }));
 
   test('under the fallback a dead model is left alone by every compaction until its time, and longer each time', () =>

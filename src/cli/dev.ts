@@ -107,6 +107,11 @@ class DevSession {
       const { openStack } = await import('./stack.js');
       stack = await openStack(servers, this.config, this.policy, controller, say);
     } catch (error) {
+      // A step of the start that Ctrl-C ended, as the terminal sends it to child processes too, is no failure.
+      if (controller.signal.reason instanceof Interrupted) {
+        screen.line('interrupted');
+        return 130;
+      }
       if (this.flags.json)
         for (const read of reads)
           process.stdout.write(`${errorJson(read.id, 'error' in read ? read.error : error)}\n`);
@@ -123,8 +128,9 @@ class DevSession {
       await stack.close();
       screen.line(`stopped in ${seconds(Date.now() - started)}`);
     }
-    if (stack.failure() !== null) throw stack.failure();
-    if (controller.signal.aborted && this.leaves) return 130;
+    const { aborted, reason } = controller.signal;
+    if (aborted && !(reason instanceof Interrupted)) throw reason;
+    if (aborted && this.leaves) return 130;
     return this.failed > 0 ? 1 : 0;
   }
 
@@ -139,15 +145,20 @@ class DevSession {
       if (!alone) this.screen.redraw(`${done} of ${plural(reads.length, 'session')}`);
       return played;
     };
+    let told = 0;
     await inOrder(reads, sessionsAtOnce, signal, play, (played) => {
+      told += 1;
       if ('error' in played && played.error instanceof Interrupted) return;
       this.tell(played, stack, reads.length);
     });
+    const interrupted = signal.reason instanceof Interrupted;
+    if (signal.aborted && !interrupted)
+      for (const read of reads.slice(told)) this.tell({ read, error: signal.reason }, stack, reads.length);
     if (!alone) {
       const outcome = `${this.succeeded} went through, ${this.failed} ended in an error`;
       this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
     }
-    if (signal.aborted) this.screen.line('interrupted; the next start carries on where this one stopped');
+    if (interrupted) this.screen.line('interrupted; the next start carries on where this one stopped');
   }
 
   private async play(read: Transcript, { palimpsest }: Stack, alone: boolean): Promise<Played> {
@@ -206,8 +217,18 @@ class DevSession {
   private writeOut(file: string): void {
     if (this.written.length === 0) return;
     const alone = this.written.length === 1 ? this.written[0] : undefined;
-    writeFileSync(file, `${JSON.stringify(alone ? alone.messages : this.written, null, 1)}\n`);
-    this.screen.line(`context written to ${file}`);
+    const text = `${JSON.stringify(alone ? alone.messages : this.written, null, 1)}\n`;
+    try {
+      writeFileSync(file, text);
+      this.screen.line(`context written to ${file}`);
+    } catch (error) {
+      this.failed += 1;
+      const why = error instanceof Error ? error.message : String(error);
+      this.screen.line(`--out: the context could not be written: ${why}`);
+      this.screen.line(
+        '  Name a file that can be written; what is stored is kept, so that the next start is quick.',
+      );
+    }
   }
 
   private async stay(stack: Stack): Promise<void> {

@@ -8,8 +8,8 @@ export class Interrupted extends Error {
 }
 
 /**
- * Aborted by the first Ctrl-C (or SIGTERM, or a reader of our output that went away). A later press ends the process
- * at once; what was in flight goes on at the next start.
+ * Aborted by the first Ctrl-C (or SIGTERM, or a reader of our output that went away), with an error where the output
+ * cannot be written. A later press ends the process at once; what was in flight goes on at the next start.
  */
 export function onInterrupt(): AbortController {
   const controller = new AbortController();
@@ -25,8 +25,8 @@ export function onInterrupt(): AbortController {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EPIPE') throw error;
-      interrupt();
+      if (error.code === 'EPIPE') interrupt();
+      else controller.abort(new Error(`the output cannot be written: ${error.message}`));
     });
   }
   return controller;

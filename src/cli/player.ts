@@ -23,8 +23,13 @@ export function storedSessionId({ id, messages }: Transcript, policy: PolicyInpu
     .slice(0, 8);
   // By way of UTF-8 no half of a surrogate pair is left.
   const readable = Buffer.from(id).toString().replaceAll('\u0000', ' ');
-  let short = readable;
-  while (encodeURIComponent(short).length > 180) short = Array.from(short).slice(0, -1).join('');
+  let short = '';
+  let encoded = 0;
+  for (const character of readable) {
+    encoded += encodeURIComponent(character).length;
+    if (encoded > 180) break;
+    short += character;
+  }
   return `${short}~${hash}`;
 }
 

@@ -1,5 +1,9 @@
 import type { WriteStream } from 'node:tty';
 
+// Control characters and direction marks of an id or a message: a transcript does not steer the reader's terminal.
+const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
+const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
+
 /** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
 export class Screen {
   private drawn = false;
@@ -17,12 +21,13 @@ export class Screen {
 
   line(text = ''): void {
     this.clear();
-    this.stream.write(`${text}\n`);
+    this.stream.write(`${printable(text)}\n`);
   }
 
   /** Redraws the last line; says nothing where there is no terminal. */
-  redraw(text: string): void {
+  redraw(line: string): void {
     if (!this.isTerminal) return;
+    const text = printable(line);
     this.clear();
     this.stream.write(text.length < this.columns ? text : `${text.slice(0, this.columns - 2)}…`);
     this.drawn = true;

@@ -1,5 +1,8 @@
+import path from 'node:path';
 import type { Config } from '../config.js';
+import { PalimpsestError, type FailureType } from '../errors.js';
 import { openHome, type Home } from '../runtime/home.js';
+import { findProcess, isRunning } from '../runtime/process.js';
 import { startPostgres, type RunningPostgres } from '../runtime/postgres.js';
 import { describeTemporalSource, startTemporal, type RunningTemporal } from '../runtime/temporal.js';
 import type { TemporalSettings } from '../temporal/connection.js';
@@ -11,9 +14,14 @@ export interface Servers {
   temporal: TemporalSettings;
   /** Web UI of the embedded Temporal server; null where the server is somebody else's. */
   uiUrl: string | null;
+  /** Calls `gone` once when an embedded server has ended by itself. */
+  watch(gone: (error: PalimpsestError) => void): void;
   /** Ends the embedded servers, unless another process uses them too. */
   stop(): Promise<void>;
 }
+
+/** How often the embedded servers are looked at. Milliseconds. */
+const lookEveryMs = 1_000;
 
 /**
  * PostgreSQL and Temporal: those the environment names, else embedded ones in the data folder. `say` gets a line for
@@ -24,7 +32,9 @@ export async function openServers(config: Config, say: (line: string) => void): 
   const home =
     databaseUrl !== undefined && temporal.address !== undefined ? null : await openHome(config.dataDir);
   const opened: Opened = {};
+  let looking: NodeJS.Timeout | undefined;
   const stop = async (): Promise<void> => {
+    clearInterval(looking);
     await home?.leave(async () => {
       await Promise.all([opened.temporal?.stop(), opened.postgres?.stop()]);
     });
@@ -39,6 +49,9 @@ export async function openServers(config: Config, say: (line: string) => void): 
       databaseUrl: databaseUrl ?? opened.postgres?.url ?? '',
       temporal: { ...temporal, address: temporal.address ?? opened.temporal?.address ?? '' },
       uiUrl: opened.temporal?.uiUrl ?? null,
+      watch: (gone) => {
+        looking = watchServers(opened, config.dataDir, gone);
+      },
       stop,
     };
   } catch (error) {
@@ -50,6 +63,27 @@ export async function openServers(config: Config, say: (line: string) => void): 
 interface Opened {
   postgres?: RunningPostgres;
   temporal?: RunningTemporal;
+}
+
+/** Without its server every call would wait or fail one by one, so one clear error ends the job. */
+function watchServers(
+  { postgres, temporal }: Opened,
+  dataDir: string,
+  gone: (error: PalimpsestError) => void,
+): NodeJS.Timeout {
+  const watched: [name: string, type: FailureType, log: string, pid: number | undefined][] = [
+    ['PostgreSQL', 'Store.Unavailable', 'postgres.log', postgres?.pid],
+    ['Temporal server', 'Temporal.Unavailable', 'temporal.log', temporal?.pid],
+  ];
+  const live = watched.map(([name, type, log, pid]) => ({ name, type, log, pid, id: findProcess(pid ?? 0) }));
+  const timer = setInterval(() => {
+    const dead = live.find(({ pid, id }) => pid !== undefined && (id === null || !isRunning(id)));
+    if (dead === undefined) return;
+    clearInterval(timer);
+    const hint = `Start again: it goes on where this one stopped. Its log: ${path.join(dataDir, dead.log)}`;
+    gone(new PalimpsestError(dead.type, `The embedded ${dead.name} has ended.`, { hint }));
+  }, lookEveryMs);
+  return timer.unref();
 }
 
 async function openPostgres(

@@ -15,15 +15,16 @@ import type { Servers } from './servers.js';
 export interface Stack {
   palimpsest: Palimpsest;
   uiUrl: string | null;
-  /** Why the worker ended by itself; null while all is well. */
-  failure(): Error | null;
   close(): Promise<void>;
 }
 
 /** Steps get this long to finish at Ctrl-C; those that do not are repeated at the next start. Milliseconds. */
 const graceMs = 2_000;
 
-/** Brings all of it up on `servers` and says what it took. A worker that fails aborts `controller`. */
+/**
+ * Brings all of it up on `servers` and says what it took. A worker that fails, or an embedded server that ends, aborts
+ * `controller` with its error; an abort before all is up ends the start.
+ */
 export async function openStack(
   opening: Promise<Servers>,
   config: Config,
@@ -38,13 +39,16 @@ export async function openStack(
   const servers = await opening;
   let worker: RunningWorker | undefined;
   let palimpsest: Palimpsest | undefined;
-  let failure: Error | null = null;
+  const fail = (error: unknown): void =>
+    controller.abort(error instanceof Error ? error : new Error(String(error)));
   const close = async (): Promise<void> => {
     await palimpsest?.close();
     await worker?.shutdown().catch(() => {});
     await servers.stop();
   };
   try {
+    controller.signal.throwIfAborted();
+    servers.watch(fail);
     const { databaseUrl, temporal, uiUrl } = servers;
     const applied = await migrate(databaseUrl);
     if (applied > 0) say(`Schema      ${plural(applied, 'migration')} applied`);
@@ -54,14 +58,11 @@ export async function openStack(
       workflowBundle: await bundle,
       shutdownGraceMs: graceMs,
     });
-    worker.finished.catch((error: unknown) => {
-      failure = error instanceof Error ? error : new Error(String(error));
-      controller.abort(failure);
-    });
+    worker.finished.catch(fail);
     palimpsest = await Palimpsest.connect({ databaseUrl, temporal, poolSize: 16 });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
-    return { palimpsest, uiUrl, failure: () => failure, close };
+    return { palimpsest, uiUrl, close };
   } catch (error) {
     await close();
     throw error;

@@ -37,8 +37,8 @@ const NAME_TOKENS = 8;
 export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
 /** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
 const SLICE_LABEL_TOKENS = 80;
-/** A chunk below this is not halved any more. */
-const SMALLEST_HALVED = 64;
+/** A chunk below this is not halved any more: a model for which it is too long has no room beside the instructions. */
+const SMALLEST_HALVED = 512;
 
 /**
  * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Ends at message boundaries;

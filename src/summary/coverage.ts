@@ -6,7 +6,17 @@ export interface Coverage {
   throughSeq: number;
   /** Read in one request, in several, or not at all. */
   how: 'full' | 'split' | 'withheld';
+  /** Why it was withheld, or what of it was. */
   reason?: string;
+}
+
+export interface CoveredMessages {
+  /** Seqs of the evicted messages. */
+  messages: readonly number[];
+  /** Those that were not read at all. */
+  excluded: readonly { seq: number; reason: string }[];
+  /** Those of whose content something was withheld, media for instance. */
+  partly?: readonly { seq: number; reason: string }[];
 }
 
 /**
@@ -15,11 +25,9 @@ export interface Coverage {
  */
 export function coverageOf(
   chunks: readonly ChunkRef[],
-  {
-    messages,
-    excluded,
-  }: { messages: readonly number[]; excluded: readonly { seq: number; reason: string }[] },
+  { messages, excluded, partly = [] }: CoveredMessages,
 ): Coverage[] {
+  const remarks = new Map(partly.map(({ seq, reason }) => [seq, reason]));
   const reasons = new Map(excluded.map(({ seq, reason }) => [seq, reason]));
   const ordered = [...chunks].sort((a, b) => a.fromSeq - b.fromSeq || a.fromChar - b.fromChar);
   const ranges: Coverage[] = [];
@@ -34,7 +42,7 @@ export function coverageOf(
     const slices: ChunkRef[] = [];
     for (let at = next; at < ordered.length && ordered[at]!.fromSeq <= seq; at++) slices.push(ordered[at]!);
     if (chunks.length > 0) assertRead(seq, slices);
-    add(seq, slices.length > 1 ? 'split' : 'full');
+    add(seq, slices.length > 1 ? 'split' : 'full', remarks.get(seq));
   }
   return ranges;
 
