@@ -28,7 +28,10 @@ export default tseslint.config(
       '@typescript-eslint/no-misused-promises': 'error',
       '@typescript-eslint/no-explicit-any': 'error',
       '@typescript-eslint/consistent-type-imports': 'error',
-      '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_', ignoreRestSiblings: true }],
+      '@typescript-eslint/no-unused-vars': [
+        'error',
+        { argsIgnorePattern: '^_', varsIgnorePattern: '^_', ignoreRestSiblings: true },
+      ],
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
       'no-console': 'error',
       eqeqeq: ['error', 'always'],
@@ -101,5 +104,8 @@ export default tseslint.config(
       ],
     },
   },
-  { files: ['src/cli/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts', 'test/**/*.ts'], rules: { 'no-console': 'off' } },
+  {
+    files: ['src/cli/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts', 'test/**/*.ts'],
+    rules: { 'no-console': 'off' },
+  },
 );

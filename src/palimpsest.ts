@@ -1,42 +1,24 @@
-import { createHash } from 'node:crypto';
-import {
-  WithStartWorkflowOperation,
-  WorkflowIdConflictPolicy,
-  QueryRejectedError,
-  ServiceError,
-  WorkflowNotFoundError,
-  type Client,
-  type Connection,
-} from '@temporalio/client';
 import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
-import type { CompactRequest, SessionStatus } from '../workflows/messages.js';
-import type { session as sessionWorkflow } from '../workflows/session.js';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from './conversation/context.js';
+import type { SessionStatus } from '../workflows/messages.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
-import { invalid, isFailureType, PalimpsestError } from './errors.js';
+import { invalid, PalimpsestError } from './errors.js';
 import { limitsOf } from './policy/limits.js';
-import { reduceToFit } from './policy/reduce.js';
 import { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';
+import { fitted, type SessionContext } from './session-context.js';
 import { listArchiveParts, listCompactions, readArchivePart, type ArchivePart } from './store/compactions.js';
 import { readContextLocked, readContextSource, saveReductions } from './store/context.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
 import { replay } from './store/replay.js';
 import { closeSession, configureSession, loadSession, type SessionRow } from './store/sessions.js';
-import { appendTurn, type AppendResult } from './store/turns.js';
+import { appendTurn } from './store/turns.js';
 import { connectClient, type TemporalSettings } from './temporal/connection.js';
-import { failureOf } from './temporal/failures.js';
-import {
-  defaultQueuePrefix,
-  livePriority,
-  searchAttributes,
-  sessionWorkflowId,
-  taskQueues,
-  type SessionIds,
-} from './temporal/names.js';
-import { counterFor } from './tokens/counter.js';
+import { defaultQueuePrefix, sessionWorkflowId, type SessionIds } from './temporal/names.js';
+import { SessionWorkflows } from './temporal/session-workflows.js';
+
+export type { ContextEntry, SessionContext } from './session-context.js';
 
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). */
@@ -78,28 +60,6 @@ export interface AppendedTurn {
   warnings: MessageWarning[];
 }
 
-export interface ContextEntry {
-  /** Message of the log this entry shows; null for the summary turn, its acknowledgment and synthetic results. */
-  seq: number | null;
-  source: ViewItem['source'];
-  tokens: number;
-}
-
-export interface SessionContext {
-  session: string;
-  generation: number;
-  /** What to send to the model: valid for its provider, within `budget`. */
-  messages: ChatMessage[];
-  /** One entry for each message. */
-  entries: ContextEntry[];
-  /** Tokens of `messages`, request overhead not included. */
-  tokens: number;
-  budget: number;
-  window: number;
-  /** Changes whenever `messages` change. */
-  etag: string;
-}
-
 export interface Status {
   session: string;
   /** Messages in the log / in the context. */
@@ -125,8 +85,6 @@ export interface Status {
 
 /** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
 const lockFreeReads = 3;
-/** Answered by a worker in milliseconds; longer where a history is replayed first. */
-const queryTimeoutMs = 5_000;
 
 /**
  * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;
@@ -140,9 +98,8 @@ const queryTimeoutMs = 5_000;
 export class Palimpsest {
   private constructor(
     private readonly pool: Pool,
-    private readonly client: Client,
+    private readonly workflows: SessionWorkflows,
     private readonly tenant: string,
-    private readonly queuePrefix: string,
   ) {}
 
   /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
@@ -157,7 +114,7 @@ export class Palimpsest {
     const pool = openPool(databaseUrl, { max: poolSize });
     try {
       await assertMigrated(pool);
-      return new Palimpsest(pool, await connectClient(temporal), tenant, queuePrefix);
+      return new Palimpsest(pool, new SessionWorkflows(await connectClient(temporal), queuePrefix), tenant);
     } catch (error) {
       await pool.end();
       throw error;
@@ -166,7 +123,7 @@ export class Palimpsest {
 
   /** Ends its connections; compactions go on in the workers. */
   async close(): Promise<void> {
-    await (this.client.connection as Connection).close();
+    await this.workflows.close();
     await this.pool.end();
   }
 
@@ -187,7 +144,8 @@ export class Palimpsest {
       ...(expectedSeq === undefined ? {} : { expectedSeq }),
     });
     const { fromSeq, throughSeq, due, repeated } = stored;
-    const signalled = await this.signalTurn(ids, stored);
+    const signal = { turnId, seq: throughSeq, due };
+    const signalled = await this.workflows.signalTurn(ids, signal, stored.idleAfterMs);
     return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings: warningsOf(checked, 'turn') };
   }
 
@@ -216,17 +174,7 @@ export class Palimpsest {
   async compact({ session }: { session: string }): Promise<CompactionOutcome | null> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
-      ...this.startOptions(ids, resolvePolicy(row.policy).idleAfter),
-      workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
-    });
-    return tellTemporal(() =>
-      this.client.workflow.executeUpdateWithStart<
-        typeof sessionWorkflow,
-        CompactionOutcome | null,
-        [CompactRequest]
-      >('compact', { startWorkflowOperation, args: [{}] }),
-    );
+    return this.workflows.compact(ids, resolvePolicy(row.policy).idleAfter);
   }
 
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
@@ -239,13 +187,7 @@ export class Palimpsest {
   }): Promise<{ policyVersion: number }> {
     const ids = this.ids(session);
     const configured = await configureSession(this.pool, ids, parsePolicy(policy));
-    const { idleAfter } = resolvePolicy(policy);
-    await tellTemporal(() =>
-      this.client.workflow.signalWithStart<typeof sessionWorkflow>('session', {
-        ...this.startOptions(ids, idleAfter),
-        signal: 'configure',
-      }),
-    );
+    await this.workflows.signalConfigured(ids, resolvePolicy(policy).idleAfter);
     return configured;
   }
 
@@ -253,15 +195,7 @@ export class Palimpsest {
   async closeSession({ session }: { session: string }): Promise<void> {
     const ids = this.ids(session);
     await closeSession(this.pool, ids);
-    const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
-    await tellTemporal(async () => {
-      try {
-        await handle.signal('close');
-      } catch (error) {
-        // Asleep: there is nothing in flight to finish.
-        if (!(error instanceof WorkflowNotFoundError)) throw error;
-      }
-    });
+    await this.workflows.signalClose(ids);
   }
 
   /** Sizes, effective policy and what the session's workflow is doing; `asleep` when it has ended for idleness. */
@@ -270,8 +204,8 @@ export class Palimpsest {
     const row = await loadSession(this.pool, ids);
     const policy = resolvePolicy(row.policy);
     const limits = limitsOf(policy);
-    const answer = await this.workflowStatus(ids);
-    const live = answer === 'unknown' ? null : answer;
+    const answer = await this.workflows.status(ids);
+    const live = typeof answer === 'string' ? null : answer;
     return {
       session,
       messages: row.nextSeq - 1,
@@ -281,7 +215,7 @@ export class Palimpsest {
       budget: limits.budget,
       measureAt: row.measureAtTokens,
       generation: row.generation,
-      phase: answer === 'unknown' ? 'unknown' : (live?.phase ?? 'asleep'),
+      phase: typeof answer === 'string' ? answer : answer.phase,
       compaction: live?.compaction ?? null,
       exhausted: row.exhausted,
       failures: row.failures,
@@ -298,9 +232,9 @@ export class Palimpsest {
     const ids = this.ids(session);
     const until = Date.now() + timeoutMs;
     for (let pause = 10; ; pause = Math.min(250, pause * 1.5)) {
-      const status = await this.workflowStatus(ids);
-      const quiet = (of: SessionStatus) => of.phase === 'idle' && of.inbox === 0 && of.compaction === null;
-      if (status === null || (status !== 'unknown' && quiet(status))) return;
+      const status = await this.workflows.status(ids);
+      if (status === 'asleep') return;
+      if (status !== 'unknown' && status.phase === 'idle' && status.inbox === 0 && !status.compaction) return;
       if (Date.now() > until) {
         throw new PalimpsestError(
           'Temporal.Unavailable',
@@ -343,115 +277,4 @@ export class Palimpsest {
     sessionWorkflowId(ids);
     return ids;
   }
-
-  private startOptions(ids: SessionIds, idleAfterMs: number) {
-    return {
-      workflowId: sessionWorkflowId(ids),
-      taskQueue: taskQueues(this.queuePrefix).workflow,
-      args: [{ v: 1 as const, ...ids, idleAfterMs }] as [
-        { v: 1; tenant: string; session: string; idleAfterMs: number },
-      ],
-      staticSummary: `session ${ids.session} of ${ids.tenant}`.slice(0, 200),
-      staticDetails:
-        'One agent session. Each turn signals it; when the context outgrows its policy it starts a compaction (child workflow `compaction/…`). Live details above, originals and summaries in Postgres.',
-      typedSearchAttributes: [
-        { key: searchAttributes.tenantId, value: ids.tenant },
-        { key: searchAttributes.sessionId, value: ids.session },
-      ],
-      priority: livePriority(ids.tenant),
-    };
-  }
-
-  private async signalTurn(
-    ids: SessionIds,
-    { turnId, throughSeq, due, idleAfterMs }: AppendResult,
-  ): Promise<boolean> {
-    try {
-      await this.client.workflow.signalWithStart<
-        typeof sessionWorkflow,
-        [{ turnId: string; seq: number; due: boolean }]
-      >('session', {
-        ...this.startOptions(ids, idleAfterMs),
-        signal: 'turn',
-        signalArgs: [{ turnId, seq: throughSeq, due }],
-      });
-      return true;
-    } catch {
-      return false;
-    }
-  }
-
-  /** Null when the workflow is not running, `unknown` when no worker answers for it. */
-  private async workflowStatus(ids: SessionIds): Promise<SessionStatus | 'unknown' | null> {
-    const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
-    try {
-      const { status } = await handle.describe();
-      if (status.name !== 'RUNNING') return null;
-      const until = Date.now() + queryTimeoutMs;
-      return await this.client.withDeadline(until, () => handle.query<SessionStatus>('status'));
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return null;
-      if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
-      throw error;
-    }
-  }
-}
-
-/** Temporal's errors as ours: what a workflow failed with keeps its type, everything else is `Temporal.Unavailable`. */
-async function tellTemporal<T>(call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    const failure = failureOf(error);
-    if (failure && isFailureType(failure.type)) {
-      throw new PalimpsestError(failure.type, failure.message, { cause: error });
-    }
-    if (!(error instanceof ServiceError)) throw error;
-    throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
-      hint: 'What was stored stays stored; repeat the call when the server is back.',
-      cause: error,
-    });
-  }
-}
-
-/** The context within its budget, and the reductions that this takes beyond those already stored. */
-function fitted(
-  name: string,
-  { session, source }: { session: SessionRow; source: ContextSource },
-): { context: SessionContext; budget: number; reductions: Reduction[] } {
-  const policy = resolvePolicy(session.policy);
-  const limits = limitsOf(policy);
-  const { budget, contextTarget } = limits;
-  const counter = counterFor(limits.tokenizer);
-  const view = buildView(source, counter);
-  if (!policy.enabled) return { context: contextOf(name, session, view, limits), budget, reductions: [] };
-  const fit = reduceToFit(view, { limit: budget, target: Math.min(contextTarget, budget) }, counter);
-  return { context: contextOf(name, session, fit.view, limits), budget, reductions: fit.reductions };
-}
-
-function contextOf(
-  session: string,
-  { generation }: SessionRow,
-  view: readonly ViewItem[],
-  { budget, window }: { budget: number; window: number },
-): SessionContext {
-  const messages = view.map(({ message }) => message);
-  const tokens = view.reduce((sum, item) => sum + item.tokens, 0);
-  return {
-    session,
-    generation,
-    messages,
-    entries: view.map(({ fromSeq, source, tokens: size }) => ({
-      seq: fromSeq === 0 ? null : fromSeq,
-      source,
-      tokens: size,
-    })),
-    tokens,
-    budget,
-    window,
-    etag: createHash('sha256')
-      .update(`${generation}\n${JSON.stringify(messages)}`)
-      .digest('hex')
-      .slice(0, 32),
-  };
 }

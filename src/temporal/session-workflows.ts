@@ -1,0 +1,135 @@
+import {
+  QueryRejectedError,
+  ServiceError,
+  WithStartWorkflowOperation,
+  WorkflowIdConflictPolicy,
+  WorkflowNotFoundError,
+  type Client,
+  type Connection,
+} from '@temporalio/client';
+import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '../../workflows/messages.js';
+import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
+import { isFailureType, PalimpsestError } from '../errors.js';
+import { failureOf } from './failures.js';
+import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
+
+/** Answered by a worker in milliseconds; longer where a history is replayed first. */
+const queryTimeoutMs = 5_000;
+/** An agent is waiting for its append; a turn that could not be signalled in time is signalled with the next. */
+const signalTimeoutMs = 2_000;
+
+/** The session workflows as their callers see them: started on demand, told, asked. */
+export class SessionWorkflows {
+  constructor(
+    private readonly client: Client,
+    private readonly queuePrefix: string,
+  ) {}
+
+  async close(): Promise<void> {
+    await (this.client.connection as Connection).close();
+  }
+
+  /** False when Temporal could not be told within two seconds. */
+  async signalTurn(ids: SessionIds, turn: TurnSignal, idleAfterMs: number): Promise<boolean> {
+    const { workflow } = this.client;
+    try {
+      await this.client.withDeadline(Date.now() + signalTimeoutMs, () =>
+        workflow.signalWithStart<typeof sessionWorkflow, [TurnSignal]>('session', {
+          ...this.startOptions(ids, idleAfterMs),
+          signal: 'turn',
+          signalArgs: [turn],
+        }),
+      );
+      return true;
+    } catch (error) {
+      if (error instanceof ServiceError) return false;
+      throw error;
+    }
+  }
+
+  /** The policy in PostgreSQL has changed. Throws `Temporal.Unavailable`. */
+  async signalConfigured(ids: SessionIds, idleAfterMs: number): Promise<void> {
+    await typed(() =>
+      this.client.workflow.signalWithStart<typeof sessionWorkflow>('session', {
+        ...this.startOptions(ids, idleAfterMs),
+        signal: 'configure',
+      }),
+    );
+  }
+
+  async signalClose(ids: SessionIds): Promise<void> {
+    const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
+    await typed(async () => {
+      try {
+        await handle.signal('close');
+      } catch (error) {
+        // Asleep: there is nothing in flight to finish.
+        if (!(error instanceof WorkflowNotFoundError)) throw error;
+      }
+    });
+  }
+
+  /** Waits for the outcome. Throws what the compaction failed with, or `Temporal.Unavailable`. */
+  compact(ids: SessionIds, idleAfterMs: number): Promise<CompactAnswer> {
+    const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
+      ...this.startOptions(ids, idleAfterMs),
+      workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+    });
+    return typed(() =>
+      this.client.workflow.executeUpdateWithStart<typeof sessionWorkflow, CompactAnswer, [CompactRequest]>(
+        'compact',
+        { startWorkflowOperation, args: [{}] },
+      ),
+    );
+  }
+
+  /** `asleep` when the workflow is not running, `unknown` when no worker answers for it. */
+  async status(ids: SessionIds): Promise<SessionStatus | 'asleep' | 'unknown'> {
+    const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
+    try {
+      return await this.client.withDeadline(Date.now() + queryTimeoutMs, async () => {
+        const { status } = await handle.describe();
+        return status.name === 'RUNNING' ? handle.query<SessionStatus>('status') : 'asleep';
+      });
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return 'asleep';
+      if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
+      throw error;
+    }
+  }
+
+  private startOptions(ids: SessionIds, idleAfterMs: number) {
+    const args: [SessionInput] = [{ v: 1, ...ids, idleAfterMs }];
+    return {
+      workflowId: sessionWorkflowId(ids),
+      taskQueue: taskQueues(this.queuePrefix).workflow,
+      args,
+      staticSummary: `session ${ids.session} of ${ids.tenant}`.slice(0, 200),
+      staticDetails:
+        'One agent session. Each turn signals it; when the context outgrows its policy it starts a compaction ' +
+        '(child workflow `compaction/…`). Current details show its compactions; originals and summaries are in Postgres.',
+      typedSearchAttributes: [
+        { key: searchAttributes.tenantId, value: ids.tenant },
+        { key: searchAttributes.sessionId, value: ids.session },
+      ],
+      priority: livePriority(ids.tenant),
+    };
+  }
+}
+
+/** Temporal's errors as ours: what a workflow failed with keeps its type, everything else is `Temporal.Unavailable`. */
+async function typed<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    const failure = failureOf(error);
+    if (failure && isFailureType(failure.type)) {
+      throw new PalimpsestError(failure.type, failure.message, { cause: error });
+    }
+    if (!(error instanceof ServiceError)) throw error;
+    throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
+      hint: 'What was stored stays stored; repeat the call when the server is back.',
+      cause: error,
+    });
+  }
+}
