@@ -4,6 +4,7 @@ import {
   WithStartWorkflowOperation,
   WorkflowIdConflictPolicy,
   WorkflowNotFoundError,
+  WorkflowUpdateRPCTimeoutOrCancelledError,
   type Client,
   type Connection,
 } from '@temporalio/client';
@@ -13,8 +14,8 @@ import { isFailureType, PalimpsestError } from '../errors.js';
 import { failureOf } from './failures.js';
 import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
 
-/** Answered by a worker in milliseconds; longer where a history is replayed first. */
-const queryTimeoutMs = 5_000;
+/** Answered in milliseconds; longer where a worker replays a history first. */
+const callTimeoutMs = 5_000;
 /** An agent is waiting for its append; a turn that could not be signalled in time is signalled with the next. */
 const signalTimeoutMs = 2_000;
 
@@ -49,19 +50,16 @@ export class SessionWorkflows {
 
   /** The policy in PostgreSQL has changed. Throws `Temporal.Unavailable`. */
   async signalConfigured(ids: SessionIds, idleAfterMs: number): Promise<void> {
-    await typed(() =>
-      this.client.workflow.signalWithStart<typeof sessionWorkflow>('session', {
-        ...this.startOptions(ids, idleAfterMs),
-        signal: 'configure',
-      }),
-    );
+    const { workflow } = this.client;
+    const options = { ...this.startOptions(ids, idleAfterMs), signal: 'configure' };
+    await typed(() => this.soon(() => workflow.signalWithStart<typeof sessionWorkflow>('session', options)));
   }
 
   async signalClose(ids: SessionIds): Promise<void> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     await typed(async () => {
       try {
-        await handle.signal('close');
+        await this.soon(() => handle.signal('close'));
       } catch (error) {
         // Asleep: there is nothing in flight to finish.
         if (!(error instanceof WorkflowNotFoundError)) throw error;
@@ -75,19 +73,25 @@ export class SessionWorkflows {
       ...this.startOptions(ids, idleAfterMs),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
     });
-    return typed(() =>
-      this.client.workflow.executeUpdateWithStart<typeof sessionWorkflow, CompactAnswer, [CompactRequest]>(
-        'compact',
-        { startWorkflowOperation, args: [{}] },
-      ),
-    );
+    const { workflow } = this.client;
+    return typed(async () => {
+      // Accepted within seconds, answered when the compaction is done.
+      const update = await this.soon(() =>
+        workflow.startUpdateWithStart<typeof sessionWorkflow, CompactAnswer, [CompactRequest]>('compact', {
+          waitForStage: 'ACCEPTED',
+          startWorkflowOperation,
+          args: [{}],
+        }),
+      );
+      return update.result();
+    });
   }
 
   /** `asleep` when the workflow is not running, `unknown` when no worker answers for it. */
   async status(ids: SessionIds): Promise<SessionStatus | 'asleep' | 'unknown'> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     try {
-      return await this.client.withDeadline(Date.now() + queryTimeoutMs, async () => {
+      return await this.soon(async () => {
         const { status } = await handle.describe();
         return status.name === 'RUNNING' ? handle.query<SessionStatus>('status') : 'asleep';
       });
@@ -96,6 +100,10 @@ export class SessionWorkflows {
       if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
       throw error;
     }
+  }
+
+  private soon<T>(call: () => Promise<T>): Promise<T> {
+    return this.client.withDeadline(Date.now() + callTimeoutMs, call);
   }
 
   private startOptions(ids: SessionIds, idleAfterMs: number) {
@@ -126,7 +134,8 @@ async function typed<T>(call: () => Promise<T>): Promise<T> {
     if (failure && isFailureType(failure.type)) {
       throw new PalimpsestError(failure.type, failure.message, { cause: error });
     }
-    if (!(error instanceof ServiceError)) throw error;
+    const silent = error instanceof ServiceError || error instanceof WorkflowUpdateRPCTimeoutOrCancelledError;
+    if (!silent) throw error;
     throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
       hint: 'What was stored stays stored; repeat the call when the server is back.',
       cause: error,
