@@ -12,7 +12,7 @@ import { histories } from '../support/histories.js';
 import { ok, status, withWindow } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';
 import { appendTurns, committed, replayed, type Committed } from '../support/sessions.js';
-import { startStack, type Stack } from '../support/stack.js';
+import { dialogue, startStack, type Stack } from '../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -264,7 +264,8 @@ describe('invariant 4: coverage', () => {
         fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 8, maxLength: 8 }),
         async (parts, chunkTokens, sizes) => {
           const session = `random-${++run}`;
-          const log = parts.flat();
+          // Something worth a summary in every run, whatever else was drawn.
+          const log = [...dialogue(8, 150).flat(), ...parts.flat()];
           const first = model.requests.length;
           const policy = policyOf(session, 4_000, { chunkTokens });
           for (let from = 0, turn = 0; from < log.length; turn++) {
