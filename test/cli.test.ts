@@ -6,10 +6,12 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseSizes, policyFromFlags } from '../src/cli/flags.js';
 import { storedSessionId } from '../src/cli/player.js';
+import { Screen } from '../src/cli/screen.js';
 import { PalimpsestError } from '../src/errors.js';
 import { stopPostgres } from '../src/runtime/postgres.js';
 import { stopTemporal } from '../src/runtime/temporal.js';
@@ -183,6 +185,8 @@ describe('flags', () => {
     expect(storedSessionId({ id: 'talk', messages }, { contextWindow: 8_000 })).not.toBe(id);
     const wild = storedSessionId({ id: `\u0000\uD800${'ü'.repeat(300)}`, messages }, {});
     expect(encodeURIComponent(wild).length).toBeLessThanOrEqual(200);
+    const endless = storedSessionId({ id: '🦊'.repeat(200_000), messages }, {});
+    expect(endless).toMatch(/^(?:🦊){15}~[0-9a-f]{8}$/u);
   });
 });
 
@@ -217,6 +221,28 @@ describe('servers that do not answer', () => {
     expect(ended.stderr).toMatch(/Store\.Unavailable/);
     expect(ended.stdout + ended.stderr).not.toContain('secret');
   });
+});
+
+test('a data folder that cannot be made is one clear error', { timeout: startMs }, async () => {
+  const file = path.join(folder, 'talk.json');
+  const ended = await run(['dev', '--once', file], { PALIMPSEST_DATA: path.join(file, 'data') });
+  expect(ended.stderr).toMatch(
+    /^Input\.Invalid: The data folder .*talk\.json\/data cannot be used: ENOTDIR/m,
+  );
+  expect(ended.stderr).not.toMatch(/^ +at /m);
+  expect(ended.code).toBe(2);
+});
+
+test('ids and messages do not steer the terminal', () => {
+  let shown = '';
+  const stream = new Writable({
+    write: (chunk: Buffer, _, done) => {
+      shown += chunk.toString();
+      done();
+    },
+  });
+  new Screen(stream).line('a\u0000\u001B[2J\u009B\u202Eb\n\tc');
+  expect(shown).toBe('a\uFFFD\uFFFD[2J\uFFFD\uFFFDb\n\uFFFDc\n');
 });
 
 /** One data folder, one run after the other: each builds on what the last one left. */
@@ -313,6 +339,39 @@ describe.sequential('a user plays sessions', () => {
       cli.kill('SIGINT');
       expect(await cli.ended).toMatchObject({ code: 0, signal: null });
       await expect(fetch(url)).rejects.toThrow();
+    },
+  );
+
+  test('an output file that cannot be written costs only itself', { timeout: startMs }, async () => {
+    const out = path.join(folder, 'o'.repeat(300));
+    const { code, stdout } = await run(['dev', '--once', '--out', out, path.join(folder, 'talk.json')]);
+    expect(stdout).toMatch(/^replay: 8 messages, identical$/m);
+    expect(stdout).toMatch(/^--out: the context could not be written: ENAMETOOLONG/m);
+    expect(code).toBe(1);
+  });
+
+  test.each([
+    ['PostgreSQL', 'Store', () => readFileSync(path.join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')],
+    [
+      'Temporal server',
+      'Temporal',
+      () =>
+        String(
+          (JSON.parse(readFileSync(path.join(dataDir, 'temporal.json'), 'utf8')) as { pid: number }).pid,
+        ),
+    ],
+  ])(
+    'an embedded %s that is killed ends the job with its name',
+    { timeout: startMs },
+    async (name, type, pidOf) => {
+      const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
+      await cli.shows(/Ctrl-C ends it/);
+      process.kill(Number.parseInt(pidOf()), 'SIGKILL');
+      const { code, stderr } = await cli.ended;
+      expect(stderr).toMatch(
+        new RegExp(`^${type}\\.Unavailable: The embedded ${name} has ended\\.\\n  Start again`, 'm'),
+      );
+      expect(code).toBe(1);
     },
   );
 

@@ -225,6 +225,7 @@ describe('refused, with line, column and path', () => {
     expect(parseExact('['.repeat(500) + ']'.repeat(500))).toBeDefined();
     expect(refusal('['.repeat(501) + ']'.repeat(501)).message).toMatch(/nested deeper than 500/);
     expect(refusal('{"a":['.repeat(1_000_000)).message).toMatch(/nested deeper than 500/);
+    expect(refusal('['.repeat(501)).message.length).toBeLessThan(300);
   });
 });
 

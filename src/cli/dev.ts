@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { readConfig, type Config } from '../config.js';
 import { invalid } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
+import { makeDataFolder } from '../runtime/home.js';
 import { inOrder } from './batch.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
 import { Interrupted, onInterrupt } from './interrupt.js';
@@ -100,6 +101,7 @@ class DevSession {
     }
     let stack: Stack;
     try {
+      makeDataFolder(this.config.dataDir);
       const say = (line: string) => screen.line(line);
       // The servers start while the SDK is being loaded.
       const servers = openServers(this.config, say);

@@ -1,4 +1,3 @@
-import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { makeTelemetryFilterString, Runtime, type LogLevel } from '@temporalio/worker';
 import pino from 'pino';
@@ -102,7 +101,6 @@ const workerLog = ({ dataDir }: Config): string =>
 
 /** The SDK's log goes to a file, so that it does not run through the live lines; signals are this program's business. */
 function installRuntime(config: Config): void {
-  mkdirSync(config.dataDir, { recursive: true });
   const destination = pino.destination({ dest: path.join(config.dataDir, 'worker.log'), sync: true });
   installLoggedRuntime(pino({ level: config.logLevel, serializers }, destination));
 }

@@ -28,6 +28,9 @@ function arrayIndex(key: string): number | null {
   return /^(?:0|[1-9][0-9]{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1 ? Number(key) : null;
 }
 
+/** A path in a message is cut here: nesting and keys may be as long as the input. */
+const pathLimit = 200;
+
 /** What the text is part of, for messages: the number of its first line, and the name of its value in paths. */
 export interface Origin {
   line?: number;
@@ -219,7 +222,8 @@ class ExactParser {
     const before = this.text.slice(0, at);
     const line = (this.origin.line ?? 1) + (before.match(/\r\n?|\n/g)?.length ?? 0);
     const column = at - Math.max(before.lastIndexOf('\n'), before.lastIndexOf('\r'));
-    const path = joinPath(this.origin.path ?? '', this.steps);
+    const whole = joinPath(this.origin.path ?? '', this.steps);
+    const path = whole.length > pathLimit ? `${whole.slice(0, pathLimit)}…` : whole;
     const where = path === '' ? '' : ` (at ${path})`;
     return invalid(
       `Line ${line}, column ${column}: ${problem}${where}.`,

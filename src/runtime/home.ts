@@ -1,6 +1,7 @@
-import { mkdirSync } from 'node:fs';
+import { accessSync, constants, mkdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
+import { invalid } from '../errors.js';
 import { liveTickets, ownerOf, putTicket, removeTicket, withLock } from './lock.js';
 
 /**
@@ -48,6 +49,21 @@ export async function openHome(dataDir: string): Promise<Home> {
         return true;
       }),
   };
+}
+
+/** Makes the data folder. Throws `Input.Invalid` where it cannot be made or written. */
+export function makeDataFolder(dir: string): void {
+  try {
+    mkdirSync(dir, { recursive: true });
+    accessSync(dir, constants.W_OK);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw invalid(
+      `The data folder ${dir} cannot be used: ${why}`,
+      'PALIMPSEST_DATA',
+      'Set PALIMPSEST_DATA to a folder that can be made and written.',
+    );
+  }
 }
 
 /** Where programs that all projects of a user share are kept: `$PALIMPSEST_CACHE`, else below `$XDG_CACHE_HOME` or `~/.cache`. */

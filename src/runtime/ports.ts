@@ -1,12 +1,24 @@
 import { createServer } from 'node:net';
 
+/** A killed server's last threads hold its port a moment longer than its process counts as running. Milliseconds. */
+const releaseMs = 300;
+
 /** A free TCP port on loopback: the preferred one if it is free, so that addresses stay the same from start to start. */
 export async function freePort(preferred?: number): Promise<number> {
   return (
-    (preferred ? await tryPort(preferred) : null) ??
+    (preferred ? await awaitPort(preferred) : null) ??
     (await tryPort(0)) ??
     Promise.reject(new Error('no free port'))
   );
+}
+
+async function awaitPort(port: number): Promise<number | null> {
+  const deadline = Date.now() + releaseMs;
+  for (;;) {
+    const free = await tryPort(port);
+    if (free !== null || Date.now() > deadline) return free;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
 
 function tryPort(port: number): Promise<number | null> {

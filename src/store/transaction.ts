@@ -102,6 +102,7 @@ const numbers: pg.CustomTypesConfig = {
 const passing = /^(?:08|53|40001$|40P01$|55P03$|57014$|57P0|58)/;
 const networkCodes = /^(?:ECONN|EPIPE|ETIMEDOUT|EHOST|ENET|ENOTFOUND|EAI_AGAIN)/;
 const refusedLogin = /^(?:28|3D000)/;
+const diskFull = '53100';
 
 /**
  * A failure of the database as `Store.Unavailable`; anything else (a typed failure, a violated constraint) as it is,
@@ -118,7 +119,9 @@ export function asFailure(error: unknown): unknown {
     return new PalimpsestError('Store.Unavailable', `PostgreSQL: ${cause.message || code}`, {
       hint: login
         ? 'Check user, password and database of DATABASE_URL.'
-        : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
+        : code === diskFull
+          ? 'Free space on the disk of the database, then try again: what was stored is kept.'
+          : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
       details: code ? { code } : undefined,
       cause,
     });
