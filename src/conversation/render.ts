@@ -2,6 +2,7 @@
  * How a message is shown to a summarizer: as data, labelled with where it comes from, in a form whose delimiters the
  * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
  */
+import { isMedia } from '../tokens/message.js';
 import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
 
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
@@ -88,12 +89,10 @@ function contentOf({ content }: ChatMessage, seq: number): string {
   return content.map((part, index) => partOf(part, seq, index + 1)).join('\n');
 }
 
-const mediaType = /image|audio|video|file|document|media/i;
-
 function partOf(part: ContentPart, seq: number, number: number): string {
   if (typeof part.text === 'string') return escapeTags(part.text);
   if (part.type === 'refusal') return labelled('refusal', stringOf(part['refusal']));
-  if (mediaType.test(part.type)) return mediaPlaceholder(part, seq, number);
+  if (isMedia(part)) return mediaPlaceholder(part, seq, number);
   return escapeTags(JSON.stringify(part, withoutData));
 }
 

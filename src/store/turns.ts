@@ -56,12 +56,11 @@ export async function appendTurn(pool: Pool, turn: TurnInput): Promise<AppendRes
   const serialized = serialize(turn.messages);
   let known = await findSession(pool, turn);
   for (;;) {
-    const settings = known ? null : settingsOf(turn.policy ?? {});
-    const tokenizer = known?.tokenizer ?? settingsOf(turn.policy ?? {}).tokenizer;
-    const prepared = { ...serialized, tokens: await countAll(turn.messages, serialized.bodies, tokenizer) };
-    const outcome = await withTransaction(pool, (tx) =>
-      append(tx, turn, { ...prepared, tokenizer }, settings),
-    );
+    const fresh = known ? null : settingsOf(turn.policy ?? {});
+    const { tokenizer } = known ?? fresh!;
+    const tokens = await countAll(turn.messages, serialized.bodies, tokenizer);
+    const prepared = { ...serialized, tokens, tokenizer };
+    const outcome = await withTransaction(pool, (tx) => append(tx, turn, prepared, fresh));
     if ('turnId' in outcome) return outcome;
     // Another tokenizer was configured, or the session was made by somebody else, after the counting.
     known = outcome;

@@ -1,4 +1,4 @@
-import { ApplicationFailure, CancelledFailure } from '@temporalio/common';
+import { ApplicationFailure } from '@temporalio/common';
 import type { FailureType, PalimpsestError } from '../errors.js';
 
 /** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
@@ -49,12 +49,4 @@ export function failureOf(error: unknown): { type: string; message: string; deta
     }
   }
   return null;
-}
-
-/** True when the chain ends in a cancellation. */
-export function isCancelled(error: unknown): boolean {
-  for (let current = error; current instanceof Error; current = current.cause) {
-    if (current instanceof CancelledFailure) return true;
-  }
-  return false;
 }

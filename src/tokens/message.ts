@@ -16,7 +16,7 @@ export const OTHER_MEDIA_TOKENS = 2_000;
 
 /** Whether a content part carries media: its cost is fixed and its data is never text. */
 export function isMedia(part: ContentPart): boolean {
-  return /image|audio|video|file|document|media/.test(part.type);
+  return /image|audio|video|file|document|media/i.test(part.type);
 }
 
 function record(value: unknown): Record<string, unknown> {
