@@ -12,7 +12,7 @@ export interface InlineTurn extends SessionIds {
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
-export function appendTurn({ pool, inlineTurnTenants }: Dependencies) {
+export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies) {
   return (turn: InlineTurn): Promise<{ seq: number; due: boolean }> =>
     runStep('append turn', async () => {
       if (!inlineTurnTenants.includes('*') && !inlineTurnTenants.includes(turn.tenant)) {
@@ -23,7 +23,7 @@ export function appendTurn({ pool, inlineTurnTenants }: Dependencies) {
         );
       }
       const messages = checkMessages(turn.messages);
-      const { throughSeq, due } = await storeTurn(pool, { ...turn, messages });
+      const { throughSeq, due } = await storeTurn(pool, { ...turn, messages, deployment });
       return { seq: throughSeq, due };
     });
 }

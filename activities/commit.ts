@@ -1,41 +1,25 @@
-import { buildView, type Head, type ViewItem } from '../src/conversation/context.js';
-import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { PalimpsestError } from '../src/errors.js';
-import { limitsOf, measureAt } from '../src/policy/limits.js';
-import { reduceToFit } from '../src/policy/reduce.js';
-import { resolvePolicy } from '../src/policy/schema.js';
-import { acceptHead, acceptSnapshot, type Snapshot } from '../src/summary/accept.js';
-import { coverageOf, type ChunkRef } from '../src/summary/chunk.js';
-import { extractiveSnapshot } from '../src/summary/extractive.js';
-import { buildHead } from '../src/summary/head.js';
-import { buildLedger } from '../src/summary/ledger.js';
-import { PROMPT_VERSION } from '../src/summary/prompts.js';
+import { makeReplacement } from '../src/compaction/replacement.js';
+import { policyOf } from '../src/policy/layers.js';
+import { economicsOf } from '../src/policy/economics.js';
+import { marksAfter } from '../src/policy/marks.js';
 import {
   commitCompaction,
   findCommitOf,
-  loadCompaction,
   PolicyReplaced,
   type CompactionFacts,
 } from '../src/store/compactions.js';
-import { readContextSource } from '../src/store/context.js';
-import { findDigest, paidFor } from '../src/store/digests.js';
-import { readMessages } from '../src/store/messages.js';
+import { expireDigests, paidFor } from '../src/store/digests.js';
+import type { RepairProblem } from '../src/summary/repair.js';
+import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
-import { counterFor } from '../src/tokens/counter.js';
-import { isMedia } from '../src/tokens/message.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
-import type { Plan } from './plan.js';
+import { loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
 
-export interface CommitRequest extends SessionIds {
-  plan: Omit<Plan, 'chunks' | 'method'>;
-  method: Plan['method'];
-  /** Chunks as summarized, after halving. */
-  chunks: ChunkRef[];
-  /** Keys of every digest that went in, the snapshot's last. */
+export interface CommitRequest extends ReplacementRequest {
+  /** Keys of every digest that went in. */
   digests: string[];
-  force: boolean;
   /** Unix milliseconds: start of the compaction, and each stretch spent waiting for the model. */
   startedAt: number;
   modelSpans: [number, number][];
@@ -43,6 +27,11 @@ export interface CommitRequest extends SessionIds {
   runId: string;
   /** The model failure that made the deterministic fallback serve. */
   failure: { type: string; message: string } | null;
+}
+
+/** The snapshot is to be asked for once more before it may be committed. */
+export interface RepairWanted {
+  repair: RepairProblem;
 }
 
 /** One committed compaction in numbers; the row in Postgres holds the same and the texts. */
@@ -61,17 +50,26 @@ export interface CompactionOutcome {
   modelMs: number;
   overheadMs: number;
   archivePart: number | null;
+  /** Tokens by which every later context read is smaller. */
+  savedPerTurn: number;
+  /** Money for the summarizer; null without prices. */
+  cost: number | null;
+  currency: string | null;
+  /** Later context reads after which it has paid for itself, the cache writes of the new head included; null: never. */
+  paysBackAfter: number | null;
   workflowId: string;
   runId: string;
 }
 
 /**
- * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction.
- * Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused, `Store.StaleGeneration` where another
- * compaction came first; either way nothing is written. Repeated by the same run, it answers with what it committed.
+ * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction; or answers
+ * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
+ * `Store.StaleGeneration` where another compaction came first; either way nothing is written. Repeated by the same run,
+ * it answers with what it committed.
  */
-export function commit({ pool, now }: Dependencies) {
-  return (request: CommitRequest): Promise<CompactionOutcome> =>
+export function commit(dependencies: Dependencies) {
+  const { pool, now } = dependencies;
+  return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
     runStep('commit', async () => {
       for (;;) {
         try {
@@ -82,77 +80,52 @@ export function commit({ pool, now }: Dependencies) {
       }
     });
 
-  async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome> {
-    const { plan, method } = request;
+  async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome | RepairWanted> {
+    const { plan, method, written } = request;
     const ids: SessionIds = { tenant: request.tenant, session: request.session };
     const already = await findCommitOf(pool, ids, request.runId);
     if (already) return outcomeOf(already);
 
-    const { session, source } = await readContextSource(pool, ids, 0);
-    if (session.generation !== plan.baseGeneration) {
-      throw new PalimpsestError(
-        'Store.StaleGeneration',
-        `generation ${session.generation} was committed while generation ${plan.baseGeneration + 1} was prepared`,
-      );
-    }
-    const policy = resolvePolicy(session.policy);
-    const limits = limitsOf(policy);
-    const counter = counterFor(limits.tokenizer);
-    const parent = await loadCompaction(pool, ids, plan.baseGeneration);
-    const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
-    const isEvicted = ({ seq }: LoggedMessage) => seq >= plan.fromSeq && seq <= plan.throughSeq;
-    const evicted = method === 'none' ? [] : [...source.system, ...source.tail].filter(isEvicted);
+    const { session, input } = await loadReplacement(dependencies, request);
+    const made = makeReplacement(input);
+    if ('repair' in made) return { repair: made.repair };
 
-    const replaced = method === 'none' ? null : await replace();
-    const head = replaced?.head ?? source.head;
-    const view = buildView({ system: source.system, head, tail: kept, reductions: [] }, counter);
-    const fit = reduceToFit(
-      view,
-      // Reducing what the next compaction evicts would be work for nothing.
-      { limit: plan.partial ? Infinity : limits.contextTarget, target: limits.contextTarget, commit: true },
-      counter,
-    );
-    const tokensBefore = sizeOf(buildView(source, counter));
-    const tokensAfter = fit.tokens;
-    acceptHead({
+    const { policy, limits } = input;
+    const { view, missed, tokensBefore, tokensAfter, newLayer, ...replacement } = made;
+    const layerKeys = (made.layers ?? []).map(({ key }) => key);
+    const digestKeys = [...new Set([...request.digests, ...layerKeys])];
+    const usage = await paidFor(pool, ids, plan.baseGeneration + 1, digestKeys);
+    const modelMs = spanned(request.modelSpans);
+    const headTokens = made.head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
+    const economics = economicsOf({
+      prices: policy.prices,
       tokensBefore,
       tokensAfter,
-      minGain: request.force || plan.partial ? 0 : policy.summary.minGain,
-      // A head that stays may be older than the pins, and where there is none they have no place.
-      pins: replaced ? policy.pins : [],
-      head: head ? firstText(head) : '',
+      headTokens,
+      tailTokens: tokensAfter - headTokens,
+      inputTokens: usage.modelInputTokens,
+      outputTokens: usage.modelOutputTokens,
     });
-
-    const endedAt = now();
-    const modelMs = spanned(request.modelSpans);
-    const normal = measureAt(limits);
-    const step = Math.ceil(policy.summary.minGain * limits.budget);
-    const messageStep = Math.max(2, Math.ceil(policy.summary.minGain * fit.view.length));
-    const missed = tokensAfter > limits.contextTarget && !plan.partial;
     const row = await commitCompaction(pool, ids, {
+      ...replacement,
       baseGeneration: plan.baseGeneration,
       policyVersion: session.policyVersion,
       reason: plan.reason,
       method,
       throughSeq: plan.throughSeq,
-      snapshot: replaced?.snapshot ?? parent.snapshot,
-      ledger: replaced?.ledger ?? parent.ledger,
-      head,
       carriedSeq: plan.carriedSeq,
-      coverage: method === 'none' ? [] : coverage(source.system, evicted, request.chunks),
-      reductions: fit.reductions,
+      newLayer,
       tokensBefore,
       tokensAfter,
       evicted: plan.evictedMessages,
-      chunks: request.chunks.length,
-      digestKeys: request.digests,
+      chunks: written?.chunks.length ?? 0,
+      digestKeys,
       model: method === 'model' ? plan.summarizer.model : null,
-      promptVersion: PROMPT_VERSION,
-      usage: {
-        ...(await paidFor(pool, ids, plan.baseGeneration + 1, request.digests)),
-        modelMs,
-        overheadMs: Math.max(0, endedAt - request.startedAt - modelMs),
-      },
+      promptVersion: promptSettings(policyOf(session.policy).summary).version,
+      usage: { ...usage, modelMs, overheadMs: Math.max(0, now() - request.startedAt - modelMs) },
+      cost: economics.cost,
+      currency: policy.prices.currency,
+      paysBackAfter: economics.paysBackAfter,
       workflowId: request.workflowId,
       runId: request.runId,
       failure: request.failure && {
@@ -166,99 +139,11 @@ export function commit({ pool, now }: Dependencies) {
             reason: `the context stays above its target of ${limits.contextTarget} tokens`,
           }
         : null,
-      measureAt: missed
-        ? {
-            tokens: normal.tokens && Math.max(normal.tokens, tokensAfter + step),
-            messages: normal.messages && Math.max(normal.messages, fit.view.length + messageStep),
-          }
-        : normal,
+      measureAt: marksAfter(policy, limits, { missed, tokens: tokensAfter, messages: view.length }),
     });
+    await expireDigests(pool, ids.tenant, policy.retention.digests);
     return outcomeOf(row);
-
-    async function replace(): Promise<{ head: Head; snapshot: Snapshot; ledger: string }> {
-      const snapshot = await snapshotText();
-      const carried = await carriedRequest();
-      const archive = { parts: parent.parts + 1, throughSeq: plan.throughSeq };
-      const served = method === 'model' ? ('model' as const) : ('extractive' as const);
-      const common = {
-        snapshot,
-        pins: policy.pins,
-        archive,
-        method: served,
-        carried,
-        acknowledgment: policy.summary.acknowledgment,
-      };
-      const bare = buildHead({ ...common, ledger: '' }, counter);
-      const ledgerTokens = Math.max(
-        0,
-        Math.min(limits.ledgerTokens, limits.headMax + limits.pinTokens - (bare.tokens[0] ?? 0)),
-      );
-      const ledger = buildLedger({
-        previous: parent.ledger,
-        evicted,
-        // What is evicted next is visible no longer than until then.
-        kept: plan.partial ? [] : kept,
-        snapshot,
-        maxTokens: ledgerTokens,
-        counter,
-      });
-      return { head: buildHead({ ...common, ledger }, counter), snapshot, ledger };
-    }
-
-    async function snapshotText(): Promise<Snapshot> {
-      const { snapshotTokens, snapshotCeiling } = plan.summarizer;
-      const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, plan.previousTokens);
-      const key = request.digests.at(-1);
-      if (method === 'model' && key !== undefined) {
-        const digest = await findDigest(pool, ids.tenant, key);
-        if (!digest) throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`);
-        return acceptSnapshot(digest.text, { inputTokens, maxTokens: snapshotCeiling, counter });
-      }
-      const text = extractiveSnapshot({
-        previous: parent.snapshot,
-        messages: evicted,
-        maxTokens: snapshotTokens,
-        counter,
-      });
-      if (text === '') {
-        throw new PalimpsestError(
-          'Summary.NotSmaller',
-          `${inputTokens} tokens are too few for a summary that would be smaller`,
-        );
-      }
-      return acceptSnapshot(text, { inputTokens, maxTokens: snapshotCeiling, counter });
-    }
-
-    async function carriedRequest(): Promise<LoggedMessage | null> {
-      if (plan.carriedSeq === null) return null;
-      const [carried] = await readMessages(pool, ids, plan.carriedSeq, plan.carriedSeq);
-      return carried ?? null;
-    }
   }
-}
-
-function coverage(system: readonly LoggedMessage[], evicted: readonly LoggedMessage[], chunks: ChunkRef[]) {
-  const first = evicted[0]?.seq ?? 1;
-  const inContext = system
-    .filter(({ seq }) => seq >= first)
-    .map(({ seq }) => ({ seq, reason: 'in context' }));
-  const withMedia = evicted
-    .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
-    .map(({ seq }) => ({ seq, reason: 'media withheld' }));
-  return coverageOf(chunks, {
-    messages: evicted.map(({ seq }) => seq),
-    excluded: inContext,
-    partly: withMedia,
-  });
-}
-
-function sizeOf(view: readonly ViewItem[]): number {
-  return view.reduce((sum, { tokens }) => sum + tokens, 0);
-}
-
-function firstText({ messages }: { messages: readonly ChatMessage[] }): string {
-  const content = messages[0]?.content;
-  return typeof content === 'string' ? content : '';
 }
 
 /** Length of the union of the spans. */
@@ -275,9 +160,11 @@ function spanned(spans: readonly [number, number][]): number {
 export function outcomeOf(row: CompactionFacts): CompactionOutcome {
   const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls } = row;
   const { modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
+  const { cost, currency, paysBackAfter } = row;
   return {
     ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls },
     ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
+    ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cost, currency, paysBackAfter },
     ...{ workflowId: row.workflowId ?? '', runId: row.runId ?? '' },
   };
 }

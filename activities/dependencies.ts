@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
+import type { DeploymentPolicy } from '../src/store/configure.js';
 
 /** What the activities close over: one set per worker process. */
 export interface Dependencies {
@@ -11,4 +12,6 @@ export interface Dependencies {
   now: () => number;
   /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */
   inlineTurnTenants: readonly string[];
+  /** Layers of the policy below tenant and session, for sessions that an inline turn creates. */
+  deployment?: DeploymentPolicy;
 }

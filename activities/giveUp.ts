@@ -1,4 +1,5 @@
-import { resolvePolicy, type Policy } from '../src/policy/schema.js';
+import { policyOf } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/schema.js';
 import { loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
@@ -16,7 +17,7 @@ export function giveUp({ pool, now }: Dependencies) {
   return ({ type, message, exhausted, ...ids }: GiveUpInput): Promise<{ notBefore: number }> =>
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
-      const next = retryAt(resolvePolicy(row.policy), row.failures, now());
+      const next = retryAt(policyOf(row.policy), row.failures, now());
       await recordFailure(pool, ids, { type, message, retryAt: next });
       if (exhausted)
         await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });

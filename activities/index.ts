@@ -5,6 +5,7 @@ import type { Dependencies } from './dependencies.js';
 import { giveUp } from './giveUp.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
+import { repair } from './repair.js';
 import { summarizeChunk } from './summarizeChunk.js';
 
 /** Short steps on Postgres: queue `…-db`. */
@@ -23,6 +24,7 @@ export function createModelActivities(dependencies: Dependencies) {
   return {
     summarizeChunk: summarizeChunk(dependencies),
     consolidate: consolidate(dependencies),
+    repair: repair(dependencies),
   };
 }
 

@@ -1,6 +1,10 @@
-import { isTriggered, limitsOf } from '../src/policy/limits.js';
-import { resolvePolicy } from '../src/policy/schema.js';
-import { loadSession } from '../src/store/sessions.js';
+import type { Pool } from 'pg';
+import { isTriggered, limitsOf, type Limits } from '../src/policy/limits.js';
+import { policyOf } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/schema.js';
+import { callsTools } from '../src/store/chain.js';
+import { factsOf } from '../src/store/session-row.js';
+import { loadSession, passReduceMark, type SessionRow } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -16,6 +20,8 @@ export interface Measurement {
   policyVersion: number;
   idleAfterMs: number;
   debounceMs: number;
+  /** Quiet milliseconds after which the context is worth compacting because the provider's cache is cold; null: it is not. */
+  coldAfterMs: number | null;
   /** Unix milliseconds before which nothing is tried again after a failure; null when nothing holds it back. */
   notBefore: number | null;
 }
@@ -25,15 +31,16 @@ export function measure({ pool, now }: Dependencies) {
   return ({ tenant, session }: SessionIds): Promise<Measurement> =>
     runStep('measure', async () => {
       const row = await loadSession(pool, { tenant, session });
-      const policy = resolvePolicy(row.policy);
-      const limits = limitsOf(policy);
+      const policy = policyOf(row.policy);
+      const limits = limitsOf(policy, factsOf(row));
       // After a fallback served, compactions go on without the model; after one that committed nothing they wait,
       // for the retry or, where its result was refused, for something compactable.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
+      const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
       const triggered =
-        policy.enabled && isTriggered(limits, { contextTokens: row.liveTokens, messages: row.liveMessages });
+        policy.enabled && (isTriggered(limits, size) || (await argumentsDue(pool, row, policy, limits)));
       // While exhausted, `measureAt` lies past the point where something compactable has arrived.
       const worthwhile =
         row.exhausted === null ||
@@ -48,9 +55,29 @@ export function measure({ pool, now }: Dependencies) {
         policyVersion: row.policyVersion,
         idleAfterMs: policy.idleAfter,
         debounceMs: policy.debounceMs,
+        coldAfterMs:
+          policy.enabled && limits.idle !== null && row.liveTokens >= limits.idle.contextTokens && worthwhile
+            ? limits.idle.afterMs
+            : null,
         notBefore: triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
       };
     });
+}
+
+/** Below the trigger: the size from which long arguments are truncated is reached, and there are some. */
+async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits: Limits): Promise<boolean> {
+  const truncation = policy.reduce.arguments;
+  if (truncation === null || limits.reduceAt === null || row.liveTokens < limits.reduceAt) return false;
+  if (!reached(row.liveTokens, row.measureAtTokens)) return false;
+  const found = await callsTools(pool, row, {
+    fromSeq: Math.max(row.throughSeq, row.systemThroughSeq) + 1,
+    throughSeq: row.nextSeq - 1 - truncation.olderThan,
+    // No tokenizer makes fewer tokens of that many characters of JSON.
+    tokens: Math.floor(truncation.longerThan / 16),
+    tools: truncation.tools,
+  });
+  if (!found) await passReduceMark(pool, row, row);
+  return found;
 }
 
 function reached(size: number, mark: number | null): boolean {

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { complain } from './policy/issues.js';
+import { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
 import { defaultCacheDir, defaultDataDir } from './runtime/home.js';
 
 /** Everything the environment decides, in one place. */
@@ -18,6 +19,8 @@ export interface Config {
   llm: { apiKey?: string; baseUrl?: string };
   /** Summarizer of policies that name none. `contextWindow` in tokens. */
   summary: { model?: string; contextWindow?: number };
+  /** Layers of the policy below tenants and sessions: `PALIMPSEST_POLICY_FILE` and single variables. */
+  policy: DeploymentPolicy;
   /** Tenants whose `turn` signals may carry messages; `*`: all. */
   inlineTurnTenants: string[];
   /** Absolute folder of the embedded servers' data. */
@@ -78,7 +81,10 @@ const environment = z.object({
   ),
 });
 
-/** Reads the environment; an empty variable counts as unset. Throws `Input.Invalid` with the variable's name as path. */
+/**
+ * Reads the environment, and the policy file that it names; an empty variable counts as unset. Throws `Input.Invalid`
+ * with the variable's name, or the field of the policy, as path.
+ */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const given = Object.fromEntries(
     Object.keys(environment.shape).flatMap((name) => {
@@ -100,6 +106,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     },
     llm: { apiKey: read.OPENAI_API_KEY, baseUrl: read.OPENAI_BASE_URL },
     summary: { model: read.PALIMPSEST_SUMMARY_MODEL, contextWindow: read.PALIMPSEST_SUMMARY_WINDOW },
+    policy: readDeploymentPolicy(env),
     inlineTurnTenants: (read.PALIMPSEST_INLINE_TENANTS ?? '').split(',').flatMap((name) => name.trim() || []),
     dataDir: defaultDataDir(env),
     cacheDir: defaultCacheDir(env),

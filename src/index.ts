@@ -6,3 +6,19 @@ export type { CompactionOutcome } from '../activities/commit.js';
 export type { Policy, PolicyInput } from './policy/schema.js';
 export { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
 export { migrate } from './store/migrate.js';
+export { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
+export { registerCounter, type Counters } from './tokens/counter.js';
+export type { ReportedUsage } from './tokens/calibration.js';
+export {
+  callRecoveryTool,
+  recoveryTools,
+  type RecoverySource,
+  type RecoveryToolName,
+  type ToolDefinition,
+} from './recovery-tools.js';
+export type { Expansion, ExpandRequest } from './store/expand.js';
+export type { Forked, ForkRequest } from './store/fork.js';
+export type { ArchivedTool, SessionRecords, SummaryRecord } from './store/records.js';
+export type { SearchHit, SearchRequest, SearchResult } from './store/search.js';
+export type { SearchMode } from './store/search-query.js';
+export type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';

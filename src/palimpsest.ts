@@ -4,19 +4,36 @@ import type { SessionStatus } from '../workflows/messages.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
 import { invalid, PalimpsestError } from './errors.js';
-import { limitsOf } from './policy/limits.js';
-import { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';
+import { effectivePolicy, policyOf, type EffectivePolicy } from './policy/layers.js';
+import { parsePolicy, type Policy, type PolicyInput } from './policy/schema.js';
+import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { fitted, type SessionContext } from './session-context.js';
 import { listArchiveParts, listCompactions, readArchivePart, type ArchivePart } from './store/compactions.js';
 import { readContextLocked, readContextSource, saveReductions } from './store/context.js';
+import { expand, type ExpandRequest, type Expansion } from './store/expand.js';
+import { fork, type Forked, type ForkRequest } from './store/fork.js';
+import { historyLog } from './store/history-log.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
+import { recordsOf, type SessionRecords } from './store/records.js';
 import { replay } from './store/replay.js';
-import { closeSession, configureSession, loadSession, type SessionRow } from './store/sessions.js';
+import { restore } from './store/restore.js';
+import { search, type SearchRequest, type SearchResult } from './store/search.js';
+import {
+  closeSession,
+  configureSession,
+  limitsOfSession,
+  loadSession,
+  type SessionRow,
+} from './store/sessions.js';
+import { configureTenant } from './store/tenants.js';
+import { toolResponse, type Page, type ResponseReference, type ToolResponse } from './store/tool-response.js';
 import { appendTurn } from './store/turns.js';
 import { connectClient, type TemporalSettings } from './temporal/connection.js';
-import { defaultQueuePrefix, sessionWorkflowId, type SessionIds } from './temporal/names.js';
+import { defaultQueuePrefix, encodeIdPart, sessionWorkflowId, type SessionIds } from './temporal/names.js';
 import { SessionWorkflows } from './temporal/session-workflows.js';
+import { knownOf, type ReportedUsage } from './tokens/calibration.js';
+import { registerCounters, type Counters } from './tokens/counter.js';
 
 export type { ContextEntry, SessionContext } from './session-context.js';
 
@@ -30,6 +47,13 @@ export interface PalimpsestOptions {
   queuePrefix?: string;
   /** Database connections of this client at most. @default 10 */
   poolSize?: number;
+  /**
+   * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. Written into sessions
+   * that this client creates or configures. @default none for new sessions; a session that exists keeps what it has
+   */
+  policy?: DeploymentPolicy;
+  /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
+  counters?: Counters;
 }
 
 export interface Turn {
@@ -41,6 +65,11 @@ export interface Turn {
   policy?: PolicyInput;
   /** Last `seq` the caller has seen; a lost race is refused with `Store.StaleAppend`. */
   expectedSeq?: number;
+  /**
+   * What the provider reported for the request that made the first assistant message of this turn; corrects the counts
+   * of this session. `inputTokens` is the whole request, tokens read from or written to a cache included.
+   */
+  usage?: ReportedUsage;
 }
 
 export interface AppendedTurn {
@@ -60,7 +89,7 @@ export interface AppendedTurn {
   warnings: MessageWarning[];
 }
 
-export interface Status {
+export interface Status extends SessionRecords {
   session: string;
   /** Messages in the log / in the context. */
   messages: number;
@@ -80,7 +109,15 @@ export interface Status {
   lastError: { type: string; message: string } | null;
   rejectedTurns: SessionStatus['rejectedTurns'];
   policy: Policy;
+  /** Who set a field of the policy, by path; a path that is missing has its default. */
+  policySources: EffectivePolicy['sources'];
+  /** Rises with every change of the policy or of the calibration in use. */
   policyVersion: number;
+  /**
+   * Provider's tokens for one of ours: as learnt from reported usage of the policy's model, from how many requests, and
+   * as the sizes above take it. `model` is '' where neither policy nor reports name one.
+   */
+  calibration: { model: string; factor: number; samples: number; applied: number };
 }
 
 /** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
@@ -100,6 +137,7 @@ export class Palimpsest {
     private readonly pool: Pool,
     private readonly workflows: SessionWorkflows,
     private readonly tenant: string,
+    private readonly deployment: DeploymentPolicy | undefined,
   ) {}
 
   /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
@@ -111,10 +149,13 @@ export class Palimpsest {
       queuePrefix = defaultQueuePrefix,
       poolSize = 10,
     } = options;
+    registerCounters(options.counters);
+    const deployment = checkedDeployment(options.policy);
     const pool = openPool(databaseUrl, { max: poolSize });
     try {
       await assertMigrated(pool);
-      return new Palimpsest(pool, new SessionWorkflows(await connectClient(temporal), queuePrefix), tenant);
+      const workflows = new SessionWorkflows(await connectClient(temporal), queuePrefix);
+      return new Palimpsest(pool, workflows, tenant, deployment);
     } catch (error) {
       await pool.end();
       throw error;
@@ -131,7 +172,7 @@ export class Palimpsest {
    * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
    * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
    */
-  async appendTurn({ session, turnId, messages, policy, expectedSeq }: Turn): Promise<AppendedTurn> {
+  async appendTurn({ session, turnId, messages, policy, expectedSeq, usage }: Turn): Promise<AppendedTurn> {
     const ids = this.ids(session);
     if (typeof turnId !== 'string' || turnId === '')
       throw invalid('turnId must be a non-empty string', 'turnId');
@@ -140,6 +181,8 @@ export class Palimpsest {
       ...ids,
       turnId,
       messages: checked,
+      deployment: this.deployment,
+      ...(usage === undefined ? {} : { usage }),
       ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
       ...(expectedSeq === undefined ? {} : { expectedSeq }),
     });
@@ -174,7 +217,18 @@ export class Palimpsest {
   async compact({ session }: { session: string }): Promise<CompactionOutcome | null> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    return this.workflows.compact(ids, resolvePolicy(row.policy).idleAfter);
+    return this.workflows.compact(ids, policyOf(row.policy).idleAfter);
+  }
+
+  /**
+   * Evicts nothing, but has a model write anew, from the archive, what the extractive fallback wrote while no model
+   * answered. Answers null where there is no such part, or no model can be asked now. The next compaction does the same
+   * by itself.
+   */
+  async resummarize({ session }: { session: string }): Promise<CompactionOutcome | null> {
+    const ids = this.ids(session);
+    const row = await loadSession(this.pool, ids);
+    return this.workflows.compact(ids, policyOf(row.policy).idleAfter, { resummarize: true });
   }
 
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
@@ -186,9 +240,17 @@ export class Palimpsest {
     policy: PolicyInput;
   }): Promise<{ policyVersion: number }> {
     const ids = this.ids(session);
-    const configured = await configureSession(this.pool, ids, parsePolicy(policy));
-    await this.workflows.signalConfigured(ids, resolvePolicy(policy).idleAfter);
-    return configured;
+    const row = await configureSession(this.pool, ids, policy, this.deployment);
+    await this.workflows.signalConfigured(ids, policyOf(row.policy).idleAfter);
+    return { policyVersion: row.policyVersion };
+  }
+
+  /**
+   * Replaces the policy of this client's tenant: of all its sessions, as far as they say nothing themselves. Each takes
+   * it over when it is next used; `status` names it as the source. Throws `Input.Invalid` with the field's path.
+   */
+  async configureTenant({ policy }: { policy: PolicyInput }): Promise<{ policyVersion: number }> {
+    return configureTenant(this.pool, this.tenant, policy, this.deployment);
   }
 
   /** No further turns are expected: unanswered calls count as dead. A later turn opens the session again. */
@@ -202,8 +264,8 @@ export class Palimpsest {
   async status({ session }: { session: string }): Promise<Status> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    const policy = resolvePolicy(row.policy);
-    const limits = limitsOf(policy);
+    const { policy, sources } = effectivePolicy(row.policy);
+    const { limits } = limitsOfSession(row);
     const answer = await this.workflows.status(ids);
     const live = typeof answer === 'string' ? null : answer;
     return {
@@ -223,7 +285,10 @@ export class Palimpsest {
       lastError: row.lastError,
       rejectedTurns: live?.rejectedTurns ?? [],
       policy,
+      policySources: sources,
       policyVersion: row.policyVersion,
+      calibration: { ...knownOf(row.calibration, policy.model, row.tokenizer), applied: row.appliedFactor },
+      ...(await recordsOf(this.pool, row)),
     };
   }
 
@@ -270,6 +335,43 @@ export class Palimpsest {
   /** Every original in order: the archive parts, then the tail. Throws `Store.Corrupt` where a hash does not match. */
   replay({ session }: { session: string }): AsyncGenerator<LoggedMessage> {
     return replay(this.pool, this.ids(session));
+  }
+
+  /** Messages of archive and tail that answer a query, best first; see `SearchRequest`. */
+  async search({ session, ...request }: { session: string } & SearchRequest): Promise<SearchResult> {
+    return search(this.pool, this.ids(session), request);
+  }
+
+  /**
+   * The original content of a tool's result by `callId` (as the log or as a context shows it), or of any message by
+   * `seq`, exact and page by page. Throws `Input.Invalid` naming what is near; `Store.Corrupt`.
+   */
+  async toolResponse(of: { session: string } & ResponseReference & Page): Promise<ToolResponse> {
+    return toolResponse(this.pool, this.ids(of.session), of, of);
+  }
+
+  /** A page of originals, of an archive part or of any range, each checked against its hash. */
+  async expand({ session, ...request }: { session: string } & ExpandRequest): Promise<Expansion> {
+    return expand(this.pool, this.ids(session), request);
+  }
+
+  /** What was evicted so far as Markdown, one `## Summarized at` section an archive part; grows at its end only. */
+  historyLog({ session }: { session: string }): AsyncGenerator<string> {
+    return historyLog(this.pool, this.ids(session));
+  }
+
+  /**
+   * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so that this
+   * can be undone in the same way. Throws `Input.Invalid` for a generation that is not there.
+   */
+  async restore({ session, generation }: { session: string; generation: number }): Promise<CompactionOutcome> {
+    return outcomeOf(await restore(this.pool, this.ids(session), generation));
+  }
+
+  /** A new session `to` with the log and the compactions of this one through `throughSeq`. The same fork twice is made once. */
+  async fork({ session, to, throughSeq }: { session: string } & ForkRequest): Promise<Forked> {
+    encodeIdPart(to, 'to');
+    return fork(this.pool, this.ids(session), { to, throughSeq });
   }
 
   private ids(session: string): SessionIds {

@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from './conversation/context.js';
+import { fitContext } from './compaction/fit.js';
+import type { ContextSource, Reduction, ViewItem } from './conversation/context.js';
 import type { ChatMessage } from './conversation/message.js';
 import { limitsOf } from './policy/limits.js';
-import { reduceToFit } from './policy/reduce.js';
-import { resolvePolicy } from './policy/schema.js';
+import { policyOf } from './policy/layers.js';
+import { factsOf } from './store/session-row.js';
 import type { SessionRow } from './store/sessions.js';
 import { counterFor } from './tokens/counter.js';
 
@@ -34,14 +35,10 @@ export function fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
 ): { context: SessionContext; budget: number; reductions: Reduction[] } {
-  const policy = resolvePolicy(session.policy);
-  const limits = limitsOf(policy);
-  const { budget, contextTarget } = limits;
-  const counter = counterFor(limits.tokenizer);
-  const view = buildView(source, counter);
-  if (!policy.enabled) return { context: contextOf(name, session, view, limits), budget, reductions: [] };
-  const fit = reduceToFit(view, { limit: budget, target: Math.min(contextTarget, budget) }, counter);
-  return { context: contextOf(name, session, fit.view, limits), budget, reductions: fit.reductions };
+  const policy = policyOf(session.policy);
+  const limits = limitsOf(policy, factsOf(session));
+  const { items, reductions } = fitContext(source, policy, limits, counterFor(limits.tokenizer));
+  return { context: contextOf(name, session, items, limits), budget: limits.budget, reductions };
 }
 
 function contextOf(

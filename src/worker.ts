@@ -2,6 +2,7 @@ import { Worker, type WorkflowBundleOption } from '@temporalio/worker';
 import { createDatabaseActivities, createModelActivities } from '../activities/index.js';
 import type { Dependencies } from '../activities/dependencies.js';
 import { createModelClient } from './llm/client.js';
+import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
 import {
@@ -11,6 +12,7 @@ import {
   type TemporalSettings,
 } from './temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
+import { registerCounters, type Counters } from './tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerSettings {
@@ -35,6 +37,10 @@ export interface WorkerSettings {
   /** Milliseconds in which steps may finish after a shutdown was asked for. @default 10,000 */
   shutdownGraceMs?: number;
   inlineTurnTenants?: readonly string[];
+  /** Layers of the policy for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
+  policy?: DeploymentPolicy;
+  /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
+  counters?: Counters;
 }
 
 export interface RunningWorker {
@@ -48,6 +54,8 @@ export interface RunningWorker {
 export async function startWorker(settings: WorkerSettings): Promise<RunningWorker> {
   const { databaseUrl, temporal, model, queuePrefix = defaultQueuePrefix } = settings;
   const { databaseSteps = 8, modelCalls = 32, shutdownGraceMs = 10_000, inlineTurnTenants = [] } = settings;
+  registerCounters(settings.counters);
+  const deployment = checkedDeployment(settings.policy);
   const queues = taskQueues(queuePrefix);
   const pool = openPool(databaseUrl, { max: databaseSteps + 4 });
   try {
@@ -66,6 +74,7 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
       summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
       now: Date.now,
       inlineTurnTenants,
+      deployment,
     };
     const common = {
       connection,

@@ -6,15 +6,16 @@ import { randomUUID } from 'node:crypto';
 import { MockActivityEnvironment } from '@temporalio/testing';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { DigestRef } from '../activities/digest.js';
+import type { CompactionOutcome, RepairWanted } from '../activities/commit.js';
 import {
   createDatabaseActivities,
   createModelActivities,
   type DatabaseActivities,
 } from '../activities/index.js';
 import type { Measurement } from '../activities/measure.js';
-import type { NothingToDo, Plan, PlanInput } from '../activities/plan.js';
+import type { PlanInput } from '../activities/plan.js';
+import type { NothingToDo, Plan } from '../src/compaction/plan-types.js';
+import type { DigestRef } from '../src/compaction/summarize.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import type { ModelClient } from '../src/llm/client.js';
 import type { PolicyInput } from '../src/policy/schema.js';
@@ -60,14 +61,19 @@ async function planned(ids: SessionIds, { force = false, model = false } = {}): 
   return made;
 }
 
-function committed(ids: SessionIds, { chunks: _chunks, method, ...plan }: Plan): Promise<CompactionOutcome> {
-  return new MockActivityEnvironment().run(activities().commit, {
+async function committed(
+  ids: SessionIds,
+  { chunks: _chunks, messages: _messages, method, ...plan }: Plan,
+): Promise<CompactionOutcome> {
+  const outcome = (await new MockActivityEnvironment().run(activities().commit, {
     ...ids,
     plan,
     method,
-    ...{ chunks: [], digests: [], force: false, startedAt: Date.now(), modelSpans: [] },
-    ...{ workflowId: 'w', runId: randomUUID(), failure: null },
-  });
+    ...{ written: null, failed: false, repaired: true, digests: [], force: false },
+    ...{ startedAt: Date.now(), modelSpans: [], workflowId: 'w', runId: randomUUID(), failure: null },
+  })) as CompactionOutcome | RepairWanted;
+  if ('repair' in outcome) throw new Error(`a repair of what is ${outcome.repair}`);
+  return outcome;
 }
 
 const measured = (ids: SessionIds): Promise<Measurement> =>
@@ -129,7 +135,8 @@ test('an answer that was paid for outlives a moment without the database', async
     inlineTurnTenants: [],
   });
   const chunk = { fromSeq: 1, fromChar: 0, throughSeq: 4, throughChar: null, tokens: 500 };
-  const input = { ...ids, baseGeneration: 0, chunk, fold: false, summarizer };
+  const step = { chunk, fold: false, foldGeneration: null, maxTokens: summarizer.digestTokens };
+  const input = { ...ids, baseGeneration: 0, step, summarizer };
   const first = (await new MockActivityEnvironment().run(summarizeChunk, input)) as DigestRef;
   const again = (await new MockActivityEnvironment().run(summarizeChunk, input)) as DigestRef;
   expect(asked).toBe(1);
@@ -146,7 +153,7 @@ test('pins are asked of a new head, not of a commit that holds reductions only',
       { role: 'assistant', content: null, tool_calls: [call('a'), call('open')] },
       { role: 'tool', tool_call_id: 'a', content: words(4_000) },
       { role: 'assistant', content: null, tool_calls: [call('b')] },
-      { role: 'tool', tool_call_id: 'b', content: words(1_500) },
+      { role: 'tool', tool_call_id: 'b', content: words(3_000) },
     ],
     { contextWindow: 8_000, pins: ['Never deploy on Fridays.'] },
   );

@@ -1,8 +1,12 @@
 /** The environment is read in one place; what cannot be used is refused by name before any server is started. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../src/config.js';
-import { withSummarizer } from '../src/policy/schema.js';
+import { effectivePolicy, policyOf, withSummarizer } from '../src/policy/layers.js';
+import { lineOf } from '../src/policy-lines.js';
+import { checkedDeployment, policyVariables, readDeploymentPolicy } from '../src/policy-sources.js';
 import { PalimpsestError } from '../src/errors.js';
 
 function refusal(env: NodeJS.ProcessEnv): PalimpsestError {
@@ -22,6 +26,7 @@ describe('the environment', () => {
     expect(config.temporal).toEqual({ namespace: 'default' });
     expect(config.llm).toEqual({});
     expect(config.summary).toEqual({});
+    expect(config.policy).toEqual({});
     expect(config.dataDir).toBe(path.resolve('.palimpsest'));
     expect(config.cacheDir).toBe(path.join('/var/cache/of-user', 'palimpsest'));
     expect(config.logLevel).toBe('info');
@@ -49,6 +54,7 @@ describe('the environment', () => {
       temporal: { address: 'temporal.example:7233', namespace: 'agents', apiKey: 'key', tls: true },
       llm: { apiKey: 'sk-1', baseUrl: 'http://localhost:11434/v1' },
       summary: { model: 'gpt-4o-mini', contextWindow: 16_000 },
+      policy: {},
       inlineTurnTenants: ['acme', 'initech'],
       dataDir: path.resolve('data'),
       cacheDir: path.resolve('cache'),
@@ -89,10 +95,160 @@ describe('the environment', () => {
 
 test('the summarizer of the environment serves policies that name none', () => {
   const summary = { model: 'gpt-4o-mini', contextWindow: 16_000 };
-  expect(withSummarizer({ pins: ['x'] }, summary)).toEqual({ pins: ['x'], summary });
-  expect(withSummarizer({ summary: { maxTokens: 500, contextWindow: 9_000 } }, summary)).toEqual({
-    summary: { maxTokens: 500, contextWindow: 9_000, model: 'gpt-4o-mini' },
+  expect(policyOf(withSummarizer({ session: { pins: ['x'] } }, summary))).toMatchObject({
+    pins: ['x'],
+    summary,
   });
-  expect(withSummarizer({ summary: { model: 'own' } }, summary)).toEqual({ summary: { model: 'own' } });
+  const given = { session: { summary: { maxTokens: 500, contextWindow: 9_000 } } };
+  expect(policyOf(withSummarizer(given, summary)).summary).toMatchObject({
+    ...{ maxTokens: 500, contextWindow: 9_000, model: 'gpt-4o-mini' },
+  });
+  const own = { session: { summary: { model: 'own' } } };
+  expect(withSummarizer(own, summary)).toEqual(own);
   expect(withSummarizer({}, {})).toEqual({});
+});
+
+describe('the policy of the environment', () => {
+  test('is JSON, single variables, or both: a variable goes before the JSON', () => {
+    const policy = readDeploymentPolicy({
+      PALIMPSEST_POLICY:
+        '{"contextWindow": 64000, "target": 0.5, "summary": {"mode": "layered", "maxTokens": 900}}',
+      PALIMPSEST_CONTEXT_WINDOW: '128,000',
+      PALIMPSEST_SUMMARY_MAX_TOKENS: '1500',
+      PALIMPSEST_TRIGGER: '0.7',
+      PALIMPSEST_KEEP: ' messages=8,tokens=4000 ',
+      PALIMPSEST_MODEL: '',
+    });
+    expect(policy).toEqual({
+      environment: {
+        contextWindow: 128_000,
+        target: 0.5,
+        summary: { mode: 'layered', maxTokens: 1_500 },
+        trigger: { fraction: 0.7 },
+        keep: { messages: 8, tokens: 4_000 },
+      },
+    });
+  });
+
+  test('takes every trigger that the command line takes', () => {
+    const trigger = (spec: string) => readDeploymentPolicy({ PALIMPSEST_TRIGGER: spec }).environment?.trigger;
+    expect(trigger('6000')).toEqual({ tokens: 6_000 });
+    expect(trigger('40')).toEqual({ messages: 40 });
+    expect(trigger('economic')).toEqual({ economic: true });
+    expect(trigger('idle=300000')).toEqual({ idle: 300_000 });
+    expect(trigger('[{"messages": 40}, {"fraction": 0.5}]')).toEqual([{ messages: 40 }, { fraction: 0.5 }]);
+  });
+
+  test('has a variable for each of its names that a policy knows', () => {
+    for (const [variable, { path: steps, read }] of Object.entries(policyVariables)) {
+      const value = {
+        preset: 'adk',
+        enabled: '1',
+        tokenizer: 'chars/4',
+        trigger: '0.5',
+        keep: '5',
+        target: '0.5',
+      };
+      const word = { mode: 'layered', method: 'model', fallback: 'none' };
+      const text = { ...value, ...word }[steps.at(-1) ?? ''] ?? '1000';
+      const { environment } = readDeploymentPolicy({ [variable]: text });
+      const given = steps.reduce<unknown>((inner, step) => Reflect.get(inner as object, step), environment);
+      expect(given, variable).toEqual(read(text, variable));
+    }
+  });
+
+  test.each([
+    [{ PALIMPSEST_CONTEXT_WINDOW: '64k' }, 'PALIMPSEST_CONTEXT_WINDOW', /a number, not "64k"/],
+    [{ PALIMPSEST_CONTEXT_WINDOW: '0' }, 'PALIMPSEST_CONTEXT_WINDOW', /contextWindow must be at least 1/],
+    [{ PALIMPSEST_TRIGGER: 'often' }, 'PALIMPSEST_TRIGGER', /"often" is not understood/],
+    [{ PALIMPSEST_TRIGGER: '1.5' }, 'PALIMPSEST_TRIGGER', /fraction must be at most 1/],
+    [{ PALIMPSEST_SUMMARY_MODE: 'sometimes' }, 'PALIMPSEST_SUMMARY_MODE', /one of incremental/],
+    [{ PALIMPSEST_ENABLED: 'maybe' }, 'PALIMPSEST_ENABLED', /0, 1, true, false/],
+    [
+      { PALIMPSEST_POLICY: '{"triger": 1}' },
+      'policy.triger',
+      /PALIMPSEST_POLICY, line 1: .*not a known field/,
+    ],
+    [{ PALIMPSEST_POLICY: '{"trigger": }' }, 'trigger', /PALIMPSEST_POLICY: Line 1, column 13/],
+    [{ PALIMPSEST_POLICY: '[]' }, 'PALIMPSEST_POLICY', /a policy is a JSON object/],
+  ])('%j is refused by name', (env, name, reason) => {
+    const error = refusal(env);
+    expect(error.message).toMatch(reason);
+    expect(error.path).toBe(name);
+  });
+});
+
+describe('the policy file', () => {
+  let folder: string;
+  beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'palimpsest-policy-'))));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  const written = (text: string): string => {
+    const file = path.join(folder, 'policy.json');
+    writeFileSync(file, text);
+    return file;
+  };
+  const refusalOf = (text: string): PalimpsestError => refusal({ PALIMPSEST_POLICY_FILE: written(text) });
+
+  test('goes before the environment, and each value says which of them it comes from', () => {
+    const file = written('\uFEFF{\n  "contextWindow": 64000,\n  "summary": { "maxTokens": 900 }\n}\n');
+    const layers = readConfig({
+      PALIMPSEST_POLICY_FILE: file,
+      PALIMPSEST_CONTEXT_WINDOW: '32000',
+      PALIMPSEST_TARGET: '0.5',
+    }).policy;
+    const { policy, sources } = effectivePolicy(layers);
+    expect(policy).toMatchObject({ contextWindow: 64_000, target: 0.5, summary: { maxTokens: 900 } });
+    expect(sources).toEqual({ contextWindow: 'file', target: 'environment', 'summary.maxTokens': 'file' });
+  });
+
+  test('that is missing or cannot be read is named', () => {
+    const missing = refusal({ PALIMPSEST_POLICY_FILE: '/nowhere/policy.json' });
+    expect(missing).toMatchObject({
+      path: 'PALIMPSEST_POLICY_FILE',
+      message: 'There is no policy file /nowhere/policy.json.',
+    });
+    expect(refusal({ PALIMPSEST_POLICY_FILE: folder }).message).toContain('cannot be read: EISDIR');
+  });
+
+  test('that is malformed is refused with its name, the line and the field', () => {
+    const field = refusalOf(
+      '{\n  "contextWindow": 64000,\n  "trigger": [\n    { "tokens": 9000 },\n    { "fraction": 1.5 }\n  ]\n}',
+    );
+    expect(field.path).toBe('policy.trigger[1].fraction');
+    expect(field.message).toMatch(/policy\.json, line 5: policy\.trigger\[1\]\.fraction must be at most 1/);
+    const unknown = refusalOf('{\n\n  "summary": {\n    "maxToken": 5\n  }\n}');
+    expect(unknown.message).toMatch(/policy\.json, line 4: policy\.summary\.maxToken is not a known field/);
+    expect(unknown.hint).toContain('maxTokens');
+    const syntax = refusalOf('{\n  "keep": {"messages": 4},\n  "keep": {"messages": 5}\n}');
+    expect(syntax.message).toMatch(/policy\.json: Line 3, column 3: the key "keep" appears twice/);
+    expect(refusalOf('').message).toMatch(/policy\.json: Line 1, column 1/);
+  });
+
+  test('that contradicts the environment is refused before anything starts', () => {
+    const layers = readDeploymentPolicy({
+      PALIMPSEST_POLICY_FILE: written('{"overhead": 9000}'),
+      PALIMPSEST_CONTEXT_WINDOW: '8000',
+    });
+    expect(() => checkedDeployment(layers)).toThrowError(/window of 8,000/);
+    expect(checkedDeployment({ file: { contextWindow: 64_000 } })).toEqual({
+      file: { contextWindow: 64_000 },
+    });
+    expect(checkedDeployment(undefined)).toBeUndefined();
+  });
+});
+
+test('the line of a value is found by its path, whatever stands in strings', () => {
+  const text =
+    '{\n "a": "x\\"}{[,\\\\",\n "b": [\n  {"c": 1},\n  [],\n  {"c": [\n   true]}\n ], "a,b": {}\n,"d":\n 5}';
+  expect(lineOf(text, [])).toBe(1);
+  expect(lineOf(text, ['a'])).toBe(2);
+  expect(lineOf(text, ['b'])).toBe(3);
+  expect(lineOf(text, ['b', 0, 'c'])).toBe(4);
+  expect(lineOf(text, ['b', 1])).toBe(5);
+  expect(lineOf(text, ['b', 2, 'c', 0])).toBe(7);
+  expect(lineOf(text, ['a,b'])).toBe(8);
+  expect(lineOf(text, ['d'])).toBe(10);
+  expect(lineOf(text, ['b', 3])).toBeNull();
+  expect(lineOf(text, ['c'])).toBeNull();
 });

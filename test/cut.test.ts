@@ -7,10 +7,23 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView } from '../src/conversation/context.js';
-import { groupMessages } from '../src/conversation/groups.js';
+import { groupMessages, hasReasoning } from '../src/conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
 import { validateView } from '../src/conversation/validity.js';
-import { boundedCut, chooseCut, cutCandidates, legalCuts, type CutOptions } from '../src/policy/cut.js';
+import {
+  boundedCut,
+  chooseCut,
+  cutCandidates,
+  isSafeCut,
+  legalCuts,
+  safeCuts,
+  type CutOptions,
+} from '../src/policy/cut.js';
+import { resolvePolicy } from '../src/policy/schema.js';
+import { limitsOf } from '../src/policy/limits.js';
+import { irreducibleFloor } from '../src/policy/floor.js';
+import { assertPlannable, smallestContext } from '../src/policy/plannable.js';
+import { isFailure } from '../src/errors.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { histories, logOf, metasOf, sourceOf } from './support/histories.js';
 
@@ -170,6 +183,115 @@ describe('the chosen cut', () => {
   });
 });
 
+describe('the phases of the choice', () => {
+  const interrupted = [calls('x'), says];
+
+  test('an interrupted call is not torn from what the agent did next, where another step is within reach', () => {
+    const metas = tail([user, ...step('a'), ...interrupted, ...step('b'), ...step('c')]);
+    expect(choose(metas, { messages: 5 })).toMatchObject({ throughSeq: 5, boundary: 'assistant', torn: 0 });
+    expect(choose(metas, { messages: 6 })).toMatchObject({ throughSeq: 3, boundary: 'assistant', torn: 0 });
+    expect(cutCandidates(metas, options).find(({ throughSeq }) => Number(throughSeq) === 4)?.torn).toBe(1);
+  });
+
+  test('best effort: where every cut tears one, the tail that begins best and keeps most', () => {
+    const metas = tail([user, calls('x'), calls('y'), calls('z'), says]);
+    expect(choose(metas, { messages: 3 })).toMatchObject({ throughSeq: 2, boundary: 'assistant', torn: 1 });
+  });
+
+  test('a user who interrupts a call is no reason to keep it with his message', () => {
+    const metas = tail([user, says, user, calls('x'), user, says]);
+    expect(choose(metas, { messages: 2 })).toMatchObject({ throughSeq: 4, boundary: 'user', torn: 0 });
+  });
+
+  test('the largest tail where only boundaries are left at which nobody begins to speak', () => {
+    const note: ChatMessage = { role: 'system', content: 'note' };
+    const metas = tail([user, says, user, { role: 'assistant', content: 'a' }, note, note, user]);
+    expect(choose(metas, { messages: 3 })).toMatchObject({ boundary: 'user', throughSeq: 4 });
+  });
+});
+
+describe('safe cuts', () => {
+  test('are all places where the tail may begin, keeping everything included', () => {
+    const metas = tail([user, calls('a', 'b'), result('a'), user, result('b'), says]);
+    expect(safeCuts(metas, options)).toEqual([0, 1, 5, 6]);
+    expect([0, 1, 2, 3, 4, 5, 6, 7].filter((index) => isSafeCut(metas, index, options))).toEqual([
+      0, 1, 5, 6,
+    ]);
+  });
+
+  test('lie around a whole thinking loop where the caller asks for that, until anything but a call or a result comes', () => {
+    const loop = [user, ...step('a'), ...step('b'), user, ...step('c'), ...step('d'), says];
+    const thinks = (seq: number) => seq === 2 || seq === 7;
+    expect(safeCuts(tail(loop), options)).toEqual([0, 1, 3, 5, 6, 8, 10, 11]);
+    expect(safeCuts(tail(loop), { ...options, thinks })).toEqual([0, 1, 5, 6, 10, 11]);
+  });
+});
+
+describe('whether any compaction can make it fit', () => {
+  const limits = limitsOf(resolvePolicy({ contextWindow: 10_000, overhead: 1_000, tokenizer: 'chars/4' }));
+  const state = (metas: MessageMeta[], system: MessageMeta[] = [], pinTokens = 0) => ({
+    system,
+    tail: metas,
+    pinTokens,
+    limits,
+    liveness: options,
+  });
+
+  test('large results and old messages are no obstacle', () => {
+    const metas = tail([user, says, user, ...step('a')], { 1: 90_000, 2: 90_000, 5: 90_000 });
+    expect(() => assertPlannable(state(metas))).not.toThrow();
+    expect(smallestContext(state(metas))).toMatchObject({ overhead: 1_000, newestUser: 10, rest: 22 });
+  });
+
+  test('Budget.Unreachable where overhead, system messages, pins and the newest user message alone are too large, with the numbers', () => {
+    const system = tail([{ role: 'system', content: 's' }], { 1: 3_000 });
+    const metas = tail([user, says, user, says], { 3: 3_500 }).map((meta) => ({
+      ...meta,
+      seq: meta.seq + 1,
+    }));
+    const large = metas.map((meta) => (meta.seq === 4 ? { ...meta, tokens: 3_500 } : meta));
+    try {
+      assertPlannable(state(large, system, 1_500));
+      expect.unreachable();
+    } catch (error) {
+      if (!isFailure(error, 'Budget.Unreachable')) throw error;
+      expect(error.details).toEqual({
+        floor: 9_010,
+        window: 8_750,
+        overhead: 1_000,
+        system: 3_000,
+        pins: 1_500,
+        newestUser: 3_500,
+        rest: 10,
+      });
+    }
+    expect(() => assertPlannable(state(large, system, 1_000))).not.toThrow();
+  });
+
+  test('any history: what reductions reach behind any cut is never below it', () => {
+    fc.assert(
+      fc.property(histories, (messages) => {
+        const log = logOf(messages, counter);
+        const { system, tail: rest } = sourceOf(log);
+        const metas = metasOf(log);
+        const smallest = smallestContext(state(metas.slice(system.length), metas.slice(0, system.length)));
+        const kept = cutCandidates(metas.slice(system.length), options).at(-1)?.throughSeq ?? 0;
+        const newest = metas.findLast(
+          ({ role, empty }, index) => index >= system.length && role === 'user' && !empty,
+        );
+        const view = buildView(
+          { system, head: null, tail: rest.filter(({ seq }) => seq > kept), reductions: [] },
+          counter,
+        );
+        const carried = newest && newest.seq <= kept ? newest.tokens : 0;
+        const floor = irreducibleFloor(view, counter).tokens + carried;
+        expect(smallest.tokens - smallest.overhead).toBeLessThanOrEqual(floor);
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
 describe('nothing is evicted', () => {
   test('when all of it may stay', () =>
     expect(choose(tail([user, says, user, says]), { messages: 6, tokens: 100 })).toBeNull());
@@ -301,9 +423,14 @@ test('1,000 steps after one user message: the cut keeps the tail and carries the
 
 interface PeerCase {
   name: string;
-  config: { checkCutIndex?: number };
+  config: { checkCutIndex?: number; preserveThinkingLoops?: boolean };
   messages: ChatMessage[];
-  expect: { cutSafe?: boolean; atomicGroups?: number[][]; notGrouped?: number[][] };
+  expect: {
+    cutSafe?: boolean;
+    safeCutIndices?: number[];
+    atomicGroups?: number[][];
+    notGrouped?: number[][];
+  };
 }
 /** A result whose id two open calls share: the peer pairs it with neither, here it answers the latest. */
 const ownChoice = new Set(['ambiguous duplicate pending ids: result belongs to neither']);
@@ -337,6 +464,15 @@ describe.runIf(peerCases)("peers' cases", () => {
     for (const indexes of atomicGroups) expect(together(indexes)).toBe(true);
     for (const indexes of notGrouped) expect(together(indexes)).toBe(false);
   });
+
+  test.each(cases.filter(({ expect: { safeCutIndices } }) => safeCutIndices))(
+    '$name',
+    ({ config, messages, expect: { safeCutIndices } }) => {
+      const thinks = (seq: number) =>
+        config.preserveThinkingLoops === true && hasReasoning(messages[seq - 1]!);
+      expect(safeCuts(tail(messages), { ...options, thinks })).toEqual(safeCutIndices);
+    },
+  );
 
   test('behind every cut by hand: pairs intact', () => {
     for (const { name, messages } of cases) {

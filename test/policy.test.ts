@@ -29,7 +29,7 @@ function refusal(input: unknown): PalimpsestError {
 
 describe('refused as written, with path and hint', () => {
   test.each([
-    [{ foo: 1 }, 'policy.foo', /not a known field/, /Known fields: enabled, model, /],
+    [{ foo: 1 }, 'policy.foo', /not a known field/, /Known fields: preset, enabled, model, /],
     [
       { summary: { modle: 'x' } },
       'policy.summary.modle',
@@ -60,13 +60,13 @@ describe('refused as written, with path and hint', () => {
     [{ trigger: [] }, 'policy.trigger', /needs at least one trigger/, /enabled: false/],
     [{ keep: {} }, 'policy.keep', /names no ceiling/, /leave keep out/],
     [{ keep: { fraction: 1 } }, 'policy.keep.fraction', /below 1, not 1/, /share of the window/],
-    [{ overhead: 1.5 }, 'policy.overhead', /a whole number or a list, not 1.5/, /System prompt/],
+    [{ overhead: 1.5 }, 'policy.overhead', /a whole number, a list or an object, not 1.5/, /System prompt/],
     [{ overhead: ['tools', 3] }, 'policy.overhead[1]', /a string, not 3/, undefined],
     [{ contextWindow: 'large' }, 'policy.contextWindow', /a number, not "large"/, /agent's window/],
     [
       { tokenizer: 'gpt2' },
       'policy.tokenizer',
-      /one of o200k_base, cl100k_base, chars\/4, chars\/3.3, not "gpt2"/,
+      /one of o200k_base, cl100k_base, chars\/4, chars\/3.3, chars, not "gpt2"/,
       /Default/,
     ],
     [
@@ -78,6 +78,46 @@ describe('refused as written, with path and hint', () => {
     [{ summary: { minGain: 1 } }, 'policy.summary.minGain', /below 1/, /Share of the context/],
     [{ summary: null }, 'policy.summary', /an object, not null/, undefined],
     [{ pins: [''] }, 'policy.pins[0]', /must not be empty/, undefined],
+    [{ trigger: { economic: false } }, 'policy.trigger.economic', /cannot be false here/, /go together: tokens, messages, fraction; or economic; or idle/],
+    [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache is cold/],
+    [
+      { trigger: { economic: true, idle: 60_000 } },
+      'policy.trigger.idle',
+      /cannot be 60000 here/,
+      /go together: tokens, messages, fraction; or economic; or idle/,
+    ],
+    [{ pins: [{ pattern: '(' }] }, 'policy.pins[0].pattern', /not a regular expression/, /Matches in user/],
+    [{ pins: [5] }, 'policy.pins[0]', /a string or an object, not 5/, undefined],
+    [{ pins: [{ seq: 1, text: 'x' }] }, 'policy.pins[0].text', /not a known field/, /Known fields: seq/],
+    [
+      { reduce: { toolResults: { byTool: { grep: 'shred' } } } },
+      'policy.reduce.toolResults.byTool.grep',
+      /one of keep_full, summarize_archive, archive, drop/,
+      undefined,
+    ],
+    [
+      { reduce: { arguments: 5 } },
+      'policy.reduce.arguments',
+      /must be false or an object, not 5/,
+      /Truncation of call arguments/,
+    ],
+    [
+      { reduce: { arguments: { form: 0.5 } } },
+      'policy.reduce.arguments.form',
+      /not a known field/,
+      /Known fields: tools, /,
+    ],
+    [{ reduce: { messages: true } }, 'policy.reduce.messages', /false or a number/, /Share of the threshold/],
+    [{ preset: 'claude' }, 'policy.preset', /one of adk, smart-agent, hybrid, /, /another system/],
+    [
+      { summary: { sections: [{ key: 'risks' }] } },
+      'policy.summary.sections[0]',
+      /needs a title/,
+      /built-in title/,
+    ],
+    [{ overhead: { tool: [] } }, 'policy.overhead.tool', /not a known field/, /Known fields: system, tools/],
+    [{ prices: { input: 0 } }, 'policy.prices.input', /above 0, not 0/, /per million tokens/],
+    [{ redact: true }, 'policy.redact', /false or an object, not true/, /REDACTED/],
     [{ target: 1 }, 'policy.target', /too little below the threshold/, /up to 0.9/],
     [null, 'policy', /an object, not null/, undefined],
     [[], 'policy', /an object/, undefined],
@@ -183,6 +223,39 @@ describe('refused where its parts contradict each other, with the numbers', () =
       'policy.summary.chunkTokens',
       /30,000 .* 32,000/,
     ],
+    [
+      'a spend limit without prices',
+      { spend: { perCompaction: 0.5 } },
+      'policy.spend.perCompaction',
+      /limit of 0.5 means nothing without prices/,
+    ],
+    [
+      'the same for a session, where only the summarizer has a price',
+      { spend: { perSession: 20 }, prices: { summarizerInput: 1 } },
+      'policy.spend.perSession',
+      /limit of 20 /,
+    ],
+    [
+      'more sections than a snapshot has room for',
+      {
+        contextWindow: 8_000,
+        trigger: { tokens: 1_200 },
+        summary: {
+          sections: Array.from({ length: 20 }, (_, at) => ({ key: `s${at}`, title: `Part ${at}` })),
+        },
+      },
+      'policy.summary.sections',
+      /20 sections do not fit a snapshot of 96 tokens: each takes at least 24/,
+    ],
+    [
+      'instructions that leave the summarizer no room',
+      {
+        contextWindow: 128_000,
+        summary: { contextWindow: 8_000, prompt: 'Mind every rule. '.repeat(1_100) },
+      },
+      'policy.summary.contextWindow',
+      /beside the prompt \(4,\d{3}\)/,
+    ],
   ])('%s', (_what, input, path, reason) => {
     const error = refusal(input);
     expect(error.path).toBe(path);
@@ -190,6 +263,31 @@ describe('refused where its parts contradict each other, with the numbers', () =
     expect(error.hint).toBeTruthy();
     expect(Object.values(error.details ?? {}).some((value) => typeof value === 'number')).toBe(true);
   });
+});
+
+test('accepted: sizes beside the other triggers, custom sections, own instructions, limits of money with prices', () => {
+  const accepted: PolicyInput[] = [
+    { trigger: [{ economic: true }, { tokens: 20_000 }, { messages: 200 }, { idle: 300_000 }] },
+    { trigger: { idle: 300_000 } },
+    { summary: { method: 'extractive', mode: 'layered' } },
+    { summary: { method: 'extractive', mode: 'full_rewrite' } },
+    { summary: { prompt: 'Summarize.', sections: [{ key: 'risks', title: 'Risks' }, { key: 'next' }] } },
+    { spend: { perCompaction: 0.5, perSession: 20 }, prices: { input: 3 } },
+    { enabled: false, trigger: [] },
+  ];
+  for (const policy of accepted) expect(limitsFor(policy).contextTarget).toBeGreaterThan(0);
+});
+
+test('a policy that becomes enabled without a trigger is refused', () => {
+  const error = (() => {
+    try {
+      limitsOf({ ...resolvePolicy({ enabled: false, trigger: [] }), enabled: true });
+    } catch (thrown) {
+      return thrown;
+    }
+    return null;
+  })();
+  expect(error).toMatchObject({ type: 'Input.Invalid', path: 'policy.trigger' });
 });
 
 describe('defaults', () => {
@@ -202,11 +300,38 @@ describe('defaults', () => {
       reservedOutputTokens: null,
       overhead: 0,
       tokenizer: 'o200k_base',
+      calibration: true,
+      roles: 'auto',
       trigger: [{ fraction: 0.85 }],
+      economic: false,
+      idleTrigger: null,
       target: 0.6,
       keep: null,
+      reduce: {
+        arguments: {
+          tools: ['write_file', 'edit_file'],
+          olderThan: 20,
+          longerThan: 2_000,
+          prefix: 20,
+          text: '...(argument truncated)',
+          from: 0.7,
+        },
+        toolResults: {
+          byTool: {},
+          retention: 'summarize_archive',
+          critical: ['response', 'manage_todo_list', 'get_tool_response'],
+          budget: null,
+        },
+        messages: 0.5,
+      },
       summary: {
         method: 'model',
+        mode: 'incremental',
+        prompt: null,
+        sections: null,
+        structured: 'auto',
+        form: 'restoration',
+        integrityCheck: true,
         model: null,
         contextWindow: null,
         maxTokens: 2_000,
@@ -222,6 +347,18 @@ describe('defaults', () => {
         fallback: 'extractive',
       },
       pins: [],
+      prices: {
+        currency: null,
+        input: 1,
+        cachedInput: 0.1,
+        cacheWrite: 1.25,
+        output: 5,
+        summarizerInput: 1,
+        summarizerOutput: 5,
+      },
+      spend: { perCompaction: null, perSession: null },
+      redact: null,
+      retention: { digests: 2_592_000_000 },
       deadCallAfter: 600_000,
       debounceMs: 0,
       idleAfter: 3_600_000,
@@ -255,6 +392,7 @@ describe('sizes', () => {
     expect(limitsFor({ contextWindow: 8_000 })).toEqual({
       window: 8_000,
       windowSource: 'explicit',
+      factor: 1,
       tokenizer: 'o200k_base',
       overhead: 0,
       reservedOutput: 1_000,
@@ -267,7 +405,18 @@ describe('sizes', () => {
       keepMessages: 6,
       keepTokens: 2_000,
       triggers: [{ contextTokens: 6_300, messages: null }],
-      summarizer: { window: 8_000, chunkTokens: 4_000, maxTokens: 800, reservedOutput: 1_000 },
+      economic: null,
+      idle: null,
+      reduceAt: 5_600,
+      messageTokens: 3_150,
+      resultBudget: 1_890,
+      summarizer: {
+        window: 8_000,
+        chunkTokens: 4_000,
+        maxTokens: 800,
+        reservedOutput: 1_000,
+        promptTokens: 1_000,
+      },
       ledgerTokens: 400,
     });
   });
@@ -286,6 +435,7 @@ describe('sizes', () => {
       chunkTokens: 32_000,
       maxTokens: 2_000,
       reservedOutput: 4_096,
+      promptTokens: 1_000,
     });
   });
 
@@ -385,7 +535,19 @@ describe('for any policy that is accepted', () => {
     contextWindow: fc.integer({ min: 1_000, max: 1_100_000 }),
     reservedOutputTokens: optional(fc.integer({ min: 0, max: 10_000 })),
     overhead: fc.oneof({ weight: 2, arbitrary: fc.constant(0) }, fc.integer({ min: 0, max: 60_000 })),
-    trigger: fc.oneof(fc.constant(undefined), clause, fc.array(clause, { minLength: 1, maxLength: 3 })),
+    trigger: fc.oneof(
+      fc.constant(undefined),
+      clause,
+      fc.constant({ economic: true }),
+      fc.array(
+        fc.oneof(
+          { weight: 3, arbitrary: clause },
+          fc.constant({ economic: true }),
+          fc.constant({ idle: 60_000 }),
+        ),
+        { minLength: 1, maxLength: 3 },
+      ),
+    ),
     target: optional(fc.oneof(fc.double({ min: 0.1, max: 0.9, noNaN: true }), size)),
     pins: optional(fc.array(fc.constantFrom('a pin', 'a longer pin '.repeat(20)), { maxLength: 3 })),
     summary: optional(
@@ -398,14 +560,20 @@ describe('for any policy that is accepted', () => {
       }),
     ),
   });
+  const sessions = fc.record({
+    factor: optional(fc.double({ min: 0.2, max: 5, noNaN: true })),
+    meanTurnTokens: optional(fc.double({ min: 0, max: 50_000, noNaN: true })),
+    pinTokens: optional(fc.integer({ min: 0, max: 5_000 })),
+    systemTokens: optional(fc.integer({ min: 0, max: 20_000 })),
+  });
   /** Limits of generated policies; refused ones are passed over, anything but a typed refusal fails. */
   function forAccepted(check: (limits: Limits) => void): void {
     let accepted = 0;
     fc.assert(
-      fc.property(policies, (policy) => {
+      fc.property(policies, sessions, (policy, facts) => {
         let limits: Limits;
         try {
-          limits = limitsFor(policy);
+          limits = limitsOf(resolvePolicy(parsePolicy(policy)), facts);
         } catch (error) {
           expect(error).toMatchObject({
             type: 'Input.Invalid',
@@ -432,17 +600,21 @@ describe('for any policy that is accepted', () => {
       expect(limits.headMax + limits.pinTokens + limits.tailTarget).toBe(limits.contextTarget);
       expect(limits.tailTarget).toBeGreaterThan(0);
       expect(limits.contextTarget).toBeLessThan(limits.budget);
-      for (const size of Object.values({ ...limits.summarizer, keep: limits.keepTokens }))
-        expect(Number.isInteger(size)).toBe(true);
+      const { keepTokens, reduceAt, messageTokens, resultBudget, economic, idle, summarizer } = limits;
+      const sizes = [keepTokens, reduceAt, messageTokens, resultBudget, ...Object.values(summarizer)];
+      const costs = [economic?.from, economic?.at, idle?.contextTokens];
+      for (const size of [...sizes, ...costs])
+        expect(size ?? 0).toSatisfy((given: number) => Number.isInteger(given) && given >= 0);
     });
   });
 
   test('a summarizer request holds prompt, previous snapshot, chunk and answer within its window', () => {
     forAccepted(({ summarizer }) => {
-      const { window, chunkTokens, maxTokens, reservedOutput } = summarizer;
+      const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = summarizer;
+      expect(promptTokens).toBeGreaterThanOrEqual(PROMPT_TOKENS);
       expect(chunkTokens).toBeGreaterThanOrEqual(256);
       expect(maxTokens).toBeLessThanOrEqual(reservedOutput);
-      expect(PROMPT_TOKENS + maxTokens + chunkTokens + reservedOutput).toBeLessThan(window);
+      expect(promptTokens + maxTokens + chunkTokens + reservedOutput).toBeLessThan(window);
     });
   });
 

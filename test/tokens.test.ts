@@ -9,7 +9,15 @@ import { describe, expect, test } from 'vitest';
 import { parseExact } from '../src/conversation/json.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { checkMessages, textOf } from '../src/conversation/validate.js';
-import { bytePairCounter, counterFor, tokenizerForModel } from '../src/tokens/counter.js';
+import { mediaTokens } from '../src/tokens/media.js';
+import {
+  bytePairCounter,
+  counterFor,
+  registerCounter,
+  registerCounters,
+  tokenizerForModel,
+} from '../src/tokens/counter.js';
+import { SLICE_CHARACTERS, textSlices } from '../src/tokens/custom-counter.js';
 import {
   FRAMING_TOKENS,
   IMAGE_TOKENS,
@@ -18,6 +26,7 @@ import {
   countMessage,
   isMedia,
 } from '../src/tokens/message.js';
+import { countOverhead } from '../src/tokens/overhead.js';
 import { RUN_LIMIT, unbrokenRunsSplit } from '../src/tokens/runs.js';
 import { resolveWindow, windowOfModel } from '../src/tokens/windows.js';
 import { readTranscripts, recordedTokens, skipWithoutTranscripts } from './support/transcripts.js';
@@ -249,6 +258,138 @@ describe('a message', () => {
   });
 });
 
+describe('fields that a provider or router adds', () => {
+  const counter = counterFor('o200k_base');
+  const bare = countMessage({ role: 'assistant', content: 'Done.' }, counter);
+  const extra = (fields: Record<string, unknown>): number =>
+    countMessage({ role: 'assistant', content: 'Done.', ...fields }, counter) - bare;
+  const thought = 'The user wants the smaller change, so the index stays as it is. '.repeat(5);
+
+  test('are weighed where they hold text', () => {
+    expect(extra({ thinking: thought })).toBe(counter.count(thought));
+    const details = [{ type: 'reasoning.text', text: thought, format: 'unknown', index: 0 }];
+    expect(extra({ reasoning_details: details })).toBe(counter.count(JSON.stringify(details)));
+    expect(extra({ annotations: [{ type: 'url_citation', url: 'https://example.org/a' }] })).toBeGreaterThan(
+      5,
+    );
+    expect(extra({ timestamp: 1_700_000_000, cached: true, audio: null })).toBe(0);
+  });
+
+  test('are weighed once where a router repeats the reasoning', () => {
+    const repeated = { reasoning: thought, reasoning_details: [{ type: 'reasoning.text', text: thought }] };
+    expect(extra(repeated)).toBeLessThan(counter.count(thought) + 20);
+  });
+
+  test('are weighed as data where they are encoded', () => {
+    const signature = 'Q2xhdWRl'.repeat(1_000);
+    expect(extra({ thinking_blocks: [{ type: 'thinking', thinking: thought, signature }] })).toBeLessThan(
+      counter.count(thought) + OTHER_MEDIA_TOKENS + 30,
+    );
+  });
+
+  test('of any kind, nested and odd, make no count fail', () => {
+    fc.assert(
+      fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.array(fc.jsonValue()), (fields, content) => {
+        const parts = content.map((inner) => ({ type: 'tool_result', content: inner }));
+        const message = JSON.parse(
+          JSON.stringify({ ...fields, role: 'user', content: parts }),
+        ) as ChatMessage;
+        delete message.tool_calls;
+        delete message.function_call;
+        expect(countMessage(message, counter)).toBeGreaterThanOrEqual(FRAMING_TOKENS);
+      }),
+    );
+  });
+});
+
+describe('a custom counter', () => {
+  const words = (text: string): number => text.split(/\s+/).filter((word) => word !== '').length;
+  const failureOf = (act: () => unknown): unknown => {
+    try {
+      return act();
+    } catch (error) {
+      return error;
+    }
+  };
+
+  test('weighs texts by the name it was registered with, long ones in slices that lose nothing', () => {
+    registerCounter('words', words);
+    const counter = counterFor('custom:words');
+    expect(counter.count('three short words')).toBe(3);
+    expect(counter.count('')).toBe(0);
+    const long = 'Ünïcode wörds 😀😀 and so on. '.repeat(20_000);
+    expect(counter.count(long)).toBe(words(long));
+    expect(countMessage({ role: 'user', content: 'three short words' }, counter)).toBe(FRAMING_TOKENS + 3);
+  });
+
+  test('is given slices that together are the text, none long, no surrogate pair cut', () => {
+    const text = fc.oneof(
+      ordinary,
+      fc.constantFrom('a', '😀', ' ', 'word ').map((unit) => unit.repeat(70_001)),
+    );
+    fc.assert(
+      fc.property(fc.array(text, { maxLength: 4 }), fc.nat(3), (parts, offset) => {
+        const whole = 'x'.repeat(offset) + parts.join('');
+        const slices = [...textSlices(whole)];
+        expect(slices.join('')).toBe(whole);
+        for (const slice of slices) {
+          expect(slice.length).toBeLessThanOrEqual(SLICE_CHARACTERS);
+          if (/[\ud800-\udbff]$/.test(slice) && slice !== slices.at(-1)) {
+            expect(slices[slices.indexOf(slice) + 1]).not.toMatch(/^[\udc00-\udfff]/);
+          }
+        }
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  test.each([NaN, -1, Infinity, '7', undefined])('that answers %s is refused', (answer) => {
+    registerCounter('odd', () => answer as number);
+    expect(failureOf(() => counterFor('custom:odd').count('text'))).toMatchObject({
+      type: 'Input.Invalid',
+      path: 'policy.tokenizer',
+      message: expect.stringContaining(`custom:odd answered ${String(answer)}`),
+    });
+  });
+
+  test('that throws, that is no function, or that nobody registered is refused by name', () => {
+    registerCounter('broken', () => {
+      throw new RangeError('too long');
+    });
+    expect(failureOf(() => counterFor('custom:broken').count('text'))).toMatchObject({
+      type: 'Input.Invalid',
+      message: expect.stringMatching(/custom:broken failed .* too long/),
+    });
+    expect(failureOf(() => counterFor('custom:nobody'))).toMatchObject({ path: 'policy.tokenizer' });
+    expect(failureOf(() => registerCounter('with space', words))).toMatchObject({ path: 'counters' });
+    expect(failureOf(() => registerCounters({ none: 'x' as never }))).toMatchObject({
+      path: 'counters.none',
+    });
+  });
+});
+
+describe('the request overhead', () => {
+  const counter = counterFor('o200k_base');
+
+  test('is a number as given, texts as counted, or system prompt and tool definitions with their framing', () => {
+    const tool = {
+      type: 'function',
+      function: {
+        name: 'read_file',
+        parameters: { type: 'object', properties: { path: { type: 'string' } } },
+      },
+    };
+    const json = counter.count(JSON.stringify(tool)) + FRAMING_TOKENS;
+    expect(countOverhead(1_234, counter)).toBe(1_234);
+    expect(countOverhead(['You are brief.', ''], counter)).toBe(counter.count('You are brief.'));
+    expect(countOverhead({ tools: [tool, tool] }, counter)).toBe(2 * json);
+    expect(countOverhead({ system: 'You are brief.', tools: [tool] }, counter)).toBe(
+      counter.count('You are brief.') + FRAMING_TOKENS + json,
+    );
+    expect(countOverhead({}, counter)).toBe(0);
+  });
+});
+
 describe('models', () => {
   test.each([
     ['gpt-4o-mini-2024-07-18', 'o200k_base', 128_000],
@@ -302,8 +443,8 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       let counted = 0;
       let cuts = 0;
       for (const message of checkMessages(messages)) {
-        const images =
-          (Array.isArray(message.content) ? message.content : []).filter(isMedia).length * IMAGE_TOKENS;
+        const media = (Array.isArray(message.content) ? message.content : []).filter(isMedia);
+        const images = media.reduce((sum, part) => sum + mediaTokens(part), 0);
         const framing = FRAMING_TOKENS * (1 + (message.tool_calls?.length ?? 0));
         counted += countMessage(message, counter) - framing - images - counter.count(message.name ?? '');
         cuts += [...unbrokenRunsSplit(textOf(message))].length - 1;

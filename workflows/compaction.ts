@@ -6,13 +6,16 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { CompactionReason, Plan } from '../activities/plan.js';
+import type { CommitRequest, CompactionOutcome } from '../activities/commit.js';
+import type { WrittenRefs } from '../activities/replacement.js';
+import type { CompactionReason, Plan } from '../src/compaction/plan-types.js';
+import { count, summarize, type ModelSteps, type Summarized } from '../src/compaction/summarize.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
-import { databaseActivities } from './options.js';
+import type { ChunkRef } from '../src/summary/chunk.js';
+import type { RepairProblem } from '../src/summary/repair.js';
+import { databaseActivities, modelActivities } from './options.js';
 import { startTimer } from './timer.js';
-import { count, summarize, type Summarized } from './summarize.js';
 
 export interface CompactionInput extends SessionIds {
   v: 1;
@@ -58,13 +61,14 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
 
   async function replaceHistory(planned: Plan): Promise<CompactionOutcome> {
     if (planned.method !== 'model') return commitWith(planned, planned.method, null, null);
+    const evicts = planned.throughSeq >= planned.fromSeq;
     try {
       return await commitWith(planned, 'model', await summarizeInTime(planned), null);
     } catch (error) {
       // Cancelled by an operator, or the model's part failed for good: is there a deterministic way on?
       if (isCancellation(error)) throw error;
       const failure = failureOf(error);
-      if (!failure || !fallsBack(failure.type) || planned.fallback === 'none') throw error;
+      if (!failure || !fallsBack(failure.type) || planned.fallback === 'none' || !evicts) throw error;
       page.note(
         `Model out of reach (**${failure.type}** ${failure.message}); the extractive fallback serves.`,
         failure.type,
@@ -81,7 +85,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     return scope.run(async () => {
       const deadline = startTimer(deadlineMs, 'deadline of the summary', () => scope.cancel());
       try {
-        return await summarize(ids, planned, deadlineMs, page);
+        return await summarize(planned, modelSteps(planned, deadlineMs), page);
       } catch (error) {
         if (!isCancellation(error) || !deadline.fired) throw error;
         const message = `no summary within ${count(planned.summarizer.deadlineMs)} ms`;
@@ -100,30 +104,88 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     failure: { type: string; message: string } | null,
   ): Promise<CompactionOutcome> {
     page.phase('committing');
-    const { chunks: _chunks, method: _method, ...references } = planned;
-    const outcome = await commit.executeWithOptions(
-      {
-        summary: `commit generation ${references.baseGeneration + 1} · ${method}${failure ? `, as ${failure.type}` : ''}`,
-      },
-      [
-        {
-          ...ids,
-          plan: references,
-          method,
-          chunks: summarized?.chunks ?? [],
-          digests: summarized?.digests ?? [],
-          force,
-          startedAt: startTime.getTime(),
-          modelSpans: summarized?.modelSpans ?? [],
-          workflowId,
-          runId,
-          failure,
-        },
-      ],
-    );
-    page.committed(outcome);
-    return outcome;
+    const { chunks: _chunks, messages: _messages, method: _method, ...references } = planned;
+    const request: CommitRequest = {
+      ...ids,
+      plan: references,
+      method,
+      written: summarized && writtenBy(summarized),
+      failed: failure !== null,
+      digests: summarized?.digests ?? [],
+      force,
+      repaired: summarized === null,
+      startedAt: startTime.getTime(),
+      modelSpans: summarized?.modelSpans ?? [],
+      workflowId,
+      runId,
+      failure,
+    };
+    const summary = `commit generation ${references.baseGeneration + 1} · ${method}${failure ? `, as ${failure.type}` : ''}`;
+    let answer = await commit.executeWithOptions({ summary }, [request]);
+    if ('repair' in answer) {
+      const repaired = await repairedOnce(planned, request, answer.repair);
+      answer = await commit.executeWithOptions({ summary: `${summary}, after a repair` }, [repaired]);
+    }
+    if ('repair' in answer) throw ApplicationFailure.nonRetryable('repaired in vain', 'Summary.NotSmaller');
+    page.committed(answer);
+    return answer;
   }
+
+  /** The request with the repaired snapshot; with the first one where the repair came to nothing. */
+  async function repairedOnce(
+    planned: Plan,
+    request: CommitRequest,
+    problem: RepairProblem,
+  ): Promise<CommitRequest> {
+    page.phase('repairing');
+    const once = { ...request, repaired: true };
+    const leftMs = startTime.getTime() + planned.summarizer.deadlineMs - Date.now();
+    if (request.written === null || leftMs <= 0) return once;
+    const { repair } = modelActivities(leftMs);
+    try {
+      const label = `repair of the snapshot: ${problem}`;
+      const { key, startedAt, endedAt } = await repair.executeWithOptions({ summary: label }, [
+        { ...request, problem },
+      ]);
+      return {
+        ...once,
+        written: { ...request.written, snapshot: key },
+        digests: [...request.digests, key],
+        modelSpans: endedAt > startedAt ? [...request.modelSpans, [startedAt, endedAt]] : request.modelSpans,
+      };
+    } catch (error) {
+      const failure = failureOf(error);
+      if (isCancellation(error) || failure?.type === 'Store.StaleGeneration') throw error;
+      page.note(
+        `The repair failed (**${failure?.type ?? 'Unknown'}**); the first snapshot is judged as it is.`,
+      );
+      return once;
+    } finally {
+      page.phase('committing');
+    }
+  }
+
+  /** Activities as the steps of `summarize`. */
+  function modelSteps({ baseGeneration, summarizer }: Plan, deadlineMs: number): ModelSteps {
+    const { summarizeChunk, consolidate } = modelActivities(deadlineMs);
+    return {
+      readChunk: (step, label) =>
+        summarizeChunk.executeWithOptions({ summary: label }, [{ ...ids, baseGeneration, step, summarizer }]),
+      merge: (step, label) =>
+        consolidate.executeWithOptions({ summary: label }, [{ ...ids, baseGeneration, step, summarizer }]),
+      overflow: (error) => {
+        const failure = failureOf(error);
+        if (failure?.type !== 'Llm.ContextOverflow') return null;
+        const [detail] = failure.details as [{ halves?: [ChunkRef, ChunkRef] | null }?];
+        return { halves: detail?.halves ?? null };
+      },
+      tooDeep: (message) => ApplicationFailure.nonRetryable(message, 'Summary.DepthExceeded'),
+    };
+  }
+}
+
+function writtenBy({ chunks, snapshot, layers, messages }: Summarized): WrittenRefs {
+  return { chunks, snapshot, layers, messages };
 }
 
 /** Failures of the model's part, after which a deterministic summary may serve. Cancelled and stale work is not among them. */

@@ -20,6 +20,8 @@ export interface TurnSignal {
 export interface CompactRequest {
   /** Why it was asked for; shown to operators. */
   note?: string;
+  /** Evict nothing: have a model write what the fallback has written, from the archive. */
+  resummarize?: boolean;
 }
 
 /** Answer to `compact`: the outcome in numbers, null when there was nothing to do or the result was not smaller. */

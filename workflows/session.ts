@@ -17,6 +17,7 @@ import {
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { CompactionOutcome } from '../activities/commit.js';
 import type { Measurement } from '../activities/measure.js';
+import { count } from '../src/compaction/summarize.js';
 import { failureOf } from '../src/temporal/failures.js';
 import {
   compactionWorkflowId,
@@ -24,6 +25,7 @@ import {
   searchAttributes,
   type SessionIds,
 } from '../src/temporal/names.js';
+import type { CompactionReason } from '../src/compaction/plan-types.js';
 import type { compaction } from './compaction.js';
 import {
   closeSignal,
@@ -34,13 +36,13 @@ import {
   statusQuery,
   turnSignal,
   type CompactAnswer,
+  type CompactRequest,
   type Phase,
   type SessionStatus,
   type TurnSignal,
 } from './messages.js';
 import { databaseActivities } from './options.js';
 import { sessionPage } from './session-page.js';
-import { count } from './summarize.js';
 import { startTimer, type Timer } from './timer.js';
 
 export interface SessionInput extends SessionIds {
@@ -83,7 +85,10 @@ const lookAgainMs = 2_000;
 const longestLookMs = 60_000;
 
 /** Someone waiting for the outcome of a compaction. */
-type Caller = (answer: CompactAnswer, error?: unknown) => void;
+interface Caller {
+  settle(answer: CompactAnswer, error?: unknown): void;
+  resummarize: boolean;
+}
 
 /** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
@@ -98,6 +103,8 @@ export async function session(input: SessionInput): Promise<void> {
   let idleAfterMs = input.idleAfterMs;
   /** Set after a failure, until the next attempt may be made. */
   let retry = null as Timer | null;
+  /** Set while the context is large enough to be compacted once the provider's cache is cold. */
+  let cold = null as { timer: Timer; afterMs: number } | null;
   let nextLookMs = lookAgainMs;
   let lastMessageAt = Date.now();
   /** Callers of `compact` that the next compaction answers. */
@@ -126,13 +133,13 @@ export async function session(input: SessionInput): Promise<void> {
   setHandler(closeSignal, () => {
     state.closing = true;
   });
-  setHandler(compactUpdate, async () => {
+  setHandler(compactUpdate, async (request: CompactRequest | null | undefined) => {
     lastMessageAt = Date.now();
     return new Promise<CompactAnswer>((resolve, reject) => {
       const settle = (answer: CompactAnswer, error?: unknown) =>
         error === undefined ? resolve(answer) : reject(error);
       // A compaction that is running answers those who ask meanwhile.
-      (running ? joined : requests).push(settle);
+      (running ? joined : requests).push({ settle, resummarize: request?.resummarize === true });
     });
   });
   setHandler(statusQuery, () => ({
@@ -148,7 +155,19 @@ export async function session(input: SessionInput): Promise<void> {
   showPage();
   let idleTimer = startTimer(idleAfterMs, 'idle');
   while (true) {
-    await condition(() => hasWork() || state.closing || retry?.fired === true || isIdle() || mustHandOver());
+    await condition(
+      () =>
+        hasWork() ||
+        state.closing ||
+        retry?.fired === true ||
+        cold?.timer.fired === true ||
+        isIdle() ||
+        mustHandOver(),
+    );
+    if (cold?.timer.fired && !hasWork()) {
+      await whenCold(cold.afterMs);
+      continue;
+    }
     if (retry?.fired) {
       retry = null;
       state.mustMeasure = true;
@@ -159,8 +178,8 @@ export async function session(input: SessionInput): Promise<void> {
     }
     if (mustHandOver()) {
       await condition(allHandlersFinished);
-      // A pending retry is not carried as a timer: the measurement knows how long is left.
-      const carried = { ...state, mustMeasure: state.mustMeasure || retry !== null };
+      // Pending timers are not carried: the measurement knows how long is left.
+      const carried = { ...state, mustMeasure: state.mustMeasure || retry !== null || cold !== null };
       if (mayHandOver()) await continueAsNew<typeof session>({ ...input, v: 1, idleAfterMs, carried });
       continue;
     }
@@ -180,9 +199,20 @@ export async function session(input: SessionInput): Promise<void> {
     return state.inbox.length > 0 || requests.length > 0 || state.mustMeasure;
   }
 
-  /** Not while a retry is to come. */
+  /** Not while a retry or a cold cache is to come. */
   function isIdle(): boolean {
-    return idleTimer.fired && retry === null;
+    return idleTimer.fired && retry === null && cold === null;
+  }
+
+  /** The cache is cold: compact, unless a turn came after the timer was set. */
+  async function whenCold(afterMs: number): Promise<void> {
+    const quietFor = Date.now() - lastMessageAt;
+    if (quietFor < afterMs) {
+      cold = { timer: startTimer(afterMs - quietFor, 'until the cache is cold'), afterMs };
+      return;
+    }
+    cold = null;
+    await work(() => compact('idle', []));
   }
 
   function mustHandOver(): boolean {
@@ -195,13 +225,13 @@ export async function session(input: SessionInput): Promise<void> {
     return requests.length === 0 && !state.inbox.some(isInline);
   }
 
-  async function work(): Promise<void> {
+  async function work(task: () => Promise<void> = step): Promise<void> {
     try {
-      await step();
+      await task();
     } catch (error) {
       if (CancellationScope.current().consideredCancelled) throw error;
       noteFailure(error);
-      for (const settle of requests.splice(0)) settle(null, error);
+      for (const { settle } of requests.splice(0)) settle(null, error);
       // What was to be measured is forgotten by now, and perhaps nobody says it again.
       if (isOutage(error)) retry ??= startTimer(lookAgainMs, 'before measuring again');
     } finally {
@@ -217,8 +247,11 @@ export async function session(input: SessionInput): Promise<void> {
     }
     if (!due && requests.length === 0) return;
     const measured = await measureNow();
-    if (requests.length > 0) await compact('manual', requests.splice(0));
-    else if (measured.due) await compact('trigger', []);
+    if (requests.length > 0) {
+      const asked = requests.splice(0);
+      // By hand the fallback's part is read anew as well.
+      await compact(asked.every(({ resummarize }) => resummarize) ? 'resummarize' : 'manual', asked);
+    } else if (measured.due) await compact('trigger', []);
   }
 
   async function measureNow(): Promise<Measurement> {
@@ -239,6 +272,10 @@ export async function session(input: SessionInput): Promise<void> {
     if (measured.notBefore === null) retry = null;
     else
       retry ??= startTimer(Math.max(lookAgainMs, measured.notBefore - Date.now()), 'before the next attempt');
+    const { coldAfterMs } = measured;
+    // A timer that runs already is kept: when it fires, it looks how long it has been quiet.
+    if (coldAfterMs === null || measured.due) cold = null;
+    else cold ??= { timer: startTimer(coldAfterMs, 'until the cache is cold'), afterMs: coldAfterMs };
     showPage();
     return measured;
   }
@@ -281,7 +318,7 @@ export async function session(input: SessionInput): Promise<void> {
     }
   }
 
-  async function compact(reason: 'trigger' | 'manual', asked: Caller[]): Promise<void> {
+  async function compact(reason: CompactionReason, asked: Caller[]): Promise<void> {
     phase = 'compacting';
     const generation = (state.generation ?? 0) + 1;
     const workflowId = compactionWorkflowId(ids, generation);
@@ -291,7 +328,7 @@ export async function session(input: SessionInput): Promise<void> {
     try {
       const child = executeChild<typeof compaction>('compaction', {
         workflowId,
-        args: [{ v: 1, ...ids, reason, force: reason === 'manual' }],
+        args: [{ v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize' }],
         parentClosePolicy: ParentClosePolicy.ABANDON,
         staticSummary: `generation ${generation} · ${reason}${state.tokens === null ? '' : ` · ${count(state.tokens)} tokens`}`,
         staticDetails: `Compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\`. Its originals stay in the log; the context changes only at the commit.`,
@@ -300,7 +337,7 @@ export async function session(input: SessionInput): Promise<void> {
           { key: searchAttributes.sessionId, value: ids.session },
         ],
         priority:
-          reason === 'manual' ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
+          asked.length > 0 ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
       });
       const outcome = await appendingMeanwhile(child);
       nextLookMs = lookAgainMs;
@@ -315,7 +352,7 @@ export async function session(input: SessionInput): Promise<void> {
         // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
         state.mustMeasure = true;
       }
-      for (const settle of joined) settle(outcome);
+      for (const { settle } of joined) settle(outcome);
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
         // Started by another parent, for instance a terminated run of this session: its commit decides, then look again.
@@ -329,7 +366,7 @@ export async function session(input: SessionInput): Promise<void> {
       noteFailure(error);
       // Cancelled by an operator: it counts as looked at, the next turn that is due starts anew.
       if (isCancellation(error)) state.inbox = state.inbox.filter(isInline);
-      for (const settle of joined) settle(null, error);
+      for (const { settle } of joined) settle(null, error);
       // A failed one counts as looked at; whoever commits first makes the other plan anew.
       if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
     } finally {

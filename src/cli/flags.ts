@@ -3,8 +3,11 @@ import path from 'node:path';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid } from '../errors.js';
+import { parseSizes } from '../policy-sizes.js';
 import { limitsOf } from '../policy/limits.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
+
+export { parseSizes } from '../policy-sizes.js';
 
 /** What the command line says about the policy, as typed. */
 export interface PolicyFlags {
@@ -32,29 +35,6 @@ export function policyFromFlags(flags: PolicyFlags, defaults: PolicyInput = {}):
   const parsed = parsePolicy(policy);
   limitsOf(resolvePolicy(parsed));
   return parsed;
-}
-
-/**
- * `0.85` (share of the window), `6000` (tokens; below 100: messages), `tokens=6000,messages=40`, or JSON as in a policy.
- */
-export function parseSizes(spec: string, flag: string): Json {
-  const text = spec.trim();
-  if (/^[[{]/.test(text)) return parseExact(text, { path: flag });
-  if (/^\d+$/.test(text)) return Number(text) < 100 ? { messages: Number(text) } : { tokens: Number(text) };
-  if (/^\d*\.\d+$/.test(text)) return { fraction: Number(text) };
-  const sizes: Record<string, number> = {};
-  for (const pair of text.split(',')) {
-    const [, name, value] = /^\s*([A-Za-z]+)\s*=\s*(\d*\.?\d+)\s*$/.exec(pair) ?? [];
-    if (name === undefined || value === undefined) {
-      throw invalid(
-        `${flag} ${JSON.stringify(spec)} is not understood.`,
-        flag,
-        'Write 0.85 (share of the window), 6000 (tokens), tokens=6000,messages=40, or JSON.',
-      );
-    }
-    sizes[name] = Number(value);
-  }
-  return sizes;
 }
 
 /** `--policy`: JSON, or a file that holds it. */

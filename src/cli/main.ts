@@ -2,9 +2,18 @@
 import { Command, CommanderError } from 'commander';
 import { isFailure } from '../errors.js';
 import type { DevFlags } from './dev.js';
+import type { PlanFlags } from './plan.js';
 import { errorLines } from './report.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
+
+const planExamples = `
+Examples:
+  palimpsest plan session.jsonl --window 128000
+  palimpsest plan session.jsonl --preset none --trigger 0.5 --svg sizes.svg
+  palimpsest plan days.jsonl.gz --session s-17 --policy 'small={"trigger":{"tokens":20000}}' --cuts small
+  palimpsest plan session.jsonl --prices input=3,summarizerInput=0.3
+`;
 
 /**
  * Each command loads what it needs when it runs: the Temporal SDK alone takes half a second.
@@ -45,6 +54,28 @@ function commands(setCode: (code: number) => void): Command {
     .action(async (files: string[], flags: DevFlags) => {
       const { dev } = await import('./dev.js');
       setCode(await dev(files, flags));
+    });
+
+  program
+    .command('plan')
+    .description(
+      'show for recorded sessions where each policy would cut, what it would cost and what stays; changes nothing, asks no model',
+    )
+    .argument('<files...>', 'OpenAI chat messages, as for dev')
+    .option('--preset <names>', 'presets to compare, separated by commas; none: no preset (default: all)')
+    .option('--policy <[name=]json|file>', 'one more policy to compare; repeat for several', collect)
+    .option('--window <tokens>', "the agent model's context window, for every policy")
+    .option('--trigger <spec>', 'one more policy, `flags`, that triggers so; as for dev', collect)
+    .option('--keep <spec>', 'what stays verbatim under `flags`; as for dev')
+    .option('--prices <spec>', 'money per million tokens: 3 (input), input=3,output=15, or JSON')
+    .option('--session <id>', 'only this one of the sessions')
+    .option('--cuts <policy>', 'show the messages around every cut of this policy')
+    .option('--svg <file>', 'draw the context size over the turns, a line a policy (one session)')
+    .option('--json', 'one JSON object a line for each session on stdout')
+    .addHelpText('after', planExamples)
+    .action(async (files: string[], flags: PlanFlags) => {
+      const { plan } = await import('./plan.js');
+      setCode(await plan(files, flags));
     });
 
   program

@@ -58,7 +58,12 @@ export async function openStack(
       shutdownGraceMs: graceMs,
     });
     worker.finished.catch(fail);
-    palimpsest = await Palimpsest.connect({ databaseUrl, temporal, poolSize: 16 });
+    palimpsest = await Palimpsest.connect({
+      databaseUrl,
+      temporal,
+      poolSize: 16,
+      policy: config.policy,
+    });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
     return { palimpsest, uiUrl, close };
@@ -74,11 +79,12 @@ export function workerSettings(
   databaseUrl: string,
   temporal: WorkerSettings['temporal'],
 ): WorkerSettings {
-  const { llm, summary, inlineTurnTenants } = config;
+  const { llm, summary, inlineTurnTenants, policy } = config;
   return {
     databaseUrl,
     temporal,
     inlineTurnTenants,
+    policy,
     model: {
       apiKey: llm.apiKey,
       baseUrl: llm.baseUrl,

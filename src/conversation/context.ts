@@ -21,8 +21,12 @@ export interface Head {
 export interface Reduction {
   fromSeq: number;
   throughSeq: number;
-  kind: 'tool_result' | 'arguments' | 'message' | 'omitted';
-  /** JSON of the stand-in message. Ids in it are replaced by those the context gives to the original. */
+  /** `summary`: a model summarized this message by itself; what was paid for is not made anew. */
+  kind: 'tool_result' | 'arguments' | 'message' | 'omitted' | 'summary';
+  /**
+   * JSON of the stand-in message. Ids in it are replaced by those the context gives to the original. `null` (of kind `omitted`
+   * only): nothing stands for the range, the context does not show it at all.
+   */
   body: string;
   tokens: number;
 }
@@ -62,6 +66,8 @@ export interface ViewItem {
   group: number;
   /** Role of the logged message (an orphan result is shown as a user message, yet stays a tool's); otherwise that of `message`. */
   role: Role;
+  /** Of a result: the tool that made it, by its call or its own word; null where neither tells, and for everything else. */
+  tool: string | null;
 }
 
 /**
@@ -87,6 +93,7 @@ function systemItem({ seq, message, tokens }: LoggedMessage): ViewItem {
     source: 'system',
     group: seq,
     role: message.role,
+    tool: null,
   };
 }
 
@@ -104,5 +111,11 @@ function headItems({ messages, tokens, carriedSeq }: Head): ViewItem[] {
           : 'acknowledgment',
     group: -1 - index,
     role: message.role,
+    tool: null,
   }));
+}
+
+/** Tokens of a view. */
+export function sizeOf(view: readonly ViewItem[]): number {
+  return view.reduce((sum, { tokens }) => sum + tokens, 0);
 }

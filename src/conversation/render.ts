@@ -6,10 +6,11 @@ import { isMedia } from '../tokens/message.js';
 import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
 
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
-export const RENDER_VERSION = 1;
+export const RENDER_VERSION = 2;
 
 /** Every tag that prompts and heads put around data. Content that spells one of them is escaped. */
-const ownTags = 'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger';
+const ownTags =
+  'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger|dropped';
 const forgeable = new RegExp(
   `[<\\uFF1C\\uFE64\\u2039](?=\\s{0,8}[/\\uFF0F]?\\s{0,8}(?:${ownTags})(?![a-z0-9]))`,
   'gi',

@@ -50,7 +50,7 @@ export class TailView {
       for (const { id, name } of meta.calls) if (id !== null) toolNames.set(id, name);
       const range = this.rangeOf(seq);
       if (range !== undefined) {
-        if (range !== shown) items.push(omittedItem(range));
+        if (range !== shown) items.push(...omittedItems(range));
         shown = range;
       } else if (meta.role === 'tool' || meta.role === 'function') {
         if (this.isOrphan(index)) items.push(this.orphan(index, toolNames.get(meta.answers ?? '') ?? null));
@@ -65,7 +65,15 @@ export class TailView {
   }
 
   private rangeOf(seq: number): Reduction | undefined {
-    return this.omitted.find(({ fromSeq, throughSeq }) => fromSeq <= seq && seq <= throughSeq);
+    let low = 0;
+    let high = this.omitted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.omitted[middle]!.throughSeq < seq) low = middle + 1;
+      else high = middle;
+    }
+    const range = this.omitted[low];
+    return range !== undefined && range.fromSeq <= seq ? range : undefined;
   }
 
   /** A result stays with its call where the call is shown; the result of an omitted call is shown by itself. */
@@ -90,14 +98,15 @@ export class TailView {
           fromSeq: 0,
           throughSeq: 0,
           role: synthetic.role,
+          tool: toolOf(this.metas[index]!, number),
         });
         return;
       }
       const stored = this.stored(answer);
       const result = showResult(stored.message, call);
-      items.push(
-        this.item(answer, index, result, this.weigh(result, stored), stored.reduced ? 'reduced' : 'log'),
-      );
+      const source = stored.reduced ? 'reduced' : 'log';
+      const tool = toolOf(this.metas[index]!, number) ?? (this.tail[answer]!.message.name || null);
+      items.push({ ...this.item(answer, index, result, this.weigh(result, stored), source), tool });
     });
     return items;
   }
@@ -105,13 +114,9 @@ export class TailView {
   private orphan(index: number, toolName: string | null): ViewItem {
     const stored = this.stored(index);
     const message = showOrphan(stored.message, this.tail[index]!.seq, toolName);
-    return this.item(
-      index,
-      index,
-      message,
-      this.weigh(message, stored),
-      stored.reduced ? 'reduced' : 'orphan',
-    );
+    const source = stored.reduced ? 'reduced' : 'orphan';
+    const tool = this.tail[index]!.message.name || toolName || null;
+    return { ...this.item(index, index, message, this.weigh(message, stored), source), tool };
   }
 
   private item(
@@ -130,6 +135,7 @@ export class TailView {
       source,
       group: this.tail[first]!.seq,
       role: this.metas[index]!.role,
+      tool: null,
     };
   }
 
@@ -154,18 +160,25 @@ export class TailView {
   }
 }
 
-function omittedItem({ fromSeq, throughSeq, body, tokens }: Reduction): ViewItem {
-  const message: ChatMessage = JSON.parse(body);
-  return { fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role: message.role };
+function toolOf({ calls }: MessageMeta, call: number): string | null {
+  return calls[call]?.name || null;
 }
 
-/** The omitted ranges that no later one covers. */
+function omittedItems({ fromSeq, throughSeq, body, tokens }: Reduction): ViewItem[] {
+  const message: ChatMessage | null = JSON.parse(body);
+  if (message === null) return [];
+  const { role } = message;
+  return [{ fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role, tool: null }];
+}
+
+/** The omitted ranges that no other one covers, ascending. Of two equal ones the later holds. */
 function outermostRanges(reductions: readonly Reduction[]): Reduction[] {
-  let ranges: Reduction[] = [];
-  for (const range of reductions) {
-    if (range.kind !== 'omitted') continue;
-    ranges = ranges.filter((other) => other.fromSeq < range.fromSeq || other.throughSeq > range.throughSeq);
-    ranges.push(range);
-  }
-  return ranges;
+  const outermost: Reduction[] = [];
+  const ascending = reductions
+    .filter(({ kind }) => kind === 'omitted')
+    .reverse()
+    .sort((one, other) => one.fromSeq - other.fromSeq || other.throughSeq - one.throughSeq);
+  for (const range of ascending)
+    if (range.throughSeq > (outermost.at(-1)?.throughSeq ?? 0)) outermost.push(range);
+  return outermost;
 }

@@ -1,5 +1,6 @@
 import type OpenAI from 'openai';
 import type { SummaryRequest } from '../summary/prompts.js';
+import type { SummarySchema } from '../summary/structured.js';
 import type { Answer } from './answer.js';
 import { saysContextOverflow } from './overflow.js';
 import type { EndpointRefusal } from './refusal.js';
@@ -12,6 +13,8 @@ export interface Traits {
   limitField: 'max_tokens' | 'max_completion_tokens';
   /** Whether a temperature may be sent; reasoning models take none but 1. */
   temperature: boolean;
+  /** Whether it takes a JSON schema for its answer (`response_format`); false once it has refused one. */
+  schema: boolean;
   /** The largest output limit the endpoint accepts, once it has refused a larger one. */
   largestOutput: number;
   /** Output tokens asked for per token wanted: reasoning counts against the limit. */
@@ -42,6 +45,7 @@ export class Endpoint {
       this.#models.get(model) ?? {
         limitField: reasoningModel.test(model) ? 'max_completion_tokens' : 'max_tokens',
         temperature: !reasoningModel.test(model),
+        schema: true,
         largestOutput: Infinity,
         limitFactor: 1,
         countRatio: null,
@@ -50,13 +54,14 @@ export class Endpoint {
     );
   }
 
-  requestFor(model: string, { messages }: SummaryRequest, limit: number): ChatRequest {
+  requestFor(model: string, { messages, schema }: SummaryRequest, limit: number): ChatRequest {
     const traits = this.traitsOf(model);
     return {
       model,
       messages,
       [traits.limitField]: Math.min(limit, traits.largestOutput),
       ...(traits.temperature ? { temperature: 0 } : {}),
+      ...(traits.schema && schema ? { response_format: formatOf(schema) } : {}),
     };
   }
 
@@ -95,11 +100,24 @@ export class Endpoint {
   }
 }
 
+function formatOf({ type, properties, required, additionalProperties }: SummarySchema) {
+  const schema = { type, properties, required, additionalProperties };
+  return { type: 'json_schema', json_schema: { name: 'summary', strict: true, schema } } as const;
+}
+
+/** How endpoints name what they do not take: the field, its kind, or the machinery behind it. */
+const namesSchema =
+  /response_?format|json_?schema|structured[ _-]?outputs?|json mode|guided|grammar|additionalProperties|output_config/i;
+
 const refusesField =
   /unsupported|not supported|not permitted|unrecogni[sz]ed|unknown|unexpected|extra_forbidden|extra (?:inputs|fields)|use '?max/i;
 
 function lessonOf(refusal: EndpointRefusal, sent: ChatRequest): Partial<Traits> | null {
   const { status, text, error } = refusal;
+  // Some servers fail on the schema itself: no grammar for it, or a field that they hand on unread.
+  const onSchema = [400, 404, 415, 422, 500, 501].includes(status) && !saysContextOverflow(status, text);
+  if (sent.response_format && onSchema && (namesSchema.test(error.param) || namesSchema.test(text)))
+    return { schema: false };
   if ((status !== 400 && status !== 422) || saysContextOverflow(status, text)) return null;
   const limitField = sent.max_completion_tokens === undefined ? 'max_tokens' : 'max_completion_tokens';
   const other = limitField === 'max_tokens' ? 'max_completion_tokens' : 'max_tokens';

@@ -35,8 +35,8 @@ export interface SummarizeOptions {
   window?: number;
 }
 
-/** Refusals that teach something about one endpoint: limit field, temperature, largest limit; one to spare. */
-const mostLessons = 4;
+/** Refusals that teach something about one endpoint: schema, limit field, temperature, largest limit; one to spare. */
+const mostLessons = 5;
 
 /** Milliseconds in which a request, and others sent with it, have left the process. */
 const leavingMs = 30;

@@ -1,22 +1,17 @@
 /**
- * Where the log may be cut, and where it is cut best. A cut evicts everything of the tail up to and including a seq. Only
- * boundaries between groups are legal, and none behind a call that can still be answered.
+ * Where the log is cut best, among the places where it may be cut. In four phases, each for what the one before it left:
+ *
+ * 1. `turn`: the tail begins with a user turn, and at least half of what may stay does stay;
+ * 2. `step`: it begins with an assistant message inside a run, so that a run without a user turn is cut too; its request is carried;
+ * 3. `largest`: the largest tail within the ceilings, wherever it begins;
+ * 4. `best effort`: every cut tears an interrupted call from what followed it: the one that does least harm.
+ *
+ * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
  */
-import { groupMessages } from '../conversation/groups.js';
 import type { MessageMeta } from '../conversation/message.js';
+import { leadingSystem, legalBoundaries, seqBefore, type LegalCut, type Liveness } from './safe-cuts.js';
 
-declare const legal: unique symbol;
-/** The last evicted seq; only `legalCuts` and what builds on it produce one. */
-export type LegalCut = number & { readonly [legal]: 'LegalCut' };
-
-export interface Liveness {
-  /** Unix milliseconds. */
-  now: number;
-  /** How long a call may stay open once a later user or assistant message exists. */
-  deadCallAfterMs: number;
-  /** The session is closed: no call is answered any more. */
-  closed: boolean;
-}
+export { isSafeCut, legalCuts, safeCuts, type LegalCut, type Liveness } from './safe-cuts.js';
 
 export interface CutOptions extends Liveness {
   /** Ceilings of what stays in the tail; whichever keeps fewer. Null or absent: no ceiling. */
@@ -33,6 +28,8 @@ export interface CutChoice {
   carriedSeq: number | null;
   /** What the tail begins with: a user turn, an assistant message inside a run, or anything else. */
   boundary: 'user' | 'assistant' | 'best';
+  /** Interrupted calls that the cut tears from what the agent did next. */
+  torn: number;
   /** Tokens and shown messages of the evicted range. */
   evictedTokens: number;
   evictedMessages: number;
@@ -43,60 +40,20 @@ export interface CutChoice {
   keptMessages: number;
 }
 
-/** The seqs behind which the tail may be cut, ascending. The last one evicts everything. */
-export function legalCuts(metas: readonly MessageMeta[], liveness: Liveness): LegalCut[] {
-  return legalBoundaries(metas, liveness).map((index) => metas[index - 1]!.seq as LegalCut);
-}
-
-/** Indexes of the first kept message, ascending. An orphan result goes with what stands before it: a tail never begins with one. */
-function legalBoundaries(
-  metas: readonly MessageMeta[],
-  { now, deadCallAfterMs, closed }: Liveness,
-): number[] {
-  const { groups, answeredBy, orphans } = groupMessages(metas);
-  // In an autonomous run no user message follows; then the agent's own going on shows that it waits no longer.
-  const lastTurn = metas.findLastIndex(
-    ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
-  );
-  const canBeAnswered = (index: number) =>
-    !closed &&
-    answeredBy[index]!.includes(null) &&
-    !(lastTurn > index && now - metas[index]!.at >= deadCallAfterMs);
-  const firstOpen = metas.findIndex((_, index) => canBeAnswered(index));
-  const last = firstOpen === -1 ? metas.length : firstOpen;
-  const leading = leadingSystem(metas);
-  let nextIsOrphan = false;
-  return groups
-    .toReversed()
-    .flatMap(({ from, to }) => {
-      const legal = to > leading && to <= last && !nextIsOrphan;
-      if (!metas[from]!.empty) nextIsOrphan = orphans.has(from);
-      return legal ? [to] : [];
-    })
-    .toReversed();
-}
-
-/** Callers pass the tail. Should the log's leading system messages be among the metas, nothing may cut inside or directly behind them. */
-function leadingSystem(metas: readonly MessageMeta[]): number {
-  const end = metas.findIndex(
-    ({ seq, role }, index) => seq !== index + 1 || (role !== 'system' && role !== 'developer'),
-  );
-  return end === -1 ? metas.length : end;
-}
-
 /** Every legal cut that evicts something and keeps something, ascending. */
 export function cutCandidates(metas: readonly MessageMeta[], options: CutOptions): CutChoice[] {
   const leading = leadingSystem(metas);
   const tokensBefore = runningSum(metas.map(({ tokens, empty }) => (empty ? 0 : tokens)));
   const shownBefore = runningSum(metas.map(({ empty }) => (empty ? 0 : 1)));
   const outline = outlineOf(metas);
-  return legalBoundaries(metas, options).flatMap((index) => {
+  return legalBoundaries(metas, options).flatMap(({ index, interrupted }) => {
     const { boundary, insideRun, request } = outline(index);
     const carried = insideRun ? request : null;
     const candidate: CutChoice = {
-      throughSeq: metas[index - 1]!.seq as LegalCut,
+      throughSeq: seqBefore(metas, index),
       carriedSeq: carried?.seq ?? (insideRun ? (options.previousCarriedSeq ?? null) : null),
       boundary,
+      torn: insideRun ? interrupted : 0,
       evictedTokens: tokensBefore[index]! - tokensBefore[leading]!,
       evictedMessages: shownBefore[index]! - shownBefore[leading]!,
       carriedTokens: carried?.tokens ?? 0,
@@ -150,32 +107,65 @@ function runningSum(numbers: readonly number[]): number[] {
 }
 
 /**
- * The cut to take: as much stays as the ceilings allow, but the tail begins with a user turn where one lies within reach (half of what could
- * stay still stays), else with an assistant message inside a run, else at any legal boundary. The newest group stays even where it alone
- * exceeds the ceilings. Null when nothing can be evicted, or when all of it may stay and the cut was not asked for by hand.
+ * The cut to take. As much stays as the ceilings allow; the newest group stays even where it alone exceeds them. Null when nothing can
+ * be evicted, or when all of it may stay and the cut was not asked for by hand.
  */
 export function chooseCut(metas: readonly MessageMeta[], options: CutOptions): CutChoice | null {
   const candidates = cutCandidates(metas, options);
   const smallest = candidates.at(-1);
-  if (smallest === undefined) return null;
   const ceilings = ceilingsFor(metas, options);
-  if (ceilings === null) return null;
+  if (smallest === undefined || ceilings === null) return null;
+  const near = withinReach(candidates, raised(ceilings, smallest));
+  return turnStart(near) ?? step(near) ?? largest(near) ?? leastHarm(near);
+}
 
-  const maxTokens = Math.max(ceilings.tokens, smallest.keptTokens + smallest.carriedTokens);
-  const maxMessages = Math.max(
-    ceilings.messages,
-    smallest.keptMessages + (smallest.carriedTokens > 0 ? 1 : 0),
-  );
-  const within = candidates.filter((cut) => cut.keptTokens <= maxTokens && cut.keptMessages <= maxMessages);
-  const most = within[0]!;
-  const reachable = within.filter(
+interface Ceilings {
+  tokens: number;
+  messages: number;
+}
+
+/** At least what the smallest tail takes, with the request that it would carry: to keep that one word for word costs as much. */
+function raised({ tokens, messages }: Ceilings, smallest: CutChoice): Ceilings {
+  const { keptTokens, keptMessages, carriedTokens } = smallest;
+  return {
+    tokens: Math.max(tokens, keptTokens + carriedTokens),
+    messages: Math.max(messages, keptMessages + (carriedTokens > 0 ? 1 : 0)),
+  };
+}
+
+/** The cuts within the ceilings that keep at least half of what may stay, the largest tail first. */
+function withinReach(candidates: readonly CutChoice[], { tokens, messages }: Ceilings): CutChoice[] {
+  const within = candidates.filter((cut) => cut.keptTokens <= tokens && cut.keptMessages <= messages);
+  const most = within[0];
+  if (most === undefined) return [];
+  return within.filter(
     (cut) => cut.keptTokens * 2 >= most.keptTokens || cut.keptMessages * 2 >= most.keptMessages,
   );
-  return (
-    reachable.find(({ boundary }) => boundary === 'user') ??
-    reachable.find(({ boundary }) => boundary === 'assistant') ??
-    most
+}
+
+function turnStart(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ boundary }) => boundary === 'user');
+}
+
+function step(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ boundary, torn }) => boundary === 'assistant' && torn === 0);
+}
+
+function largest(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ torn }) => torn === 0);
+}
+
+/** The lowest score; of equals the largest tail. */
+function leastHarm(near: readonly CutChoice[]): CutChoice | null {
+  return near.reduce<CutChoice | null>(
+    (best, cut) => (best === null || harmOf(cut) < harmOf(best) ? cut : best),
+    null,
   );
+}
+
+/** A tail that begins inside a run reads worse than one that begins with a turn; a call torn from its sequel worse than either. */
+function harmOf({ boundary, torn }: CutChoice): number {
+  return { user: 0, assistant: 1, best: 2 }[boundary] + 2 * torn;
 }
 
 /**

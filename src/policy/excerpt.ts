@@ -6,6 +6,8 @@ export const excerptSteps = [2_000, 500, 120, 0] as const;
 
 /** Below this many tokens head and tail say nothing. */
 const leastExcerptTokens = 16;
+/** Share of the room that is tried first: head and tail are often denser than the text as a whole, and a second count is dear. */
+const firstTry = 0.95;
 /** Longer call ids are not repeated in a pointer. */
 const maxPointerIdLength = 64;
 
@@ -30,17 +32,31 @@ export function excerptOf(
   counter: TokenCounter,
 ): string | null {
   if (maxTokens === 0) return pointer(text.length, original);
-  const room = maxTokens - counter.count(pointer(text.length, original)) - 2;
+  const middle = (characters: number) => pointer(characters, original);
+  return excerptAround(text, tokens, maxTokens, middle, original, counter);
+}
+
+/** The same with `middle` between head and tail; it is given the number of characters that are left out there. */
+export function excerptAround(
+  text: string,
+  tokens: number,
+  maxTokens: number,
+  middle: (characters: number) => string,
+  { besides }: Pick<Original, 'besides'>,
+  counter: TokenCounter,
+): string | null {
+  const room = maxTokens - counter.count(middle(text.length)) - 2;
   if (room < leastExcerptTokens) return null;
-  if (original.besides !== '' && text.length < room * 8) {
-    const whole = [...(text === '' ? [] : [text]), pointer(0, original)].join('\n');
+  if (besides !== '' && text.length < room * 8) {
+    const whole = [...(text === '' ? [] : [text]), middle(0)].join('\n');
     if (counter.count(whole) <= maxTokens) return whole;
   }
-  let characters = Math.min(Math.floor((room * text.length) / Math.max(1, tokens)), text.length - 1);
+  const expected = (firstTry * room * text.length) / Math.max(1, tokens);
+  let characters = Math.min(Math.floor(expected), text.length - 1);
   for (let attempt = 0; attempt < 6 && characters > 1; attempt += 1) {
     const head = startOf(text, Math.ceil(characters / 2));
     const tail = endOf(text, Math.floor(characters / 2));
-    const excerpt = `${head}\n${pointer(text.length - head.length - tail.length, original)}\n${tail}`;
+    const excerpt = `${head}\n${middle(text.length - head.length - tail.length)}\n${tail}`;
     const size = counter.count(excerpt);
     if (size <= maxTokens) return excerpt;
     characters = Math.floor((characters * maxTokens * 0.9) / size);
@@ -49,15 +65,25 @@ export function excerptOf(
 }
 
 /** For example `[… 48,210 characters left out; message 17 is kept in full: get_tool_response("call_abc") or search]`. */
-function pointer(characters: number, { seq, callId, besides }: Original): string {
+function pointer(characters: number, original: Original): string {
+  return `[… ${leftOut(characters, original)}; ${whereKept(original)}]`;
+}
+
+/** For example `48,210 characters and 2 media parts left out`. */
+export function leftOut(characters: number, { besides }: Original): string {
   const what = [characters > 0 ? `${grouped(characters)} characters` : '', besides].filter(
     (part) => part !== '',
   );
+  return `${what.join(' and ')} left out`;
+}
+
+/** For example `message 17 is kept in full: get_tool_response("call_abc") or search`. */
+export function whereKept({ seq, callId }: Original): string {
   const call =
     callId !== null && callId.length <= maxPointerIdLength
       ? `get_tool_response(${JSON.stringify(callId)}) or search`
       : 'search';
-  return `[… ${what.join(' and ')} left out; message ${seq} is kept in full: ${call}]`;
+  return `message ${seq} is kept in full: ${call}`;
 }
 
 /** What stands for a range of left-out messages. */
@@ -89,7 +115,7 @@ export function excerptOfArguments(
   return JSON.stringify({ left_out: excerpt ?? pointer(json.length, original) });
 }
 
-function isJson(text: string): boolean {
+export function isJson(text: string): boolean {
   try {
     JSON.parse(text);
     return true;
@@ -98,19 +124,31 @@ function isJson(text: string): boolean {
   }
 }
 
-/** Works on the JSON text, so that numbers and keys stay as they were written. */
 function shortenStrings(json: string, longest: number, seq: number): string {
-  let shorter = '';
+  return mapStrings(json, longest + 60, (literal) => shortenLiteral(literal, longest, seq));
+}
+
+/**
+ * The JSON with every string value whose literal is longer than `longest` replaced by what `shorten` makes of the literal. Works on the
+ * text, so that numbers and everything else stay as they were written; keys are never touched: two cut alike would become one.
+ */
+export function mapStrings(json: string, longest: number, shorten: (literal: string) => string): string {
+  let mapped = '';
   let at = 0;
   for (let open = json.indexOf('"'); open !== -1; open = json.indexOf('"', at)) {
     const end = endOfLiteral(json, open);
     const literal = json.slice(open, end);
-    shorter +=
-      json.slice(at, open) +
-      (literal.length > longest + 60 ? shortenLiteral(literal, longest, seq) : literal);
+    mapped +=
+      json.slice(at, open) + (literal.length > longest && !isKey(json, end) ? shorten(literal) : literal);
     at = end;
   }
-  return shorter + json.slice(at);
+  return mapped + json.slice(at);
+}
+
+function isKey(json: string, end: number): boolean {
+  const colon = /\s*:/y;
+  colon.lastIndex = end;
+  return colon.test(json);
 }
 
 /** Index behind the closing quote of the string literal that opens at `open`. */
@@ -130,7 +168,7 @@ function shortenLiteral(literal: string, longest: number, seq: number): string {
 }
 
 /** The first `length` code units, one less where that would split a surrogate pair. */
-function startOf(text: string, length: number): string {
+export function startOf(text: string, length: number): string {
   return text.slice(0, splitsPair(text, length) ? length - 1 : length);
 }
 

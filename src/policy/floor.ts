@@ -56,8 +56,9 @@ function isUserMessage({ source, role }: ViewItem): boolean {
   return role === 'user' && (source === 'log' || source === 'reduced');
 }
 
-function isResult({ message }: ViewItem): boolean {
-  return message.role === 'tool' || message.role === 'function';
+/** Orphan results too, though the context shows them as user messages: the newest one is as new to the model as any other. */
+function isResult({ role }: ViewItem): boolean {
+  return role === 'tool' || role === 'function';
 }
 
 function sum(items: readonly ViewItem[]): number {
@@ -72,13 +73,38 @@ export interface Prefix {
   tokens: number;
 }
 
-/** From the shortest to the longest; none reaches into the `spared` group, nor has a result recorded behind its end. */
-export function omittablePrefixes({ items, below }: Segment, spared: number | null): Prefix[] {
+/**
+ * The parts of a segment between the groups that hold a spared item, in order; nothing of it behind the latest tool batch. `spared` null:
+ * the whole segment.
+ */
+export function partsBetween(
+  segment: Segment,
+  spared: ((item: ViewItem) => boolean) | null,
+  latestGroup: number | null,
+): Segment[] {
+  if (spared === null) return [segment];
+  const { first, items, below } = segment;
+  const groups = new Set(items.filter(spared).map(({ group }) => group));
+  const parts: Segment[] = [];
+  for (let start = 0; start < items.length;) {
+    const at = items.findIndex(({ group }, index) => index >= start && groups.has(group));
+    const end = at === -1 ? items.length : at;
+    const part = items.slice(start, end);
+    if (part.length > 0) parts.push({ first: first + start, items: part, below: items[end]?.group ?? below });
+    const stays = items[end]?.group;
+    if (stays === undefined || stays === latestGroup) break;
+    start = end;
+    while (items[start]?.group === stays) start += 1;
+  }
+  return parts;
+}
+
+/** From the shortest to the longest; none has a result recorded behind its end. */
+export function omittablePrefixes({ items, below }: Segment): Prefix[] {
   const prefixes: Prefix[] = [];
   let tokens = 0;
   let throughSeq = 0;
   for (const [index, item] of items.entries()) {
-    if (item.group === spared) break;
     tokens += item.tokens;
     throughSeq = Math.max(throughSeq, item.throughSeq);
     const next = items[index + 1];
@@ -95,7 +121,16 @@ export function noteFor(
 ): ViewItem {
   const message = { role: 'user' as const, content: omissionNote(fromSeq, throughSeq) };
   const tokens = countMessage(message, counter);
-  return { fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role: 'user' };
+  return {
+    fromSeq,
+    throughSeq,
+    message,
+    tokens,
+    source: 'omitted',
+    group: fromSeq,
+    role: 'user',
+    tool: null,
+  };
 }
 
 /** The notes that leave nothing of the tail but the newest user message, in view order. */
@@ -142,7 +177,7 @@ export function irreducibleFloor(view: readonly ViewItem[], counter: TokenCounte
   for (const stage of stages) shortest.shrink(stage, (item) => item !== layout.newest, -1);
   const { before, after } = layoutOf(shortest.entries.map(({ item }) => item));
   const saved = [before, after].map((segment) => {
-    const widest = omittablePrefixes(segment, null).at(-1);
+    const widest = omittablePrefixes(segment).at(-1);
     return widest === undefined ? 0 : Math.max(0, widest.tokens - noteFor(widest, counter).tokens);
   });
   const notes = notesForEverything(layout, counter);

@@ -38,26 +38,56 @@ const kindWords: Record<string, string> = {
 };
 const kindInWords = (kind: string): string => kindWords[kind] ?? kind;
 
-/** The kinds of value that a union offers at the place of the complaint, e.g. `a whole number or a list`. */
-function expectedKinds(issue: z.core.$ZodIssueInvalidUnion): string {
-  const kinds = issue.errors.flatMap((branch) =>
-    branch.flatMap((inner) =>
-      inner.code === 'invalid_type' && inner.path.length === 0 ? [inner.expected] : [],
-    ),
+/** `a number, a list or an object`. */
+function either(words: readonly string[]): string {
+  const distinct = [...new Set(words)];
+  const last = distinct.pop() ?? 'something else';
+  return distinct.length === 0 ? last : `${distinct.join(', ')} or ${last}`;
+}
+
+/** The kinds of value that a union offers at the place of the complaint. */
+function expectedKinds(issue: z.core.$ZodIssueInvalidUnion): string[] {
+  return issue.errors.flatMap((branch) =>
+    branch.flatMap((inner): string[] => {
+      if (inner.path.length > 0) return [];
+      if (inner.code === 'invalid_type') return [kindInWords(inner.expected)];
+      if (inner.code === 'invalid_value') return inner.values.map(String);
+      return inner.code === 'invalid_union' ? expectedKinds(inner) : [];
+    }),
   );
-  return [...new Set(kinds.map(kindInWords))].join(' or ');
 }
 
-/** Of a union's branches, the one whose complaint lies inside the value: the shape its writer meant. */
-function innermost(issue: Issue): Issue {
+/** How far a value is from the shape that a complaint speaks of. */
+const distances = { none: 0, field: 2, kind: 100 };
+
+function distance(issue: Issue, value: unknown): number {
+  if (issue.code === 'unrecognized_keys') return distances.field * issue.keys.length;
+  if (issue.path.length > 0)
+    return valueAt(value, issue.path) === undefined ? distances.field : distances.none;
+  const isKind = issue.code === 'invalid_type' || issue.code === 'invalid_union';
+  const isLiteral = issue.code === 'invalid_value' && issue.values.length === 1;
+  return isKind || isLiteral ? distances.kind : distances.none;
+}
+
+/** Of a union's branches, the complaint of the one whose shape the value's writer meant; the union's own where it fits none. */
+function innermost(issue: Issue, value: unknown): Issue {
   if (issue.code !== 'invalid_union') return issue;
-  const inside = issue.errors
-    .map((branch) => branch[0])
-    .find((first) => first !== undefined && first.path.length > 0);
-  return inside === undefined ? issue : { ...inside, path: [...issue.path, ...inside.path] };
+  const here = valueAt(value, issue.path);
+  let nearest: { issue: Issue; distance: number } | undefined;
+  for (const branch of issue.errors) {
+    const inner = branch.map((one) => innermost(one, here));
+    const [first] = inner;
+    if (first === undefined) continue;
+    const away = inner.reduce((sum, one) => sum + distance(one, here), 0);
+    if (nearest === undefined || away < nearest.distance) nearest = { issue: first, distance: away };
+  }
+  if (nearest === undefined || nearest.distance >= distances.kind) return issue;
+  return { ...nearest.issue, path: [...issue.path, ...nearest.issue.path] };
 }
 
-const branchesOf = (place: JsonSchema): JsonSchema[] => [place, ...((place.anyOf ?? []) as JsonSchema[])];
+function branchesOf(place: JsonSchema): JsonSchema[] {
+  return [place, ...((place.anyOf ?? []) as JsonSchema[]).flatMap(branchesOf)];
+}
 
 /** What the schema says about the value at a path: one entry, or one for each branch of a union. */
 function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
@@ -77,10 +107,18 @@ function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
 function hintFor(issue: Issue, schema: z.ZodType): string | undefined {
   const places = placesAt(schema, issue.path);
   if (issue.code === 'unrecognized_keys') {
-    return `Known fields: ${list(places.flatMap((place) => Object.keys(place.properties ?? {})))}.`;
+    const forms = places.flatMap(({ properties }) => (properties ? [Object.keys(properties)] : []));
+    if (!isKnownElsewhere(issue, places)) return `Known fields: ${list([...new Set(forms.flat())])}.`;
+    return `Fields that go together: ${forms.map(list).join('; or ')}.`;
   }
   const own: unknown = issue.code === 'custom' ? issue.params?.hint : undefined;
   return typeof own === 'string' ? own : places.find((place) => place.description !== undefined)?.description;
+}
+
+/** A field of another form of the object, or one whose value excludes the form that it belongs to. */
+function isKnownElsewhere(issue: Issue, places: readonly JsonSchema[]): boolean {
+  const [key] = issue.code === 'unrecognized_keys' ? issue.keys : [];
+  return key !== undefined && places.some(({ properties }) => Object.hasOwn(properties ?? {}, key));
 }
 
 function messageOf(issue: Issue, value: unknown): string {
@@ -88,7 +126,7 @@ function messageOf(issue: Issue, value: unknown): string {
     case 'invalid_type':
       return `must be ${kindInWords(issue.expected)}, not ${shown(value)}`;
     case 'invalid_union':
-      return `must be ${expectedKinds(issue)}, not ${shown(value)}`;
+      return `must be ${either(expectedKinds(issue))}, not ${shown(value)}`;
     case 'too_big': {
       const bound = `${issue.inclusive ? 'at most' : 'below'} ${String(issue.maximum)}`;
       return `must be ${bound}${issue.origin === 'string' ? ' characters' : ''}, not ${shown(value)}`;
@@ -122,8 +160,12 @@ export function complain(
 ): PalimpsestError {
   const first = error.issues[0];
   if (first === undefined) return invalid(error.message, root);
-  const issue = innermost(first);
+  const issue = innermost(first, input);
   const unknownKey = issue.code === 'unrecognized_keys' ? issue.keys[0] : undefined;
   const path = pathOf(root, unknownKey === undefined ? issue.path : [...issue.path, unknownKey]);
-  return invalid(`${path} ${messageOf(issue, valueAt(input, issue.path))}.`, path, hintFor(issue, schema));
+  const message =
+    unknownKey !== undefined && isKnownElsewhere(issue, placesAt(schema, issue.path))
+      ? `cannot be ${shown(valueAt(input, [...issue.path, unknownKey]))} here`
+      : messageOf(issue, valueAt(input, issue.path));
+  return invalid(`${path} ${message}.`, path, hintFor(issue, schema));
 }

@@ -1,7 +1,17 @@
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { resolveWindow, type ResolvedWindow } from '../tokens/windows.js';
+import {
+  economicSizes,
+  economicTarget,
+  FIRST_TURN_TOKENS,
+  idleSizes,
+  type CostFacts,
+  type EconomicSizes,
+  type IdleSizes,
+} from './cost-triggers.js';
+import { keepOf } from './keep.js';
 import type { Policy } from './schema.js';
-import { headShares, summarizerLimits, type SummarizerLimits } from './summarizer.js';
+import { headShares, refuseCrowdedSections, summarizerLimits, type SummarizerLimits } from './summarizer.js';
 import {
   contradiction,
   frameOf,
@@ -9,18 +19,19 @@ import {
   smallestThreshold,
   thresholdsOf,
   type Frame,
-  type Threshold,
 } from './thresholds.js';
 
 /**
- * A policy turned into sizes. "Context tokens" are leading system messages + head + tail, without the request
- * overhead; whatever a policy compares with overhead + context is given here with the overhead subtracted.
+ * A policy turned into sizes, in tokens as this product counts them. "Context tokens" are leading system messages + head + tail,
+ * without the request overhead; whatever a policy compares with overhead + context is given here with the overhead subtracted.
  */
 export interface Limits {
   /** The agent's window, tokens. */
   window: number;
   /** Where the window came from; `fallback` deserves a visible warning. */
   windowSource: ResolvedWindow['source'];
+  /** The provider's tokens for one of these; sizes that the policy gives are divided by it. 1 where nothing is known. */
+  factor: number;
   tokenizer: TokenizerName;
   /** Tokens of system prompt and tool schemas outside the log. */
   overhead: number;
@@ -43,6 +54,16 @@ export interface Limits {
   keepTokens: number | null;
   /** Any one fires once every size in it is reached. Empty when the policy is off. */
   triggers: { contextTokens: number | null; messages: number | null }[];
+  /** The cost-optimal size, which is among `triggers` as well; null without `{economic: true}`. */
+  economic: EconomicSizes | null;
+  /** The trigger of a quiet session; null without `{idle}`, and where compacting a cold context never pays. */
+  idle: IdleSizes | null;
+  /** Context tokens from which long call arguments are truncated; null: not before a trigger does it. */
+  reduceAt: number | null;
+  /** Tokens above which one message of the tail is summarized by itself; null: never. */
+  messageTokens: number | null;
+  /** Tokens of tool results that stay whole in the tail, newest first. */
+  resultBudget: number;
   summarizer: SummarizerLimits;
   /** Longest ledger, tokens. */
   ledgerTokens: number;
@@ -50,14 +71,12 @@ export interface Limits {
 
 /** A head below this holds a note and no memory worth the name. Tokens. */
 const SMALLEST_HEAD = 200;
-/** Summary turn, acknowledgment and carried request: messages a compaction adds to those it keeps. */
-const HEAD_MESSAGES = 3;
-const DEFAULT_KEEP = { messages: 6, fraction: 0.25 };
 
 /** Target in context tokens: a share of the smallest threshold, or tokens of overhead + context. */
 function targetOf(policy: Policy, threshold: number, frame: Frame): number {
-  const target = policy.target <= 1 ? policy.target * threshold : policy.target - frame.overhead;
-  if (policy.target <= 1 || target <= 0.9 * threshold) return Math.floor(target);
+  if (policy.target <= 1) return Math.floor(policy.target * threshold);
+  const target = frame.counted(policy.target) - frame.overhead;
+  if (target <= 0.9 * threshold) return target;
   throw contradiction(
     'policy.target',
     `A target of ${inWords(policy.target)} tokens is too close to the threshold of ` +
@@ -71,109 +90,102 @@ function headMaxOf(contextTarget: number, frame: Frame): number {
   // The last bound is for thresholds far below the window: a head must not fill what a compaction is to reach.
   const headMax = Math.floor(Math.min(3_500, 0.2 * frame.budget, 0.4 * contextTarget));
   if (headMax >= SMALLEST_HEAD) return headMax;
+  const { window, overhead, reservedOutput, usable, budget } = frame;
   throw contradiction(
     'policy',
-    `Too small to compact: a budget of ${inWords(frame.budget)} context tokens (window ${inWords(frame.window)}, overhead ` +
-      `${inWords(frame.overhead)}, reserved output ${inWords(frame.reservedOutput)}) and a target of ` +
+    `Too small to compact: a budget of ${inWords(budget)} context tokens (window ${inWords(window)}, overhead ` +
+      `${inWords(overhead)}, reserved output ${inWords(reservedOutput)}) and a target of ` +
       `${inWords(contextTarget)} leave ${inWords(Math.max(0, headMax))} for a summary, which needs ${SMALLEST_HEAD}.`,
     'Raise contextWindow, trigger or target, or lower overhead.',
-    { ...frame, contextTarget, headMax },
+    { window, overhead, reservedOutput, usable, budget, contextTarget, headMax },
   );
 }
 
-function pinTokensOf(policy: Policy, room: number): number {
-  const counter = counterFor(policy.tokenizer);
+function pinnedTextTokens({ pins, tokenizer }: Policy): number {
+  const counter = counterFor(tokenizer);
   const listMark = 3;
-  const pinTokens = policy.pins.reduce((sum, pin) => sum + counter.count(pin) + listMark, 0);
-  if (pinTokens <= room / 2) return pinTokens;
+  return pins.reduce((sum, pin) => sum + (typeof pin === 'string' ? counter.count(pin) + listMark : 0), 0);
+}
+
+/** Texts may take half of what a compaction keeps; messages what texts leave of that, since nobody can refuse them any more. */
+function pinTokensOf(texts: number, messages: number, room: number): number {
+  const most = Math.floor(room / 2);
+  if (texts <= most) return Math.min(texts + messages, most);
   throw contradiction(
     'policy.pins',
-    `Pins of ${inWords(pinTokens)} tokens leave too little of the ${inWords(room)} that a compaction keeps beside its summary.`,
-    `Shorten them to ${inWords(Math.floor(room / 2))} tokens, or raise the trigger or the window.`,
-    { pinTokens, room },
+    `Pins of ${inWords(texts)} tokens leave too little of the ${inWords(room)} that a compaction keeps beside its summary.`,
+    `Shorten them to ${inWords(most)} tokens, or raise the trigger or the window.`,
+    { pinTokens: texts, room },
   );
 }
 
-interface Keep {
-  messages: number | null;
-  tokens: number | null;
-}
-
-/** The default ceilings, lowered where the target or a message trigger asks for less. */
-function defaultKeep(tailTarget: number, triggerMessages: number | null, frame: Frame): Keep {
-  const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
-  if (triggerMessages === null) return { messages: DEFAULT_KEEP.messages, tokens };
-  return { messages: Math.min(DEFAULT_KEEP.messages, triggerMessages - HEAD_MESSAGES - 1), tokens };
-}
-
-/** Exactly the ceilings given. Refused where what they keep would reach the threshold again. */
-function givenKeep(
-  keep: NonNullable<Policy['keep']>,
-  threshold: number,
-  headTokens: number,
-  frame: Frame,
-): Keep {
-  const sizes = [
-    keep.tokens,
-    keep.fraction === undefined ? undefined : Math.floor(keep.fraction * frame.window),
-  ];
-  const known = sizes.filter((size) => size !== undefined);
-  const tokens = known.length === 0 ? null : Math.min(...known);
-  if (tokens !== null && keep.messages === undefined && tokens + headTokens >= threshold) {
-    throw contradiction(
-      keep.tokens === tokens ? 'policy.keep.tokens' : 'policy.keep.fraction',
-      `Keeping ${inWords(tokens)} tokens beside a summary of up to ${inWords(headTokens)} reaches the threshold of ` +
-        `${inWords(threshold)} context tokens again at once.`,
-      `Keep fewer than ${inWords(threshold - headTokens)} tokens, or raise the trigger.`,
-      { keepTokens: tokens, head: headTokens, threshold },
-    );
-  }
-  return { messages: keep.messages ?? null, tokens };
-}
-
-/** The smallest message count that fires alone, or null. Refuses one that the head itself would reach. */
-function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep']): number | null {
-  const alone = thresholds.filter(({ tokens, messages }) => tokens === null && messages !== null);
-  const smallest = Math.min(...alone.map(({ messages }) => messages ?? Infinity));
-  if (smallest === Infinity) return null;
-  const kept =
-    keep?.messages !== undefined && keep.tokens === undefined && keep.fraction === undefined
-      ? keep.messages
-      : 1;
-  if (smallest > HEAD_MESSAGES + kept) return smallest;
+/** Money can only be limited where there are prices. */
+function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
+  const limit = spend.perCompaction ?? spend.perSession;
+  if (limit === null || prices.currency !== null) return;
   throw contradiction(
-    `${alone.find(({ messages }) => messages === smallest)?.path ?? 'policy.trigger'}.messages`,
-    `A trigger at ${smallest} messages fires again at once: a compaction leaves up to ${HEAD_MESSAGES} of its own and keeps ${kept}.`,
-    `Trigger at ${HEAD_MESSAGES + kept + 1} messages or more${kept > 1 ? ', or keep fewer' : ''}.`,
-    { trigger: smallest, keep: kept },
+    spend.perCompaction === null ? 'policy.spend.perSession' : 'policy.spend.perCompaction',
+    `A spend limit of ${limit} means nothing without prices: what a summary costs is not known.`,
+    'Give prices.input, per million tokens, and the summarizer’s prices where they differ.',
+    { limit },
   );
+}
+
+/** What a session has shown of itself; sizes of a policy follow it. */
+export interface SessionFacts {
+  /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. @default 1 */
+  factor?: number;
+  /** Mean tokens of a turn; 0 or absent where nothing was appended yet. */
+  meanTurnTokens?: number;
+  /** Tokens of the messages that `{seq}` and `{pattern}` pins carry, on top of pinned texts. @default 0 */
+  pinTokens?: number;
+  /** Tokens of the leading system messages. @default 0 */
+  systemTokens?: number;
 }
 
 /** All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. */
-export function limitsOf(policy: Policy): Limits {
-  const { tokens: window, source: windowSource } = resolveWindow(policy);
-  const frame = frameOf(policy, window);
+export function limitsOf(policy: Policy, facts: SessionFacts = {}): Limits {
+  const { factor = 1, pinTokens: pinnedMessages = 0, systemTokens = 0 } = facts;
+  const turnTokens = facts.meanTurnTokens || FIRST_TURN_TOKENS;
+  refuseSpendWithoutPrices(policy);
+  const resolved = resolveWindow(policy);
+  const frame = frameOf(policy, resolved.tokens, factor);
+  const { window, overhead } = frame;
   const thresholds = thresholdsOf(policy, frame);
-  const threshold = smallestThreshold(thresholds, frame);
-  const contextTarget = targetOf(policy, threshold, frame);
+  const highest = smallestThreshold(thresholds, frame);
+
+  const pinnedTexts = pinnedTextTokens(policy);
+  const pinned = { pinTokens: pinnedTexts + pinnedMessages, systemTokens };
+  const cheapest = policy.economic ? economicTarget(policy, frame, turnTokens, pinned) : Infinity;
+  const contextTarget = Math.min(targetOf(policy, highest, frame), cheapest);
   const headMax = headMaxOf(contextTarget, frame);
   const shares = headShares(policy, headMax);
-  const pinTokens = pinTokensOf(policy, contextTarget - headMax);
+  refuseCrowdedSections(policy, shares.snapshot);
+  const pinTokens = pinTokensOf(pinnedTexts, pinnedMessages, contextTarget - headMax);
   const tailTarget = contextTarget - headMax - pinTokens;
-  const triggerMessages = smallestMessageTrigger(thresholds, policy.keep);
-  const keep =
-    policy.keep === null
-      ? defaultKeep(tailTarget, triggerMessages, frame)
-      : givenKeep(policy.keep, threshold, headMax + pinTokens, frame);
-  const triggers = thresholds.map(({ tokens, messages }) => ({
-    contextTokens: tokens === null ? null : Math.max(0, tokens - frame.overhead),
-    messages,
+  const headTokens = headMax + pinTokens;
+  const keep = keepOf(policy, thresholds, { threshold: highest, headTokens, tailTarget }, frame);
+  const summarizer = summarizerLimits(policy, window, shares.snapshot);
+
+  const { maxTokens: snapshotTokens, promptTokens } = summarizer;
+  const costs: CostFacts = {
+    ...{ contextTarget, headTokens, snapshotTokens, promptTokens, tailTarget, keep, turnTokens },
+    systemTokens: Math.min(systemTokens, tailTarget),
+  };
+  const economic = policy.economic ? economicSizes(policy, costs, highest) : null;
+  const threshold = economic?.at ?? highest;
+  const { arguments: shortened, messages, toolResults } = policy.reduce;
+  const reduceAt = shortened && Math.max(1, Math.floor(shortened.from * window) - overhead);
+  const triggers = thresholds.map((one) => ({
+    contextTokens: one.economic && economic ? economic.at : one.tokens && Math.max(0, one.tokens - overhead),
+    messages: one.messages,
   }));
   return {
     window,
-    windowSource,
+    windowSource: resolved.source,
+    factor,
     tokenizer: policy.tokenizer,
-    overhead: frame.overhead,
+    overhead,
     reservedOutput: frame.reservedOutput,
     budget: frame.budget,
     headMax,
@@ -184,7 +196,13 @@ export function limitsOf(policy: Policy): Limits {
     keepMessages: keep.messages,
     keepTokens: keep.tokens,
     triggers: policy.enabled ? triggers : [],
-    summarizer: summarizerLimits(policy, window, shares.snapshot),
+    economic: policy.enabled ? economic : null,
+    idle: policy.enabled ? idleSizes(policy, costs, frame) : null,
+    reduceAt: policy.enabled && reduceAt !== null && reduceAt < threshold ? reduceAt : null,
+    messageTokens: messages === null ? null : Math.floor(messages * threshold),
+    resultBudget:
+      toolResults.budget === null ? Math.floor(contextTarget / 2) : frame.counted(toolResults.budget),
+    summarizer,
     ledgerTokens: shares.ledger,
   };
 }
@@ -200,15 +218,16 @@ export function isTriggered(limits: Limits, context: { contextTokens: number; me
 
 /**
  * The smallest sizes at which a clause could be met: below both, nothing fires. A clause with tokens and messages is
- * watched by its tokens. null: no clause to watch that way.
+ * watched by its tokens; a quiet session by the size from which idling matters. null: no clause to watch that way.
  */
 export function measureAt(limits: Limits): { tokens: number | null; messages: number | null } {
   const smallest = (sizes: (number | null)[]): number | null => {
     const known = sizes.filter((size) => size !== null);
     return known.length === 0 ? null : Math.min(...known);
   };
+  const idle = limits.idle?.contextTokens ?? null;
   return {
-    tokens: smallest(limits.triggers.map(({ contextTokens }) => contextTokens)),
+    tokens: smallest([...limits.triggers.map(({ contextTokens }) => contextTokens), idle]),
     messages: smallest(
       limits.triggers.map(({ contextTokens, messages }) => (contextTokens === null ? messages : null)),
     ),

@@ -1,12 +1,21 @@
 /**
  * What is done, without a model and always the same way, when a context would exceed its budget before a compaction has committed:
- * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind one note; the latest tool
- * batch comes last. Leading system messages, the head and the newest user message are never touched.
+ * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind a note. Last come the latest tool
+ * batch and the results that the policy keeps in full. Leading system messages, the head and the newest user message are never touched.
  */
-import type { Reduction, ViewItem } from '../conversation/context.js';
+import type { ViewItem } from '../conversation/context.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import { assertReachable, layoutOf, noteFor, notesForEverything, omittablePrefixes } from './floor.js';
-import { StandIns, stages } from './stand-ins.js';
+import {
+  assertReachable,
+  layoutOf,
+  noteFor,
+  notesForEverything,
+  omittablePrefixes,
+  partsBetween,
+} from './floor.js';
+import { StandIns, stages, type Fit, type Run } from './stand-ins.js';
+
+export type { Fit } from './stand-ins.js';
 
 export interface FitOptions {
   /** Tokens the view must not exceed. A view within it is left as it is. */
@@ -15,13 +24,8 @@ export interface FitOptions {
   target: number;
   /** Inside a compaction: nothing is omitted, the latest tool batch is not touched, and the best effort is returned. */
   commit?: boolean;
-}
-
-export interface Fit {
-  /** What is new; reductions that the view held before are not repeated. */
-  reductions: Reduction[];
-  view: ViewItem[];
-  tokens: number;
+  /** Results that are reduced only where nothing else helps (see `sparesResult`); inside a compaction never. @default none */
+  spared?: (item: ViewItem) => boolean;
 }
 
 /**
@@ -29,58 +33,68 @@ export interface Fit {
  */
 export function reduceToFit(
   view: ViewItem[],
-  { limit, target, commit = false }: FitOptions,
+  { limit, target, commit = false, spared = () => false }: FitOptions,
   counter: TokenCounter,
 ): Fit {
   const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
   if (before <= limit) return { reductions: [], view, tokens: before };
-  if (commit) return reduced(view, { limit, target, commit }, new Set(), counter);
+  if (commit) {
+    const work = new StandIns(view, counter);
+    shrinkOld(work, Math.min(target, limit), spared);
+    return work.fit();
+  }
   assertReachable(view, limit, counter);
-  const fit = reduced(view, { limit, target, commit }, omittedAnyway(view, limit), counter);
-  return fit.tokens <= limit ? fit : reduced(view, { limit, target, commit }, new Set(), counter);
+  const size = { limit, target: Math.min(target, limit) };
+  const fit = reduced(view, size, spared, omittedAnyway(view, limit), counter);
+  return fit.tokens <= limit ? fit : reduced(view, size, spared, new Set(), counter);
+}
+
+/** Shortens everything but the newest user message, the latest tool batch and what is spared, until `goal` is reached. Omits nothing. */
+export function shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): void {
+  const { latestGroup, newest } = layoutOf(work.view());
+  shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
 }
 
 /** `hopeless`: old items that are not shortened, but left to be omitted. */
 function reduced(
   view: ViewItem[],
-  { limit, target, commit }: Required<FitOptions>,
+  { limit, target }: { limit: number; target: number },
+  spared: (item: ViewItem) => boolean,
   hopeless: ReadonlySet<ViewItem>,
   counter: TokenCounter,
 ): Fit {
   const work = new StandIns(view, counter);
-  const { latestGroup, newest, latestTokens, untouchableTokens } = layoutOf(view);
-  const isOld = (item: ViewItem) => item !== newest && item.group !== latestGroup;
-  const isLatest = (item: ViewItem) => item !== newest && item.group === latestGroup;
+  const { latestGroup, newest, untouchableTokens } = layoutOf(view);
+  const isLast = (item: ViewItem) => item !== newest && (item.group === latestGroup || spared(item));
+  const isOld = (item: ViewItem) => item !== newest && !isLast(item);
+  const staysWhole = (item: ViewItem) => item.group === latestGroup || spared(item);
+  const lastTokens = view.reduce((sum, item) => sum + (isLast(item) ? item.tokens : 0), 0);
   const room = limit - untouchableTokens;
-  let goal = Math.min(target, limit);
+  let goal = target;
 
-  if (!commit && latestTokens >= room) {
-    // No reduction of anything else could make it fit: the latest batch may keep half of the room, the rest shares the other half.
+  if (lastTokens >= room) {
+    // No reduction of anything else could make it fit: what comes last may keep half of the room, the rest shares the other half.
     const share = Math.floor(Math.max(0, goal - untouchableTokens) / 2);
-    shrinkAll(work, isLatest, work.tokens - (latestTokens - share));
-  } else if (!commit && latestTokens + untouchableTokens > goal) {
-    // The target is out of reach without the latest batch: leave half of what is free to the older messages.
-    goal = limit - Math.floor((room - latestTokens) / 2);
-  }
-  if (commit) {
-    shrinkAll(work, isOld, goal);
-    return fitOf(work);
+    shrinkAll(work, isLast, work.tokens - (lastTokens - share));
+  } else if (lastTokens + untouchableTokens > goal) {
+    // The target is out of reach without what comes last: leave half of what is free to the older messages.
+    goal = limit - Math.floor((room - lastTokens) / 2);
   }
 
   shrinkAll(work, (item) => isOld(item) && !hopeless.has(item), goal);
-  omitOldest(work, goal, latestGroup, counter);
+  omitOldest(work, goal, staysWhole, counter);
   if (hopeless.size > 0 && work.tokens > goal) {
     shrinkAll(work, isOld, goal);
-    omitOldest(work, goal, latestGroup, counter);
+    omitOldest(work, goal, staysWhole, counter);
   }
-  if (work.tokens > limit) shrinkAll(work, isLatest, goal);
+  if (work.tokens > limit) shrinkAll(work, isLast, goal);
   if (work.tokens > limit) omitOldest(work, limit, null, counter);
   if (work.tokens > limit) omitEverything(work, counter);
-  return fitOf(work);
+  return work.fit();
 }
 
 /** No stand-in is shorter, tokens: a pointer alone takes more. */
-const shortestStandIn = 12;
+export const shortestStandIn = 12;
 
 /**
  * The oldest items, behind which more than the limit would stand even at its shortest. They are not worth shortening: of
@@ -96,23 +110,34 @@ function shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: n
   for (const stage of stages) work.shrink(stage, accepts, goal);
 }
 
-function fitOf(work: StandIns): Fit {
-  return { reductions: work.reductions(), view: work.view(), tokens: work.tokens };
-}
-
-/** Omits as few of the oldest groups as the goal asks for: first of those before the newest user message, then of those after it. */
-function omitOldest(work: StandIns, goal: number, spared: number | null, counter: TokenCounter): void {
+/**
+ * Omits as few of the oldest groups as the goal asks for: first of those before the newest user message, then of those after it.
+ * `spared`: groups of such items stay, and what lies behind the latest tool batch.
+ */
+function omitOldest(
+  work: StandIns,
+  goal: number,
+  spared: ((item: ViewItem) => boolean) | null,
+  counter: TokenCounter,
+): void {
   for (const side of ['before', 'after'] as const) {
     if (work.tokens <= goal) return;
-    const segment = layoutOf(work.view())[side];
-    const prefixes = omittablePrefixes(segment, spared);
-    const widest = prefixes.at(-1);
-    if (widest === undefined) continue;
-    const noteTokens = noteFor(widest, counter).tokens;
-    const prefix = prefixes.find(({ tokens }) => work.tokens - tokens + noteTokens <= goal) ?? widest;
-    const note = noteFor(prefix, counter);
-    if (note.tokens < prefix.tokens)
-      work.replace({ first: segment.first, items: segment.items.slice(0, prefix.count) }, [note]);
+    const omitted: { run: Run; note: ViewItem }[] = [];
+    let tokens = work.tokens;
+    const layout = layoutOf(work.view());
+    for (const part of partsBetween(layout[side], spared, layout.latestGroup)) {
+      if (tokens <= goal) break;
+      const prefixes = omittablePrefixes(part);
+      const widest = prefixes.at(-1);
+      if (widest === undefined) continue;
+      const noteTokens = noteFor(widest, counter).tokens;
+      const prefix = prefixes.find((one) => tokens - one.tokens + noteTokens <= goal) ?? widest;
+      const note = noteFor(prefix, counter);
+      if (note.tokens >= prefix.tokens) continue;
+      tokens -= prefix.tokens - note.tokens;
+      omitted.push({ run: { first: part.first, items: part.items.slice(0, prefix.count) }, note });
+    }
+    for (const { run, note } of omitted.toReversed()) work.replace(run, [note]);
   }
 }
 

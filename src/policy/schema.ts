@@ -1,37 +1,25 @@
 import { z } from 'zod';
 import { invalid } from '../errors.js';
-import { tokenizerForModel, tokenizerNames, type TokenizerName } from '../tokens/counter.js';
+import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';
-import { milliseconds, positive, summarySchema, tokens } from './summary-schema.js';
+import { pricesSchema, spendSchema } from './money-schema.js';
+import { presetNames } from './presets.js';
+import { reduceSchema } from './reduce-schema.js';
+import { milliseconds, summarySchema, tokens } from './summary-schema.js';
+import { ceilingsSchema, isPattern, pinSchema, triggerSchema } from './trigger-schema.js';
 
-const share = z.number().gt(0).max(1);
-
-const clause = z
-  .strictObject({
-    tokens: tokens.optional().describe('Tokens of overhead + context.'),
-    messages: positive.optional().describe('Messages of the context.'),
-    fraction: share
-      .optional()
-      .describe('Share of the window: min(fraction · window, 0.9 · (window − reservedOutputTokens)) tokens.'),
-  })
-  .refine((given) => Object.values(given).some((value) => value !== undefined), {
-    error: 'names no size',
-    params: { hint: 'Give at least one of tokens, messages, fraction.' },
-  });
-
-const ceilings = z
-  .strictObject({
-    messages: positive.optional().describe('Newest messages.'),
-    tokens: tokens.optional().describe('Tokens of the newest messages.'),
-    fraction: z.number().gt(0).lt(1).optional().describe('The same as a share of the window.'),
-  })
-  .refine((given) => Object.values(given).some((value) => value !== undefined), {
-    error: 'names no ceiling',
-    params: { hint: 'Give at least one of messages, tokens, fraction, or leave keep out for the default.' },
-  });
+export { resolvePolicy } from './layers.js';
+export { DEFAULT_ACKNOWLEDGMENT, type Policy } from './resolve.js';
+export type { KeepCeilings, Pin, TriggerClause } from './trigger-schema.js';
 
 /** A policy as people write it. Every field may be left out; unknown fields are errors. */
 export const policySchema = z.strictObject({
+  preset: z
+    .enum(presetNames)
+    .optional()
+    .describe(
+      'Defaults of another system: `adk`, `smart-agent` (also `hybrid`), `langchain`, `deepagents`, `zrb`; other fields go before it.',
+    ),
   enabled: z
     .boolean()
     .optional()
@@ -49,15 +37,41 @@ export const policySchema = z.strictObject({
     .optional()
     .describe("Kept free for the agent's answer, tokens. Default min(4,096, window / 8)."),
   overhead: z
-    .union([z.int().min(0), z.array(z.string())])
-    .optional()
-    .describe('System prompt and tool schemas outside the log: tokens, or the texts to count. Default 0.'),
-  tokenizer: z.enum(tokenizerNames).optional().describe("Default: the model's; o200k_base without a model."),
-  trigger: z
-    .union([clause, z.array(clause).max(20)])
+    .union([
+      z.int().min(0),
+      z.array(z.string()),
+      z.strictObject({
+        system: z.string().optional().describe('System prompt.'),
+        tools: z.array(z.record(z.string(), z.unknown())).optional().describe('Tool definitions as sent.'),
+      }),
+    ])
     .optional()
     .describe(
-      'When to compact: AND inside a clause, OR across; compared with overhead + context. Default [{fraction: 0.85}].',
+      'System prompt and tool definitions outside the log: tokens, the texts to count, or `{system, tools}`. Default 0.',
+    ),
+  tokenizer: z
+    .union([
+      z.enum([...tokenizerNames, 'chars']),
+      z.templateLiteral(['custom:', z.string().regex(/^[\w.-]{1,60}$/)]),
+    ])
+    .optional()
+    .describe(
+      "Who counts tokens. `chars`: characters, 3.3 a token for Anthropic's models and 4 otherwise; `custom:<name>`: a counter registered in the library. Default: the model's; o200k_base without a model.",
+    ),
+  calibration: z
+    .boolean()
+    .optional()
+    .describe('Usage reported with turns corrects the counts, per session and model. Default true.'),
+  roles: z
+    .enum(['auto', 'alternate', 'free'])
+    .optional()
+    .describe(
+      'Whether user and assistant must take turns in the context; `auto`: where the model is of a provider that asks for it. Default `auto`.',
+    ),
+  trigger: triggerSchema
+    .optional()
+    .describe(
+      'When to compact: AND inside a clause, OR across; compared with overhead + context. Also `{economic: true}` and `{idle: ms}`. Default [{fraction: 0.85}].',
     ),
   target: z
     .number()
@@ -66,17 +80,49 @@ export const policySchema = z.strictObject({
     .describe(
       'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.6.',
     ),
-  keep: ceilings
+  keep: ceilingsSchema
     .optional()
     .describe(
       'What stays verbatim; the smallest ceiling given applies. Default {messages: 6, fraction: 0.25}, less where the target asks for less.',
     ),
+  reduce: reduceSchema.optional(),
   summary: summarySchema.optional(),
   pins: z
-    .array(z.string().min(1))
+    .array(pinSchema)
     .max(1_000)
     .optional()
-    .describe('Texts carried verbatim in every head. Default none.'),
+    .describe(
+      'Carried word for word in every head: texts, `{seq}` of messages, `{pattern}` matched in user and system messages. Default none.',
+    ),
+  prices: pricesSchema.optional(),
+  spend: spendSchema.optional(),
+  redact: z
+    .union([
+      z.literal(false),
+      z.strictObject({
+        secrets: z.boolean().optional().describe('Keys and tokens of known forms. Default true.'),
+        patterns: z
+          .array(z.string().min(1).max(1_000).refine(isPattern, { error: 'is not a regular expression' }))
+          .max(100)
+          .optional()
+          .describe('Regular expressions of your own.'),
+      }),
+    ])
+    .optional()
+    .describe(
+      'What summarizer, snapshot and ledger never see: replaced by `[REDACTED:kind:hash]`. The log keeps the original. Default false.',
+    ),
+  retention: z
+    .strictObject({
+      digests: milliseconds
+        .min(60_000)
+        .max(100 * 365 * 24 * 3_600_000)
+        .optional()
+        .describe(
+          'Milliseconds that digests live which no compaction refers to. Default 2,592,000,000 (30 days).',
+        ),
+    })
+    .optional(),
   deadCallAfter: milliseconds
     .optional()
     .describe(
@@ -92,45 +138,7 @@ export const policySchema = z.strictObject({
 });
 
 export type PolicyInput = z.infer<typeof policySchema>;
-export type TriggerClause = z.infer<typeof clause>;
-export type KeepCeilings = z.infer<typeof ceilings>;
-
-/** A policy with every default filled in. null: nothing given, `limitsOf` derives it from the window. */
-export interface Policy {
-  enabled: boolean;
-  model: string | null;
-  contextWindow: number | null;
-  fallbackContextWindow: number;
-  reservedOutputTokens: number | null;
-  overhead: number | string[];
-  tokenizer: TokenizerName;
-  trigger: TriggerClause[];
-  target: number;
-  keep: KeepCeilings | null;
-  summary: {
-    method: 'model' | 'extractive';
-    model: string | null;
-    contextWindow: number | null;
-    maxTokens: number;
-    ledgerTokens: number;
-    chunkTokens: number | null;
-    concurrency: number;
-    depthLimit: number;
-    reservedOutputTokens: number | null;
-    deadline: number;
-    retryAfterFailure: number;
-    acknowledgment: string;
-    minGain: number;
-    fallback: 'extractive' | 'none';
-  };
-  pins: string[];
-  deadCallAfter: number;
-  debounceMs: number;
-  idleAfter: number;
-}
-
-export const DEFAULT_ACKNOWLEDGMENT =
-  'Understood. I have the earlier work as summarized above and continue from there.';
+export type Overhead = NonNullable<PolicyInput['overhead']>;
 
 /**
  * The policy as given, checked. Throws `Input.Invalid` with the path of the field (`policy.trigger[0].fraction`) and a hint.
@@ -155,60 +163,4 @@ export function parsePolicy(input: unknown): PolicyInput {
     );
   }
   return policy;
-}
-
-export function resolvePolicy(input: PolicyInput): Policy {
-  const { summary = {} } = input;
-  const trigger = input.trigger ?? { fraction: 0.85 };
-  return {
-    enabled: input.enabled ?? true,
-    model: input.model ?? null,
-    contextWindow: input.contextWindow ?? null,
-    fallbackContextWindow: input.fallbackContextWindow ?? 32_768,
-    reservedOutputTokens: input.reservedOutputTokens ?? null,
-    overhead: input.overhead ?? 0,
-    tokenizer: input.tokenizer ?? tokenizerForModel(input.model),
-    trigger: Array.isArray(trigger) ? trigger : [trigger],
-    target: input.target ?? 0.6,
-    keep: input.keep ?? null,
-    summary: {
-      method: summary.method ?? 'model',
-      model: summary.model ?? null,
-      contextWindow: summary.contextWindow ?? null,
-      maxTokens: summary.maxTokens ?? 2_000,
-      ledgerTokens: summary.ledgerTokens ?? 1_000,
-      chunkTokens: summary.chunkTokens ?? null,
-      concurrency: summary.concurrency ?? 4,
-      depthLimit: summary.depthLimit ?? 5,
-      reservedOutputTokens: summary.reservedOutputTokens ?? null,
-      deadline: summary.deadline ?? 600_000,
-      retryAfterFailure: summary.retryAfterFailure ?? 60_000,
-      acknowledgment: summary.acknowledgment ?? DEFAULT_ACKNOWLEDGMENT,
-      minGain: summary.minGain ?? 0.1,
-      fallback: summary.fallback ?? 'extractive',
-    },
-    pins: input.pins ?? [],
-    deadCallAfter: input.deadCallAfter ?? 600_000,
-    debounceMs: input.debounceMs ?? 0,
-    idleAfter: input.idleAfter ?? 3_600_000,
-  };
-}
-
-/** The policy with the environment's summarizer where it names none itself. */
-export function withSummarizer(
-  policy: PolicyInput,
-  { model, contextWindow }: { model?: string; contextWindow?: number },
-): PolicyInput {
-  if (policy.summary?.model !== undefined || (model === undefined && contextWindow === undefined))
-    return policy;
-  return {
-    ...policy,
-    summary: {
-      ...policy.summary,
-      ...(model === undefined ? {} : { model }),
-      ...(contextWindow === undefined || policy.summary?.contextWindow !== undefined
-        ? {}
-        : { contextWindow }),
-    },
-  };
 }

@@ -9,15 +9,32 @@ import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';
 /** One item of a view being reduced; `kind` says what was done to it, null for nothing. */
 export interface Entry {
   item: ViewItem;
+  /** The item before anything was done to it: excerpts are made of it, never of another excerpt. */
+  readonly original: ViewItem;
   kind: Reduction['kind'] | null;
 }
 
-/** A part of a message that can be shortened. `tokens` is the present size of its largest piece. */
+/** A part of a message that can be shortened. */
 interface Field {
   entry: Entry;
   kind: Reduction['kind'];
+  /** Present size of its largest piece. */
   tokens: number;
   shorten(message: ChatMessage, maxTokens: number): ChatMessage | null;
+}
+
+export interface Fit {
+  /** What is new; reductions that the view held before are not repeated. */
+  reductions: Reduction[];
+  view: ViewItem[];
+  tokens: number;
+}
+
+/** Neighbouring items of a view. */
+export interface Run {
+  /** Index of the first. */
+  first: number;
+  items: readonly ViewItem[];
 }
 
 /** What is shortened first, second and last. */
@@ -28,18 +45,19 @@ export type Stage = (typeof stages)[number];
 export class StandIns {
   readonly entries: Entry[];
   tokens: number;
+  private readonly leftOut: Reduction[] = [];
 
-  constructor(
-    view: readonly ViewItem[],
-    private readonly counter: TokenCounter,
-  ) {
-    this.entries = view.map((item) => ({ item, kind: null }));
+  private readonly counter: TokenCounter;
+
+  constructor(view: readonly ViewItem[], counter: TokenCounter) {
+    this.counter = rememberingLast(counter);
+    this.entries = view.map((item) => ({ item, original: item, kind: null }));
     this.tokens = view.reduce((sum, item) => sum + item.tokens, 0);
   }
 
   /**
    * Shortens the fields of one stage among the accepted items, the largest first, all to one step before any to the next, until the view
-   * holds `goal` tokens or nothing is left to shorten.
+   * holds `goal` tokens or nothing is left to shorten. A step that cannot reach the goal is passed over for the next one.
    */
   shrink(
     stage: Stage,
@@ -49,7 +67,9 @@ export class StandIns {
   ): void {
     if (this.tokens <= goal) return;
     const fields = this.entries.flatMap((entry) => (accepts(entry.item) ? this.fieldsOf(entry, stage) : []));
-    for (const step of steps) {
+    for (const [number, step] of steps.entries()) {
+      const most = fields.reduce((sum, { tokens }) => sum + Math.max(0, tokens - step), 0);
+      if (this.tokens - most > goal && number < steps.length - 1) continue;
       fields.sort(
         (one, other) => other.tokens - one.tokens || one.entry.item.fromSeq - other.entry.item.fromSeq,
       );
@@ -62,38 +82,54 @@ export class StandIns {
   }
 
   private shortenField(field: Field, step: number): void {
-    const { item } = field.entry;
-    const message = field.shorten(item.message, step);
-    if (message === null) return;
-    const tokens = countMessage(message, this.counter);
-    if (tokens >= item.tokens) return;
-    this.tokens -= item.tokens - tokens;
-    field.tokens = Math.min(field.tokens, step);
-    field.entry.item = { ...item, message, tokens, source: 'reduced' };
-    field.entry.kind = field.kind;
+    const message = field.shorten(field.entry.item.message, step);
+    if (message !== null && this.put(field.entry, message, field.kind))
+      field.tokens = Math.min(field.tokens, step);
   }
 
-  /** Puts notes in place of the items from `first` on. */
-  replace({ first, items }: { first: number; items: readonly ViewItem[] }, notes: readonly ViewItem[]): void {
-    this.entries.splice(first, items.length, ...notes.map((item): Entry => ({ item, kind: 'omitted' })));
+  /** Puts a message in the place of another where it is smaller. */
+  put(entry: Entry, message: ChatMessage, kind: Reduction['kind']): boolean {
+    const { item } = entry;
+    const tokens = countMessage(message, this.counter);
+    if (tokens >= item.tokens) return false;
+    this.tokens -= item.tokens - tokens;
+    entry.item = { ...item, message, tokens, source: 'reduced' };
+    entry.kind = kind;
+    return true;
+  }
+
+  /** Puts notes in place of the items. */
+  replace({ first, items }: Run, notes: readonly ViewItem[]): void {
+    const entries = notes.map((item): Entry => ({ item, original: item, kind: 'omitted' }));
+    this.entries.splice(first, items.length, ...entries);
     for (const { tokens } of items) this.tokens -= tokens;
     for (const { tokens } of notes) this.tokens += tokens;
+  }
+
+  /** Puts nothing in place of the items, which hold all messages of this range that the view shows. */
+  leaveOut(run: Run, { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number }): void {
+    this.replace(run, []);
+    this.leftOut.push({ fromSeq, throughSeq, kind: 'omitted', body: 'null', tokens: 0 });
+  }
+
+  fit(): Fit {
+    return { reductions: this.reductions(), view: this.view(), tokens: this.tokens };
   }
 
   view(): ViewItem[] {
     return this.entries.map(({ item }) => item);
   }
 
-  reductions(): Reduction[] {
-    return this.entries.flatMap(({ item: { fromSeq, throughSeq, message, tokens }, kind }) =>
+  private reductions(): Reduction[] {
+    const shown = this.entries.flatMap(({ item: { fromSeq, throughSeq, message, tokens }, kind }) =>
       kind === null ? [] : [{ fromSeq, throughSeq, kind, body: JSON.stringify(message), tokens }],
     );
+    return [...this.leftOut, ...shown];
   }
 
   private fieldsOf(entry: Entry, stage: Stage): Field[] {
-    const { source, role } = entry.item;
-    const asLogged = source === 'log' || source === 'orphan' || entry.kind !== null;
-    if (!asLogged || entry.kind === 'omitted') return [];
+    const { source, role } = entry.original;
+    if (source !== 'log' && source !== 'orphan') return [];
     const ofTool = role === 'tool' || role === 'function';
     if (stage === 'arguments') return ofTool ? [] : this.argumentFields(entry);
     if (ofTool !== (stage === 'tool_result')) return [];
@@ -101,13 +137,13 @@ export class StandIns {
   }
 
   private contentFields(entry: Entry, kind: Stage): Field[] {
-    const { message, tokens, fromSeq } = entry.item;
+    const { message, tokens, fromSeq } = entry.original;
     const text = textOf(message);
     const besides = besidesText(message);
     if (text === '' && besides === '') return [];
-    const { tool_calls, function_call, ...spoken } = message;
-    const calls = tool_calls ?? function_call;
-    const size = calls ? countMessage(spoken, this.counter) : tokens;
+    const { tool_calls: _calls, function_call: _call, ...spoken } = entry.item.message;
+    const calls = message.tool_calls ?? message.function_call;
+    const size = calls ? countMessage(spoken, this.counter) : entry.item.tokens;
     const textTokens = calls || besides !== '' ? this.counter.count(text) : tokens;
     const original = { seq: fromSeq, callId: message.tool_call_id ?? null, besides };
     const shorten = (current: ChatMessage, maxTokens: number) => {
@@ -118,52 +154,76 @@ export class StandIns {
   }
 
   private argumentFields(entry: Entry): Field[] {
-    const { message, fromSeq } = entry.item;
-    const texts = [
-      ...(message.tool_calls ?? []).map((call) => call.function?.arguments ?? ''),
-      message.function_call?.arguments ?? '',
-    ];
+    const { message, fromSeq } = entry.original;
+    const texts = argumentsIn(message);
     const sizes = texts.map((text) => this.counter.count(text));
-    const largest = Math.max(...sizes);
+    const now = argumentsIn(entry.item.message);
+    const present = now.map((text, number) =>
+      text === texts[number] ? sizes[number]! : this.counter.count(text),
+    );
+    const largest = Math.max(0, ...present);
     if (largest === 0) return [];
-    const shorter = (number: number, maxTokens: number) =>
-      sizes[number]! > maxTokens
-        ? this.smaller(
-            texts[number]!,
-            excerptOfArguments(texts[number]!, sizes[number]!, maxTokens, fromSeq, this.counter),
-            sizes[number]!,
-          )
-        : texts[number]!;
-    const shorten = (current: ChatMessage, maxTokens: number): ChatMessage => ({
-      ...current,
-      ...(current.tool_calls && {
-        tool_calls: current.tool_calls.map((call, number) =>
-          call.function
-            ? { ...call, function: { ...call.function, arguments: shorter(number, maxTokens) } }
-            : call,
-        ),
-      }),
-      ...(current.function_call && {
-        function_call: { ...current.function_call, arguments: shorter(texts.length - 1, maxTokens) },
-      }),
-    });
+    const shorter = (number: number, current: string, maxTokens: number) => {
+      if (present[number]! <= maxTokens) return current;
+      const text = texts[number]!;
+      const excerpt = excerptOfArguments(text, sizes[number]!, maxTokens, fromSeq, this.counter);
+      return this.counter.count(excerpt) < present[number]! ? excerpt : current;
+    };
+    const shorten = (current: ChatMessage, maxTokens: number) =>
+      withArguments(current, (json, number) => shorter(number, json, maxTokens));
     return [{ entry, kind: 'arguments', tokens: largest, shorten }];
-  }
-
-  private smaller(text: string, shorter: string, tokens: number): string {
-    return this.counter.count(shorter) < tokens ? shorter : text;
   }
 }
 
+/** An excerpt is counted when it is made, and with its message again. */
+function rememberingLast(counter: TokenCounter): TokenCounter {
+  let last = { text: '', tokens: 0 };
+  return {
+    name: counter.name,
+    count(text) {
+      if (text === '') return 0;
+      if (text !== last.text) last = { text, tokens: counter.count(text) };
+      return last.tokens;
+    },
+  };
+}
+
+/** The arguments of all calls, in call order; of a legacy call last. What has none counts as empty. */
+function argumentsIn({ tool_calls, function_call }: ChatMessage): string[] {
+  return [
+    ...(tool_calls ?? []).map((call) => call.function?.arguments ?? ''),
+    function_call?.arguments ?? '',
+  ];
+}
+
+/** The message with other arguments, numbered as in {@link argumentsIn}. */
+export function withArguments(
+  message: ChatMessage,
+  replaced: (json: string, number: number) => string,
+): ChatMessage {
+  const { tool_calls: calls = [], function_call: legacy } = message;
+  return {
+    ...message,
+    ...(message.tool_calls && {
+      tool_calls: calls.map((call, number) =>
+        call.function
+          ? { ...call, function: { ...call.function, arguments: replaced(call.function.arguments, number) } }
+          : call,
+      ),
+    }),
+    ...(legacy && { function_call: { ...legacy, arguments: replaced(legacy.arguments, calls.length) } }),
+  };
+}
+
 /** What an excerpt of a message's text leaves out with it. */
-function besidesText({ content, reasoning, reasoning_content }: ChatMessage): string {
+export function besidesText({ content, reasoning, reasoning_content }: ChatMessage): string {
   const media = Array.isArray(content) ? content.filter(isMedia).length : 0;
   const parts = media === 0 ? [] : [media === 1 ? '1 media part' : `${media} media parts`];
   return [...parts, ...(reasoning || reasoning_content ? ['reasoning'] : [])].join(' and ');
 }
 
 /** The message with other content; fields beside the known ones (reasoning, for one) can be long, and go. */
-function withContent(
+export function withContent(
   { role, name, tool_call_id, tool_calls, function_call }: ChatMessage,
   content: string,
 ): ChatMessage {

@@ -1,4 +1,6 @@
+import { counterFor } from '../tokens/counter.js';
 import { resolveWindow } from '../tokens/windows.js';
+import { PROMPT_TOKENS } from './economics.js';
 import type { Policy } from './schema.js';
 import { contradiction, inWords } from './thresholds.js';
 
@@ -11,6 +13,8 @@ export interface SummarizerLimits {
   maxTokens: number;
   /** Kept free for the answer, a reasoning model's thoughts included; never below `maxTokens`. */
   reservedOutput: number;
+  /** Planned for instructions and delimiters of one request. */
+  promptTokens: number;
 }
 
 /** Shares of a head, tokens: they add up to `headMax` at most. */
@@ -20,8 +24,9 @@ export interface HeadShares {
   note: number;
 }
 
-/** Ceiling for instructions and delimiters of one summarizer request, tokens. */
-export const PROMPT_TOKENS = 1_000;
+export { PROMPT_TOKENS };
+/** A section below this holds its heading and one line. Tokens. */
+const SMALLEST_SECTION = 24;
 /** Largest share of a head's ceiling that the note with its pointer and the acknowledgment are given. */
 const NOTE_TOKENS = 200;
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
@@ -38,6 +43,30 @@ export function headShares(policy: Policy, headMax: number): HeadShares {
   const { maxTokens, ledgerTokens } = policy.summary;
   const scale = Math.min(1, (headMax - note) / (maxTokens + ledgerTokens));
   return { snapshot: Math.floor(maxTokens * scale), ledger: Math.floor(ledgerTokens * scale), note };
+}
+
+/** Sections of one's own need room for a line each in the snapshot. Throws `Input.Invalid`. */
+export function refuseCrowdedSections({ summary: { sections } }: Policy, snapshot: number): void {
+  if (sections === null || sections.length * SMALLEST_SECTION <= snapshot) return;
+  throw contradiction(
+    'policy.summary.sections',
+    `${sections.length} sections do not fit a snapshot of ${inWords(snapshot)} tokens: each takes at least ${SMALLEST_SECTION}.`,
+    `Ask for at most ${Math.max(1, Math.floor(snapshot / SMALLEST_SECTION))} sections, a smaller ledgerTokens, or a larger trigger or window.`,
+    { sections: sections.length, snapshot, section: SMALLEST_SECTION },
+  );
+}
+
+/** Instructions of one's own, and the wording of sections, may be longer than what is planned for the built-in ones. */
+function promptTokensOf({ tokenizer, summary: { prompt, sections } }: Policy): number {
+  if (prompt === null && sections === null) return PROMPT_TOKENS;
+  const counter = counterFor(tokenizer);
+  const wording = (sections ?? []).reduce(
+    (sum, { key, title = key, asks = '' }) => sum + counter.count(title) + counter.count(asks) + 8,
+    0,
+  );
+  // What is always said around them: that the record is data, delimiters, the nonce.
+  const around = PROMPT_TOKENS / 2;
+  return Math.max(PROMPT_TOKENS, around + wording + (prompt === null ? 0 : counter.count(prompt)));
 }
 
 function summarizerWindow(policy: Policy, agentWindow: number): number {
@@ -60,8 +89,9 @@ export function summarizerLimits(
   const longest = Math.min(snapshotTokens, Math.floor(window / 4), summary.reservedOutputTokens ?? Infinity);
   const reservedOutput =
     summary.reservedOutputTokens ?? Math.max(longest, Math.min(4_096, Math.floor(window / 8)));
-  const room = Math.floor(window * COUNT_MARGIN) - PROMPT_TOKENS - longest - reservedOutput;
-  const limits = { window, maxTokens: longest, reservedOutput };
+  const promptTokens = promptTokensOf(policy);
+  const room = Math.floor(window * COUNT_MARGIN) - promptTokens - longest - reservedOutput;
+  const limits = { window, maxTokens: longest, reservedOutput, promptTokens };
   const byDefault = Math.min(LARGEST_CHUNK, Math.floor(window / 2));
   if (summary.method === 'extractive') {
     return {
@@ -75,9 +105,9 @@ export function summarizerLimits(
         ? 'policy.summary.contextWindow'
         : 'policy.summary.reservedOutputTokens',
       `The summarizer's window of ${inWords(window)} tokens leaves no room for a transcript beside the prompt ` +
-        `(${inWords(PROMPT_TOKENS)}), the previous snapshot (${inWords(longest)}) and its answer (${inWords(reservedOutput)}).`,
+        `(${inWords(promptTokens)}), the previous snapshot (${inWords(longest)}) and its answer (${inWords(reservedOutput)}).`,
       "Use a summarizer with a larger window, a smaller summary.reservedOutputTokens, or summary.method: 'extractive'.",
-      { window, prompt: PROMPT_TOKENS, snapshot: longest, reservedOutput },
+      { window, prompt: promptTokens, snapshot: longest, reservedOutput },
     );
   }
   if (summary.chunkTokens !== null && summary.chunkTokens > room) {

@@ -6,6 +6,36 @@ export const positive = z.int().min(1);
 export const milliseconds = z.int().min(0).max(MONTH_MS);
 export const tokens = positive.max(100_000_000);
 
+export const sectionKeys = [
+  'intent',
+  'constraints',
+  'decisions',
+  'artifacts',
+  'facts',
+  'state',
+  'next',
+] as const;
+
+const sectionSchema = z
+  .strictObject({
+    key: z
+      .string()
+      .regex(/^[a-z][a-z0-9_]{0,39}$/)
+      .describe('Lower-case name, e.g. `risks`.'),
+    title: z
+      .string()
+      .regex(/^[^\n#]{2,60}$/)
+      .optional()
+      .describe('Heading in the snapshot.'),
+    asks: z.string().max(500).optional().describe('What belongs there, told to the summarizer.'),
+  })
+  .refine(({ key, title }) => title !== undefined || (sectionKeys as readonly string[]).includes(key), {
+    error: 'needs a title',
+    params: { hint: `Only ${sectionKeys.join(', ')} have a built-in title.` },
+  });
+
+export type SectionInput = z.infer<typeof sectionSchema>;
+
 /** `policy.summary`: who writes the snapshot, how long it may be and what happens when it fails. */
 export const summarySchema = z.strictObject({
   method: z
@@ -21,6 +51,12 @@ export const summarySchema = z.strictObject({
     .optional()
     .describe(
       "Summarizer's window in tokens. Default: registry by `summary.model`, else fallbackContextWindow; without `summary.model` the agent's window.",
+    ),
+  mode: z
+    .enum(['incremental', 'full_rewrite', 'layered'])
+    .optional()
+    .describe(
+      '`incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive; `layered` keeps leaf summaries and merges equals by rank. Default `incremental`.',
     ),
   maxTokens: z
     .int()
@@ -65,12 +101,44 @@ export const summarySchema = z.strictObject({
     .describe(
       'Milliseconds before a session tries again after a failed compaction; doubles each time. Default 60,000.',
     ),
-  acknowledgment: z
+  prompt: z
     .string()
     .min(1)
-    .max(2_000)
+    .max(20_000)
     .optional()
-    .describe("Assistant's reply after the summary turn."),
+    .describe(
+      'Instructions of your own in place of the built-in ones; `{sections}` and `{words}` are filled in. That the record is data is always said as well. Default built in.',
+    ),
+  sections: z
+    .array(sectionSchema)
+    .min(1)
+    .max(20)
+    .optional()
+    .describe(
+      'Sections of the snapshot in order: `{key, title, asks}`. Keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state`, `next` have a built-in title and wording. Default these seven.',
+    ),
+  structured: z
+    .enum(['auto', 'off'])
+    .optional()
+    .describe(
+      '`auto`: JSON by schema where the endpoint offers it, tolerant reading otherwise. Default `auto`.',
+    ),
+  form: z
+    .enum(['restoration', 'plain'])
+    .optional()
+    .describe(
+      'Opening of the summary turn: a note on restored data, or "Here is a summary of the conversation to date:". Default `restoration`.',
+    ),
+  acknowledgment: z
+    .union([z.literal(false), z.string().min(1).max(2_000)])
+    .optional()
+    .describe("Assistant's reply after the summary turn; false: none."),
+  integrityCheck: z
+    .boolean()
+    .optional()
+    .describe(
+      'Looks for identifiers and rules that the new snapshot dropped and asks for one repair; rules that only a tool stated are moved to its facts. Default true.',
+    ),
   minGain: z
     .number()
     .min(0)

@@ -1,8 +1,9 @@
-import { PalimpsestError } from '../errors.js';
+import { invalid, PalimpsestError } from '../errors.js';
 import { counterFor } from '../tokens/counter.js';
+import { countOverhead } from '../tokens/overhead.js';
 import type { Policy, TriggerClause } from './schema.js';
 
-/** A request's window and what it holds, tokens. */
+/** A request's window and what it holds, in tokens as this product counts them. */
 export interface Frame {
   window: number;
   overhead: number;
@@ -11,8 +12,12 @@ export interface Frame {
   usable: number;
   /** usable − overhead: what is left for a context. */
   budget: number;
+  /** A size that the policy gives in the provider's tokens, as counted here. */
+  counted: (tokens: number) => number;
 }
 
+/** Where no trigger names a size, and the ceiling of the economic one. */
+const DEFAULT_FRACTION = 0.85;
 /** Share of the usable window that no fraction exceeds, so that one more turn still fits. */
 const HIGHEST_THRESHOLD = 0.9;
 /** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
@@ -30,19 +35,23 @@ export function contradiction(
   return new PalimpsestError('Input.Invalid', message, { path, hint, details });
 }
 
-function overheadOf(policy: Policy): number {
-  if (typeof policy.overhead === 'number') return policy.overhead;
-  const counter = counterFor(policy.tokenizer);
-  return policy.overhead.reduce((sum, text) => sum + counter.count(text), 0);
+/** Texts are counted here; a number is the provider's. */
+function overheadOf({ overhead, tokenizer }: Policy, counted: Frame['counted']): number {
+  return typeof overhead === 'number' ? counted(overhead) : countOverhead(overhead, counterFor(tokenizer));
 }
 
-/** Throws `Input.Invalid` where the window is smaller than overhead + reserved output. */
-export function frameOf(policy: Policy, window: number): Frame {
-  const overhead = overheadOf(policy);
-  const reservedOutput = policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(window / 8));
+/**
+ * `factor`: the provider's tokens for one of ours. Throws `Input.Invalid` where the window is smaller than overhead +
+ * reserved output.
+ */
+export function frameOf(policy: Policy, given: number, factor = 1): Frame {
+  const counted = (tokens: number) => Math.floor(tokens / factor);
+  const window = counted(given);
+  const overhead = overheadOf(policy, counted);
+  const reservedOutput = counted(policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(given / 8)));
   const usable = window - reservedOutput;
   const budget = usable - overhead;
-  if (budget > 0) return { window, overhead, reservedOutput, usable, budget };
+  if (budget > 0) return { window, overhead, reservedOutput, usable, budget, counted };
   throw contradiction(
     policy.contextWindow === null ? 'policy.overhead' : 'policy.contextWindow',
     `The window of ${inWords(window)} tokens is not larger than the request overhead of ${inWords(overhead)} and ` +
@@ -58,12 +67,14 @@ export interface Threshold {
   /** Overhead + context tokens, or null. */
   tokens: number | null;
   messages: number | null;
+  /** The cost-optimal size: `tokens` is its ceiling. */
+  economic?: true;
 }
 
 /** The size in overhead + context tokens at which a clause is met, or null where it names messages only. */
 function tokensOf(clause: TriggerClause, frame: Frame): number | null {
   const sizes: number[] = [];
-  if (clause.tokens !== undefined) sizes.push(clause.tokens);
+  if (clause.tokens !== undefined) sizes.push(frame.counted(clause.tokens));
   if (clause.fraction !== undefined) {
     sizes.push(Math.floor(Math.min(clause.fraction * frame.window, HIGHEST_THRESHOLD * frame.usable)));
   }
@@ -72,12 +83,24 @@ function tokensOf(clause: TriggerClause, frame: Frame): number | null {
 
 /** The clauses as sizes. Throws `Input.Invalid` where none could ever fire, or one fires on an empty session. */
 export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
-  const clauses = policy.trigger.length > 0 ? policy.trigger : [{ fraction: 0.85 }];
-  const thresholds = clauses.map((clause: TriggerClause, index) => ({
-    path: `policy.trigger[${index}]`,
+  const { trigger, economic, idleTrigger, enabled } = policy;
+  const thresholds: Threshold[] = trigger.map((clause, index) => ({
+    // Policies keep the sizes apart from the other triggers, and with them the places where they stood.
+    path: economic || idleTrigger !== null ? 'policy.trigger' : `policy.trigger[${index}]`,
     tokens: tokensOf(clause, frame),
     messages: clause.messages ?? null,
   }));
+  if (economic) {
+    const tokens = tokensOf({ fraction: DEFAULT_FRACTION }, frame);
+    thresholds.push({ path: 'policy.trigger', tokens, messages: null, economic: true });
+  }
+  if (enabled && thresholds.length === 0 && idleTrigger === null) {
+    throw invalid(
+      'An enabled policy needs at least one trigger.',
+      'policy.trigger',
+      'Leave trigger out for [{fraction: 0.85}], or set enabled: false.',
+    );
+  }
   refuseUnreachable(thresholds, frame);
   for (const { path, tokens, messages } of thresholds) {
     if (tokens === null || messages !== null || tokens > frame.overhead) continue;
@@ -93,6 +116,7 @@ export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
 }
 
 function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
+  if (thresholds.length === 0) return;
   const tokens = thresholds.map((threshold) => threshold.tokens ?? 0);
   const lowest = Math.min(...tokens);
   if (lowest <= frame.usable) return;

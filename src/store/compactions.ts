@@ -2,9 +2,10 @@ import type { Pool } from 'pg';
 import type { Head, Reduction } from '../conversation/context.js';
 import { PalimpsestError } from '../errors.js';
 import type { Coverage } from '../summary/chunk.js';
+import type { Layer } from '../summary/layers.js';
 import { counterFor } from '../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
-import { linkDigests } from './digests.js';
+import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
 import { and, eq, sql } from 'drizzle-orm';
@@ -43,6 +44,13 @@ export interface CommitInput {
   throughSeq: number;
   snapshot: string | null;
   ledger: string | null;
+  layers?: Layer[] | null;
+  /** A layer made by rule: its text is stored with the rest. */
+  newLayer?: { layer: Layer; text: string } | null;
+  /** Texts that patterns pinned so far. */
+  pinned?: string[];
+  /** A model is to write this snapshot anew once one answers. */
+  fallback?: boolean;
   /** Null where nothing stands before the tail yet. */
   head: Head | null;
   carriedSeq: number | null;
@@ -64,6 +72,10 @@ export interface CommitInput {
     modelMs: number;
     overheadMs: number;
   };
+  /** Money for the summarizer; null without prices. */
+  cost?: number | null;
+  currency?: string | null;
+  paysBackAfter?: number | null;
   workflowId: string;
   runId: string;
   /** Why the model did not make this one although it was asked; it is left alone until `retryAt`. */
@@ -124,6 +136,12 @@ async function store(
       snapshot: input.snapshot,
       snapshotTokens: input.snapshotTokens,
       ledger: ledger === null ? null : storable(ledger),
+      layers: input.layers ?? null,
+      pinned: input.pinned?.map(storable) ?? [],
+      fallback: input.fallback ?? false,
+      cost: input.cost ?? null,
+      currency: input.currency ?? null,
+      paysBackAfter: input.paysBackAfter ?? null,
       carriedSeq: input.carriedSeq,
       head: head && head.messages.length > 0 ? JSON.stringify(head.messages) : null,
       headTokens: head?.tokens ?? [],
@@ -150,6 +168,7 @@ async function store(
   if (!row) throw new Error('the database answered no row to an insert');
   if (part !== null) await insertArchivePart(tx, session, { part, generation, fromSeq, throughSeq });
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
+  if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
   await linkDigests(tx, session, generation, input.digestKeys);
   await updateSession(tx, session, {
     ...failuresAfter(session, input),

@@ -1,12 +1,14 @@
 import type { Pool } from 'pg';
 import type { ContextSource, Reduction } from '../conversation/context.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../conversation/message.js';
+import { upToDate } from './configure.js';
 import { toHead } from './generations.js';
 import { toLogged } from './messages.js';
 import { addReductions } from './reductions.js';
 import {
   checkIds,
   notFound,
+  sessionWithTenant,
   toSession,
   type SessionIds,
   type SessionRecord,
@@ -38,7 +40,8 @@ export async function readContextSource(
   ids: SessionIds,
   budget: number | 'own',
 ): Promise<{ session: SessionRow; source: ContextSource }> {
-  return sourceOf(await readSnapshot(outside(pool), ids, withBodies, budget), ids);
+  const rows = await readPresent(pool, ids, withBodies, budget);
+  return sourceOf(rows, ids);
 }
 
 /**
@@ -91,7 +94,7 @@ export async function readTailMetas(
   tail: MessageMeta[];
   reductions: Reduction[];
 }> {
-  const rows = await readSnapshot(outside(pool), ids, withoutBodies, 0);
+  const rows = await readPresent(pool, ids, withoutBodies, 0);
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const session = sessionOf(rows, ids);
   const [head] = of('head');
@@ -122,13 +125,16 @@ interface SnapshotRow {
   at: number | null;
 }
 
+const ownSession = `${sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids')}
+  where s.session_id is not null`;
+
 /**
  * The bounds come from sub-selects, so that each range of messages is one scan of the primary key whatever the
  * statistics say; the upper one is there for the planner, which guesses that a range with two ends is small.
  */
 function snapshotStatement(messageColumns: string): string {
   return `
-with s as materialized (select * from palimpsest.sessions where tenant_id = $1 and session_id = $2)
+with s as materialized (${ownSession})
 select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::text as body, null::text as kind,
   null::text as calls, null::text as answers, null::boolean as empty, null::float8 as at
 from s
@@ -160,8 +166,18 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
-function outside(pool: Pool): Query {
-  return (text, values) => read(pool, text, values);
+/** Read again where the tenant's policy had to be taken over first. */
+async function readPresent(
+  pool: Pool,
+  ids: SessionIds,
+  statement: string,
+  budget: number | 'own',
+): Promise<SnapshotRow[]> {
+  const query: Query = (text, values) => read(pool, text, values);
+  const rows = await readSnapshot(query, ids, statement, budget);
+  const session = sessionOf(rows, ids);
+  const present = await upToDate(pool, session);
+  return present === session ? rows : readSnapshot(query, ids, statement, budget);
 }
 
 async function readSnapshot(

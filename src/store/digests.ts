@@ -1,6 +1,7 @@
 import { and, eq, inArray, sum } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../errors.js';
+import type { Layer } from '../summary/layers.js';
 import { compactionDigests, digests } from './schema.js';
 import type { SessionIds } from './sessions.js';
 import { storable } from './text.js';
@@ -74,6 +75,54 @@ export async function paidFor(
     modelInputTokens: paid?.modelInputTokens ?? 0,
     modelOutputTokens: paid?.modelOutputTokens ?? 0,
   };
+}
+
+/** The text of a layer made by rule, under its key; nobody paid for it. */
+export async function storeRuleLayer(
+  { db }: Transaction,
+  { tenant, session }: SessionIds,
+  generation: number,
+  { layer, text }: { layer: Layer; text: string },
+): Promise<void> {
+  await db
+    .insert(digests)
+    .values({
+      tenantId: tenant,
+      key: layer.key,
+      kind: 'extractive',
+      text: storable(text),
+      tokens: layer.tokens,
+      model: '',
+      promptVersion: 0,
+      calls: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      ms: 0,
+      payerSession: session,
+      payerGeneration: generation,
+    })
+    .onConflictDoNothing();
+}
+
+/** Deleted at once at most: the rest waits for the next call. */
+const mostExpired = 500;
+
+/** Deletes digests of a tenant that are older than this and that no compaction refers to. Answers how many. */
+export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
+  return withTransaction(pool, async ({ query }) => {
+    const gone = await query(
+      `delete from palimpsest.digests d
+       where d.tenant_id = $1 and d.key in (
+         select key from palimpsest.digests old
+         where old.tenant_id = $1 and old.created_at < now() - make_interval(secs => $2)
+           and not exists (select from palimpsest.compaction_digests used
+             where used.tenant_id = $1 and used.key = old.key)
+         order by created_at limit ${mostExpired} for update skip locked)
+       returning 1`,
+      [tenant, olderThanMs / 1_000],
+    );
+    return gone.length;
+  });
 }
 
 /** From here on these digests cannot be deleted. Throws where one is gone. */

@@ -1,5 +1,7 @@
+import type { ChatMessage } from '../conversation/message.js';
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
+import { countAll } from './count.js';
 import { headMessages } from './generations.js';
 import { messagePages } from './messages.js';
 import type { ContextRange } from './sizes.js';
@@ -26,10 +28,10 @@ export async function recount(
     [tailFrom, session.nextSeq - 1],
   ] as const) {
     for await (const page of messagePages(query, session, from, through)) {
-      for (const { seq, body } of page) {
-        seqs.push(seq);
-        tokens.push(countMessage(JSON.parse(body), counter));
-      }
+      const bodies = page.map(({ body }) => body);
+      const messages = bodies.map((body): ChatMessage => JSON.parse(body));
+      seqs.push(...page.map(({ seq }) => seq));
+      tokens.push(...(await countAll(messages, bodies, tokenizer)));
     }
   }
   const [head] = await query<{ head: string | null; snapshot: string | null }>(

@@ -51,25 +51,23 @@ export async function addReductions(
 
 export async function insertReductions(
   { query }: Transaction,
-  session: Pick<SessionRow, 'tenant' | 'session' | 'generation' | 'nextSeq' | 'policyVersion'>,
+  session: Pick<SessionRow, 'tenant' | 'session' | 'generation'>,
   budget: number,
   firstPosition: number,
   reductions: readonly Reduction[],
 ): Promise<void> {
   if (reductions.length === 0) return;
   await query(
-    `insert into palimpsest.reductions (tenant_id, session_id, generation, budget, at_seq, policy_version,
+    `insert into palimpsest.reductions (tenant_id, session_id, generation, budget,
        position, from_seq, through_seq, kind, body, tokens)
-     select $1, $2, $3, $4, $5, $6, $7 + ordinality - 1, from_seq, through_seq, kind, body, tokens
-     from unnest($8::int[], $9::int[], $10::text[], $11::text[], $12::int[])
+     select $1, $2, $3, $4, $5 + ordinality - 1, from_seq, through_seq, kind, body, tokens
+     from unnest($6::int[], $7::int[], $8::text[], $9::text[], $10::int[])
        with ordinality as new (from_seq, through_seq, kind, body, tokens, ordinality)`,
     [
       session.tenant,
       session.session,
       session.generation,
       budget,
-      session.nextSeq - 1,
-      session.policyVersion,
       firstPosition,
       reductions.map(({ fromSeq }) => fromSeq),
       reductions.map(({ throughSeq }) => throughSeq),

@@ -17,7 +17,8 @@ export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<Logge
   for await (const message of verifiedRange(query, ids, throughSeq + 1, nextSeq - 1)) yield toLogged(message);
 }
 
-function partsBehind(query: Query, ids: SessionIds, generation: number): Promise<ArchivePart[]> {
+/** The archive parts along the chain of parents of a generation, oldest first. */
+export function partsBehind(query: Query, ids: SessionIds, generation: number): Promise<ArchivePart[]> {
   return query<ArchivePart>(
     `with recursive chain as (
        select generation, parent_generation, archive_part from palimpsest.compactions

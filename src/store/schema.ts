@@ -10,6 +10,7 @@ import {
   boolean,
   check,
   customType,
+  doublePrecision,
   foreignKey,
   index,
   integer,
@@ -21,6 +22,8 @@ import {
   unique,
 } from 'drizzle-orm/pg-core';
 import type { Coverage } from '../summary/chunk.js';
+import type { Layer } from '../summary/layers.js';
+import type { Calibration, ReportedUsage } from '../tokens/calibration.js';
 import type { TokenizerName } from '../tokens/counter.js';
 
 export const palimpsest = pgSchema('palimpsest');
@@ -31,6 +34,8 @@ const hash = customType<{ data: string; driverData: Buffer }>({
   toDriver: (hex) => Buffer.from(hex, 'hex'),
   fromDriver: (bytes) => bytes.toString('hex'),
 });
+
+const words = customType<{ data: string }>({ dataType: () => 'tsvector' });
 
 const tenantId = () => text('tenant_id').notNull();
 const sessionId = () => text('session_id').notNull();
@@ -45,14 +50,39 @@ export interface LastError {
   fallback?: boolean;
 }
 
+/** The policy of all sessions of a tenant that say nothing else. */
+export const tenants = palimpsest.table(
+  'tenants',
+  {
+    tenantId: tenantId(),
+    policy: text('policy').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
+);
+
 export const sessions = palimpsest.table(
   'sessions',
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** JSON of the policy as given, as text: pins may hold what jsonb refuses. */
+    /** JSON of the policy's layers as given (`PolicyLayers`), as text: pins may hold what jsonb refuses. */
     policy: text('policy').notNull(),
     policyVersion: integer('policy_version').notNull(),
+    /** Version of the tenant's policy within `policy`; 0: none. */
+    tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),
+    /** What reported usage says of our counts, by model and tokenizer. */
+    calibration: jsonb('calibration').$type<Calibration>().notNull().default({}),
+    /** The factor that budget and marks of this row were worked out with; moved only when it is off by more than 5 %. */
+    appliedFactor: doublePrecision('applied_factor').notNull().default(1),
+    /** Turns appended, and a running mean of their tokens. */
+    turns: integer('turns').notNull().default(0),
+    meanTurnTokens: doublePrecision('mean_turn_tokens').notNull().default(0),
+    /** Last seq whose text the search table holds. */
+    indexedThroughSeq: integer('indexed_through_seq').notNull().default(0),
+    /** Where a fork comes from. */
+    forkOf: jsonb('fork_of').$type<{ session: string; throughSeq: number }>(),
     /** What the stored token counts of this session were made with. */
     tokenizer: text('tokenizer').$type<TokenizerName>().notNull(),
     /** Context tokens the policy allows: the key of this session's own emergency reductions. */
@@ -93,7 +123,7 @@ export const turns = palimpsest.table(
     throughSeq: integer('through_seq').notNull(),
     /** Of the JSON array of the serialized messages: the same turn id with other content is a conflict. */
     sha256: hash('sha256').notNull(),
-    usage: jsonb('usage').$type<{ inputTokens: number; outputTokens: number }>(),
+    usage: jsonb('usage').$type<ReportedUsage>(),
     createdAt: createdAt(),
   },
   (table) => [
@@ -134,6 +164,9 @@ export const messages = palimpsest.table(
       columns: [table.tenantId, table.sessionId, table.turnId],
       foreignColumns: [turns.tenantId, turns.sessionId, turns.turnId],
     }),
+    index('messages_answers')
+      .on(table.tenantId, table.sessionId, sql`md5(answers)`)
+      .where(sql`answers is not null`),
     check('messages_seq', sql`seq >= 1`),
     check('messages_tokens', sql`tokens >= 0`),
   ],
@@ -153,9 +186,17 @@ export const compactions = palimpsest.table(
     throughSeq: integer('through_seq').notNull(),
     reason: text('reason').notNull(),
     method: text('method').$type<'model' | 'extractive' | 'none'>().notNull(),
+    /** The extractive summarizer served because the model could not: to be redone from the archive. */
+    fallback: boolean('fallback').notNull().default(false),
+    /** `layered` mode: what the snapshot consists of, oldest first; null in other modes. */
+    layers: jsonb('layers').$type<Layer[]>(),
+    /** Generation restored by this one; null for all other reasons. */
+    restored: integer('restored'),
     snapshot: text('snapshot'),
     snapshotTokens: integer('snapshot_tokens').notNull().default(0),
     ledger: text('ledger'),
+    /** Texts that patterns of the policy pinned so far. */
+    pinned: jsonb('pinned').$type<string[]>().notNull().default([]),
     carriedSeq: integer('carried_seq'),
     /** JSON array of the head's messages, as text; null where no head stands before the tail. */
     head: text('head'),
@@ -173,6 +214,11 @@ export const compactions = palimpsest.table(
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
     modelMs: integer('model_ms').notNull().default(0),
     overheadMs: integer('overhead_ms').notNull().default(0),
+    /** Money for the summarizer by the policy's prices; null without prices. */
+    cost: doublePrecision('cost'),
+    currency: text('currency'),
+    /** Later context reads after which the compaction has paid for itself; null: never. */
+    paysBackAfter: integer('pays_back_after'),
     archivePart: integer('archive_part'),
     /** Archive parts along the chain of parents, this one's included. */
     parts: integer('parts').notNull().default(0),
@@ -280,9 +326,6 @@ export const reductions = palimpsest.table(
     /** JSON of the stand-in message. */
     body: text('body').notNull(),
     tokens: integer('tokens').notNull(),
-    /** Last seq of the log, and policy version, when they were stored. */
-    atSeq: integer('at_seq').notNull(),
-    policyVersion: integer('policy_version').notNull(),
     createdAt: createdAt(),
   },
   (table) => [
@@ -299,13 +342,16 @@ export const reductions = palimpsest.table(
   ],
 );
 
+/** `repair`: a snapshot asked for once more; `extractive`: a layer made by rule, without a call. */
+export type DigestKind = 'chunk' | 'fold' | 'merge' | 'repair' | 'extractive';
+
 export const digests = palimpsest.table(
   'digests',
   {
     tenantId: tenantId(),
     /** Content key (hex sha256) over tenant, members, prompt, model and limits. */
     key: text('key').notNull(),
-    kind: text('kind').$type<'chunk' | 'fold' | 'merge'>().notNull(),
+    kind: text('kind').$type<DigestKind>().notNull(),
     text: text('text').notNull(),
     tokens: integer('tokens').notNull(),
     model: text('model').notNull(),
@@ -321,6 +367,7 @@ export const digests = palimpsest.table(
   },
   (table) => [
     primaryKey({ name: 'digests_pk', columns: [table.tenantId, table.key] }),
+    index('digests_by_age').on(table.tenantId, table.createdAt),
     check('digests_not_empty', sql`text ~ '[^[:space:]]'`),
   ],
 );
@@ -349,6 +396,39 @@ export const compactionDigests = palimpsest.table(
       name: 'compaction_digests_referenced',
       columns: [table.tenantId, table.key],
       foreignColumns: [digests.tenantId, digests.key],
+    }),
+  ],
+);
+
+/**
+ * What search reads: the text of each message in slices, without NUL. Filled from the log after a commit and before a
+ * search, up to the session's `indexedThroughSeq`. No index but the key: see search.ts.
+ */
+export const messageTexts = palimpsest.table(
+  'message_texts',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    seq: integer('seq').notNull(),
+    slice: integer('slice').notNull(),
+    role: text('role').notNull(),
+    /** Tool that a result answers, or those that an assistant message calls, one a line; null for none. */
+    tool: text('tool'),
+    /** Offset of the slice in the message's text, UTF-16. */
+    offset: integer('char_offset').notNull(),
+    body: text('body').notNull(),
+    /** Of `body`, by the rules of search-text.ts: identifiers whole and in parts, in lower case. */
+    words: words('words').notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: 'message_texts_pk',
+      columns: [table.tenantId, table.sessionId, table.seq, table.slice],
+    }),
+    foreignKey({
+      name: 'message_texts_of_message',
+      columns: [table.tenantId, table.sessionId, table.seq],
+      foreignColumns: [messages.tenantId, messages.sessionId, messages.seq],
     }),
   ],
 );

@@ -1,4 +1,6 @@
 import { PalimpsestError } from '../errors.js';
+import type { PolicyLayers } from '../policy/layers.js';
+import type { SessionFacts } from '../policy/limits.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { TokenizerName } from '../tokens/counter.js';
 import type { sessions } from './schema.js';
@@ -11,9 +13,27 @@ export interface SessionIds {
 
 type Columns = typeof sessions.$inferSelect;
 
+/** A tenant's policy as stored. */
+export interface TenantPolicy {
+  policy: PolicyInput;
+  version: number;
+}
+
 /** A session as stored; `policy` as it was given, without defaults. */
 export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy'> &
-  SessionIds & { policy: PolicyInput };
+  SessionIds & {
+    policy: PolicyLayers;
+    /** The tenant's policy where the session has not taken it over yet. */
+    newerTenantPolicy?: TenantPolicy;
+  };
+
+/** What the sizes of a session's policy follow. */
+export function factsOf({
+  appliedFactor,
+  meanTurnTokens,
+}: Pick<SessionRow, 'appliedFactor' | 'meanTurnTokens'>): SessionFacts {
+  return { factor: appliedFactor, meanTurnTokens };
+}
 
 /** Refuses ids that Postgres would refuse or change: a read with such an id could find another session. */
 export function checkIds({ tenant, session }: SessionIds): void {
@@ -33,6 +53,13 @@ export interface SessionRecord {
   session_id: string;
   policy: string;
   policy_version: number;
+  tenant_policy_version: number;
+  calibration: SessionRow['calibration'];
+  applied_factor: number;
+  turns: number;
+  mean_turn_tokens: number;
+  indexed_through_seq: number;
+  fork_of: SessionRow['forkOf'];
   tokenizer: TokenizerName;
   budget: number;
   next_seq: number;
@@ -50,15 +77,44 @@ export interface SessionRecord {
   closed_at: string | Date | null;
   created_at: string | Date;
   updated_at: string | Date;
+  newer_tenant_policy?: string | null;
+  newer_tenant_version?: number | null;
+}
+
+/**
+ * The row with the tenant's policy beside it where that is newer: what `toSession` reads. `ids` is a relation with
+ * tenant_id and session_id; a session that does not exist is a row of nulls, beside the tenant's policy if there is one.
+ */
+export const sessionWithTenant = (ids: string): string =>
+  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+   from ${ids} left join palimpsest.sessions s on s.tenant_id = ids.tenant_id and s.session_id = ids.session_id
+   left join palimpsest.tenants t
+     on t.tenant_id = ids.tenant_id and t.policy_version is distinct from s.tenant_policy_version`;
+
+export function tenantPolicyOf(record: {
+  newer_tenant_policy?: string | null;
+  newer_tenant_version?: number | null;
+}): TenantPolicy | undefined {
+  const { newer_tenant_policy: policy, newer_tenant_version: version } = record;
+  if (typeof policy !== 'string' || typeof version !== 'number') return undefined;
+  return { policy: JSON.parse(policy), version };
 }
 
 export function toSession(record: SessionRecord): SessionRow {
   const moment = (at: string | Date | null) => (at === null ? null : new Date(at));
+  const newerTenantPolicy = tenantPolicyOf(record);
   return {
     tenant: record.tenant_id,
     session: record.session_id,
     policy: JSON.parse(record.policy),
     policyVersion: record.policy_version,
+    tenantPolicyVersion: record.tenant_policy_version,
+    calibration: record.calibration,
+    appliedFactor: record.applied_factor,
+    turns: record.turns,
+    meanTurnTokens: record.mean_turn_tokens,
+    indexedThroughSeq: record.indexed_through_seq,
+    forkOf: record.fork_of,
     tokenizer: record.tokenizer,
     budget: record.budget,
     nextSeq: record.next_seq,
@@ -76,5 +132,6 @@ export function toSession(record: SessionRecord): SessionRow {
     closedAt: moment(record.closed_at),
     createdAt: new Date(record.created_at),
     updatedAt: new Date(record.updated_at),
+    ...(newerTenantPolicy ? { newerTenantPolicy } : {}),
   };
 }

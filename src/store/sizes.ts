@@ -30,7 +30,7 @@ export async function liveSizes(
 
 const statement = `
 with reduced as (
-  select from_seq, through_seq, tokens from palimpsest.reductions r
+  select from_seq, through_seq, tokens, (body <> 'null')::int as shown from palimpsest.reductions r
   where tenant_id = $1 and session_id = $2 and generation = $3 and budget = 0
     and not exists (
       select from palimpsest.reductions later
@@ -44,7 +44,7 @@ with reduced as (
   select sum(tokens), count(*) from palimpsest.compactions, unnest(head_tokens) tokens
   where tenant_id = $1 and session_id = $2 and generation = $3
   union all
-  select sum(reduced.tokens - original.tokens), sum(1 - original.messages)::bigint from reduced, lateral (
+  select sum(reduced.tokens - original.tokens), sum(shown - original.messages)::bigint from reduced, lateral (
     select coalesce(sum(tokens), 0) as tokens, count(*) as messages from palimpsest.messages
     where tenant_id = $1 and session_id = $2 and seq between reduced.from_seq and reduced.through_seq) original
 )

@@ -1,18 +1,16 @@
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../conversation/message.js';
 import { invalid, PalimpsestError } from '../errors.js';
+import { policyOf } from '../policy/layers.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
-import {
-  findSession,
-  insertSession,
-  lockSession,
-  settingsOf,
-  type SessionIds,
-  type SessionRow,
-  type SessionSettings,
-} from './sessions.js';
+import { checkUsage, progressed } from './progress.js';
+import { defined, upToDate, type DeploymentPolicy } from './configure.js';
+import type { SessionIds, SessionRow, TenantPolicy } from './session-row.js';
+import { insertSession, lockSession, readSession } from './session-table.js';
+import { settingsOf, type SessionSettings } from './settings.js';
+import type { ReportedUsage } from '../tokens/calibration.js';
 import { checkId } from './text.js';
 import { withTransaction, type Transaction } from './transaction.js';
 
@@ -25,24 +23,10 @@ export interface TurnInput extends SessionIds {
   expectedSeq?: number;
   /** Policy of a new session. For one that exists it must say the same, or be left out. */
   policy?: PolicyInput;
-  /** Tokens as the provider reported them for this turn. */
-  usage?: { inputTokens: number; outputTokens: number };
-}
-
-export interface AppendResult {
-  turnId: string;
-  fromSeq: number;
-  throughSeq: number;
-  /** The session has reached a size at which it wants to be measured. */
-  due: boolean;
-  /** The same turn was stored before; nothing was written now. */
-  repeated: boolean;
-  liveTokens: number;
-  liveMessages: number;
-  generation: number;
-  policyVersion: number;
-  idleAfterMs: number;
-  debounceMs: number;
+  /** Tokens as the provider reported them for the request that made the first assistant message of this turn. */
+  usage?: ReportedUsage;
+  /** Policy of file and environment for a new session. */
+  deployment?: DeploymentPolicy;
 }
 
 /**
@@ -53,79 +37,57 @@ export interface AppendResult {
 export async function appendTurn(pool: Pool, turn: TurnInput): Promise<AppendResult> {
   checkId(turn.turnId, 'turnId');
   if (turn.messages.length === 0) throw invalid('a turn has at least one message', 'messages');
+  const usage = turn.usage && checkUsage(turn.usage);
   const serialized = serialize(turn.messages);
-  let known = await findSession(pool, turn);
+  const { row, tenantPolicy } = await readSession(pool, turn);
+  let known = row && (await upToDate(pool, row));
   for (;;) {
-    const fresh = known ? null : settingsOf(turn.policy ?? {});
-    const { tokenizer } = known ?? fresh!;
+    const fresh = known ? null : newSession(turn, tenantPolicy);
+    const { tokenizer } = known ?? fresh!.settings;
     const tokens = await countAll(turn.messages, serialized.bodies, tokenizer);
     const prepared = { ...serialized, tokens, tokenizer };
-    const outcome = await withTransaction(pool, (tx) => append(tx, turn, prepared, fresh));
+    const outcome = await withTransaction(pool, (tx) => append(tx, { ...turn, usage }, prepared, fresh));
     if ('turnId' in outcome) return outcome;
-    // Another tokenizer was configured, or the session was made by somebody else, after the counting.
-    known = outcome;
+    // Another tokenizer or policy was configured, or the session was made by somebody else, after the counting.
+    known = await upToDate(pool, outcome);
   }
 }
 
-/** Answers the session row instead where the counts were made with another tokenizer than the session has now. */
+interface NewSession {
+  settings: SessionSettings;
+  tenantPolicyVersion: number;
+}
+
+function newSession({ policy = {}, deployment = {} }: TurnInput, tenant?: TenantPolicy): NewSession {
+  const layers = defined({ ...deployment, tenant: tenant?.policy, session: parsePolicy(policy) });
+  return { settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
+}
+
+/** Answers the session row instead where the counts were made with another tokenizer or policy than it has now. */
 async function append(
   tx: Transaction,
   turn: TurnInput,
   prepared: PreparedTurn,
-  settings: SessionSettings | null,
+  fresh: NewSession | null,
 ): Promise<AppendResult | SessionRow> {
-  if (settings) await insertSession(tx, turn, settings);
+  if (fresh) await insertSession(tx, turn, fresh.settings, fresh.tenantPolicyVersion);
   const session = await lockSession(tx, turn);
   const refusal = refusalOf(turn, session);
-  if (refusal || session.tokenizer !== prepared.tokenizer) {
+  if (refusal || session.tokenizer !== prepared.tokenizer || session.newerTenantPolicy) {
     const repeated = await repeatedTurn(tx, turn, prepared, session);
     if (repeated) return repeated;
     if (refusal) throw refusal;
     return session;
   }
   const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + turn.messages.length - 1 };
-  const [live] = await insertTurn(tx, turn, prepared, session, range);
+  const policy = policyOf(session.policy);
+  const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
+  const [live] = await insertTurn(tx, turn, prepared, session, next, range);
   if (live)
-    return answer(turn, { ...session, liveTokens: live.tokens, liveMessages: live.messages }, range, false);
+    return answer(turn, { ...next, liveTokens: live.tokens, liveMessages: live.messages }, range, false);
   const repeated = await repeatedTurn(tx, turn, prepared, session);
   if (repeated) return repeated;
   throw new Error(`turn ${turn.turnId} was neither stored nor found`);
-}
-
-/** Why this turn cannot be stored as a new one. */
-function refusalOf(
-  { expectedSeq, policy, session: name }: TurnInput,
-  session: SessionRow,
-): PalimpsestError | null {
-  const lastSeq = session.nextSeq - 1;
-  if (expectedSeq !== undefined && expectedSeq !== lastSeq) {
-    return new PalimpsestError(
-      'Store.StaleAppend',
-      `session ${name} ends at seq ${lastSeq}, not at ${expectedSeq}`,
-      {
-        path: 'expectedSeq',
-        hint: 'Read the context again and decide anew what to append.',
-        details: { lastSeq, expectedSeq },
-      },
-    );
-  }
-  if (policy !== undefined && meaningOf(policy) !== meaningOf(session.policy)) {
-    return invalid(
-      `session ${name} has another policy than the one given`,
-      'policy',
-      'Leave it out, or change the policy with configure.',
-    );
-  }
-  return null;
-}
-
-/** Two policies that resolve to the same are the same, whatever the order of their fields. */
-function meaningOf(policy: PolicyInput): string {
-  return JSON.stringify(resolvePolicy(parsePolicy(policy)), (_, value: unknown) =>
-    value !== null && typeof value === 'object' && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : value,
-  );
 }
 
 /** One statement; no row where a turn of this id exists already. */
@@ -134,6 +96,7 @@ function insertTurn(
   turn: TurnInput,
   prepared: PreparedTurn,
   session: SessionRow,
+  next: SessionRow,
   { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number },
 ): Promise<{ tokens: number; messages: number }[]> {
   return query<{ tokens: number; messages: number }>(insertTurnStatement, [
@@ -153,6 +116,14 @@ function insertTurn(
     prepared.bodies.join('\n'),
     systemThrough(session, prepared.roles),
     prepared.tokens.reduce((sum, tokens) => sum + tokens, 0),
+    next.turns,
+    next.meanTurnTokens,
+    JSON.stringify(next.calibration),
+    next.appliedFactor,
+    next.budget,
+    next.measureAtTokens,
+    next.measureAtMessages,
+    next.policyVersion,
   ]);
 }
 
@@ -178,6 +149,14 @@ update palimpsest.sessions set
   system_through_seq = $15,
   live_tokens = live_tokens + $16,
   live_messages = live_messages + $5::int - $4::int + 1,
+  turns = $17,
+  mean_turn_tokens = $18,
+  calibration = $19,
+  applied_factor = $20,
+  budget = $21,
+  measure_at_tokens = $22,
+  measure_at_messages = $23,
+  policy_version = $24,
   closed_at = null,
   updated_at = now()
 from turn
@@ -189,56 +168,4 @@ function systemThrough({ systemThroughSeq, nextSeq }: SessionRow, roles: readonl
   if (systemThroughSeq !== nextSeq - 1) return systemThroughSeq;
   const leading = roles.findIndex((role) => role !== 'system' && role !== 'developer');
   return systemThroughSeq + (leading === -1 ? roles.length : leading);
-}
-
-/** The answer to a turn that is stored already, null where there is none. Throws `Store.TurnConflict` for other content. */
-async function repeatedTurn(
-  { query }: Transaction,
-  turn: TurnInput,
-  { sha256 }: PreparedTurn,
-  session: SessionRow,
-): Promise<AppendResult | null> {
-  const [stored] = await query<{ from_seq: number; through_seq: number; sha256: string }>(
-    `select from_seq, through_seq, encode(sha256, 'hex') as sha256 from palimpsest.turns
-     where tenant_id = $1 and session_id = $2 and turn_id = $3`,
-    [turn.tenant, turn.session, turn.turnId],
-  );
-  if (!stored) return null;
-  if (stored.sha256 === sha256) {
-    return answer(turn, session, { fromSeq: stored.from_seq, throughSeq: stored.through_seq }, true);
-  }
-  throw new PalimpsestError(
-    'Store.TurnConflict',
-    `turn ${turn.turnId} of session ${turn.session} is stored with other messages`,
-    {
-      path: 'turnId',
-      hint: 'A turn id names one content for good: send the same messages again, or use a new id.',
-      details: { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
-    },
-  );
-}
-
-function answer(
-  { turnId }: TurnInput,
-  session: SessionRow,
-  range: { fromSeq: number; throughSeq: number },
-  repeated: boolean,
-): AppendResult {
-  const { liveTokens, liveMessages, measureAtTokens, measureAtMessages, generation, policyVersion } = session;
-  const { idleAfter, debounceMs } = resolvePolicy(session.policy);
-  const due =
-    (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
-    (measureAtMessages !== null && liveMessages >= measureAtMessages);
-  return {
-    turnId,
-    ...range,
-    due,
-    repeated,
-    liveTokens,
-    liveMessages,
-    generation,
-    policyVersion,
-    idleAfterMs: idleAfter,
-    debounceMs,
-  };
 }

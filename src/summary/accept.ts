@@ -6,13 +6,16 @@ import { PalimpsestError } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { reasonAgainst } from './answer-text.js';
 import { missingPins } from './pins.js';
-import { hasSections } from './snapshot.js';
+import { layersOf } from './sections.js';
+import { hasSections, sections as builtIn, type Section } from './snapshot.js';
 
 declare const accepted: unique symbol;
 /** The summary of one slice. */
 export type Digest = string & { readonly [accepted]: 'digest' };
 /** The consolidated summary of everything evicted. */
 export type Snapshot = string & { readonly [accepted]: 'snapshot' };
+/** A well-formed summary that may be too long for a snapshot: material for a repair, never for a context. */
+export type Draft = string & { readonly [accepted]: 'draft' };
 
 export interface Acceptance {
   /** Tokens of what the text stands for: the slice for a digest, all that the head will replace for a snapshot. */
@@ -20,6 +23,8 @@ export interface Acceptance {
   /** The limit that was asked for. */
   maxTokens: number;
   counter: TokenCounter;
+  /** Those that the text was asked for with. */
+  sections?: readonly Section[];
 }
 
 /**
@@ -27,6 +32,8 @@ export interface Acceptance {
  * for it is read once more; a snapshot stays in the context and may not exceed it at all.
  */
 const DIGEST_TOLERANCE = 1.5;
+/** A draft beyond this factor is no summary that a repair could shorten. */
+const DRAFT_TOLERANCE = 3;
 
 /**
  * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is no summary (empty, a refusal,
@@ -41,40 +48,64 @@ export function acceptSnapshot(text: string, limits: Acceptance): Snapshot {
   return accept(text, 'snapshot', limits) as Snapshot;
 }
 
-function accept(
-  answer: string,
-  kind: 'digest' | 'snapshot',
-  { inputTokens, maxTokens, counter }: Acceptance,
-): string {
-  const text = unwrapped(answer);
-  const reason = reasonAgainst(text);
-  if (reason !== null) {
-    throw new PalimpsestError('Llm.BadOutput', `the ${kind} ${reason}`, {
-      details: { characters: answer.length },
-      hint: 'Nothing was replaced. Try another summary model if this repeats.',
-    });
-  }
-  const tokens = counter.count(text);
-  if (tokens >= inputTokens || tokens > maxTokens) {
-    const than =
-      tokens >= inputTokens
-        ? `not smaller than the ${inputTokens} it stands for`
-        : `above the limit of ${maxTokens}`;
-    throw new PalimpsestError('Summary.NotSmaller', `the ${kind} has ${tokens} tokens, ${than}`, {
-      details: { tokens, inputTokens, maxTokens },
-    });
-  }
+/**
+ * A snapshot joined from accepted layers, as `layeredSnapshot` made it. The text stays as it is, so that its beginning
+ * never changes. Throws like {@link acceptDigest}, also where a layer says nothing.
+ */
+export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {
+  const layers = layersOf(text);
+  for (const layer of layers) refuseNonsense(layer, 'layer', sections);
+  if (layers.length === 0) refuseNonsense(text, 'snapshot', sections);
+  refuseSize(text, 'snapshot', size);
+  return text as Snapshot;
+}
+
+/** A summary well formed and at most three times as long as asked for; whether it is a snapshot is decided after its repair. Throws like {@link acceptDigest}. */
+export function draftOf(text: string, { maxTokens, counter, sections }: Acceptance): Draft {
+  return accept(text, 'draft', {
+    maxTokens: maxTokens * DRAFT_TOLERANCE,
+    inputTokens: Infinity,
+    counter,
+    sections,
+  }) as Draft;
+}
+
+function accept(answer: string, kind: string, { sections, ...size }: Acceptance): string {
+  const text = unwrapped(answer, sections);
+  refuseNonsense(text, kind, sections);
+  refuseSize(text, kind, size);
   return text;
 }
 
+function refuseNonsense(text: string, kind: string, sections?: readonly Section[]): void {
+  const reason = reasonAgainst(text, sections);
+  if (reason === null) return;
+  throw new PalimpsestError('Llm.BadOutput', `the ${kind} ${reason}`, {
+    details: { characters: text.length },
+    hint: 'Nothing was replaced. Try another summary model if this repeats.',
+  });
+}
+
+function refuseSize(text: string, kind: string, { inputTokens, maxTokens, counter }: Acceptance): void {
+  const tokens = counter.count(text);
+  if (tokens < inputTokens && tokens <= maxTokens) return;
+  const than =
+    tokens >= inputTokens
+      ? `not smaller than the ${inputTokens} it stands for`
+      : `above the limit of ${maxTokens}`;
+  throw new PalimpsestError('Summary.NotSmaller', `the ${kind} has ${tokens} tokens, ${than}`, {
+    details: { tokens, inputTokens: Number.isFinite(inputTokens) ? inputTokens : null, maxTokens },
+  });
+}
+
 /** The answer without reasoning, a fence or tag around the whole of it, and characters that a database refuses. */
-export function unwrapped(answer: string): string {
+export function unwrapped(answer: string, sections: readonly Section[] = builtIn): string {
   let text = answer
     .replaceAll('\0', '')
     .replace(/\p{Cs}/gu, '\uFFFD')
     .trim();
   for (let layers = 0; layers < 4; layers++) {
-    const inner = withoutTag(withoutFence(withoutThoughts(text))).trim();
+    const inner = withoutTag(withoutFence(withoutThoughts(text, sections)), sections).trim();
     if (inner === text) break;
     text = inner;
   }
@@ -84,7 +115,7 @@ export function unwrapped(answer: string): string {
 const thoughtTags = ['think', 'thinking', 'thought', 'reasoning', 'scratchpad', 'analysis'];
 
 /** Thoughts before the answer; without an end, all of it is thought. Some templates leave out the opening tag. */
-function withoutThoughts(text: string): string {
+function withoutThoughts(text: string, sections: readonly Section[]): string {
   const opening = /^<(\w{1,12})>/.exec(text)?.[1]?.toLowerCase();
   if (opening !== undefined && thoughtTags.includes(opening)) {
     const end = text.toLowerCase().indexOf(`</${opening}>`);
@@ -93,7 +124,7 @@ function withoutThoughts(text: string): string {
   const end = text.indexOf('</think>');
   if (end < 0 || text.slice(0, end).includes('<think>')) return text;
   // A text that begins with a section of ours is a summary that quotes the tag.
-  return hasSections(text.split('\n', 1)[0]!) ? text : text.slice(end + 8).trim();
+  return hasSections(text.split('\n', 1)[0]!, sections) ? text : text.slice(end + 8).trim();
 }
 
 function withoutFence(text: string): string {
@@ -105,9 +136,9 @@ function withoutFence(text: string): string {
 }
 
 /** `<state_snapshot>…</state_snapshot>`, after at most a sentence of introduction. An unclosed one was cut off. */
-function withoutTag(text: string): string {
+function withoutTag(text: string, sections: readonly Section[]): string {
   const opening = /<(state_snapshot|summary|conversation_summary)>/i.exec(text.slice(0, 200));
-  if (!opening || hasSections(text.slice(0, opening.index))) return text;
+  if (!opening || hasSections(text.slice(0, opening.index), sections)) return text;
   const start = opening.index + opening[0].length;
   const end = text.toLowerCase().lastIndexOf(`</${opening[1]!.toLowerCase()}>`);
   if (end >= start && text.length - end < 200) return text.slice(start, end);

@@ -1,12 +1,13 @@
 /** What kind of text a model, or something that answered in its place, has written. Judged by wording; see accept.ts. */
-import { hasSections } from './snapshot.js';
+import { hasSections, sections as builtIn, type Section } from './snapshot.js';
 
 /** Why a text is no summary; null where nothing speaks against it. */
-export function reasonAgainst(text: string): string | null {
+export function reasonAgainst(text: string, sections: readonly Section[] = builtIn): string | null {
   if (!/[\p{L}\p{N}]/u.test(text)) return 'is empty';
   if (isErrorBody(text)) return 'is an error body';
   if (/^<(!doctype|html|\?xml)\b/i.test(text)) return 'is a web page';
-  if (hasSections(text)) return saysNothing(text) ? 'has headings and nothing below them' : null;
+  if (hasSections(text, sections))
+    return saysNothing(text, sections) ? 'has headings and nothing below them' : null;
   // What remains are judgments by wording. A long text that begins like a refusal is still a summary of one.
   if (text.length > LONGEST_JUDGED) return null;
   const plain = normalised(text);
@@ -114,9 +115,9 @@ function isErrorBody(text: string): boolean {
 
 const nothing = /^(?:|none|n a|nothing|empty|null|tbd|todo|unknown)$/i;
 
-function saysNothing(text: string): boolean {
+function saysNothing(text: string, sections: readonly Section[]): boolean {
   return text
     .split('\n')
-    .filter((line) => !hasSections(line))
+    .filter((line) => !hasSections(line, sections))
     .every((line) => nothing.test(line.replace(/[\s\p{P}\p{S}]+/gu, ' ').trim()));
 }

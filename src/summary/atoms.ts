@@ -2,9 +2,21 @@
  * Atoms: strings that a summary must not paraphrase, found by code. One pass over the text, word by word; every pattern
  * is bounded, so megabytes of any content take linear time.
  */
-import type { ChatMessage } from '../conversation/message.js';
+import { clip, linesOf, sentencesOf } from './sentences.js';
 
-export const atomKinds = ['path', 'url', 'id', 'hash', 'version', 'value', 'error', 'constraint'] as const;
+export { clip, clipMiddle, plainTextOf, sentencesOf } from './sentences.js';
+
+export const atomKinds = [
+  'path',
+  'url',
+  'id',
+  'hash',
+  'version',
+  'value',
+  'fact',
+  'error',
+  'constraint',
+] as const;
 export type AtomKind = (typeof atomKinds)[number];
 
 /** Receives each occurrence in order. The same atom may come often. */
@@ -164,53 +176,4 @@ export function constraintAtoms(text: string, visit: AtomVisitor): void {
     if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE)))
       visit('constraint', clip(sentence, LONGEST_RULE));
   }
-}
-
-/** Sentences and lines, white space made single, list marks removed. */
-export function* sentencesOf(text: string): Generator<string> {
-  for (const line of linesOf(text)) {
-    const plain = line.slice(0, 20_000).replace(/\s+/g, ' ').trim();
-    let from = 0;
-    for (const end of plain.matchAll(/[.!?](?=\s|$)|[。！？]/g)) {
-      const to = end.index + 1;
-      if (to - from < 12 && to < plain.length) continue;
-      yield withoutMark(plain.slice(from, to));
-      from = to;
-    }
-    if (from < plain.length) yield withoutMark(plain.slice(from));
-  }
-}
-
-function withoutMark(text: string): string {
-  return text.trim().replace(/^(?:[-*•>]|\d{1,2}[.)]|#{1,6})\s+/, '');
-}
-
-function* linesOf(text: string): Generator<string> {
-  for (let from = 0; from < text.length;) {
-    const end = text.indexOf('\n', from);
-    const to = end < 0 ? text.length : end;
-    yield text.slice(from, to);
-    from = to + 1;
-  }
-}
-
-/** At most `length` characters, an ellipsis where something is missing, never half a code point. */
-export function clip(text: string, length: number): string {
-  if (text.length <= length) return text;
-  return `${text.slice(0, Math.max(0, length - 1)).replace(/[\uD800-\uDBFF]$/, '')}…`;
-}
-
-/** At most `length` characters: the beginning and, for people ask at the end, two fifths from the end. */
-export function clipMiddle(text: string, length: number): string {
-  if (text.length <= length || length < 10) return clip(text, length);
-  const tail = Math.floor((length - 3) * 0.4);
-  const start = clip(text, length - 2 - tail);
-  return `${start} ${text.slice(text.length - tail).replace(/^[\uDC00-\uDFFF]/, '')}`;
-}
-
-/** What a message says in words; media left out, characters that a database refuses too. */
-export function plainTextOf({ content }: ChatMessage): string {
-  const text =
-    typeof content === 'string' ? content : (content ?? []).map((part) => part.text ?? '').join('\n');
-  return text.replaceAll('\0', '');
 }

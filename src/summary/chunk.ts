@@ -223,7 +223,7 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
 
 export interface KeyParts {
   tenant: string;
-  kind: 'chunk' | 'fold' | 'merge';
+  kind: 'chunk' | 'fold' | 'merge' | 'repair';
   /** What is read, in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
   members: readonly string[];
   promptVersion: number | string;

@@ -14,6 +14,7 @@ import {
   sentencesOf,
   wordAtoms,
 } from './atoms.js';
+import { commandIn } from './command.js';
 import { fillSections, type Candidate } from './fill.js';
 import { formatSnapshot, oneLine, parseSnapshot, type SectionKey } from './snapshot.js';
 
@@ -228,20 +229,4 @@ function short(entries: readonly Entry[]): Entry[] {
 
 function interleaved(a: readonly Entry[], b: readonly Entry[]): Entry[] {
   return [...a, ...b].sort((x, y) => x.seq - y.seq);
-}
-
-/** The command of a shell call: an argument of that name, a text or a list of words. */
-function commandIn(args: string): string | null {
-  if (!/"(?:command|cmd|script|code)"/.test(args.slice(0, 200))) return null;
-  let fields: unknown;
-  try {
-    fields = JSON.parse(args);
-  } catch {
-    return null;
-  }
-  if (typeof fields !== 'object' || fields === null) return null;
-  const { command, cmd, script, code } = fields as Record<string, unknown>;
-  const found = command ?? cmd ?? script ?? code;
-  if (Array.isArray(found)) return found.map(String).join(' ');
-  return typeof found === 'string' ? found : null;
 }

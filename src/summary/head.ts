@@ -20,6 +20,8 @@ export interface HeadParts {
   carried: LoggedMessage | null;
   /** Text of the assistant turn after the summary; '' for none. */
   acknowledgment: string;
+  /** Opening of the summary turn: a note on restored data, or the sentence that LangChain's summaries begin with. Default `restoration`. */
+  form?: 'restoration' | 'plain';
 }
 
 /**
@@ -45,15 +47,16 @@ const note =
 const extractiveNote =
   'The summary was extracted from the messages by rule, without a model: sentences are quoted, context between them may be missing; look into the archive where it matters.';
 
-function summaryTurn({ snapshot, ledger, pins, archive, method }: HeadParts): string {
-  return [
-    note,
-    pinsBlock(pins),
-    ...(method === 'extractive' ? [extractiveNote] : []),
-    `<state_snapshot>\n${escapeTags(snapshot)}\n</state_snapshot>`,
-    ledger === '' ? '' : `<ledger>\n${escapeTags(ledger)}\n</ledger>`,
-    pointer(archive),
-  ]
+const plainOpening = 'Here is a summary of the conversation to date:';
+
+function summaryTurn({ snapshot, ledger, pins, archive, method, form = 'restoration' }: HeadParts): string {
+  const text = escapeTags(snapshot);
+  const byRule = method === 'extractive' ? extractiveNote : '';
+  const opening =
+    form === 'plain'
+      ? [plainOpening, text, byRule, pinsBlock(pins)]
+      : [note, pinsBlock(pins), byRule, `<state_snapshot>\n${text}\n</state_snapshot>`];
+  return [...opening, ledger === '' ? '' : `<ledger>\n${escapeTags(ledger)}\n</ledger>`, pointer(archive)]
     .filter((piece) => piece !== '')
     .join('\n\n');
 }

@@ -1,41 +1,13 @@
 /**
- * The sections of a snapshot, shared by the prompts, the extractive summarizer and whoever reads a snapshot back.
- * A snapshot is Markdown: `## <title>`, then `- ` bullets.
+ * Reads and writes the Markdown of a snapshot: `## <title>`, then `- ` bullets. Shared by the extractive summarizer,
+ * acceptance and whoever reads a snapshot back. Every function knows the built-in sections unless it is given others.
  */
-export const sections = [
-  {
-    key: 'intent',
-    title: 'Session intent',
-    asks: 'what the user wants, newest request last, marked done / in progress / open',
-  },
-  {
-    key: 'constraints',
-    title: 'Constraints and preferences',
-    asks: 'rules and wishes of user or system, in their own words',
-  },
-  {
-    key: 'decisions',
-    title: 'Decisions',
-    asks: 'what was decided, with the reason; what was tried and failed',
-  },
-  {
-    key: 'artifacts',
-    title: 'Artifacts',
-    asks: 'files and objects by full path or id, and what changed in them',
-  },
-  {
-    key: 'facts',
-    title: 'Facts from tools',
-    asks: 'findings, values and errors, each with its origin (tool:name)',
-  },
-  { key: 'state', title: 'Current state', asks: 'where the work stands, the last answers given' },
-  { key: 'next', title: 'Next steps', asks: 'what is left to do' },
-] as const;
+import { factsSection, isLayerHeading, sections, type Section, type SectionKey } from './sections.js';
 
-export type SectionKey = (typeof sections)[number]['key'];
+export { sections, type Section, type SectionKey } from './sections.js';
 
-export function headingOf(key: SectionKey): string {
-  return `## ${sections.find((section) => section.key === key)!.title}`;
+export function headingOf(key: string, among: readonly Section[] = sections): string {
+  return `## ${[...among, factsSection].find((section) => section.key === key)?.title ?? key}`;
 }
 
 /** First words of headings as models write them, in place of ours. */
@@ -50,40 +22,78 @@ const spellings: [RegExp, SectionKey][] = [
 ];
 
 const headingLine =
-  /^(?:#{1,6}[ \t]+|\*\*)?(?:\d{1,2}[.)][ \t]+)?([A-Za-z][A-Za-z ,&/-]{2,60}?)[ \t]*:?(?:\*\*)?[ \t]*:?$/;
+  /^(#{1,6}[ \t]+)?(\*\*)?(?:\d{1,2}[.)][ \t]+)?([\p{L}][^\n#*]{1,62}?)[ \t]*:?(\*\*)?[ \t]*:?$/u;
+
+/** The section that a title names, in our wording or, for built-in keys, in that of models; null for another title. */
+export function sectionNamed(title: string, among: readonly Section[] = sections): string | null {
+  const name = plain(title);
+  const exact = [...among, factsSection].find((section) => plain(section.title) === name);
+  return exact?.key ?? spelled(title, among);
+}
+
+function spelled(title: string, among: readonly Section[]): string | null {
+  const name = title.toLowerCase().trim();
+  const key = spellings.find(([spelling]) => spelling.test(name))?.[1];
+  return key !== undefined && among.some((section) => section.key === key) ? key : null;
+}
+
+function plain(title: string): string {
+  return title.toLowerCase().replace(/\s+/g, ' ').trim();
+}
 
 /** The section a line opens: a Markdown heading, a bold line, or a title on a line of its own; null for other lines. */
-function sectionAt(line: string): SectionKey | null {
+export function sectionAt(line: string, among: readonly Section[] = sections): string | null {
   if (line.length > 90) return null;
-  const title = headingLine.exec(line.trim())?.[1]?.toLowerCase();
-  if (title === undefined) return null;
-  const exact = sections.find((section) => section.title.toLowerCase() === title);
+  const text = line.trim();
+  const heading = headingLine.exec(text);
+  const title = heading?.[3];
+  if (!heading || title === undefined) return null;
+  const name = plain(title);
+  const exact = [...among, factsSection].find((section) => plain(section.title).replace(/:$/, '') === name);
   if (exact) return exact.key;
-  const isMarked = /^(#{1,6}\s|\*\*|\d)/.test(line.trim());
-  return (isMarked && spellings.find(([spelling]) => spelling.test(title))?.[1]) || null;
+  const isMarked = /^(#{1,6}\s|\*\*|\d)/.test(text);
+  return isMarked && /^[A-Za-z][A-Za-z ,&/-]{2,60}$/.test(title) ? spelled(title, among) : null;
 }
 
-export function hasSections(text: string): boolean {
-  return text.split('\n').some((line) => sectionAt(line) !== null);
+export function hasSections(text: string, among: readonly Section[] = sections): boolean {
+  return text.split('\n').some((line) => sectionAt(line, among) !== null);
 }
 
-/** Items of each section in order, bullets removed. Text before the first heading, and free text, counts as `state`. */
-export function parseSnapshot(text: string): Map<SectionKey, string[]> {
-  const items = new Map<SectionKey, string[]>(sections.map(({ key }) => [key, []]));
-  let key: SectionKey = 'state';
+/**
+ * Items of each section in order, bullets removed. Text before the first heading, after the heading of a layer, and
+ * free text counts as `state`, or as the last section where there is none.
+ */
+export function parseSnapshot(text: string): Map<SectionKey, string[]>;
+export function parseSnapshot(text: string, among: readonly Section[]): Map<string, string[]>;
+export function parseSnapshot(text: string, among: readonly Section[] = sections): Map<string, string[]> {
+  const items = new Map<string, string[]>(among.map(({ key }) => [key, []]));
+  const unnamed = items.has('state') ? 'state' : (among.at(-1)?.key ?? 'state');
+  let key = unnamed;
   for (const line of text.split('\n')) {
-    const opened = sectionAt(line);
-    if (opened) key = opened;
-    else addLine(items.get(key)!, line);
+    if (isLayerHeading(line)) {
+      key = unnamed;
+      continue;
+    }
+    const opened = sectionAt(line, among);
+    if (opened !== null) key = opened;
+    else addLine(itemsOf(key), line);
   }
   return items;
+
+  function itemsOf(section: string): string[] {
+    const known = items.get(section) ?? [];
+    items.set(section, known);
+    return known;
+  }
 }
+
+const bulletMark = /^(?:[-*+•]|\d{1,3}[.)])\s+/;
 
 /** A bullet begins an item, an indented or plain line continues the one before. */
 function addLine(items: string[], line: string): void {
   const text = line.trim();
   if (text === '') return;
-  const bullet = /^(?:[-*+•]|\d{1,3}[.)])\s+/.exec(text);
+  const bullet = bulletMark.exec(text);
   const last = items.length - 1;
   if (bullet) items.push(text.slice(bullet[0].length));
   else if (last >= 0 && /^\s/.test(line)) items[last] += ` ${text}`;
@@ -91,11 +101,15 @@ function addLine(items: string[], line: string): void {
 }
 
 /** Snapshot text of the sections that hold something. Every item becomes one line, so none can open a section. */
-export function formatSnapshot(items: ReadonlyMap<SectionKey, readonly string[]>): string {
-  return sections
+export function formatSnapshot(
+  items: ReadonlyMap<string, readonly string[]>,
+  among: readonly Section[] = sections,
+): string {
+  const shown = among.some(({ key }) => key === factsSection.key) ? among : [...among, factsSection];
+  return shown
     .filter(({ key }) => (items.get(key) ?? []).length > 0)
     .map(({ key }) =>
-      [headingOf(key), ...(items.get(key) ?? []).map((item) => `- ${oneLine(item)}`)].join('\n'),
+      [headingOf(key, shown), ...(items.get(key) ?? []).map((item) => `- ${oneLine(item)}`)].join('\n'),
     )
     .join('\n');
 }

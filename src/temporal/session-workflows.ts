@@ -68,7 +68,7 @@ export class SessionWorkflows {
   }
 
   /** Waits for the outcome. Throws what the compaction failed with, or `Temporal.Unavailable`. */
-  compact(ids: SessionIds, idleAfterMs: number): Promise<CompactAnswer> {
+  compact(ids: SessionIds, idleAfterMs: number, request: CompactRequest = {}): Promise<CompactAnswer> {
     const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
       ...this.startOptions(ids, idleAfterMs),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
@@ -80,7 +80,7 @@ export class SessionWorkflows {
         workflow.startUpdateWithStart<typeof sessionWorkflow, CompactAnswer, [CompactRequest]>('compact', {
           waitForStage: 'ACCEPTED',
           startWorkflowOperation,
-          args: [{}],
+          args: [request],
         }),
       );
       return update.result();

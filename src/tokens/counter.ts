@@ -1,5 +1,7 @@
 import { createRequire } from 'node:module';
+import { invalid } from '../errors.js';
 import { isKnownAnthropicModel, modelName } from './windows.js';
+import { customCounter } from './custom-counter.js';
 import { unbrokenRunsSplit } from './runs.js';
 
 /**
@@ -7,11 +9,14 @@ import { unbrokenRunsSplit } from './runs.js';
  * estimate from characters where the vendor publishes no tokenizer.
  */
 export const tokenizerNames = ['o200k_base', 'cl100k_base', 'chars/4', 'chars/3.3'] as const;
-export type TokenizerName = (typeof tokenizerNames)[number];
+export type TokenizerName = (typeof tokenizerNames)[number] | `custom:${string}`;
 
 export interface TokenCounter {
   readonly name: TokenizerName;
-  /** Tokens of a text, special tokens such as `<|endoftext|>` taken as plain text. Linear time; never throws. */
+  /**
+   * Tokens of a text, special tokens such as `<|endoftext|>` taken as plain text. Linear time. Only a custom counter
+   * that fails throws: `Input.Invalid`.
+   */
   count(text: string): number;
 }
 
@@ -75,7 +80,7 @@ function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
 
 const load = createRequire(import.meta.url);
 
-const counters: Record<TokenizerName, TokenCounter> = {
+const counters: Record<(typeof tokenizerNames)[number], TokenCounter> = {
   o200k_base: bytePairCounter('o200k_base', () => load('gpt-tokenizer/cjs/encoding/o200k_base') as Encoding),
   cl100k_base: bytePairCounter(
     'cl100k_base',
@@ -85,8 +90,47 @@ const counters: Record<TokenizerName, TokenCounter> = {
   'chars/3.3': characterCounter('chars/3.3', 3.3),
 };
 
+const registered = new Map<string, TokenCounter>();
+
+/**
+ * A counter of your own for policies with `tokenizer: 'custom:<name>'`. Register it in every process that appends,
+ * reads or compacts. `count` must be deterministic and take any text; texts above 65,536 characters come in slices.
+ * Throws `Input.Invalid` for a name that no policy can hold.
+ * @example registerCounter('llama3', (text) => tokenizer.encode(text).length)
+ */
+export function registerCounter(name: string, count: (text: string) => number): void {
+  if (!/^[\w.-]{1,60}$/.test(name)) {
+    throw invalid(
+      `A counter cannot be named ${JSON.stringify(name)}.`,
+      'counters',
+      'Use 1 to 60 letters, digits, dots, dashes and underscores; policies name it as custom:<name>.',
+    );
+  }
+  if (typeof count !== 'function')
+    throw invalid(`The counter ${name} is not a function.`, `counters.${name}`);
+  registered.set(`custom:${name}`, customCounter(`custom:${name}`, count));
+}
+
+/** Counters by name, as `connect` and `startWorker` take them. */
+export type Counters = Readonly<Record<string, (text: string) => number>>;
+
+export function registerCounters(counters: Counters = {}): void {
+  for (const [name, count] of Object.entries(counters)) registerCounter(name, count);
+}
+
+/** Throws `Input.Invalid` for a custom counter that this process has not registered. */
 export function counterFor(name: TokenizerName): TokenCounter {
-  return counters[name];
+  const counter = isBuiltIn(name) ? counters[name] : registered.get(name);
+  if (counter !== undefined) return counter;
+  throw invalid(
+    `The counter ${name} is not registered in this process.`,
+    'policy.tokenizer',
+    'Give it to connect and to startWorker as `counters`, or call registerCounter() before.',
+  );
+}
+
+function isBuiltIn(name: TokenizerName): name is keyof typeof counters {
+  return Object.hasOwn(counters, name);
 }
 
 const o200k = /^(gpt-4o|gpt-4\.|gpt-[5-9]|gpt-oss|gpt-audio|gpt-realtime|chatgpt|chat-latest|codex|o\d)/;

@@ -1,23 +1,26 @@
 import type { ChatMessage, ContentPart } from '../conversation/message.js';
 import type { TokenCounter } from './counter.js';
+import { encodedTokens, isMedia, looksEncoded, mediaTokens } from './media.js';
+
+export { IMAGE_TOKENS, isMedia, LOW_DETAIL_IMAGE_TOKENS, OTHER_MEDIA_TOKENS } from './media.js';
 
 /** Tokens around each message and each tool call: role, separators, JSON braces (OpenAI cookbook, "How to count tokens"). */
 export const FRAMING_TOKENS = 4;
 
-/**
- * An image at high detail: 85 + 6 tiles of 170, the price of 2,048 × 4,096 pixels
- * (platform.openai.com/docs/guides/images-vision); its size is not known without fetching it, so this leans high.
- */
-export const IMAGE_TOKENS = 1_105;
-/** An image asked for with `detail: "low"` (same page). */
-export const LOW_DETAIL_IMAGE_TOKENS = 85;
-/** Audio, video and files: their cost depends on seconds and pages, which are not known here. */
-export const OTHER_MEDIA_TOKENS = 2_000;
-
-/** Whether a content part carries media: its cost is fixed and its data is never text. */
-export function isMedia(part: ContentPart): boolean {
-  return /image|audio|video|file|document|media/i.test(part.type);
+/** What a message is weighed by: tokens that no tokenizer decides, and the texts that one counts. */
+export interface Weight {
+  fixed: number;
+  texts: string[];
 }
+
+/** Fields that are weighed by their meaning, and the id, which providers replace by one of their own. */
+const knownFields = new Set([
+  ...['role', 'content', 'name', 'refusal', 'reasoning', 'reasoning_content'],
+  ...['tool_calls', 'tool_call_id', 'function_call'],
+]);
+/** Shorter texts are counted again where a message repeats them. UTF-16 code units. */
+const SHORTEST_REPEATED = 40;
+const deepestParts = 3;
 
 function record(value: unknown): Record<string, unknown> {
   return value !== null && typeof value === 'object' ? { ...value } : {};
@@ -25,35 +28,54 @@ function record(value: unknown): Record<string, unknown> {
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-function mediaTokens(part: ContentPart): number {
-  if (!part.type.includes('image')) return OTHER_MEDIA_TOKENS;
-  const detail = record(part.image_url).detail ?? part.detail;
-  return detail === 'low' ? LOW_DETAIL_IMAGE_TOKENS : IMAGE_TOKENS;
-}
+/** Collects what one message weighs. */
+class Scale {
+  readonly weight: Weight = { fixed: FRAMING_TOKENS, texts: [] };
+  private readonly said = new Set<string>();
 
-/** Data inside parts of unknown types: a data URL or base64 without a space. */
-const looksEncoded = (value: string): boolean =>
-  value.length > 1_000 && (value.startsWith('data:') || /^[\w+/=-]+$/.test(value));
+  text(value: unknown): void {
+    if (typeof value !== 'string' || value === '') return;
+    this.weight.texts.push(value);
+    if (value.length >= SHORTEST_REPEATED) this.said.add(value);
+  }
 
-/** A part of an unknown type goes to the provider as it is: its JSON is weighed, encoded data in it as media. */
-function unknownPartTokens(part: ContentPart, counter: TokenCounter): number {
-  let media = 0;
-  const json = JSON.stringify(part, (_key, value: unknown) => {
-    if (typeof value !== 'string' || !looksEncoded(value)) return value;
-    media += OTHER_MEDIA_TOKENS;
-    return '';
-  });
-  return media + counter.count(json);
-}
+  /**
+   * A value of unknown meaning goes to the provider as it is: its JSON is weighed, encoded data in it as media. What
+   * the message says elsewhere is weighed once: routers repeat `reasoning` inside `reasoning_details`.
+   */
+  unknown(value: unknown): void {
+    let media = 0;
+    const json = JSON.stringify(value, (_key, inner: unknown) => {
+      if (typeof inner !== 'string') return inner;
+      if (inner.length >= SHORTEST_REPEATED && this.said.has(inner)) return '';
+      if (!looksEncoded(inner)) return inner;
+      media += encodedTokens(inner);
+      return '';
+    });
+    this.weight.fixed += media;
+    this.weight.texts.push(json);
+  }
 
-function partTokens(part: ContentPart, counter: TokenCounter): number {
-  if (isMedia(part)) return mediaTokens(part);
-  const texts = [part.text, part.refusal, part.reasoning, part.thinking]
-    .map(text)
-    .filter((value) => value !== '');
-  if (texts.length === 0 && !/text|refusal|reasoning|thinking/.test(part.type))
-    return unknownPartTokens(part, counter);
-  return texts.reduce((sum, value) => sum + counter.count(value), 0);
+  part(part: ContentPart, depth = 0): void {
+    const source = record(part.source);
+    if (isMedia(part) && source.type === 'text') return this.text(source.data);
+    if (isMedia(part)) {
+      this.weight.fixed += mediaTokens(part);
+      return;
+    }
+    const texts = [part.text, part.refusal, part.reasoning, part.thinking].map(text);
+    if (texts.some((value) => value !== '')) return texts.forEach((value) => this.text(value));
+    if (/text|refusal|reasoning|thinking/.test(part.type)) return;
+    const { content, ...rest } = part;
+    if (!Array.isArray(content) || depth >= deepestParts) return this.unknown(part);
+    // A tool result inside a user message (Anthropic): its parts weigh what parts weigh.
+    this.unknown(rest);
+    for (const inner of content) {
+      const { type } = record(inner);
+      if (typeof type === 'string') this.part({ ...record(inner), type }, depth + 1);
+      else this.unknown(inner);
+    }
+  }
 }
 
 /** Name and arguments of each call. OpenAI's `custom` calls carry `input` where function calls carry `arguments`. */
@@ -63,19 +85,33 @@ function callsOf(message: ChatMessage): Record<string, unknown>[] {
 }
 
 /**
- * Tokens of one message in a request: framing, text of its content, `name`, refusal and reasoning text, and for each
- * tool call its name, its arguments and the framing again. Media weigh a fixed cost.
+ * What one message weighs in a request: framing, text of its content, `name`, refusal and reasoning text, for each
+ * tool call its name, its arguments and the framing again, and every further field that holds text. Media weigh by
+ * size, pages or seconds. Linear in the message.
  */
-export function countMessage(message: ChatMessage, counter: TokenCounter): number {
+export function weightOf(message: ChatMessage): Weight {
+  const scale = new Scale();
   const { content } = message;
-  let tokens = FRAMING_TOKENS + counter.count(text(content));
-  if (Array.isArray(content)) for (const part of content) tokens += partTokens(part, counter);
+  scale.text(content);
+  if (Array.isArray(content)) for (const part of content) scale.part(part);
   for (const field of [message.name, message.refusal, message.reasoning, message.reasoning_content]) {
-    tokens += counter.count(text(field));
+    scale.text(field);
   }
   for (const call of callsOf(message)) {
-    const input = text(call.arguments ?? call.input);
-    tokens += FRAMING_TOKENS + counter.count(text(call.name)) + counter.count(input);
+    scale.weight.fixed += FRAMING_TOKENS;
+    scale.text(call.name);
+    scale.text(call.arguments ?? call.input);
   }
-  return tokens;
+  for (const [field, value] of Object.entries(message)) {
+    if (knownFields.has(field)) continue;
+    if (typeof value === 'string' && !looksEncoded(value)) scale.text(value);
+    else if (value !== null && (typeof value === 'object' || typeof value === 'string')) scale.unknown(value);
+  }
+  return scale.weight;
+}
+
+/** Tokens of one message in a request; see {@link weightOf}. */
+export function countMessage(message: ChatMessage, counter: TokenCounter): number {
+  const { fixed, texts } = weightOf(message);
+  return texts.reduce((sum, value) => sum + counter.count(value), fixed);
 }

@@ -13,6 +13,7 @@ export interface ChatBody {
   max_tokens?: number;
   max_completion_tokens?: number;
   temperature?: number;
+  response_format?: { type: string; json_schema?: { name: string; strict: boolean; schema: object } };
 }
 
 export interface RecordedRequest {

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto';
+import type { Asking, Previous } from '../src/compaction/questions.js';
+import type { SummarizerSettings } from '../src/compaction/plan-types.js';
+import { redactorFor } from '../src/conversation/redact.js';
+import { PalimpsestError } from '../src/errors.js';
+import { policyOf } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/schema.js';
+import { loadCompaction } from '../src/store/compactions.js';
+import { findDigest } from '../src/store/digests.js';
+import { loadSession } from '../src/store/sessions.js';
+import { promptSettings } from '../src/summary/prompts.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import { counterFor } from '../src/tokens/counter.js';
+import type { Dependencies } from './dependencies.js';
+
+/** How every question of this session is asked: prompt, sections and redaction come from its policy, not through Temporal. */
+export async function askingFor(
+  { pool }: Pick<Dependencies, 'pool'>,
+  ids: SessionIds,
+  summarizer: SummarizerSettings,
+): Promise<Asking> {
+  const policy = policyOf((await loadSession(pool, ids)).policy);
+  const prompt = promptSettings(policy.summary);
+  return {
+    tenant: ids.tenant,
+    summarizer,
+    prompt: policy.redact === null ? prompt : { ...prompt, hash: redactedHash(prompt.hash, policy) },
+    redact: redactionOf(policy, ids.tenant),
+    counter: counterFor(summarizer.tokenizer),
+  };
+}
+
+export function redactionOf(policy: Policy, tenant: string): (text: string) => string {
+  return redactorFor(policy.redact, tenant) ?? ((text) => text);
+}
+
+/** What was read with other redactions is another question. */
+function redactedHash(hash: string, { redact }: Policy): string {
+  return createHash('sha256')
+    .update(`${hash}\n${JSON.stringify(redact)}`)
+    .digest('hex');
+}
+
+export async function previousOf(
+  { pool }: Pick<Dependencies, 'pool'>,
+  ids: SessionIds,
+  generation: number | null,
+): Promise<Previous | null> {
+  if (generation === null) return null;
+  const { snapshot, snapshotSha256 } = await loadCompaction(pool, ids, generation);
+  return snapshot === null || snapshotSha256 === null ? null : { text: snapshot, sha256: snapshotSha256 };
+}
+
+/** Throws `Store.Corrupt` where a digest is gone; then the compaction starts again and pays for it anew. */
+export async function digestText(
+  { pool }: Pick<Dependencies, 'pool'>,
+  tenant: string,
+  key: string,
+): Promise<string> {
+  const stored = await findDigest(pool, tenant, key);
+  if (stored) return stored.text;
+  throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`, {
+    hint: 'The compaction starts again and pays for it anew.',
+  });
+}

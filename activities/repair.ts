@@ -1,0 +1,36 @@
+import { makeReplacement } from '../src/compaction/replacement.js';
+import { repairQuestion } from '../src/compaction/questions.js';
+import type { DigestRef } from '../src/compaction/summarize.js';
+import { PalimpsestError } from '../src/errors.js';
+import type { RepairProblem } from '../src/summary/repair.js';
+import { askingFor } from './asking.js';
+import type { Dependencies } from './dependencies.js';
+import { answerOnce } from './digest.js';
+import { loadReplacement, type ReplacementRequest } from './replacement.js';
+import { runModelStep } from './run.js';
+
+export interface RepairInput extends ReplacementRequest {
+  problem: RepairProblem;
+}
+
+/** Asks once more for a snapshot that `commit` found too long, or without what it must hold. */
+export function repair(dependencies: Dependencies) {
+  return ({ problem, ...request }: RepairInput): Promise<DigestRef> =>
+    runModelStep('repair', async (attempt) => {
+      const { plan, written } = request;
+      const snapshot = written?.snapshot ?? null;
+      if (snapshot === null) throw new PalimpsestError('Store.Corrupt', 'there is no snapshot to repair');
+      const asking = await askingFor(dependencies, request, plan.summarizer);
+      const question = repairQuestion(asking, snapshot, problem, async () => {
+        const { input } = await loadReplacement(dependencies, { ...request, repaired: false });
+        const made = makeReplacement(input);
+        if ('repair' in made) return made;
+        throw new PalimpsestError(
+          'Store.StaleGeneration',
+          'nothing is left to repair: the policy changed meanwhile',
+        );
+      });
+      const payer = { tenant: request.tenant, session: request.session, baseGeneration: plan.baseGeneration };
+      return answerOnce(dependencies, asking, question, payer, attempt);
+    });
+}

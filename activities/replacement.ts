@@ -1,0 +1,98 @@
+import type { Method, Plan } from '../src/compaction/plan-types.js';
+import type { LayerText, ReplacementInput, Written } from '../src/compaction/replacement.js';
+import type { LoggedMessage } from '../src/conversation/message.js';
+import { PalimpsestError } from '../src/errors.js';
+import { limitsOf } from '../src/policy/limits.js';
+import { policyOf } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/schema.js';
+import { loadCompaction } from '../src/store/compactions.js';
+import { readContextSource } from '../src/store/context.js';
+import { readMessages } from '../src/store/messages.js';
+import { factsOf } from '../src/store/session-row.js';
+import type { SessionRow } from '../src/store/sessions.js';
+import type { ChunkRef } from '../src/summary/chunk.js';
+import type { Layer } from '../src/summary/layers.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import { counterFor } from '../src/tokens/counter.js';
+import { digestText, redactionOf } from './asking.js';
+import type { Dependencies } from './dependencies.js';
+
+/** What one compaction has come to, by reference. */
+export interface WrittenRefs {
+  /** Chunks as summarized, after halving. */
+  chunks: ChunkRef[];
+  /** Key of the new snapshot; null in `layered` mode, and where only messages were summarized. */
+  snapshot: string | null;
+  layers: Layer[];
+  messages: { seq: number; key: string }[];
+}
+
+export interface ReplacementRequest extends SessionIds {
+  plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
+  method: Method;
+  written: WrittenRefs | null;
+  /** The model was to write it and failed. */
+  failed: boolean;
+  force: boolean;
+  repaired: boolean;
+}
+
+/**
+ * Everything that decides what replaces the prefix, read from the database. Throws `Store.StaleGeneration` where another
+ * compaction came first.
+ */
+export async function loadReplacement(
+  { pool }: Pick<Dependencies, 'pool'>,
+  request: ReplacementRequest,
+): Promise<{ session: SessionRow; input: ReplacementInput }> {
+  const { plan, method, failed, force, repaired } = request;
+  const ids: SessionIds = { tenant: request.tenant, session: request.session };
+  const { session, source } = await readContextSource(pool, ids, 0);
+  if (session.generation !== plan.baseGeneration) {
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      `generation ${session.generation} was committed while generation ${plan.baseGeneration + 1} was prepared`,
+    );
+  }
+  const policy = policyOf(session.policy);
+  const limits = limitsOf(policy, factsOf(session));
+  const parent = await loadCompaction(pool, ids, plan.baseGeneration);
+  const byRule = method !== 'model' && plan.mode === 'layered' && parent.layers !== null;
+  return {
+    session,
+    input: {
+      ...{ plan, method, failed, force, repaired, policy, limits, source },
+      counter: counterFor(limits.tokenizer),
+      written: request.written && (await textsOf(request.written)),
+      standing: byRule ? await layerTexts(plan.layers) : null,
+      parent: { ...parent, pinned: parent.pinned ?? [] },
+      referenced: await referenced(policy),
+      redact: redactionOf(policy, ids.tenant),
+    },
+  };
+
+  async function textsOf({ chunks, snapshot, layers, messages }: WrittenRefs): Promise<Written> {
+    return {
+      chunks,
+      snapshot: snapshot === null ? null : await digestText({ pool }, ids.tenant, snapshot),
+      layers: await layerTexts(layers),
+      messages: await Promise.all(
+        messages.map(async ({ seq, key }) => ({ seq, text: await digestText({ pool }, ids.tenant, key) })),
+      ),
+    };
+  }
+
+  function layerTexts(layers: readonly Layer[]): Promise<LayerText[]> {
+    return Promise.all(
+      layers.map(async (layer) => ({ layer, text: await digestText({ pool }, ids.tenant, layer.key) })),
+    );
+  }
+
+  /** The carried request and the messages that the policy pins, wherever they are in the log. */
+  async function referenced({ pins }: Policy): Promise<LoggedMessage[]> {
+    const pinned = pins.flatMap((pin) => (typeof pin === 'object' && 'seq' in pin ? [pin.seq] : []));
+    const seqs = [...(plan.carriedSeq === null ? [] : [plan.carriedSeq]), ...pinned];
+    const read = [...new Set(seqs)].map((seq) => readMessages(pool, ids, seq, seq));
+    return (await Promise.all(read)).flat();
+  }
+}

@@ -1,0 +1,2 @@
+ALTER TABLE "palimpsest"."compactions" ADD COLUMN "pinned" jsonb DEFAULT '[]'::jsonb NOT NULL;--> statement-breakpoint
+CREATE INDEX "digests_by_age" ON "palimpsest"."digests" USING btree ("tenant_id","created_at");

@@ -1,0 +1,219 @@
+/** A line chart of sizes over turns as SVG: readable on light and dark pages, without fonts or scripts from elsewhere. */
+import {
+  escaped,
+  inWords,
+  line,
+  niceCeiling,
+  rounded,
+  shortened,
+  styleNames,
+  styleSheet,
+  text,
+} from './chart-parts.js';
+
+export interface ChartPoint {
+  /** From 1. */
+  turn: number;
+  /** null: nothing to show, the line is interrupted. */
+  size: number | null;
+}
+
+export interface ChartSeries {
+  name: string;
+  /** Behind the name in the legend. */
+  note: string;
+  /** Ascending by turn; several of one turn are drawn one above the other. */
+  points: readonly ChartPoint[];
+  /** Turns to be marked on the line. */
+  marks: readonly ChartPoint[];
+  /** A size to be ruled in the colour of the series; null: none. */
+  rule: number | null;
+  /** What the others are compared with: drawn in grey, and the scale need not hold its largest sizes. */
+  reference: boolean;
+}
+
+export interface Chart {
+  title: string;
+  subtitle: string;
+  xLabel: string;
+  yLabel: string;
+  series: readonly ChartSeries[];
+  /** Sizes that hold for all series, such as a window. */
+  rules: readonly { size: number; label: string }[];
+}
+
+const width = 960;
+const plot = { left: 76, top: 78, width: 860, height: 380 };
+const legendRow = 20;
+/** Steps of the plot that keep their first, least, largest and last size; fewer pixels than a step are not seen. */
+const steps = 430;
+
+/** Pure text; names and titles are escaped. */
+export function chartSvg(chart: Chart): string {
+  const turns = Math.max(1, ...chart.series.map(({ points }) => points.at(-1)?.turn ?? 1));
+  const top = niceCeiling(largestShown(chart));
+  const x = (turn: number) => plot.left + ((turn - 1) / Math.max(1, turns - 1)) * plot.width;
+  const y = (size: number) => plot.top + plot.height * (1 - size / top);
+  const legendTop = plot.top + plot.height + 62;
+  const height = legendTop + Math.ceil(chart.series.length / 2) * legendRow + 14;
+  const styleOf = styleNames(chart.series);
+  const lines = [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-labelledby="title subtitle">`,
+    `<title id="title">${escaped(chart.title)}</title>`,
+    `<desc id="subtitle">${escaped(chart.subtitle)}</desc>`,
+    `<style>${styleSheet(chart.series)}</style>`,
+    `<rect class="page" width="${width}" height="${height}"/>`,
+    text(plot.left, 32, 'title', shortened(chart.title, 90)),
+    text(plot.left, 54, 'quiet', shortened(chart.subtitle, 130)),
+    ...verticalAxis(top, y, chart.yLabel),
+    ...horizontalAxis(turns, x, chart.xLabel),
+    `<clipPath id="plot"><rect x="${plot.left - 6}" y="${plot.top - 6}" width="${plot.width + 12}" height="${plot.height + 12}"/></clipPath>`,
+    ...ruleLines(chart, top, y, styleOf),
+    '<g clip-path="url(#plot)">',
+    // The reference lies under the others.
+    ...[...chart.series]
+      .sort((a, b) => Number(b.reference) - Number(a.reference))
+      .flatMap((one) => seriesLines(one, styleOf(one), x, y, turns)),
+    '</g>',
+    ...chart.series.flatMap((one, index) => legendEntry(one, styleOf(one), index, legendTop)),
+    '</svg>',
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+/** The scale holds every series and rule; of the reference no more than a quarter beyond them. */
+function largestShown({ series, rules }: Chart): number {
+  const largest = (all: readonly ChartSeries[]) =>
+    all.reduce((most, { points }) => points.reduce((so, { size }) => Math.max(so, size ?? 0), most), 0);
+  const others = Math.max(
+    largest(series.filter(({ reference }) => !reference)),
+    ...rules.map(({ size }) => size),
+    ...series.map(({ rule }) => rule ?? 0),
+  );
+  const reference = largest(series.filter((one) => one.reference));
+  return Math.max(1, others > 0 ? Math.min(Math.max(reference, others), others * 1.25) : reference);
+}
+
+function verticalAxis(top: number, y: (size: number) => number, label: string): string[] {
+  const ticks = Array.from({ length: 6 }, (_, index) => (top / 5) * index);
+  return [
+    ...ticks.flatMap((size) => [
+      line('grid', plot.left, y(size), plot.left + plot.width, y(size)),
+      text(plot.left - 8, y(size) + 4, 'quiet end', inWords(size)),
+    ]),
+    `<text class="quiet middle" transform="translate(16 ${plot.top + plot.height / 2}) rotate(-90)">${escaped(label)}</text>`,
+  ];
+}
+
+function horizontalAxis(turns: number, x: (turn: number) => number, label: string): string[] {
+  const bottom = plot.top + plot.height;
+  const step = Math.max(1, niceCeiling(turns / 10));
+  const ticks = [1, ...Array.from({ length: Math.floor(turns / step) }, (_, index) => (index + 1) * step)];
+  return [
+    line('axis', plot.left, bottom, plot.left + plot.width, bottom),
+    ...[...new Set(ticks)]
+      .filter((turn) => turn === 1 || x(turn) - x(1) > 24)
+      .map((turn) => text(x(turn), bottom + 18, 'quiet middle', inWords(turn))),
+    text(plot.left + plot.width / 2, bottom + 40, 'quiet middle', label),
+  ];
+}
+
+/** Rules for all across the plot with their labels; those of a series in its colour. Labels keep clear of each other. */
+function ruleLines(
+  { series, rules }: Chart,
+  top: number,
+  y: (size: number) => number,
+  styleOf: (one: ChartSeries) => string,
+): string[] {
+  const right = plot.left + plot.width;
+  const own = series.flatMap((one) =>
+    one.rule !== null && one.rule <= top
+      ? [line(`own ${styleOf(one)}`, plot.left, y(one.rule), right, y(one.rule))]
+      : [],
+  );
+  let lowest = -Infinity;
+  const shared = [...rules]
+    .filter(({ size }) => size <= top)
+    .sort((a, b) => b.size - a.size)
+    .flatMap(({ size, label }) => {
+      const at = Math.max(y(size) - 6, lowest + 14);
+      lowest = at;
+      return [line('rule', plot.left, y(size), right, y(size)), text(right - 4, at, 'quiet end', label)];
+    });
+  return [...own, ...shared];
+}
+
+function seriesLines(
+  { points, marks }: ChartSeries,
+  style: string,
+  x: (turn: number) => number,
+  y: (size: number) => number,
+  turns: number,
+): string[] {
+  let drawn = '';
+  let open = false;
+  for (const { turn, size } of thinned(points, turns)) {
+    if (size === null) {
+      open = false;
+      continue;
+    }
+    drawn += `${open ? 'L' : 'M'}${rounded(x(turn))} ${rounded(y(size))}`;
+    open = true;
+  }
+  const radius = marks.length > 60 ? 2 : 3.5;
+  return [
+    `<path class="${style}" d="${drawn}"/>`,
+    ...thinned(marks, turns).flatMap(({ turn, size }) =>
+      size === null
+        ? []
+        : [
+            `<circle class="mark m-${style}" cx="${rounded(x(turn))}" cy="${rounded(y(size))}" r="${radius}"/>`,
+          ],
+    ),
+  ];
+}
+
+/** Of every step of the plot its first, smallest, largest and last point, so that no peak is lost. */
+export function thinned(points: readonly ChartPoint[], turns: number): ChartPoint[] {
+  if (points.length <= steps * 4) return [...points];
+  const kept: ChartPoint[] = [];
+  let from = 0;
+  const stepOf = ({ turn }: ChartPoint) => Math.floor(((turn - 1) * steps) / turns);
+  for (let to = 1; to <= points.length; to++) {
+    const next = points[to];
+    if (next && stepOf(next) === stepOf(points[from]!)) continue;
+    kept.push(...extremes(points.slice(from, to)));
+    from = to;
+  }
+  return kept;
+}
+
+function extremes(points: readonly ChartPoint[]): ChartPoint[] {
+  let [least, most, gap] = [0, 0, -1];
+  for (const [index, { size }] of points.entries()) {
+    if (size === null) gap = index;
+    else {
+      if (size < (points[least]!.size ?? Infinity)) least = index;
+      if (size > (points[most]!.size ?? -Infinity)) most = index;
+    }
+  }
+  const kept = new Set([0, least, most, points.length - 1, ...(gap < 0 ? [] : [gap])]);
+  return points.filter((_, index) => kept.has(index));
+}
+
+function legendEntry(
+  { name, note, marks }: ChartSeries,
+  style: string,
+  index: number,
+  top: number,
+): string[] {
+  const left = plot.left + (index % 2) * (plot.width / 2);
+  const at = top + Math.floor(index / 2) * legendRow;
+  return [
+    `<path class="${style}" d="M${left} ${at - 4}h28"/>`,
+    ...(marks.length > 0
+      ? [`<circle class="mark m-${style}" cx="${left + 14}" cy="${at - 4}" r="3.5"/>`]
+      : []),
+    `<text x="${left + 38}" y="${at}">${escaped(shortened(name, 24))} <tspan class="quiet">${escaped(shortened(note, 46))}</tspan></text>`,
+  ];
+}

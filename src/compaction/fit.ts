@@ -1,0 +1,39 @@
+/** The context that a model is sent: what stands, made to fit. */
+import { alternateRoles, wantsAlternation } from '../conversation/alternate.js';
+import { buildView, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
+import type { Limits } from '../policy/limits.js';
+import { reduceToFit } from '../policy/reduce.js';
+import { sparesResult } from '../policy/retention.js';
+import type { Policy } from '../policy/schema.js';
+import type { TokenCounter } from '../tokens/counter.js';
+
+export interface FittedContext {
+  items: ViewItem[];
+  /** Emergency reductions beyond those that `source` holds; to be kept until the next commit (invariant 10). */
+  reductions: Reduction[];
+  tokens: number;
+}
+
+/** Throws `Budget.Unreachable` where not even the irreducible floor fits. Switched off: the log as it is. */
+export function fitContext(
+  source: ContextSource,
+  policy: Policy,
+  limits: Limits,
+  counter: TokenCounter,
+  budget = limits.budget,
+): FittedContext {
+  const view = buildView(source, counter);
+  const fit = policy.enabled
+    ? reduceToFit(
+        view,
+        {
+          limit: budget,
+          target: Math.min(limits.contextTarget, budget),
+          spared: (item) => sparesResult(item, policy),
+        },
+        counter,
+      )
+    : { view, reductions: [] };
+  const items = wantsAlternation(policy) ? alternateRoles(fit.view) : [...fit.view];
+  return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
+}

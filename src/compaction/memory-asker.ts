@@ -1,0 +1,159 @@
+/** Asks a summarizer given as a function, and remembers every accepted answer under its content key. */
+import { createHash } from 'node:crypto';
+import { redactorFor } from '../conversation/redact.js';
+import { isFailure, PalimpsestError } from '../errors.js';
+import type { Policy } from '../policy/schema.js';
+import type { ChunkRef } from '../summary/chunk.js';
+import type { Layer } from '../summary/layers.js';
+import { promptSettings } from '../summary/prompts.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import type { Summarizer } from './conversation.js';
+import type { Generation } from './generation.js';
+import type { MemoryLog } from './memory-log.js';
+import type { Plan } from './plan-types.js';
+import {
+  chunkQuestion,
+  countRequest,
+  halvesOf,
+  mergeQuestion,
+  repairQuestion,
+  type Asking,
+  type Previous,
+  type Question,
+} from './questions.js';
+import type { LayerText, RepairNeeded, Written } from './replacement.js';
+import type { DigestRef, ModelSteps, Summarized } from './summarize.js';
+
+export class MemoryAsker {
+  private readonly texts = new Map<string, string>();
+
+  constructor(
+    private readonly policy: Policy,
+    private readonly counter: TokenCounter,
+    private readonly log: MemoryLog,
+    private readonly snapshotOf: (generation: number) => string | null,
+  ) {}
+
+  store(key: string, text: string): void {
+    this.texts.set(key, text);
+  }
+
+  textOf(key: string): string {
+    const text = this.texts.get(key);
+    if (text !== undefined) return text;
+    throw new PalimpsestError('Store.Corrupt', `digest ${key} is not known`);
+  }
+
+  textsOf(layers: readonly Layer[]): LayerText[] {
+    return layers.map((layer) => ({ layer, text: this.textOf(layer.key) }));
+  }
+
+  /** The texts behind the references. */
+  written({ snapshot, layers, messages, chunks }: Summarized): Written {
+    return {
+      snapshot: snapshot === null ? null : this.textOf(snapshot),
+      layers: this.textsOf(layers),
+      messages: messages.map(({ seq, key }) => ({ seq, text: this.textOf(key) })),
+      chunks,
+    };
+  }
+
+  /** One compaction's worth of asking; `calls` fills while it goes on. */
+  begin(summarizer: Summarizer | null) {
+    const calls: Generation['calls'] = [];
+    const answer = (question: Question) => this.answer(question, summarizer, calls);
+    return {
+      calls,
+      steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer),
+      /** The repaired snapshot, or null where the repair came to nothing: the first one has to do. */
+      repair: async (
+        plan: Plan,
+        key: string,
+        { repair, snapshot, missing }: RepairNeeded,
+      ): Promise<string | null> => {
+        const found = () => Promise.resolve({ snapshot, missing });
+        try {
+          return this.textOf((await answer(repairQuestion(this.asking(plan), key, repair, found))).key);
+        } catch {
+          return null;
+        }
+      },
+    };
+  }
+
+  private steps(asking: Asking, answer: (question: Question) => Promise<DigestRef>): ModelSteps {
+    return {
+      readChunk: (step) => {
+        const { fromSeq, throughSeq } = step.chunk;
+        const read = () => this.log.range(fromSeq, throughSeq);
+        const members = this.log.members(fromSeq, throughSeq);
+        const previous = step.fold ? this.previous(step.foldGeneration) : null;
+        return answer(chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()))).catch(
+          (error: unknown) => {
+            if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
+            throw new Overflow(error, halvesOf(asking, step.chunk, read()));
+          },
+        );
+      },
+      merge: (step) =>
+        answer(
+          mergeQuestion(asking, step, step.root ? this.previous(step.foldGeneration) : null, (keys) =>
+            Promise.resolve(keys.map((key) => this.textOf(key))),
+          ),
+        ),
+      overflow: (error) => {
+        if (error instanceof Overflow) return { halves: error.halves };
+        return isFailure(error, 'Llm.ContextOverflow') ? { halves: null } : null;
+      },
+      tooDeep: (message) => new PalimpsestError('Summary.DepthExceeded', message),
+    };
+  }
+
+  private async answer(
+    question: Question,
+    summarizer: Summarizer | null,
+    calls: Generation['calls'],
+  ): Promise<DigestRef> {
+    const { key, kind } = question;
+    const stored = this.texts.get(key);
+    if (stored !== undefined) return this.reference(key, stored, true);
+    if (summarizer === null) throw new PalimpsestError('Llm.Unavailable', 'there is no summarizer');
+    const { request, accept } = await question.prepare();
+    const answered = await summarizer(request, { kind, maxTokens: request.maxTokens });
+    const inputTokens = countRequest(request, this.counter);
+    calls.push({ kind, key, inputTokens, outputTokens: this.counter.count(answered) });
+    const text = accept(answered);
+    this.texts.set(key, text);
+    return this.reference(key, text, false);
+  }
+
+  private reference(key: string, text: string, cached: boolean): DigestRef {
+    const at = 0;
+    return { key, tokens: this.counter.count(text), cached, startedAt: at, endedAt: at };
+  }
+
+  private previous(generation: number | null): Previous | null {
+    const text = generation === null ? null : this.snapshotOf(generation);
+    return text === null ? null : { text, sha256: createHash('sha256').update(text).digest('hex') };
+  }
+
+  private asking({ summarizer }: Plan): Asking {
+    return {
+      tenant: '',
+      summarizer,
+      prompt: promptSettings(this.policy.summary),
+      redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
+      counter: this.counter,
+    };
+  }
+}
+
+/** An overflow that knows how to go on. */
+class Overflow extends PalimpsestError {
+  constructor(
+    error: PalimpsestError,
+    readonly halves: [ChunkRef, ChunkRef] | null,
+  ) {
+    super(error.type, error.message, { cause: error });
+  }
+}

@@ -1,0 +1,222 @@
+/** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
+import type { LoggedMessage } from '../conversation/message.js';
+import { renderMessage } from '../conversation/render.js';
+import { acceptDigest, draftOf } from '../summary/accept.js';
+import { digestKey, halveChunk, transcriptOf, type ChunkRef } from '../summary/chunk.js';
+import { chunkRequest, foldRequest, type PromptSettings, type SummaryRequest } from '../summary/prompts.js';
+import { repairRequest, type RepairProblem } from '../summary/repair.js';
+import { readSummary } from '../summary/structured.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import type { SummarizerSettings } from './plan-types.js';
+import type { ChunkStep, MergeStep } from './summarize.js';
+
+/** Same for every call of one compaction. */
+export interface Asking {
+  tenant: string;
+  summarizer: SummarizerSettings;
+  prompt: PromptSettings;
+  /** Takes out of a text what no summarizer may see. */
+  redact: (text: string) => string;
+  counter: TokenCounter;
+}
+
+export interface Question {
+  kind: 'chunk' | 'fold' | 'merge' | 'repair';
+  /** Content key: the same question finds the stored answer. */
+  key: string;
+  prepare(): Promise<Prepared>;
+}
+
+export interface Prepared {
+  request: SummaryRequest;
+  /** Tokens of the request. Counted while the model is at work, because that takes as long as sending it. */
+  tokens(): number;
+  /** The text to store. Throws `Llm.BadOutput` or `Summary.NotSmaller`. */
+  accept(answer: string): string;
+}
+
+/** A snapshot that texts are folded with. */
+export interface Previous {
+  text: string;
+  /** Hex. */
+  sha256: string;
+}
+
+/** Fewest tokens asked of a digest. */
+const shortestDigest = 64;
+
+export function chunkQuestion(
+  asking: Asking,
+  step: ChunkStep,
+  members: readonly { seq: number; sha256: string }[],
+  previous: Previous | null,
+  originals: () => Promise<readonly LoggedMessage[]>,
+): Question {
+  const { chunk, fold } = step;
+  const { counter } = asking;
+  const kind = fold ? 'fold' : 'chunk';
+  // A short slice deserves a shorter digest, not one of its own length.
+  const maxTokens = Math.min(step.maxTokens, Math.max(shortestDigest, Math.floor(chunk.tokens / 2)));
+  const key = digestKey({
+    ...keyParts(asking),
+    kind,
+    // Transcripts name messages by number, so equal texts at other places are other questions.
+    members: [
+      ...snapshotMember(previous),
+      `from ${chunk.fromSeq}`,
+      ...members.map(({ seq, sha256 }) => sha256 + sliceOf(chunk, seq)),
+    ],
+    limits: { maxTokens, chunkTokens: asking.summarizer.chunkTokens },
+  });
+  return {
+    kind,
+    key,
+    async prepare() {
+      const transcript = asking.redact(transcriptOf(chunk, await originals()));
+      const requestWith = (text: string, before: string | null) =>
+        fold
+          ? foldRequest({
+              previous: before,
+              digests: [],
+              transcript: text,
+              key,
+              maxTokens,
+              prompt: asking.prompt,
+            })
+          : chunkRequest({ transcript: text, key, maxTokens, prompt: asking.prompt });
+      const before = previous ? asking.redact(previous.text) : null;
+      const inputTokens = once(
+        () => counter.count(transcript) + (before === null ? 0 : counter.count(before)),
+      );
+      return {
+        request: requestWith(transcript, before),
+        // The material is counted once, and what is around it.
+        tokens: once(() => inputTokens() + countRequest(requestWith('', null), counter)),
+        accept: (answer) => {
+          const text = asking.redact(readSummary(answer, asking.prompt));
+          const limits = { inputTokens: inputTokens(), counter };
+          return fold
+            ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
+            : acceptDigest(text, { ...limits, maxTokens });
+        },
+      };
+    },
+  };
+}
+
+export function mergeQuestion(
+  asking: Asking,
+  { digests, coveredTokens, root, maxTokens }: MergeStep,
+  previous: Previous | null,
+  textsOf: (keys: readonly string[]) => Promise<string[]>,
+): Question {
+  const { counter } = asking;
+  const kind = root ? 'fold' : 'merge';
+  const key = digestKey({
+    ...keyParts(asking),
+    kind,
+    members: [...snapshotMember(previous), ...digests],
+    limits: { maxTokens },
+  });
+  return {
+    kind,
+    key,
+    async prepare() {
+      const texts = await textsOf(digests);
+      const before = previous ? asking.redact(previous.text) : null;
+      const request = foldRequest({
+        previous: before,
+        digests: texts,
+        key,
+        maxTokens,
+        prompt: asking.prompt,
+      });
+      const inputTokens = coveredTokens + (before === null ? 0 : counter.count(before));
+      return {
+        request,
+        tokens: once(() => countRequest(request, counter)),
+        accept: (answer) => {
+          const text = asking.redact(readSummary(answer, asking.prompt));
+          return root
+            ? draftOf(text, { inputTokens, maxTokens: asking.summarizer.snapshotCeiling, counter })
+            : acceptDigest(text, { inputTokens, maxTokens, counter });
+        },
+      };
+    },
+  };
+}
+
+/** Asks once more for a snapshot that was too long, or had dropped what must not be dropped. */
+export function repairQuestion(
+  asking: Asking,
+  snapshotKey: string,
+  problem: RepairProblem,
+  found: () => Promise<{ snapshot: string; missing: readonly string[] }>,
+): Question {
+  const { counter } = asking;
+  const maxTokens = asking.summarizer.snapshotTokens;
+  const key = digestKey({
+    ...keyParts(asking),
+    kind: 'repair',
+    members: [snapshotKey, problem],
+    limits: { maxTokens },
+  });
+  return {
+    kind: 'repair',
+    key,
+    async prepare() {
+      const { snapshot, missing } = await found();
+      const request = repairRequest({ snapshot, missing, problem, maxTokens, key, prompt: asking.prompt });
+      return {
+        request,
+        tokens: once(() => countRequest(request, counter)),
+        accept: (answer) =>
+          draftOf(asking.redact(readSummary(answer, asking.prompt)), {
+            inputTokens: Infinity,
+            maxTokens: asking.summarizer.snapshotCeiling,
+            counter,
+          }),
+      };
+    },
+  };
+}
+
+/** The two halves of a chunk that did not fit; null where it cannot be halved any more. */
+export function halvesOf(
+  { counter }: Asking,
+  chunk: ChunkRef,
+  originals: readonly LoggedMessage[],
+): [ChunkRef, ChunkRef] | null {
+  const items = originals.map((logged) => ({
+    seq: logged.seq,
+    tokens: logged.tokens,
+    text: () => renderMessage(logged),
+  }));
+  return halveChunk(chunk, items, counter);
+}
+
+function keyParts({ tenant, summarizer, prompt }: Asking) {
+  return { tenant, promptVersion: prompt.version, promptHash: prompt.hash, model: summarizer.model };
+}
+
+function snapshotMember(previous: Previous | null): string[] {
+  return previous === null ? [] : [`snapshot ${previous.sha256}`];
+}
+
+/** Which part of a member the chunk reads; empty for the whole. */
+function sliceOf({ fromSeq, fromChar, throughSeq, throughChar }: ChunkRef, seq: number): string {
+  const from = seq === fromSeq ? fromChar : 0;
+  const to = seq === throughSeq ? throughChar : null;
+  return from === 0 && to === null ? '' : `:${from}-${to ?? ''}`;
+}
+
+/** Tokens of a request, each message with its framing. */
+export function countRequest({ messages }: SummaryRequest, counter: TokenCounter): number {
+  return messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
+}
+
+/** The same number at every call, counted at the first. */
+function once(count: () => number): () => number {
+  let tokens: number | undefined;
+  return () => (tokens ??= count());
+}

@@ -1,0 +1,279 @@
+/** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
+import {
+  buildView,
+  sizeOf,
+  type ContextSource,
+  type Head,
+  type Reduction,
+  type ViewItem,
+} from '../conversation/context.js';
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { Limits } from '../policy/limits.js';
+import type { Pin, Policy } from '../policy/schema.js';
+import { acceptHead, type Snapshot } from '../summary/accept.js';
+import { coverageOf, type ChunkRef, type Coverage } from '../summary/chunk.js';
+import { buildHead } from '../summary/head.js';
+import { droppedAtoms } from '../summary/integrity.js';
+import type { Layer } from '../summary/layers.js';
+import { buildLedger } from '../summary/ledger.js';
+import { pinnedTexts } from '../summary/pins.js';
+import type { RepairProblem } from '../summary/repair.js';
+import { draftSnapshot } from './draft.js';
+import { reductionsFor } from './reductions.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import { isMedia } from '../tokens/message.js';
+import type { Method, Plan } from './plan-types.js';
+
+/** What the generation that is replaced has left. */
+export interface Parent {
+  snapshot: string | null;
+  ledger: string | null;
+  /** Archive parts behind its head. */
+  parts: number;
+  layers: Layer[] | null;
+  /** Texts that patterns pinned so far. */
+  pinned: readonly string[];
+  fallback: boolean;
+}
+
+/** A layer and its text. */
+export interface LayerText {
+  layer: Layer;
+  text: string;
+}
+
+/** What a model, or several, have written; references resolved to texts. */
+export interface Written {
+  /** Null in `layered` mode, and where only messages were summarized. */
+  snapshot: string | null;
+  layers: LayerText[];
+  messages: { seq: number; text: string }[];
+  chunks: ChunkRef[];
+}
+
+export interface ReplacementInput {
+  plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
+  method: Method;
+  /** Null: the method asks no model, or its part failed. */
+  written: Written | null;
+  /** `layered` mode: the layers that stand, where the rules have to add one; null in other modes. */
+  standing: LayerText[] | null;
+  /** The model was to write it and failed: a model may do it again. */
+  failed: boolean;
+  policy: Policy;
+  limits: Limits;
+  counter: TokenCounter;
+  /** The context as it stands, with the reductions committed with its head. */
+  source: ContextSource;
+  parent: Parent;
+  /** The carried request and the pinned messages, where they are not in `source`. */
+  referenced: readonly LoggedMessage[];
+  redact: (text: string) => string;
+  /** Asked for by hand: any gain will do. */
+  force: boolean;
+  /** The one repair has been made, or cannot be. */
+  repaired: boolean;
+}
+
+export interface Replacement {
+  head: Head | null;
+  snapshot: string | null;
+  ledger: string | null;
+  layers: Layer[] | null;
+  /** A layer made by rule, to be stored with the rest. */
+  newLayer: LayerText | null;
+  pinned: string[];
+  fallback: boolean;
+  coverage: Coverage[];
+  /** Every reduction in force from now on. */
+  reductions: Reduction[];
+  view: ViewItem[];
+  tokensBefore: number;
+  tokensAfter: number;
+  /** The target was not reached. */
+  missed: boolean;
+}
+
+/** The snapshot must be asked for once more; `missing` is what it dropped. */
+export interface RepairNeeded {
+  repair: RepairProblem;
+  snapshot: string;
+  missing: string[];
+}
+
+/** Most dropped atoms that one repair is told. */
+const mostMissing = 40;
+
+/** Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused; nothing has changed then. */
+export function makeReplacement(input: ReplacementInput): Replacement | RepairNeeded {
+  const { plan, method, policy, limits, source, parent, counter } = input;
+  const evicts = plan.throughSeq >= plan.fromSeq;
+  const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
+  const evicted = [...source.system, ...source.tail].filter(
+    ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
+  );
+  const replacesHead = evicts || plan.reason === 'resummarize';
+  const made = replacesHead ? newHead(input, evicted, kept, counter) : null;
+  if (made && 'repair' in made) return made;
+
+  const head = made?.head ?? source.head;
+  const tokensBefore = sizeOf(buildView(source, counter));
+  const fit = reductionsFor(input, kept, head, tokensBefore);
+  const tokensAfter = sizeOf(fit.view);
+  const lenient = input.force || plan.partial || plan.reason === 'resummarize';
+  if (plan.reason !== 'resummarize') {
+    acceptHead({
+      tokensBefore,
+      tokensAfter,
+      minGain: lenient ? 0 : policy.summary.minGain,
+      // A head that stays may be older than the pins, and where there is none they have no place.
+      pins: made?.pinned ?? [],
+      head: head ? firstText(head.messages) : '',
+    });
+  }
+  const chunks = input.written?.chunks ?? [];
+  return {
+    head,
+    snapshot: made?.snapshot ?? parent.snapshot,
+    ledger: made?.ledger ?? parent.ledger,
+    layers: made ? made.layers : parent.layers,
+    newLayer: made?.newLayer ?? null,
+    pinned: made?.matched ?? [...parent.pinned],
+    fallback: made ? made.fallback : parent.fallback,
+    coverage: evicts ? coverage(source.system, evicted, method === 'model' ? chunks : []) : [],
+    reductions: fit.reductions,
+    view: fit.view,
+    tokensBefore,
+    tokensAfter,
+    missed: !plan.partial && tokensAfter > limits.contextTarget,
+  };
+}
+
+interface MadeHead {
+  head: Head;
+  snapshot: Snapshot;
+  ledger: string;
+  layers: Layer[] | null;
+  newLayer: LayerText | null;
+  /** Everything the head holds word for word / what of it patterns found. */
+  pinned: string[];
+  matched: string[];
+  fallback: boolean;
+}
+
+function newHead(
+  input: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  kept: readonly LoggedMessage[],
+  counter: TokenCounter,
+): MadeHead | RepairNeeded {
+  const { plan, policy, limits, parent, redact, source } = input;
+  const drafted = draftSnapshot(input, evicted, counter);
+  if ('repair' in drafted) return drafted;
+  const { snapshot, layers, method, newLayer } = drafted;
+  const { pinned, matched } = pins(policy.pins, input, evicted);
+  const common = {
+    snapshot,
+    pins: pinned,
+    archive: { parts: parent.parts + (plan.throughSeq >= plan.fromSeq ? 1 : 0), throughSeq: plan.throughSeq },
+    method,
+    carried: messageOf(plan.carriedSeq, input),
+    acknowledgment: policy.summary.acknowledgment,
+    form: policy.summary.form,
+  };
+  const bare = buildHead({ ...common, ledger: '' }, counter);
+  const pinTokens = pinned.reduce((sum, pin) => sum + counter.count(pin) + 3, 0);
+  const room = limits.headMax + Math.max(limits.pinTokens, pinTokens) - (bare.tokens[0] ?? 0);
+  const ledger = redact(
+    buildLedger({
+      previous: parent.ledger,
+      previousSnapshot: parent.snapshot,
+      evicted,
+      // What is evicted next is visible no longer than until then.
+      kept: plan.partial ? [] : kept,
+      snapshot,
+      maxTokens: Math.max(0, Math.min(limits.ledgerTokens, room)),
+      counter,
+    }),
+  );
+  if (policy.summary.integrityCheck && method === 'model' && !input.repaired && layers === null) {
+    const missing = droppedAtoms({
+      previous: parent.snapshot,
+      evicted,
+      kept,
+      snapshot,
+      ledger,
+      limit: mostMissing,
+    });
+    if (missing.length > 0) return { repair: 'dropped', snapshot, missing: missing.map(redact) };
+  }
+  return {
+    head: buildHead({ ...common, ledger }, counter),
+    snapshot,
+    ledger,
+    layers,
+    newLayer,
+    pinned,
+    matched,
+    fallback: isFallback(input, layers),
+  };
+
+  function messageOf(seq: number | null, { referenced }: ReplacementInput): LoggedMessage | null {
+    if (seq === null) return null;
+    return [...source.tail, ...referenced].find((logged) => logged.seq === seq) ?? null;
+  }
+}
+
+/** Whether a model should write this summary anew once one answers. */
+function isFallback(
+  { plan, method, failed, policy, parent }: ReplacementInput,
+  layers: Layer[] | null,
+): boolean {
+  if (layers !== null) return layers.some(({ extractive }) => extractive === true);
+  const leftOut = failed || (plan.withoutModel !== null && policy.summary.method === 'model');
+  if (method !== 'model') return leftOut || parent.fallback;
+  // Too much to read anew: what the fallback wrote was folded as it stood.
+  return parent.fallback && plan.foldGeneration === plan.baseGeneration;
+}
+
+/** Texts and messages that the policy names, and what its patterns have found in this session. */
+function pins(
+  given: readonly Pin[],
+  { parent, referenced, source }: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+): { pinned: string[]; matched: string[] } {
+  const patterns = given.filter(
+    (pin): pin is { pattern: string } => typeof pin === 'object' && 'pattern' in pin,
+  );
+  const named = given.filter((pin) => !(typeof pin === 'object' && 'pattern' in pin));
+  const stillMatch = parent.pinned.filter((text) =>
+    patterns.some(({ pattern }) => new RegExp(pattern, 'mu').test(text)),
+  );
+  const matched = [...new Set([...stillMatch, ...pinnedTexts(patterns, evicted)])];
+  const texts = pinnedTexts(named, [...referenced, ...source.system, ...source.tail]);
+  return { pinned: [...new Set([...texts, ...matched])], matched };
+}
+
+function coverage(
+  system: readonly LoggedMessage[],
+  evicted: readonly LoggedMessage[],
+  chunks: ChunkRef[],
+): Coverage[] {
+  const first = evicted[0]?.seq ?? 1;
+  const inContext = system
+    .filter(({ seq }) => seq >= first)
+    .map(({ seq }) => ({ seq, reason: 'in context' }));
+  const withMedia = evicted
+    .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
+    .map(({ seq }) => ({ seq, reason: 'media withheld' }));
+  return coverageOf(chunks, {
+    messages: evicted.map(({ seq }) => seq),
+    excluded: inContext,
+    partly: withMedia,
+  });
+}
+
+function firstText(messages: readonly ChatMessage[]): string {
+  const content = messages[0]?.content;
+  return typeof content === 'string' ? content : '';
+}

@@ -1,0 +1,193 @@
+/**
+ * Takes secrets out of what summarizer, snapshot and ledger see. The log keeps the original. A secret becomes
+ * `[REDACTED:kind:hash]`; the hash is keyed by the tenant, so that equal secrets look equal within one and nowhere else.
+ */
+import { createHmac } from 'node:crypto';
+import type { Policy } from '../policy/schema.js';
+import { matchesIn } from './pattern.js';
+
+interface SecretForm {
+  kind: string;
+  /** Every match holds one of these; a text without any is not searched. Compared in lower case. */
+  signs: readonly string[];
+  /** The secret is its group `secret`, or the whole match. Bounded everywhere, so that any text takes linear time. */
+  form: RegExp;
+}
+
+/** What stands for a secret. Never looked into again, so that redacting twice changes nothing. */
+const placeholder = /\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]/g;
+
+const start = '(?<![A-Za-z0-9_-])';
+const end = '(?![A-Za-z0-9_-])';
+const form = (source: string, flags = ''): RegExp => new RegExp(source, `g${flags}`);
+
+const secretWord =
+  'pass(?:word|wd|phrase)?|pwd|secret(?:[_-]?(?:access[_-]?)?key)?|(?:api|access|auth|private|encryption|signing|account|client)[_-]?(?:key|secret|token)|(?:auth|access|refresh|session|bearer|id|bot|csrf|personal[_-]?access)[_-]?token|token|credentials?';
+
+/** The forms that issuers document. The most telling first: what one has taken, the next does not see. */
+const secretForms: readonly SecretForm[] = [
+  {
+    kind: 'private_key',
+    signs: ['private key'],
+    // A key that is cut off, at either end of a slice, is one too.
+    form: form(
+      '-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----)[^]){0,20000}(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?|(?:^|[\\s"])(?<secret>(?:[A-Za-z0-9+/=]{20,80}(?:\\\\r|\\\\n|\\s){1,4}){1,200}-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)',
+    ),
+  },
+  {
+    kind: 'jwt',
+    signs: ['eyj'],
+    form: form(`${start}eyJ[\\w-]{8,4000}\\.[\\w-]{4,8000}(?:\\.[\\w-]{10,2000})?`),
+  },
+  {
+    kind: 'provider_key',
+    signs: [
+      'sk-',
+      'sk_',
+      'gsk_',
+      'xai-',
+      'aiza',
+      'r8_',
+      'hf_',
+      'pplx-',
+      'key-',
+      'nvapi-',
+      'rk_',
+      'whsec_',
+      'dop_v1_',
+      'sg.',
+    ],
+    form: form(
+      `${start}(?:sk-(?:proj-|svcacct-|admin-|ant-(?:api|admin)\\d\\d-|or-v1-|lf-)?[\\w-]{16,250}|(?:sk|rk)_(?:live|test)_\\w{10,250}|whsec_[\\w+/=]{20,100}|gsk_\\w{20,100}|xai-\\w{20,120}|AIza[\\w-]{35}|r8_\\w{30,50}|hf_[A-Za-z]{30,50}|pplx-\\w{30,70}|nvapi-[\\w-]{40,90}|dop_v1_[0-9a-f]{64}|SG\\.[\\w-]{16,40}\\.[\\w-]{30,60}|key-[0-9a-f]{32})${end}`,
+    ),
+  },
+  {
+    kind: 'aws_key',
+    signs: ['akia', 'asia', 'abia', 'acca'],
+    form: form(`${start}(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}${end}`),
+  },
+  {
+    kind: 'github_token',
+    signs: ['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-'],
+    form: form(`${start}(?:gh[pousr]_\\w{30,255}|github_pat_\\w{40,255}|glpat-[\\w-]{20,60})${end}`),
+  },
+  {
+    kind: 'slack_token',
+    signs: ['xox', 'xapp-', 'hooks.slack.com/'],
+    form: form(
+      `${start}(?:xox[abeoprs](?:\\.xox[bp])?-[\\w-]{10,250}|xapp-\\d-[\\w-]{20,250})|hooks\\.slack\\.com/(?:services|workflows)/(?<secret>[\\w/]{20,120})`,
+    ),
+  },
+  {
+    kind: 'package_token',
+    signs: ['npm_', 'pypi-', 'dckr_pat_', 'rubygems_'],
+    form: form(
+      `${start}(?:npm_\\w{36}|pypi-[\\w-]{50,250}|dckr_pat_[\\w-]{20,60}|rubygems_[0-9a-f]{48})${end}`,
+    ),
+  },
+  {
+    kind: 'connection_password',
+    signs: ['://'],
+    // `scheme://user:password@host`; the password may hold `@`, the last one before the host ends it.
+    form: form(
+      `(?<=[a-z][a-z0-9+.-]{1,20}://[^\\s/:@"'<>]{0,100}:)(?<secret>[^\\s/"'<>]{1,200})(?=@[\\w.[-])`,
+      'i',
+    ),
+  },
+  {
+    kind: 'authorization',
+    signs: ['authorization', 'bearer ', 'x-api-key', 'cookie'],
+    form: form(
+      `(?:authorization|proxy-authorization)\\\\?["']?\\s{0,3}[:=]\\s{0,3}\\\\?["']?(?:(?:bearer|basic|token|apikey|digest)\\s{1,3})?(?<secret>[^\\s"'\\\\,;<>\`]{6,4000})|x-api-key\\\\?["']?\\s{0,3}[:=]\\s{0,3}\\\\?["']?(?<secret2>[^\\s"'\\\\,;<>\`]{6,500})|(?<![A-Za-z])bearer\\s{1,3}(?<secret3>(?=[^\\s]{0,200}\\d)[\\w.~+/=-]{16,4000})|(?<![A-Za-z-])(?:set-)?cookie\\\\?["']?:\\s{0,3}(?<secret4>[^\\r\\n"'\\\\]{6,4000})`,
+      'i',
+    ),
+  },
+  {
+    kind: 'password',
+    signs: ['pass', 'pwd', 'secret', 'key', 'token', 'credential'],
+    // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`; in quotes up to the quote, otherwise a word that is no code.
+    form: form(
+      `(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_-]){0,6}(?:${secretWord})(?:\\\\?["'\`])?\\s{0,3}(?::=|=>|[:=])\\s{0,3}(?:\\\\?["'\`](?<secret>[^"'\`\\\\\\r\\n]{4,500})\\\\?["'\`]|(?<secret2>(?=[^\\s]{0,100}[0-9!#$%^&*])[^\\s"'\`,;()<>{}[\\]\\\\|]{6,500}))|--(?:password|token|secret|api-key)[ =](?<secret3>[^\\s"'-][^\\s"']{3,300})`,
+      'i',
+    ),
+  },
+];
+
+/** Values that stand where a secret would: placeholders of documentation, references to where it is kept. */
+const noSecret =
+  /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
+
+/**
+ * What redacts a text, linear in it and idempotent for the known forms; null where the policy wants nothing redacted.
+ * Throws `Input.Invalid` for a pattern of the policy that could take forever, with its path.
+ */
+export function redactorFor(redact: Policy['redact'], tenant: string): ((text: string) => string) | null {
+  if (redact === null) return null;
+  const key = `palimpsest redaction of ${tenant}`;
+  const shown = (kind: string, secret: string): string => {
+    const hash = createHmac('sha256', key).update(secret).digest('hex').slice(0, 8);
+    return `[REDACTED:${kind}:${hash}]`;
+  };
+  return (text) => {
+    const known = redact.secrets ? withoutSecrets(text, shown) : text;
+    return redact.patterns.reduce(
+      (left, pattern, index) => withoutMatches(left, pattern, `policy.redact.patterns[${index}]`, shown),
+      known,
+    );
+  };
+}
+
+type Shown = (kind: string, secret: string) => string;
+
+function withoutSecrets(text: string, shown: Shown): string {
+  const lower = text.toLowerCase();
+  return secretForms.reduce((left, { kind, signs, form: pattern }) => {
+    if (!signs.some((sign) => lower.includes(sign))) return left;
+    return outside(left, (piece) =>
+      piece.replace(pattern, (match: string, ...rest: unknown[]) => {
+        const secret = namedIn(rest.at(-1)) ?? match;
+        if (secret === '' || (kind === 'password' && noSecret.test(secret))) return match;
+        return match.replace(secret, () => shown(kind, secret));
+      }),
+    );
+  }, text);
+}
+
+/** The named group that matched. */
+function namedIn(groups: unknown): string | null {
+  if (typeof groups !== 'object' || groups === null) return null;
+  const found = Object.values(groups).find((value) => typeof value === 'string');
+  return typeof found === 'string' ? found : null;
+}
+
+function withoutMatches(text: string, pattern: string, path: string, shown: Shown): string {
+  const kept = [...text.matchAll(placeholder)].map(({ index, 0: found }) => ({
+    from: index,
+    to: index + found.length,
+  }));
+  const pieces: string[] = [];
+  let copied = 0;
+  let nextKept = 0;
+  for (const { from, to, match } of matchesIn(text, pattern, path)) {
+    while (nextKept < kept.length && (kept[nextKept]?.to ?? 0) <= from) nextKept++;
+    // What is redacted already is no match, nor part of one.
+    const overlapped = kept[nextKept];
+    if (overlapped && overlapped.from < to) continue;
+    pieces.push(text.slice(copied, from), shown('custom', match));
+    copied = to;
+  }
+  pieces.push(text.slice(copied));
+  return pieces.join('');
+}
+
+/** Applies `change` to what lies between placeholders. */
+function outside(text: string, change: (piece: string) => string): string {
+  const pieces: string[] = [];
+  let copied = 0;
+  for (const { index, 0: found } of text.matchAll(placeholder)) {
+    pieces.push(change(text.slice(copied, index)), found);
+    copied = index + found.length;
+  }
+  pieces.push(change(text.slice(copied)));
+  return pieces.join('');
+}

@@ -1,0 +1,108 @@
+/** The triggers that follow from prices: the cost-optimal size, and a cache that is cold anyway. */
+import { coldCacheSize, optimum, type Cycle } from './economics.js';
+import { DEFAULT_KEEP, keptTokens, type Keep } from './keep.js';
+import type { Policy } from './schema.js';
+import type { Frame } from './thresholds.js';
+
+/** Tokens of a turn of a session that has shown none yet. */
+export const FIRST_TURN_TOKENS = 1_000;
+/** A smaller tail would not hold one tool result of ordinary length beside what was asked. Tokens. */
+const SMALLEST_TAIL = 4_000;
+const LARGEST_HEAD = 3_500;
+/** Head by tail: the head is at most 0.4 of the target. */
+const HEAD_BY_TAIL = 2 / 3;
+/**
+ * The growth aimed at, by the optimal one: the middle of [D*, 1.5 D*]. A turn more than planned and a tail shorter than planned
+ * stay within it, which costs 3 % of the whole at most, and fewer compactions lose less.
+ */
+const GROWTH = 1.25;
+
+/** Sizes of the economic trigger, context tokens. */
+export interface EconomicSizes {
+  /** D*: the cost-optimal growth between two compactions; Infinity where reading the cache is free. */
+  optimum: number;
+  /** The size at D*: from here on compacting is worth it. */
+  from: number;
+  /** The size that triggers. */
+  at: number;
+}
+
+/** The trigger of a quiet session. */
+export interface IdleSizes {
+  /** Quiet milliseconds after which the provider's cache is cold. */
+  afterMs: number;
+  /** The smallest context that is worth compacting before it is read anew. */
+  contextTokens: number;
+}
+
+/**
+ * What a compaction is to reach where only its cost limits the tail: as many messages as are kept, each taken as a
+ * turn, beside head and pins. Context tokens, `systemTokens` of leading system messages included.
+ */
+export function economicTarget(
+  policy: Policy,
+  frame: Frame,
+  turnTokens: number,
+  { pinTokens, systemTokens }: { pinTokens: number; systemTokens: number },
+): number {
+  const { messages = null } = policy.keep ?? DEFAULT_KEEP;
+  const ceiling = keptTokens(policy.keep ?? DEFAULT_KEEP, frame) ?? Infinity;
+  const shown = messages === null ? ceiling : Math.max(SMALLEST_TAIL, messages * turnTokens);
+  const tail = Math.min(shown, ceiling, frame.budget);
+  const head = Math.min(LARGEST_HEAD, 0.2 * frame.budget, HEAD_BY_TAIL * tail);
+  return Math.ceil(systemTokens + tail + head + pinTokens);
+}
+
+/** What the sizes of both triggers follow from, context tokens. */
+export interface CostFacts {
+  contextTarget: number;
+  /** The largest head, pins included. */
+  headTokens: number;
+  snapshotTokens: number;
+  promptTokens: number;
+  tailTarget: number;
+  keep: Keep;
+  turnTokens: number;
+  systemTokens: number;
+}
+
+function cycleOf(policy: Policy, facts: CostFacts): Cycle {
+  const { keep, tailTarget, turnTokens, systemTokens } = facts;
+  const tail = Math.min(
+    tailTarget - systemTokens,
+    keep.tokens ?? Infinity,
+    keep.messages === null ? Infinity : keep.messages * turnTokens,
+  );
+  return {
+    prices: policy.prices,
+    turnTokens,
+    headTokens: facts.headTokens,
+    tailTokens: Math.max(0, tail),
+    snapshotTokens: facts.snapshotTokens,
+    promptTokens: facts.promptTokens,
+    asksModel: policy.summary.method === 'model',
+  };
+}
+
+/** `ceiling`: context tokens that the trigger never exceeds. */
+export function economicSizes(policy: Policy, facts: CostFacts, ceiling: number): EconomicSizes {
+  const cycle = cycleOf(policy, facts);
+  const growth = optimum(cycle);
+  const after = facts.systemTokens + cycle.headTokens + cycle.tailTokens;
+  // However cheap a compaction is: the next turns must not compact again.
+  const least = Math.ceil(facts.contextTarget / 0.9);
+  const sized = (size: number) => Math.floor(Math.min(ceiling, Math.max(least, size)));
+  return { optimum: growth, from: sized(after + growth), at: sized(after + GROWTH * growth) };
+}
+
+/** Null where compacting before a cold read never pays, or only beyond what a context may be. */
+export function idleSizes(policy: Policy, facts: CostFacts, frame: Frame): IdleSizes | null {
+  if (policy.idleTrigger === null) return null;
+  const cycle = cycleOf(policy, facts);
+  const overheadTokens = frame.overhead + facts.systemTokens;
+  const request = coldCacheSize({ ...cycle, overheadTokens });
+  if (request === null) return null;
+  const after = facts.systemTokens + cycle.headTokens + cycle.tailTokens;
+  const contextTokens = Math.ceil(Math.max(request - frame.overhead, after / (1 - policy.summary.minGain)));
+  return contextTokens < frame.budget ? { afterMs: policy.idleTrigger, contextTokens } : null;
+}

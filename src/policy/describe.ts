@@ -1,0 +1,66 @@
+/** Every knob of an effective policy with its value and who gave it, for `status` and the command line. */
+import { mergedObjects, type EffectivePolicy, type PolicySource } from './layers.js';
+import type { Policy } from './resolve.js';
+import { policySchema } from './schema.js';
+
+export interface PolicyRow {
+  /** As in a policy that people write, e.g. `summary.mode`. */
+  path: string;
+  /** null: follows from window and model; `limitsOf` has the number. */
+  value: unknown;
+  source: PolicySource;
+}
+
+/** One row a knob, in the order of the policy's documentation. */
+export function describePolicy({ policy, preset, sources }: EffectivePolicy): PolicyRow[] {
+  const given: Readonly<Record<string, unknown>> = { preset, ...asGiven(policy, sources) };
+  return Object.keys(policySchema.shape).flatMap((key) => rowsOf({ [key]: given[key] }, '', sources));
+}
+
+function rowsOf(
+  fields: Readonly<Record<string, unknown>>,
+  prefix: string,
+  sources: EffectivePolicy['sources'],
+): PolicyRow[] {
+  return Object.entries(fields).flatMap(([key, value]) => {
+    const path = `${prefix}${key}`;
+    if (mergedObjects.has(path) && typeof value === 'object' && value !== null)
+      return rowsOf({ ...value }, `${path}.`, sources);
+    return [{ path, value, source: sourceOf(path, sources) }];
+  });
+}
+
+/** Who gave the field, or the object that it was given with. */
+function sourceOf(path: string, sources: EffectivePolicy['sources']): PolicySource {
+  for (let at = path; at !== ''; at = at.slice(0, Math.max(0, at.lastIndexOf('.')))) {
+    const source = sources[at];
+    if (source !== undefined) return source;
+  }
+  return 'default';
+}
+
+/** The policy in the words of its schema. */
+function asGiven(policy: Policy, sources: EffectivePolicy['sources']): Readonly<Record<string, unknown>> {
+  const { trigger, economic, idleTrigger, reduce, summary, redact, ...rest } = policy;
+  const { retention: general, ...toolResults } = reduce.toolResults;
+  const named = 'reduce.toolResults.defaultPolicy' in sources ? 'defaultPolicy' : 'contextPolicy';
+  return {
+    ...rest,
+    trigger: [
+      ...trigger,
+      ...(economic ? [{ economic: true }] : []),
+      ...(idleTrigger === null ? [] : [{ idle: idleTrigger }]),
+    ],
+    reduce: {
+      ...reduce,
+      arguments: reduce.arguments ?? false,
+      toolResults: { ...toolResults, [named]: general },
+      messages: reduce.messages ?? false,
+    },
+    summary: {
+      ...summary,
+      acknowledgment: summary.acknowledgment === '' ? false : summary.acknowledgment,
+    },
+    redact: redact ?? false,
+  };
+}

@@ -1,0 +1,82 @@
+/** What stays verbatim: the ceilings of the tail, and what they have to leave to the triggers. */
+import type { Policy } from './schema.js';
+import { contradiction, inWords, type Frame, type Threshold } from './thresholds.js';
+
+/** Ceilings of the tail; null: none. */
+export interface Keep {
+  messages: number | null;
+  tokens: number | null;
+}
+
+/** Summary turn, acknowledgment and carried request: messages a compaction adds to those it keeps. */
+const HEAD_MESSAGES = 3;
+export const DEFAULT_KEEP = { messages: 6, fraction: 0.25 };
+
+/** The sizes that the ceilings of `keep` may not contradict, context tokens. */
+interface Room {
+  /** The smallest size that triggers. */
+  threshold: number;
+  /** The largest head, pins included. */
+  headTokens: number;
+  /** What the target leaves for the tail. */
+  tailTarget: number;
+}
+
+/** The ceilings of the tail. Throws `Input.Invalid` where what they keep would trigger again at once. */
+export function keepOf(policy: Policy, thresholds: Threshold[], room: Room, frame: Frame): Keep {
+  const triggerMessages = smallestMessageTrigger(thresholds, policy.keep);
+  return policy.keep === null
+    ? defaultKeep(room.tailTarget, triggerMessages, frame)
+    : givenKeep(policy.keep, room, frame);
+}
+
+/** The smaller of the ceilings given in tokens and as a share of the window, or null. */
+export function keptTokens(keep: NonNullable<Policy['keep']>, frame: Frame): number | null {
+  const sizes = [
+    keep.tokens === undefined ? undefined : frame.counted(keep.tokens),
+    keep.fraction === undefined ? undefined : Math.floor(keep.fraction * frame.window),
+  ].filter((size) => size !== undefined);
+  return sizes.length === 0 ? null : Math.min(...sizes);
+}
+
+/** The default ceilings, lowered where the target or a message trigger asks for less. */
+function defaultKeep(tailTarget: number, triggerMessages: number | null, frame: Frame): Keep {
+  const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
+  if (triggerMessages === null) return { messages: DEFAULT_KEEP.messages, tokens };
+  return { messages: Math.min(DEFAULT_KEEP.messages, triggerMessages - HEAD_MESSAGES - 1), tokens };
+}
+
+/** Exactly the ceilings given. Refused where what they keep would reach the threshold again. */
+function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }: Room, frame: Frame): Keep {
+  const tokens = keptTokens(keep, frame);
+  if (tokens !== null && keep.messages === undefined && tokens + headTokens >= threshold) {
+    throw contradiction(
+      keep.tokens !== undefined && frame.counted(keep.tokens) === tokens
+        ? 'policy.keep.tokens'
+        : 'policy.keep.fraction',
+      `Keeping ${inWords(tokens)} tokens beside a summary of up to ${inWords(headTokens)} reaches the threshold of ` +
+        `${inWords(threshold)} context tokens again at once.`,
+      `Keep fewer than ${inWords(threshold - headTokens)} tokens, or raise the trigger.`,
+      { keepTokens: tokens, head: headTokens, threshold },
+    );
+  }
+  return { messages: keep.messages ?? null, tokens };
+}
+
+/** The smallest message count that fires alone, or null. Refuses one that the head itself would reach. */
+function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep']): number | null {
+  const alone = thresholds.filter(({ tokens, messages }) => tokens === null && messages !== null);
+  const smallest = Math.min(...alone.map(({ messages }) => messages ?? Infinity));
+  if (smallest === Infinity) return null;
+  const kept =
+    keep?.messages !== undefined && keep.tokens === undefined && keep.fraction === undefined
+      ? keep.messages
+      : 1;
+  if (smallest > HEAD_MESSAGES + kept) return smallest;
+  throw contradiction(
+    `${alone.find(({ messages }) => messages === smallest)?.path ?? 'policy.trigger'}.messages`,
+    `A trigger at ${smallest} messages fires again at once: a compaction leaves up to ${HEAD_MESSAGES} of its own and keeps ${kept}.`,
+    `Trigger at ${HEAD_MESSAGES + kept + 1} messages or more${kept > 1 ? ', or keep fewer' : ''}.`,
+    { trigger: smallest, keep: kept },
+  );
+}

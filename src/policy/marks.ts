@@ -1,0 +1,47 @@
+/** Sizes at which a session wants to be measured again, so that a quiet turn costs nothing. */
+import { measureAt, type Limits } from './limits.js';
+import type { Policy } from './schema.js';
+
+/** Context tokens and messages; null: never. */
+export interface Marks {
+  tokens: number | null;
+  messages: number | null;
+}
+
+/** Of a session of this size: where arguments are to be truncated, if that lies ahead, else where a trigger fires. */
+export function marksFor(limits: Limits, tokens: number): Marks {
+  const marks = measureAt(limits);
+  const { reduceAt } = limits;
+  if (reduceAt === null || tokens >= reduceAt || marks.tokens === null) return marks;
+  return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
+}
+
+/** Where compacting cannot help a session of this size (invariant 9): one `minGain` beyond what is reached already. */
+export function marksBeyond(
+  policy: Policy,
+  limits: Limits,
+  { tokens, messages }: { tokens: number; messages: number },
+): Marks {
+  const marks = measureAt(limits);
+  const beyond = (mark: number | null, size: number, whole: number) =>
+    mark === null || size < mark ? mark : size + Math.max(1, Math.ceil(policy.summary.minGain * whole));
+  return {
+    tokens: beyond(marks.tokens, tokens, limits.budget),
+    messages: beyond(marks.messages, messages, messages),
+  };
+}
+
+/** After a commit. `missed`: its target was not reached, so another one has to wait for something compactable. */
+export function marksAfter(
+  policy: Policy,
+  limits: Limits,
+  { missed, tokens, messages }: { missed: boolean; tokens: number; messages: number },
+): Marks {
+  if (!missed) return marksFor(limits, tokens);
+  const { minGain } = policy.summary;
+  const marks = measureAt(limits);
+  return {
+    tokens: marks.tokens && Math.max(marks.tokens, tokens + Math.ceil(minGain * limits.budget)),
+    messages: marks.messages && Math.max(marks.messages, messages + Math.max(2, Math.ceil(minGain * messages))),
+  };
+}

@@ -1,0 +1,130 @@
+/** The complete policy: every knob with its value. */
+import { tokenizerForModel, type TokenizerName } from '../tokens/counter.js';
+import { isKnownAnthropicModel } from '../tokens/windows.js';
+import { resolvePrices, type Prices, type Spend } from './money-schema.js';
+import { resolveReduce, type Reduce } from './reduce-schema.js';
+import type { Overhead, PolicyInput } from './schema.js';
+import type { SectionInput } from './summary-schema.js';
+import type { KeepCeilings, Pin, TriggerClause } from './trigger-schema.js';
+
+/** A policy with every default filled in. null: nothing given, `limitsOf` derives it from the window. */
+export interface Policy {
+  enabled: boolean;
+  model: string | null;
+  contextWindow: number | null;
+  fallbackContextWindow: number;
+  reservedOutputTokens: number | null;
+  overhead: Overhead;
+  tokenizer: TokenizerName;
+  calibration: boolean;
+  roles: 'auto' | 'alternate' | 'free';
+  /** The sizes among the triggers, in the order given; empty where only `economic` or `idle` were given. */
+  trigger: TriggerClause[];
+  economic: boolean;
+  /** Quiet milliseconds after which a cold cache triggers; null: never. */
+  idleTrigger: number | null;
+  target: number;
+  keep: KeepCeilings | null;
+  reduce: Reduce;
+  summary: {
+    method: 'model' | 'extractive';
+    mode: 'incremental' | 'full_rewrite' | 'layered';
+    prompt: string | null;
+    sections: SectionInput[] | null;
+    structured: 'auto' | 'off';
+    form: 'restoration' | 'plain';
+    integrityCheck: boolean;
+    model: string | null;
+    contextWindow: number | null;
+    maxTokens: number;
+    ledgerTokens: number;
+    chunkTokens: number | null;
+    concurrency: number;
+    depthLimit: number;
+    reservedOutputTokens: number | null;
+    deadline: number;
+    retryAfterFailure: number;
+    /** '' for none. */
+    acknowledgment: string;
+    minGain: number;
+    fallback: 'extractive' | 'none';
+  };
+  pins: Pin[];
+  prices: Prices;
+  spend: Spend;
+  /** null: nothing is redacted. */
+  redact: { secrets: boolean; patterns: string[] } | null;
+  retention: { digests: number };
+  deadCallAfter: number;
+  debounceMs: number;
+  idleAfter: number;
+}
+
+export const DEFAULT_ACKNOWLEDGMENT =
+  'Understood. I have the earlier work as summarized above and continue from there.';
+
+/** What was given, with every default filled in; presets were taken over before. */
+export function withDefaults(input: PolicyInput): Policy {
+  const { summary = {} } = input;
+  const triggers = [input.trigger ?? { fraction: 0.85 }].flat();
+  const idle = triggers.flatMap((one) => ('idle' in one ? [one.idle] : []));
+  return {
+    enabled: input.enabled ?? true,
+    model: input.model ?? null,
+    contextWindow: input.contextWindow ?? null,
+    fallbackContextWindow: input.fallbackContextWindow ?? 32_768,
+    reservedOutputTokens: input.reservedOutputTokens ?? null,
+    overhead: input.overhead ?? 0,
+    tokenizer: tokenizerOf(input),
+    calibration: input.calibration ?? true,
+    roles: input.roles ?? 'auto',
+    trigger: triggers.flatMap((one) => ('economic' in one || 'idle' in one ? [] : [one])),
+    economic: triggers.some((one) => 'economic' in one),
+    idleTrigger: idle.length === 0 ? null : Math.min(...idle),
+    target: input.target ?? 0.6,
+    keep: input.keep ?? null,
+    reduce: resolveReduce(input.reduce),
+    summary: {
+      method: summary.method ?? 'model',
+      mode: summary.mode ?? 'incremental',
+      prompt: summary.prompt ?? null,
+      sections: summary.sections ?? null,
+      structured: summary.structured ?? 'auto',
+      form: summary.form ?? 'restoration',
+      integrityCheck: summary.integrityCheck ?? true,
+      model: summary.model ?? null,
+      contextWindow: summary.contextWindow ?? null,
+      maxTokens: summary.maxTokens ?? 2_000,
+      ledgerTokens: summary.ledgerTokens ?? 1_000,
+      chunkTokens: summary.chunkTokens ?? null,
+      concurrency: summary.concurrency ?? 4,
+      depthLimit: summary.depthLimit ?? 5,
+      reservedOutputTokens: summary.reservedOutputTokens ?? null,
+      deadline: summary.deadline ?? 600_000,
+      retryAfterFailure: summary.retryAfterFailure ?? 60_000,
+      acknowledgment:
+        summary.acknowledgment === false ? '' : (summary.acknowledgment ?? DEFAULT_ACKNOWLEDGMENT),
+      minGain: summary.minGain ?? 0.1,
+      fallback: summary.fallback ?? 'extractive',
+    },
+    pins: input.pins ?? [],
+    prices: resolvePrices(input.prices),
+    spend: {
+      perCompaction: input.spend?.perCompaction ?? null,
+      perSession: input.spend?.perSession ?? null,
+    },
+    redact: input.redact
+      ? { secrets: input.redact.secrets ?? true, patterns: input.redact.patterns ?? [] }
+      : null,
+    retention: { digests: input.retention?.digests ?? 30 * 24 * 3_600_000 },
+    deadCallAfter: input.deadCallAfter ?? 600_000,
+    debounceMs: input.debounceMs ?? 0,
+    idleAfter: input.idleAfter ?? 3_600_000,
+  };
+}
+
+function tokenizerOf({ tokenizer, model }: PolicyInput): TokenizerName {
+  if (tokenizer === undefined) return tokenizerForModel(model);
+  if (tokenizer !== 'chars') return tokenizer;
+  return model !== undefined && isKnownAnthropicModel(model) ? 'chars/3.3' : 'chars/4';
+}

@@ -1,0 +1,134 @@
+/** Another policy for a session that exists: what its owner configures, and what its tenant changed meanwhile. */
+import type { Pool } from 'pg';
+import { isFailure, type PalimpsestError } from '../errors.js';
+import type { PolicyLayers } from '../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { recount, type Recount } from './recount.js';
+import { notFound, type SessionIds, type SessionRow } from './session-row.js';
+import { cleared, lockSession, readSession, updateSession } from './session-table.js';
+import { settle, type SessionSettings } from './settings.js';
+import { liveSizes } from './sizes.js';
+import { storable } from './text.js';
+import { read, withTransaction, type Query, type Transaction } from './transaction.js';
+
+/** What the process that serves a session says of its policy: below the session's and the tenant's own. */
+export type DeploymentPolicy = Pick<PolicyLayers, 'file' | 'environment'>;
+
+/** How often counting outside the lock is tried before it happens under the lock. */
+const attemptsOutsideLock = 3;
+
+/**
+ * Replaces the session's own policy; the tenant's layer is the newest, those of file and environment are `deployment`'s,
+ * or where it is absent what they were. With another tokenizer, what the context is made of is counted anew: leading
+ * system messages, head, tail and reductions; evicted messages keep their counts. Clears the exhausted mark and
+ * failures. Throws `Input.Invalid`, `Store.SessionNotFound`.
+ */
+export async function configureSession(
+  pool: Pool,
+  ids: SessionIds,
+  policy: PolicyInput,
+  deployment?: DeploymentPolicy,
+): Promise<SessionRow> {
+  const session = parsePolicy(policy);
+  return replaceLayers(pool, ids, (row) => {
+    const { file, environment } = deployment ?? row.policy;
+    return { ...defined({ file, environment }), ...tenantLayer(row), session };
+  });
+}
+
+/**
+ * The row with its tenant's present policy: the same one where it has that already, which costs nothing. A tenant's
+ * policy that contradicts the session's own is not taken over, and the row's `lastError` says why.
+ */
+export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow> {
+  if (row.newerTenantPolicy === undefined) return row;
+  try {
+    return await replaceLayers(pool, row, (present) =>
+      present.newerTenantPolicy ? { ...present.policy, ...tenantLayer(present) } : null,
+    );
+  } catch (error) {
+    if (!isFailure(error, 'Input.Invalid')) throw error;
+    return keepLayers(pool, row, row.newerTenantPolicy.version, error);
+  }
+}
+
+/** Under the session's lock; what would take long is counted before it. `layersFor` answers null to leave all as it is. */
+async function replaceLayers(
+  pool: Pool,
+  ids: SessionIds,
+  layersFor: (row: SessionRow) => PolicyLayers | null,
+): Promise<SessionRow> {
+  for (let attempt = 1; ; attempt++) {
+    const { row: before } = await readSession(pool, ids);
+    if (!before) return notFound(ids);
+    const outside: Query = (text, values) => read(pool, text, values);
+    const planned = layersFor(before);
+    if (planned === null) return before;
+    const { tokenizer } = settle(planned, before);
+    const early =
+      attempt <= attemptsOutsideLock && before.tokenizer !== tokenizer
+        ? { tokenizer, counts: await recount(outside, before, tokenizer) }
+        : null;
+    const replaced = await withTransaction(pool, async (tx) => {
+      const row = await lockSession(tx, ids);
+      const layers = layersFor(row);
+      if (layers === null) return row;
+      const settings = settle(layers, row);
+      const moved = row.nextSeq !== before.nextSeq || row.generation !== before.generation;
+      if (early && (moved || early.tokenizer !== settings.tokenizer)) return null;
+      return apply(tx, row, settings, early?.counts);
+    });
+    if (replaced !== null) return replaced;
+  }
+}
+
+async function apply(
+  tx: Transaction,
+  row: SessionRow,
+  settings: SessionSettings,
+  counted?: Recount,
+): Promise<SessionRow> {
+  if (row.tokenizer !== settings.tokenizer) {
+    const counts = counted ?? (await recount(tx.query, row, settings.tokenizer));
+    await counts.store(tx.query);
+  }
+  const { newerTenantPolicy, ...rest } = row;
+  const change = {
+    ...settings,
+    policyVersion: row.policyVersion + 1,
+    tenantPolicyVersion: newerTenantPolicy?.version ?? row.tenantPolicyVersion,
+    ...(await liveSizes(tx.query, row)),
+    ...cleared,
+  };
+  await updateSession(tx, row, { ...change, policy: JSON.stringify(settings.policy) });
+  return { ...rest, ...change };
+}
+
+/** Remembers that this version was looked at, so that it is not looked at on every read. */
+async function keepLayers(
+  pool: Pool,
+  ids: SessionIds,
+  version: number,
+  { type, message }: PalimpsestError,
+): Promise<SessionRow> {
+  const lastError = {
+    type,
+    message: storable(`The tenant's policy of version ${version} was not taken over: ${message}`),
+  };
+  return withTransaction(pool, async (tx) => {
+    const { newerTenantPolicy, ...row } = await lockSession(tx, ids);
+    if (newerTenantPolicy?.version !== version) return { ...row, newerTenantPolicy };
+    const change = { tenantPolicyVersion: version, lastError };
+    await updateSession(tx, ids, change);
+    return { ...row, ...change };
+  });
+}
+
+function tenantLayer({ policy, newerTenantPolicy }: SessionRow): PolicyLayers {
+  return defined({ tenant: newerTenantPolicy?.policy ?? policy.tenant });
+}
+
+/** Layers without those that nobody gave. */
+export function defined(layers: PolicyLayers): PolicyLayers {
+  return Object.fromEntries(Object.entries(layers).filter(([, policy]) => policy !== undefined));
+}

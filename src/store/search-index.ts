@@ -1,0 +1,95 @@
+import type { Pool } from 'pg';
+import type { ChatMessage } from '../conversation/message.js';
+import { metaOf } from '../conversation/validate.js';
+import { messagePages, type StoredMessage } from './messages.js';
+import { searchableText, slicesOf, wordsVector } from './search-text.js';
+import { loadSession, type SessionIds } from './sessions.js';
+import { storable } from './text.js';
+import { toolNames } from './tool-names.js';
+import { read, type Query } from './transaction.js';
+
+/** UTF-16 code units written with one statement. */
+const batchLength = 500_000;
+
+/** One slice of one message as a row of `message_texts`. */
+interface Row {
+  seq: number;
+  slice: number;
+  role: string;
+  tool: string | null;
+  offset: number;
+  text: string;
+}
+
+/**
+ * Makes the log searchable up to `throughSeq` (the whole log where left out), from where the last call ended. Works in
+ * pages, so that memory does not follow the length of the log; rows are durable before the session's mark moves past
+ * them, so that a call that is cut off is taken up by the next, and two at once write the same rows once.
+ * Throws `Store.SessionNotFound`.
+ */
+export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: number): Promise<void> {
+  const { indexedThroughSeq, nextSeq } = await loadSession(pool, ids);
+  const query: Query = (text, values) => read(pool, text, values);
+  const through = Math.min(throughSeq ?? nextSeq - 1, nextSeq - 1);
+  for await (const page of messagePages(query, ids, indexedThroughSeq + 1, through)) {
+    const rows = await rowsOf(query, ids, page);
+    for (const batch of batches(rows)) await insert(query, ids, batch);
+    await query(
+      `update palimpsest.sessions set indexed_through_seq = $3
+       where tenant_id = $1 and session_id = $2 and indexed_through_seq < $3`,
+      [ids.tenant, ids.session, page.at(-1)?.seq],
+    );
+  }
+}
+
+async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessage[]): Promise<Row[]> {
+  const messages = page.map(({ seq, body }) => {
+    const message: ChatMessage = JSON.parse(body);
+    return { seq, message, ...metaOf(message) };
+  });
+  const results = messages.filter(({ role }) => role === 'tool' || role === 'function');
+  const named = await toolNames(query, ids, results);
+  return messages.flatMap(({ seq, role, calls, message }) => {
+    const text = searchableText(message);
+    if (text === '') return [];
+    const result = role === 'tool' || role === 'function';
+    const names = result ? [named.get(seq) ?? message.name ?? ''] : calls.map(({ name }) => name);
+    const tool = storable([...new Set(names)].join('\n')) || null;
+    return slicesOf(text).map((slice, index) => ({ seq, slice: index, role, tool, ...slice }));
+  });
+}
+
+function* batches(rows: readonly Row[]): Generator<Row[]> {
+  let batch: Row[] = [];
+  let length = 0;
+  for (const row of rows) {
+    batch.push(row);
+    length += row.text.length;
+    if (length < batchLength) continue;
+    yield batch;
+    batch = [];
+    length = 0;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+async function insert(query: Query, ids: SessionIds, rows: readonly Row[]): Promise<void> {
+  await query(
+    `insert into palimpsest.message_texts (tenant_id, session_id, seq, slice, role, tool, char_offset, body, words)
+     select $1, $2, seq, slice, role, tool, char_offset, body, words::tsvector
+     from unnest($3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::text[], $9::text[])
+       as new (seq, slice, role, tool, char_offset, body, words)
+     on conflict do nothing`,
+    [
+      ids.tenant,
+      ids.session,
+      rows.map(({ seq }) => seq),
+      rows.map(({ slice }) => slice),
+      rows.map(({ role }) => role),
+      rows.map(({ tool }) => tool),
+      rows.map(({ offset }) => offset),
+      rows.map(({ text }) => text),
+      rows.map(({ text }) => wordsVector(text)),
+    ],
+  );
+}

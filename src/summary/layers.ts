@@ -1,0 +1,43 @@
+/**
+ * `layered` mode: immutable leaf summaries, merged four of a rank at a time, so that what is said in one is rewritten at
+ * most 1 + log₄ n times among n leaves. Older ranks are shorter, so the whole stays within its room for any n.
+ */
+
+/** A leaf or merged summary; its text is the digest of this key. */
+export interface Layer {
+  /** 0 for a leaf; merging four of a rank gives one of the next. */
+  rank: number;
+  key: string;
+  tokens: number;
+  fromSeq: number;
+  throughSeq: number;
+  /** Made by rule because no model answered; read again once one does. */
+  extractive?: boolean;
+}
+
+/** Layers of one rank that become one of the next. */
+export const FAN_IN = 4;
+/** No layer is asked to be shorter than this, tokens. */
+const SHORTEST_LAYER = 48;
+
+/**
+ * Longest layer of a rank, tokens, where all layers together have `room`: a sixth for a leaf, half as much for each
+ * further rank. Three of each rank then never exceed the room, but for the floor of ranks above the third.
+ */
+export function layerTokens(rank: number, room: number): number {
+  return Math.max(SHORTEST_LAYER, Math.floor(room / (6 * 2 ** rank)));
+}
+
+/** The four oldest neighbours of the lowest rank that has four, by index of the first; null where no rank has. */
+export function nextMerge(layers: readonly Layer[]): { first: number; rank: number } | null {
+  const ranks = [...new Set(layers.map(({ rank }) => rank))].sort((a, b) => a - b);
+  for (const rank of ranks) {
+    const first = layers.findIndex(
+      (_, index) =>
+        index + FAN_IN <= layers.length &&
+        layers.slice(index, index + FAN_IN).every((layer) => layer.rank === rank),
+    );
+    if (first !== -1) return { first, rank };
+  }
+  return null;
+}

@@ -1,0 +1,7 @@
+/** A check's answer: what is wrong, or null. */
+export const same = (found: unknown, expected: unknown): string | null =>
+  JSON.stringify(found) === JSON.stringify(expected)
+    ? null
+    : `is ${JSON.stringify(found)}, not ${JSON.stringify(expected)}`;
+
+export const holds = (condition: boolean, otherwise: string): string | null => (condition ? null : otherwise);

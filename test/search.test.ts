@@ -1,0 +1,361 @@
+/** Search finds what was said, in the archive and in the tail, whatever the texts and the queries hold. */
+import fc from 'fast-check';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ChatMessage } from '../src/conversation/message.js';
+import { openPool } from '../src/store/pool.js';
+import { search, type SearchRequest } from '../src/store/search.js';
+import { indexTexts } from '../src/store/search-index.js';
+import { parseQuery, snippetOf } from '../src/store/search-query.js';
+import { runsOf, searchableText, sliceLength, sliceOverlap, slicesOf } from '../src/store/search-text.js';
+import { loadSession, type SessionIds } from '../src/store/sessions.js';
+import { toolResponse } from '../src/store/tool-response.js';
+import { appendTurn } from '../src/store/turns.js';
+import { createDatabase, type TestDatabase } from './support/database.js';
+import { compactThrough, countRows, newSession, sessionWith, talk } from './support/store.js';
+import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
+
+let database: TestDatabase;
+let pool: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url);
+});
+
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const call = (id: string, name: string, args: unknown): ChatMessage => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: [{ id, type: 'function', function: { name, arguments: JSON.stringify(args) } }],
+});
+const result = (id: string, content: ChatMessage['content']): ChatMessage => ({
+  role: 'tool',
+  tool_call_id: id,
+  content,
+});
+
+const mixed: ChatMessage[] = [
+  { role: 'system', content: 'You are careful.' },
+  { role: 'user', content: 'Where is getUserName defined? It fails with E_CONN_42.' },
+  call('c1', 'grep', { pattern: 'getUserName', where: 'src/store/pool.ts\nsrc/main.ts' }),
+  result('c1', 'src/store/pool.ts:17: export function getUserName(id: string)'),
+  { role: 'assistant', content: 'It is in the pool module. 日本語のテスト 🎉' },
+  {
+    role: 'user',
+    content: [
+      { type: 'text', text: 'Look at this' },
+      { type: 'image_url', image_url: { url: 'data:' } },
+    ],
+  },
+  call('c2', 'read_file', { path: 'a_long_name.py' }),
+  result('c2', 'price is 100% of 3_000 C:\\temp "quoted" it\'s\nsecond line'),
+];
+
+async function seqs(ids: SessionIds, request: SearchRequest | string): Promise<number[]> {
+  const { hits } = await search(pool, ids, typeof request === 'string' ? { query: request } : request);
+  return hits.map(({ seq }) => seq).sort((a, b) => a - b);
+}
+
+describe('search by words', () => {
+  it('finds identifiers whole and in parts, paths, error codes, other scripts and emoji', async () => {
+    const ids = await sessionWith(pool, mixed);
+    expect(await seqs(ids, 'getUserName')).toEqual([2, 3, 4]);
+    expect(await seqs(ids, 'get_user_name')).toEqual([2, 3, 4]);
+    expect(await seqs(ids, 'getusername')).toEqual([2, 3, 4]);
+    expect(await seqs(ids, 'user')).toEqual([2, 3, 4]);
+    expect(await seqs(ids, 'src/store/pool.ts')).toEqual([3, 4]);
+    expect(await seqs(ids, 'pool')).toEqual([3, 4, 5]);
+    expect(await seqs(ids, 'econn42')).toEqual([2]);
+    expect(await seqs(ids, 'long name')).toEqual([7]);
+    expect(await seqs(ids, 'テスト')).toEqual([5]);
+    expect(await seqs(ids, '🎉')).toEqual([5]);
+    expect(await seqs(ids, 'image')).toEqual([6]);
+  });
+
+  it('finds arguments as they read: strings unescaped, numbers digit by digit, what is no JSON as it is', async () => {
+    const broken: ChatMessage = call('c3', 'write', {});
+    broken.tool_calls![0]!.function!.arguments = '{"text": "open \\u00e9t\\u00e9 "and more';
+    const big: ChatMessage = call('c4', 'ask', {});
+    big.tool_calls![0]!.function!.arguments =
+      '{"id": 12345678901234567890, "code": "if (a) {\\n\\treturn \\"b\\";\\n}"}';
+    const ids = await sessionWith(pool, [broken, big]);
+    expect(await seqs(ids, '12345678901234567890')).toEqual([2]);
+    expect(await seqs(ids, { query: '{\n\treturn "b";', mode: 'substring' })).toEqual([2]);
+    expect(await seqs(ids, 'été')).toEqual([1]);
+    expect(await seqs(ids, 'and more')).toEqual([1]);
+  });
+
+  it('asks for every word, takes quoted ones as a phrase, and the last one as a beginning', async () => {
+    const ids = await sessionWith(pool, mixed);
+    expect(await seqs(ids, 'module pool')).toEqual([5]);
+    expect(await seqs(ids, '"pool module"')).toEqual([5]);
+    expect(await seqs(ids, '"module pool"')).toEqual([]);
+    expect(await seqs(ids, 'pool mod')).toEqual([5]);
+    expect(await seqs(ids, 'mod pool')).toEqual([]);
+  });
+
+  it('filters by role, by tool in calls and results, and by range, and pages', async () => {
+    const ids = await sessionWith(pool, mixed);
+    expect(await seqs(ids, { query: 'getUserName', role: 'user' })).toEqual([2]);
+    expect(await seqs(ids, { query: 'getUserName', tool: 'grep' })).toEqual([3, 4]);
+    expect(await seqs(ids, { query: 'getUserName', tool: 'read_file' })).toEqual([]);
+    expect(await seqs(ids, { query: 'getUserName', fromSeq: 3, throughSeq: 3 })).toEqual([3]);
+    const first = await search(pool, ids, { query: 'getUserName', limit: 2 });
+    expect(first.nextOffset).toBe(2);
+    const second = await search(pool, ids, { query: 'getUserName', limit: 2, offset: 2 });
+    expect(second.nextOffset).toBeNull();
+    expect([...first.hits, ...second.hits].map(({ seq }) => seq).sort()).toEqual([2, 3, 4]);
+  });
+
+  it('marks the match in one line and says where it stands', async () => {
+    const ids = await sessionWith(pool, mixed);
+    const { hits } = await search(pool, ids, { query: 'getUserName', tool: 'grep', role: 'tool' });
+    expect(hits).toMatchObject([{ seq: 4, role: 'tool', tool: 'grep', offset: 38 }]);
+    expect(hits[0]?.snippet).toBe('src/store/pool.ts:17: export function «getUserName»(id: string)');
+  });
+});
+
+describe('search for a substring', () => {
+  it('takes every character for itself, whatever its case', async () => {
+    const ids = await sessionWith(pool, mixed);
+    const substring = (query: string) => seqs(ids, { query, mode: 'substring' });
+    expect(await substring('ERNAM')).toEqual([2, 3, 4]);
+    expect(await substring('100%')).toEqual([8]);
+    expect(await substring('1%0')).toEqual([]);
+    expect(await substring('3_000')).toEqual([8]);
+    expect(await substring('C:\\temp "quoted" it\'s')).toEqual([8]);
+    expect(await substring('🎉')).toEqual([5]);
+    expect((await search(pool, ids, { query: '%' })).mode).toBe('substring');
+    expect(await seqs(ids, '%')).toEqual([8]);
+  });
+});
+
+describe('a long result', () => {
+  const filler = 'lorem ipsum dolor sit amet\0 '.repeat(36_000);
+  const text = `${filler}needle one \u0000 \ud800 ${filler}needle two`;
+
+  it('is found in every part of it, NUL and half surrogates included, at the offset at which it can be read', async () => {
+    const ids = await sessionWith(pool, [call('big', 'dump', {}), result('big', text)]);
+    for (const [query, at] of [
+      ['"needle one"', text.indexOf('needle one')],
+      ['"needle two"', text.indexOf('needle two')],
+    ] as const) {
+      const { hits } = await search(pool, ids, { query });
+      expect(hits).toMatchObject([{ seq: 2, tool: 'dump' }]);
+      const page = await toolResponse(pool, ids, { callId: 'big' }, { offset: hits[0]!.offset, limit: 6 });
+      expect(page.content).toBe('needle');
+      expect(hits[0]!.offset).toBe(at);
+    }
+    const within = await search(pool, ids, { query: 'needle', fromSeq: 2, throughSeq: 2 });
+    expect(within.hits.map(({ offset }) => offset).sort((a, b) => a - b)).toEqual([
+      text.indexOf('needle one'),
+      text.indexOf('needle two'),
+    ]);
+  });
+
+  it('of 20 MB is indexed and read exactly', { timeout: 120_000 }, async () => {
+    const huge = `${'x1y2 \0 zebra\n'.repeat(1_600_000)}the very end`;
+    const ids = await sessionWith(pool, [call('huge', 'dump', {}), result('huge', huge)]);
+    expect(await seqs(ids, '"very end"')).toEqual([2]);
+    expect(await seqs(ids, { query: 'ZEBRA\nTHE VERY', mode: 'substring' })).toEqual([2]);
+    const last = await toolResponse(pool, ids, { callId: 'huge' }, { offset: huge.length - 12 });
+    expect(last).toMatchObject({ content: 'the very end', totalCharacters: huge.length, nextOffset: null });
+  });
+});
+
+describe('slices', () => {
+  it('cover the text, overlap, and never separate a surrogate pair', () => {
+    const piece = fc.constantFrom('word ', 'x', '🎉', '日', '\n', '-'.repeat(300));
+    fc.assert(
+      fc.property(
+        fc.array(piece, { minLength: 1, maxLength: 12 }),
+        fc.integer({ min: 1, max: 20_000 }),
+        (pieces, times) => {
+          const text = pieces
+            .join('')
+            .repeat(times)
+            .slice(0, 5 * sliceLength)
+            .replace(/[\ud800-\udbff]$/, '');
+          const slices = slicesOf(text);
+          let covered = 0;
+          for (const { offset, text: slice } of slices) {
+            expect(text.slice(offset, offset + slice.length)).toBe(slice);
+            expect(slice.length).toBeLessThanOrEqual(sliceLength);
+            expect(Buffer.from(slice).toString()).toBe(slice);
+            expect(covered - offset).toBeGreaterThanOrEqual(offset === 0 ? 0 : sliceOverlap);
+            covered = offset + slice.length;
+          }
+          expect(covered).toBe(text.length);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  it('hold the words of a text at the places where they stand', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', maxLength: 200 }), (text) => {
+        let before = 0;
+        for (const { parts } of runsOf(text))
+          for (const { from, to, word } of parts) {
+            expect(from).toBeGreaterThanOrEqual(before);
+            expect(to).toBeGreaterThan(from);
+            expect(word).not.toBe('');
+            before = to;
+          }
+      }),
+    );
+  });
+});
+
+describe('any query', () => {
+  it('is answered, or refused by its path', async () => {
+    const ids = await sessionWith(pool, mixed);
+    const character = fc.constantFrom(
+      '%',
+      '_',
+      '\\',
+      "'",
+      '"',
+      ':',
+      '*',
+      '&',
+      '|',
+      '!',
+      '(',
+      ')',
+      '<',
+      '-',
+      '>',
+      '\0',
+      '🎉',
+      '\ud800',
+      'a',
+      'B',
+      ' ',
+      '日',
+    );
+    const query = fc.oneof(
+      fc.string({ unit: character, maxLength: 40 }),
+      fc.string({ unit: 'binary', maxLength: 40 }),
+    );
+    const mode = fc.constantFrom('words' as const, 'substring' as const);
+    await fc.assert(
+      fc.asyncProperty(query, mode, async (text, asked) => {
+        if (text.trim() === '') {
+          await expect(search(pool, ids, { query: text, mode: asked })).rejects.toMatchObject({
+            type: 'Input.Invalid',
+            path: 'query',
+          });
+          return;
+        }
+        const { hits } = await search(pool, ids, { query: text, mode: asked });
+        expect(hits.length).toBeLessThanOrEqual(mixed.length);
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  it('of 10,000 characters is served, a longer one refused', async () => {
+    const ids = await sessionWith(pool, mixed);
+    expect(await seqs(ids, 'pool module '.repeat(830))).toEqual([5]);
+    const refused = { type: 'Input.Invalid', path: 'query' };
+    await expect(search(pool, ids, { query: 'a'.repeat(10_001) })).rejects.toMatchObject(refused);
+    await expect(search(pool, ids, { query: 'a'.repeat(2_001), mode: 'substring' })).rejects.toMatchObject(
+      refused,
+    );
+    await expect(search(pool, ids, { query: 'a', limit: 51 })).rejects.toMatchObject({ path: 'limit' });
+  });
+
+  it('made of words of a message finds that message', async () => {
+    const ids = await sessionWith(pool, mixed);
+    for (const [index, message] of mixed.entries()) {
+      const words = [...runsOf(searchableText(message))].map(({ parts }) =>
+        parts.map(({ word }) => word).join('_'),
+      );
+      expect(await seqs(ids, { query: words.join(' '), limit: 50 })).toContain(index + 1);
+    }
+  });
+});
+
+describe('the index', () => {
+  it('follows the log when a search looks, whoever else does at once, and covers archive and tail', async () => {
+    const ids = await sessionWith(pool, talk(1_200));
+    await compactThrough(pool, ids, 700);
+    const found = await Promise.all(
+      Array.from({ length: 4 }, () => search(pool, ids, { query: '"number 3"', limit: 50 })),
+    );
+    for (const { hits } of found) expect(hits.map(({ seq }) => seq)).toEqual([3]);
+    expect(await countRows(pool, 'message_texts', ids)).toBe(1_200);
+    expect((await loadSession(pool, ids)).indexedThroughSeq).toBe(1_200);
+    await appendTurn(pool, { ...ids, turnId: 'later', messages: [{ role: 'user', content: 'zanzibar' }] });
+    expect(await seqs(ids, 'zanzibar')).toEqual([1_201]);
+    expect(await seqs(ids, '"number 1200"')).toEqual([1_200]);
+  });
+
+  it('can be built in steps, and knows the tool of a result whose call came in an earlier step', async () => {
+    const ids = await sessionWith(pool, mixed);
+    await indexTexts(pool, ids, 3);
+    expect((await loadSession(pool, ids)).indexedThroughSeq).toBe(3);
+    await indexTexts(pool, ids);
+    await indexTexts(pool, ids);
+    expect(await seqs(ids, { query: 'pool', tool: 'grep' })).toEqual([3, 4]);
+  });
+
+  it('is of one session of one tenant', async () => {
+    const ids = await sessionWith(pool, mixed, 'one');
+    await sessionWith(pool, mixed, 'two');
+    const { nextOffset, hits } = await search(pool, ids, { query: 'getUserName', limit: 50 });
+    expect([hits.length, nextOffset]).toEqual([3, null]);
+    await expect(search(pool, { ...ids, tenant: 'two' }, { query: 'x' })).rejects.toMatchObject({
+      type: 'Store.SessionNotFound',
+    });
+    await expect(search(pool, newSession(), { query: 'x' })).rejects.toMatchObject({
+      type: 'Store.SessionNotFound',
+    });
+  });
+});
+
+describe('a snippet', () => {
+  it('shows the place where most of the words stand together', () => {
+    const text = `alpha ${'- '.repeat(300)} alpha beta gamma ${'- '.repeat(300)} beta`;
+    const { snippet, offset } = snippetOf(text, parseQuery('gamma alpha beta'));
+    expect(snippet).toContain('«alpha» beta gamma');
+    expect(text.slice(offset, offset + 5)).toBe('alpha');
+  });
+});
+
+describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
+  it('are searchable, malformed ones too: words of each message find it', { timeout: 300_000 }, async () => {
+    let sessions = 0;
+    let looked = 0;
+    for await (const { line, number, dirty } of readTranscripts()) {
+      if (!dirty && number % 12 !== 1) continue;
+      const { messages } = JSON.parse(line) as { messages: ChatMessage[] };
+      const ids = await sessionWith(pool, messages);
+      sessions++;
+      for (const [index, message] of messages.entries()) {
+        if (index % Math.ceil(messages.length / 4) !== 0) continue;
+        const text = searchableText(message).slice(0, 300);
+        const words = [...runsOf(text)].flatMap(({ parts }) => parts.map(({ word }) => word)).slice(0, -1);
+        if (words.length === 0) continue;
+        const seq = index + 1;
+        const found = await search(pool, ids, {
+          query: `"${words.join(' ')}"`,
+          fromSeq: seq,
+          throughSeq: seq,
+          limit: 50,
+        });
+        expect(found.hits.map((hit) => hit.seq)).toContain(seq);
+        looked++;
+      }
+    }
+    console.log(`${sessions} sessions, ${looked} messages looked for`);
+    expect(looked).toBeGreaterThan(0);
+  });
+});
