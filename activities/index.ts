@@ -3,6 +3,7 @@ import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
 import type { Dependencies } from './dependencies.js';
 import { giveUp } from './giveUp.js';
+import { indexTexts } from './indexTexts.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
 import { repair } from './repair.js';
@@ -16,6 +17,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     plan: plan(dependencies),
     commit: commit(dependencies),
     giveUp: giveUp(dependencies),
+    indexTexts: indexTexts(dependencies),
   };
 }
 

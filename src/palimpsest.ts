@@ -364,7 +364,13 @@ export class Palimpsest {
    * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so that this
    * can be undone in the same way. Throws `Input.Invalid` for a generation that is not there.
    */
-  async restore({ session, generation }: { session: string; generation: number }): Promise<CompactionOutcome> {
+  async restore({
+    session,
+    generation,
+  }: {
+    session: string;
+    generation: number;
+  }): Promise<CompactionOutcome> {
     return outcomeOf(await restore(this.pool, this.ids(session), generation));
   }
 

@@ -4,6 +4,8 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { parseExact } from '../src/conversation/json.js';
+import { checkMessages } from '../src/conversation/validate.js';
 import {
   calibrated,
   calibratedModel,
@@ -12,6 +14,9 @@ import {
   knownOf,
   type Calibration,
 } from '../src/tokens/calibration.js';
+import { counterFor, type TokenizerName } from '../src/tokens/counter.js';
+import { countMessage } from '../src/tokens/message.js';
+import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 
 const key = calibrationKey('gpt-4o', 'o200k_base');
 const after = (
@@ -142,4 +147,49 @@ describe('a model', () => {
 test('a factor in use gives way only to one that is more than 5 % away', () => {
   expect([isOff(1, 1.049), isOff(1, 0.951), isOff(2, 2.09)]).toEqual([false, false, false]);
   expect([isOff(1, 1.06), isOff(1, 0.94), isOff(2, 1.8)]).toEqual([true, true, true]);
+});
+
+describe.skipIf(skipWithoutTranscripts())('on recorded sessions', () => {
+  /** Deviations of our count of each request, as it is and as corrected by the requests before it; sorted. */
+  async function deviations(ours: TokenizerName, providers: TokenizerName) {
+    const [counter, provider] = [counterFor(ours), counterFor(providers)];
+    const plain: number[] = [];
+    const corrected: number[] = [];
+    for await (const { line } of readTranscripts()) {
+      const { messages } = parseExact(line) as { messages: unknown };
+      let [counted, reported, applied, requests] = [0, 0, 1, 0];
+      let known: Calibration = {};
+      for (const message of checkMessages(messages)) {
+        if (message.role === 'assistant' && counted > 0) {
+          if (requests++ >= 5 && counted >= 4_000) {
+            plain.push(Math.abs(counted / reported - 1));
+            corrected.push(Math.abs((applied * counted) / reported - 1));
+          }
+          known = calibrated(known, key, { counted, reported });
+          if (known[key] && isOff(applied, known[key].factor)) applied = known[key].factor;
+        }
+        counted += countMessage(message, counter);
+        reported += countMessage(message, provider);
+      }
+    }
+    const sorted = (values: number[]) => values.sort((a, b) => a - b);
+    return { plain: sorted(plain), corrected: sorted(corrected) };
+  }
+  const quantile = (sorted: readonly number[], share: number): number =>
+    sorted[Math.floor(share * sorted.length)] ?? NaN;
+
+  test.each([
+    ['chars/4', 'o200k_base'],
+    ['o200k_base', 'chars/3.3'],
+  ] as const)(
+    'counts by %s come close to those of a provider that counts by %s',
+    async (ours, providers) => {
+      const { plain, corrected } = await deviations(ours, providers);
+      expect(corrected.length).toBeGreaterThan(1_000);
+      expect(quantile(plain, 0.5)).toBeGreaterThan(0.1);
+      expect(quantile(corrected, 0.5)).toBeLessThan(0.04);
+      expect(quantile(corrected, 0.95)).toBeLessThan(0.08);
+    },
+    60_000,
+  );
 });

@@ -205,22 +205,40 @@ describe('fork', () => {
     expect((await loadSession(pool, to)).liveTokens).toBe((await loadSession(pool, fresh)).liveTokens);
   });
 
-  it('has counts of one tokenizer, whatever is configured while it is made', async () => {
+  it('has the policy and the counts of one moment, whatever is configured while it is made', async () => {
     const ids = await inTurns(4);
-    await compactThrough(pool, ids, 3);
-    for (let round = 0; round < 6; round++) {
-      const to = target(ids);
-      const tokenizer = round % 2 === 0 ? 'chars/4' : 'o200k_base';
-      await Promise.all([
-        fork(pool, ids, { throughSeq: 9, to: to.session }),
-        configureSession(pool, ids, { tokenizer }),
-      ]);
-      await restore(pool, to, 0);
-      const made = await loadSession(pool, to);
-      const fresh = newSession();
-      const policy = { tokenizer: made.tokenizer };
-      await appendTurn(pool, { ...fresh, turnId: 't', messages: talk(12).slice(0, 9), policy });
-      expect(made.liveTokens).toBe((await loadSession(pool, fresh)).liveTokens);
+    const to = target(ids);
+    const other = await pool.connect();
+    try {
+      // Somebody else is about to make the target, so that the fork waits in the middle of its work.
+      await other.query('begin');
+      await other.query(
+        `insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget)
+         values ($1, $2, '{}', 1, 'chars/4', 1)`,
+        [to.tenant, to.session],
+      );
+      const forking = fork(pool, ids, { throughSeq: 9, to: to.session });
+      await blocked();
+      await configureSession(pool, ids, { tokenizer: 'chars/4' });
+      await other.query('rollback');
+      expect(await forking).toMatchObject({ messages: 9, repeated: false });
+    } finally {
+      other.release();
     }
+    const { tokenizer, liveTokens } = await loadSession(pool, to);
+    const fresh = newSession();
+    const policy = { tokenizer: 'chars/4' as const };
+    await appendTurn(pool, { ...fresh, turnId: 't', messages: talk(12).slice(0, 9), policy });
+    expect([tokenizer, liveTokens]).toEqual(['chars/4', (await loadSession(pool, fresh)).liveTokens]);
   });
 });
+
+/** Resolves once a statement of this database waits for another transaction. */
+async function blocked(): Promise<void> {
+  for (;;) {
+    const { rowCount } = await pool.query(
+      "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+    );
+    if (rowCount) return;
+  }
+}

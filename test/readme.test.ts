@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
 import { failureTypes } from '../src/errors.js';
-import { policySchema } from '../src/policy/schema.js';
+import { pricesSchema, spendSchema } from '../src/policy/money-schema.js';
+import { argumentsSchema, reduceSchema, toolResultsSchema } from '../src/policy/reduce-schema.js';
+import { policySchema, retentionSchema } from '../src/policy/schema.js';
 import { summarySchema } from '../src/policy/summary-schema.js';
 
 const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
@@ -15,8 +17,17 @@ function rows(shape: Record<string, z.ZodType>, prefix = ''): string[] {
 }
 
 test('every knob of the policy has its row', () => {
-  const wanted = [...rows(policySchema.shape), ...rows(summarySchema.shape, 'summary.')];
-  expect(wanted.length).toBeGreaterThan(25);
+  const wanted = [
+    ...rows(policySchema.shape),
+    ...rows(reduceSchema.shape, 'reduce.'),
+    ...rows(argumentsSchema.shape, 'reduce.arguments.'),
+    ...rows(toolResultsSchema.shape, 'reduce.toolResults.'),
+    ...rows(summarySchema.shape, 'summary.'),
+    ...rows(pricesSchema.shape, 'prices.'),
+    ...rows(spendSchema.shape, 'spend.'),
+    ...rows(retentionSchema.shape, 'retention.'),
+  ];
+  expect(wanted.length).toBeGreaterThan(60);
   for (const row of wanted) expect(readme).toContain(row);
 });
 

@@ -158,6 +158,14 @@ describe('a long result', () => {
     ]);
   });
 
+  it('is one hit for what stands in two slices at once', async () => {
+    const shared = `${'a '.repeat((sliceLength - sliceOverlap / 2) / 2)}needle ${'b '.repeat(sliceLength)}`;
+    expect(slicesOf(shared).filter((slice) => slice.text.includes('needle'))).toHaveLength(2);
+    const ids = await sessionWith(pool, [{ role: 'user', content: shared }]);
+    const { hits } = await search(pool, ids, { query: 'needle', fromSeq: 1, throughSeq: 1 });
+    expect(hits.map(({ offset }) => offset)).toEqual([shared.indexOf('needle')]);
+  });
+
   it('of 20 MB is indexed and read exactly', { timeout: 120_000 }, async () => {
     const huge = `${'x1y2 \0 zebra\n'.repeat(1_600_000)}the very end`;
     const ids = await sessionWith(pool, [call('huge', 'dump', {}), result('huge', huge)]);

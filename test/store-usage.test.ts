@@ -197,12 +197,17 @@ describe('reported usage', () => {
   });
 
   it('never makes a valid policy invalid, nor a turn fail', async () => {
-    // At twice our counts, this window has no room for a summary.
-    const session = new Talk({ ...policy, contextWindow: 6_000 });
-    for (let turn = 0; turn < 3; turn++) await session.append({ ratio: 2.2, messages: talk(2, 30) });
-    expect(await session.known()).toMatchObject({ samples: 3 });
+    // At three times our counts, this window has no room for a summary.
+    const small = { ...policy, contextWindow: 5_000 };
+    const session = new Talk(small);
+    for (let turn = 0; turn < 4; turn++) await session.append({ ratio: 3, messages: talk(2, 300) });
+    expect(await session.known()).toMatchObject({ samples: 3, applied: 1 });
+    expect((await session.known()).factor).toBeCloseTo(3, 1);
     expect((await readContextSource(pool, session.ids, 'own')).session.budget).toBeGreaterThan(0);
-    await configureSession(pool, session.ids, { ...policy, contextWindow: 6_000, keep: { messages: 2 } });
+    await configureSession(pool, session.ids, { ...small, keep: { messages: 2 } });
+    expect((await session.known()).applied).toBe(1);
+    await configureSession(pool, session.ids, policy);
+    expect((await session.known()).applied).toBeCloseTo(3, 1);
   });
 
   it('leaves the marks of a session that compacting cannot help where they are', async () => {

@@ -12,7 +12,7 @@ import { openPool } from '../src/store/pool.js';
 import { configureSession, findSession, loadSession, setExhausted } from '../src/store/sessions.js';
 import { configureTenant, findTenantPolicy } from '../src/store/tenants.js';
 import { appendTurn } from '../src/store/turns.js';
-import { counterFor } from '../src/tokens/counter.js';
+import { counterFor, registerCounter } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, newSession, talk } from './support/store.js';
@@ -143,6 +143,16 @@ describe('a tenant’s policy', () => {
       tenant: { keep: { messages: 3 } },
     });
     expect((await loadSession(pool, ids)).lastError).toBeNull();
+  });
+
+  it('that names a counter which this process lacks is refused by it, and left to processes that have it', async () => {
+    const ids = newSession(newTenant());
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    const policy = JSON.stringify({ tokenizer: 'custom:elsewhere' });
+    await pool.query('insert into palimpsest.tenants values ($1, $2, 1)', [ids.tenant, policy]);
+    await expect(loadSession(pool, ids)).rejects.toMatchObject({ path: 'policy.tokenizer' });
+    registerCounter('elsewhere', (text) => text.length);
+    expect((await loadSession(pool, ids)).tokenizer).toBe('custom:elsewhere');
   });
 
   it('lets a session that compacting could not help try again', async () => {

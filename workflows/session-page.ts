@@ -2,7 +2,8 @@ import type { CompactionOutcome } from '../activities/commit.js';
 import type { SessionStatus } from './messages.js';
 import { count } from '../src/compaction/summarize.js';
 
-const columns = 'generation | reason | method | tokens | evicted | chunks | model calls | archive part';
+const columns =
+  'generation | reason | method | tokens | evicted | chunks | model calls | tokens in / out | cost | pays back | archive part';
 
 /** What an operator sees of a session: Markdown, the newest compaction first because the page shows a few lines. */
 export function sessionPage({
@@ -23,13 +24,29 @@ export function sessionPage({
     ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
     : `Generation ${generation ?? 'not measured yet'}, ${measured}.`;
   const error = lastError ? [`Last failure: **${lastError.type}** ${lastError.message}`, ''] : [];
-  const table = [`| ${columns} |`, '|---|---|---|---|---|---|---|---|', ...recent.toReversed().map(row)];
+  const table = [
+    `| ${columns} |`,
+    '|---|---|---|---|---|---|---|---|---|---|---|',
+    ...recent.toReversed().map(row),
+  ];
   return [now, '', ...error, ...(recent.length > 0 ? table : ['No compaction yet.'])].join('\n');
 }
 
 function row(outcome: CompactionOutcome): string {
   const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks } = outcome;
   const tokens = `${count(tokensBefore)} → ${count(tokensAfter)}`;
-  const { modelCalls, archivePart } = outcome;
-  return `| ${generation} | ${reason} | ${method} | ${tokens} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${archivePart ?? '–'} |`;
+  const { modelCalls, modelInputTokens, modelOutputTokens, archivePart } = outcome;
+  const summarizer = `${count(modelInputTokens)} / ${count(modelOutputTokens)}`;
+  return (
+    `| ${generation} | ${reason} | ${method} | ${tokens} | ${count(evicted)} | ${chunks} | ${modelCalls} | ${summarizer} ` +
+    `| ${costOf(outcome)} | ${paysBack(outcome)} | ${archivePart ?? '–'} |`
+  );
+}
+
+function costOf({ cost, currency }: CompactionOutcome): string {
+  return cost === null || currency === null ? '–' : `${cost.toFixed(4)} ${currency}`;
+}
+
+function paysBack({ paysBackAfter }: CompactionOutcome): string {
+  return paysBackAfter === null ? '–' : `after ${count(paysBackAfter)} reads`;
 }

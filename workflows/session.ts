@@ -93,7 +93,7 @@ interface Caller {
 /** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
   const ids: SessionIds = { tenant: input.tenant, session: input.session };
-  const { measure, appendTurn } = databaseActivities();
+  const { measure, appendTurn, indexTexts } = databaseActivities();
   const state: Carried = input.carried ?? {
     ...{ inbox: [], mustMeasure: false, closing: false, seen: [], generation: null, tokens: null },
     ...{ compactions: 0, recent: [], lastError: null, rejectedTurns: [] },
@@ -349,6 +349,8 @@ export async function session(input: SessionInput): Promise<void> {
         state.recent.push(outcome);
         if (state.recent.length > shownCompactions) state.recent.shift();
         upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
+        // Nobody waits for it, and should this run end first, a search does what is missing.
+        indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
         // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
         state.mustMeasure = true;
       }

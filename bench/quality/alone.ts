@@ -30,7 +30,12 @@ export interface Alone {
 export function ledgerAlone(sessions: readonly Recorded[], counter: TokenCounter): Alone {
   const scored = sessions.flatMap((session) => scoreSession(session, counter));
   const of = (variant: string, keep: (session: Recorded) => boolean, what: keyof Omit<Score, 'byClass'>) =>
-    pooled(perSession(scored.filter((one) => one.variant === variant && keep(one.session)), what));
+    pooled(
+      perSession(
+        scored.filter((one) => one.variant === variant && keep(one.session)),
+        what,
+      ),
+    );
   const variants = [...new Set(scored.map(({ variant }) => variant))];
   const all = () => true;
   const half = (name: Recorded['half']) => (session: Recorded) => session.half === name;
@@ -43,7 +48,15 @@ export function ledgerAlone(sessions: readonly Recorded[], counter: TokenCounter
       '### Later-needed identifiers in the context, ledger alone',
       '',
       table(
-        ['beside the same tail', 'all sessions', 'long coding', 'tuning half', 'held-out half', 'not in the tail', 'code symbols'],
+        [
+          'beside the same tail',
+          'all sessions',
+          'long coding',
+          'tuning half',
+          'held-out half',
+          'not in the tail',
+          'code symbols',
+        ],
         variants.map((variant) => [
           variant,
           percent(of(variant, all, 'identifiers')),
@@ -58,7 +71,16 @@ export function ledgerAlone(sessions: readonly Recorded[], counter: TokenCounter
       '### By family',
       '',
       table(
-        ['family', 'sessions', 'needed', one, ledgerName(16), 'not in the tail, one pass', '1,000 tokens more tail', 'last 4,000 tokens'],
+        [
+          'family',
+          'sessions',
+          'needed',
+          one,
+          ledgerName(16),
+          'not in the tail, one pass',
+          '1,000 tokens more tail',
+          'last 4,000 tokens',
+        ],
         families.flatMap((family) => {
           const within = (session: Recorded) => session.family === family;
           const share = of(one, within, 'identifiers');
@@ -90,7 +112,10 @@ function scoreSession(session: Recorded, counter: TokenCounter): Scored[] {
   return splitsOf(session).flatMap((split) => {
     const needed = neededAfter(index, split.evictedTo, split.now);
     if (needed.size === 0) return [];
-    const tail = [...index.texts.slice(0, index.leading), ...index.texts.slice(split.evictedTo, split.now)].join('\n');
+    const tail = [
+      ...index.texts.slice(0, index.leading),
+      ...index.texts.slice(split.evictedTo, split.now),
+    ].join('\n');
     const archive = index.texts.slice(0, split.evictedTo).join('\n');
     const lost = [...needed.keys()].filter((name) => !holds(archive, name));
     if (lost.length > 0) throw new Error(`${session.id}: ${lost.join(', ')} cannot be found in the archive`);
@@ -104,7 +129,11 @@ function scoreSession(session: Recorded, counter: TokenCounter): Scored[] {
         ledgerOf(session, index, split, { tokens: LEDGER_TOKENS, passes: count, counter }),
       ]),
     ];
-    return texts.map(([variant, text]) => ({ session, variant, score: scoreOf(needed, `${tail}\n${text}`, tail) }));
+    return texts.map(([variant, text]) => ({
+      session,
+      variant,
+      score: scoreOf(needed, `${tail}\n${text}`, tail),
+    }));
   });
 }
 
@@ -112,7 +141,10 @@ function perSession(scored: readonly Scored[], what: keyof Omit<Score, 'byClass'
   const counts = new Map<string, SessionCount>();
   for (const { session, score } of scored) {
     const count = counts.get(session.id) ?? { kept: 0, needed: 0 };
-    counts.set(session.id, { kept: count.kept + score[what].kept, needed: count.needed + score[what].needed });
+    counts.set(session.id, {
+      kept: count.kept + score[what].kept,
+      needed: count.needed + score[what].needed,
+    });
   }
   return [...counts.values()];
 }

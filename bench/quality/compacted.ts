@@ -59,12 +59,21 @@ export async function compactedSessions(
         plays.push({ ...played, window, way });
         const taken = new Set(found.filter((one) => one.session === session.id).map((one) => one.passes));
         found.push(
-          ...played.looks.flatMap((look) => (taken.has(look.passes) ? [] : [{ ...look, session: session.id, window }])),
+          ...played.looks.flatMap((look) =>
+            taken.has(look.passes) ? [] : [{ ...look, session: session.id, window }],
+          ),
         );
       }
     }
     looks.push(...found);
-    for (const count of passes) rows.push(rowOf(way, count, found.filter((look) => look.passes === count)));
+    for (const count of passes)
+      rows.push(
+        rowOf(
+          way,
+          count,
+          found.filter((look) => look.passes === count),
+        ),
+      );
   }
   const long = await longSession(sessions, oracle, counter);
   const pinsLost = sum(plays.map((played) => played.pinsLost)) + long.pinsLost;
@@ -78,15 +87,45 @@ export async function compactedSessions(
       `### Later-needed identifiers in the context, whole compactions (snapshot ≤ 1,000, ledger ≤ ${LEDGER_TOKENS.toLocaleString('en-US')} tokens)`,
       '',
       table(
-        ['summarizer', 'mode', 'compactions', 'sessions', 'window, median', 'head, mean tokens', 'needed', 'in the context', 'tail only, same tokens', 'not in the tail', 'code symbols', 'invented'],
+        [
+          'summarizer',
+          'mode',
+          'compactions',
+          'sessions',
+          'window, median',
+          'head, mean tokens',
+          'needed',
+          'in the context',
+          'tail only, same tokens',
+          'not in the tail',
+          'code symbols',
+          'invented',
+        ],
         rows,
       ),
       '',
       '### Cost and stability',
       '',
       table(
-        ['window', 'mode', 'compactions', 'summarizer tokens per evicted token', 'repairs', 'prefix kept between commits', 'steps with all of it', 'prefix kept across'],
-        costRows([...plays, { ...long, window: 128_000, way: { mode: 'incremental', by: 'lossy oracle', summarizer: oracle }, joined: true }]),
+        [
+          'window',
+          'mode',
+          'compactions',
+          'summarizer tokens per evicted token',
+          'repairs',
+          'prefix kept between commits',
+          'steps with all of it',
+          'prefix kept across',
+        ],
+        costRows([
+          ...plays,
+          {
+            ...long,
+            window: 128_000,
+            way: { mode: 'incremental', by: 'lossy oracle', summarizer: oracle },
+            joined: true,
+          },
+        ]),
       ),
       '',
       `Rules pinned word for word: missing in ${pinsLost} of ${sum(plays.map(({ generations }) => generations)) + long.generations} contexts after a compaction. ` +
@@ -143,7 +182,8 @@ function costRows(plays: readonly (Played & { window: number; way: Way; joined?:
     for (const mode of [...new Set(byModel.map(({ way }) => way.mode))]) {
       for (const joined of [true, false]) {
         const these = byModel.filter(
-          (played) => played.window === window && played.way.mode === mode && (played.joined ?? false) === joined,
+          (played) =>
+            played.window === window && played.way.mode === mode && (played.joined ?? false) === joined,
         );
         const evicted = sum(these.map(({ evictedTokens }) => evictedTokens));
         if (evicted === 0) continue;
@@ -183,7 +223,20 @@ async function longSession(
     }
   }
   const tokens = messages.map((message) => countMessage(message, counter));
-  const joined: Recorded = { id: 'joined', family: 'joined', half: 'tuning', messages, tokens, total: sum(tokens) };
-  const setting = { window: 128_000, mode: 'incremental', summarizer, ledgerTokens: LEDGER_TOKENS, lookAfter: [1_000] } as const;
+  const joined: Recorded = {
+    id: 'joined',
+    family: 'joined',
+    half: 'tuning',
+    messages,
+    tokens,
+    total: sum(tokens),
+  };
+  const setting = {
+    window: 128_000,
+    mode: 'incremental',
+    summarizer,
+    ledgerTokens: LEDGER_TOKENS,
+    lookAfter: [1_000],
+  } as const;
   return play(joined, indexed(messages), setting, counter);
 }

@@ -74,16 +74,13 @@ function collect(value: unknown, found: string[]): void {
  * Needed identifiers with their classes, where the messages before `evictedTo` are evicted and the compaction happens
  * before message `now` is written (0-based, exclusive).
  */
-export function neededAfter(
-  session: Indexed,
-  evictedTo: number,
-  now: number,
-): Map<string, IdentifierClass> {
+export function neededAfter(session: Indexed, evictedTo: number, now: number): Map<string, IdentifierClass> {
   const evicted = new Set<string>();
   for (const named of session.named.slice(session.leading, evictedTo))
     for (const name of named.keys()) evicted.add(name);
   const given = new Set<string>();
-  for (const named of session.named.slice(0, session.leading)) for (const name of named.keys()) given.add(name);
+  for (const named of session.named.slice(0, session.leading))
+    for (const name of named.keys()) given.add(name);
   const needed = new Map<string, IdentifierClass>();
   for (let index = now; index < session.named.length; index++) {
     for (const [name, kind] of session.acted[index]!)
@@ -124,11 +121,7 @@ export interface Score {
   byClass: Record<IdentifierClass, Kept>;
 }
 
-export function scoreOf(
-  needed: ReadonlyMap<string, IdentifierClass>,
-  context: string,
-  tail: string,
-): Score {
+export function scoreOf(needed: ReadonlyMap<string, IdentifierClass>, context: string, tail: string): Score {
   const score: Score = {
     identifiers: { needed: 0, kept: 0 },
     beyondTail: { needed: 0, kept: 0 },

@@ -124,7 +124,10 @@ function withRule(
 }
 
 /** A compaction that is refused leaves the conversation as it is: then it goes on without. */
-async function compactOrNot(conversation: Conversation, summarizer: Summarizer | null): Promise<Generation | null> {
+async function compactOrNot(
+  conversation: Conversation,
+  summarizer: Summarizer | null,
+): Promise<Generation | null> {
   try {
     return await conversation.compact(summarizer);
   } catch (error) {
@@ -171,18 +174,19 @@ function look(
   const needed = neededAfter(index, throughSeq, to);
   const context = conversation.context().messages.map(textOf).join('\n');
   const tail = [...index.texts.slice(0, index.leading), ...index.texts.slice(throughSeq, to)].join('\n');
-  const archive = conversation
-    .replay()
-    .slice(0, throughSeq)
-    .map(textOf)
-    .join('\n');
+  const archive = conversation.replay().slice(0, throughSeq).map(textOf).join('\n');
   const said = JSON.stringify(conversation.log.map(({ message }) => message));
-  const written = [...identifiersOf(`${withoutReferences(snapshot ?? '')}\n${withoutIntro(ledger ?? '')}`).keys()];
+  const written = [
+    ...identifiersOf(`${withoutReferences(snapshot ?? '')}\n${withoutIntro(ledger ?? '')}`).keys(),
+  ];
   return {
     passes,
     score: scoreOf(needed, context, tail),
     tailOnly: scoreOf(needed, newestTail(conversation, index, to, tokensAfter), tail),
-    resolvable: { needed: needed.size, found: [...needed.keys()].filter((name) => holds(archive, name)).length },
+    resolvable: {
+      needed: needed.size,
+      found: [...needed.keys()].filter((name) => holds(archive, name)).length,
+    },
     contextTokens: tokensAfter,
     headTokens: sum(head?.tokens ?? []),
     ledgerTokens: counter.count(ledger ?? ''),

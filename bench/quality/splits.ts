@@ -22,10 +22,11 @@ export function splitsOf(session: Recorded): Split[] {
     if (now === undefined || now >= session.messages.length) return [];
     const said = sum(session.tokens.slice(0, now));
     const evictedTo = cuts.find(
-      (cut) =>
-        now - cut <= KEEP.messages && sum(session.tokens.slice(cut, now)) <= KEEP.fraction * said,
+      (cut) => now - cut <= KEEP.messages && sum(session.tokens.slice(cut, now)) <= KEEP.fraction * said,
     );
-    return evictedTo === undefined || evictedTo > now ? [] : [{ evictedTo: Number(evictedTo), now: Number(now) }];
+    return evictedTo === undefined || evictedTo > now
+      ? []
+      : [{ evictedTo: Number(evictedTo), now: Number(now) }];
   });
   return splits.filter(({ now }, index) => splits.findIndex((one) => one.now === now) === index);
 }
@@ -42,7 +43,11 @@ export function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
 export function logged({ messages, tokens }: Recorded, from: number, to: number): LoggedMessage[] {
   return messages
     .slice(from, to)
-    .map((message: ChatMessage, index) => ({ seq: from + index + 1, message, tokens: tokens[from + index]! }));
+    .map((message: ChatMessage, index) => ({
+      seq: from + index + 1,
+      message,
+      tokens: tokens[from + index]!,
+    }));
 }
 
 export function sum(values: readonly number[]): number {

@@ -41,7 +41,10 @@ function fitting(names: readonly string[], room: number, counter: TokenCounter):
 function withoutFrame(content: string): string {
   return content
     .replace(/<\/?(?:transcript|digest|previous_snapshot|state_snapshot|dropped)\b[^>\n]{0,80}>/g, ' ')
-    .replace(/<message seq="[^\n>]{0,400}>|<\/message>|<call name="[^">]{0,100}"(?: id="[^">]{0,60}")?>|<\/call>/g, ' ');
+    .replace(
+      /<message seq="[^\n>]{0,400}>|<\/message>|<call name="[^">]{0,100}"(?: id="[^">]{0,60}")?>|<\/call>/g,
+      ' ',
+    );
 }
 
 function survives(name: string, call: string, q: number): boolean {

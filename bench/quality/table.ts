@@ -3,7 +3,9 @@ import type { Share } from './intervals.js';
 /** A Markdown table; every column but the first is aligned right. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`;
-  return [line(head), line(head.map((_, index) => (index === 0 ? '---' : '---:'))), ...rows.map(line)].join('\n');
+  return [line(head), line(head.map((_, index) => (index === 0 ? '---' : '---:'))), ...rows.map(line)].join(
+    '\n',
+  );
 }
 
 /** `92.4 % (88–96)`: the share with its 95 % interval. */

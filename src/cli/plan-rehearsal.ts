@@ -59,6 +59,8 @@ class Rehearser {
   private readonly compactions: RehearsedCompaction[] = [];
   private readonly failures = new Map<string, RehearsedFailure>();
   private last: readonly ViewItem[] | null = null;
+  /** Turn of the last failure: reading and compacting fail alike. */
+  private failedAt = 0;
 
   constructor(
     input: PolicyInput,
@@ -148,8 +150,9 @@ class Rehearser {
     if (!isFailure(error)) throw error;
     const { type, message } = error;
     const known = this.failures.get(type);
-    if (known) known.turns += 1;
-    else this.failures.set(type, { type, message, turn, turns: 1 });
+    if (!known) this.failures.set(type, { type, message, turn, turns: 1 });
+    else if (this.failedAt !== turn) known.turns += 1;
+    this.failedAt = turn;
   }
 
   result(): Rehearsal {

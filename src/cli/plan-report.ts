@@ -19,7 +19,7 @@ export const legend = [
   'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
   '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',
   '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction',
-  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits.',
+  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits. Tokens are as each policy counts them.',
 ].join('\n');
 
 type Column = [head: string, align: 'left' | 'right', cell: (row: PlanRow) => string];

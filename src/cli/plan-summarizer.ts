@@ -1,15 +1,16 @@
 /** What a summarizer would be sent, and would answer at most, without asking one. */
 import type { Plan, SummarizerSettings } from '../compaction/plan-types.js';
+import { countRequest } from '../compaction/questions.js';
 import { settingsOf } from '../compaction/settings.js';
 import { summarize, type DigestRef, type ModelSteps } from '../compaction/summarize.js';
 import type { LoggedMessage } from '../conversation/message.js';
-import { renderMessage } from '../conversation/render.js';
+import { openingTag, renderMessage } from '../conversation/render.js';
 import { PalimpsestError } from '../errors.js';
 import type { Limits } from '../policy/limits.js';
 import type { Policy } from '../policy/schema.js';
-import { PROMPT_TOKENS } from '../policy/summarizer.js';
-import { cutChunks, type ChunkRef } from '../summary/chunk.js';
+import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/chunk.js';
 import type { Layer } from '../summary/layers.js';
+import { chunkRequest, promptSettings } from '../summary/prompts.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
 /** Requests to the summarizer and their tokens. */
@@ -32,6 +33,9 @@ export interface Eviction {
 
 /** No digest is asked to be shorter. */
 const shortestDigest = 64;
+/** Tokens of the delimiters around a digest or a snapshot, and of the closing tag of a message. */
+const delimiterTokens = 48;
+const closingTokens = 3;
 const noProgress = { chunk: () => {}, consolidating: () => {} };
 
 /**
@@ -41,11 +45,16 @@ const noProgress = { chunk: () => {}, consolidating: () => {} };
 export class SummarizerEstimate {
   private readonly known = new Map<string, DigestRef>();
   private layers: Layer[] = [];
+  private readonly promptTokens: number;
 
   constructor(
     private readonly policy: Policy,
     private readonly counter: TokenCounter,
-  ) {}
+  ) {
+    const prompt = promptSettings(policy.summary);
+    const empty = chunkRequest({ transcript: '', key: '0'.repeat(64), maxTokens: shortestDigest, prompt });
+    this.promptTokens = countRequest(empty, counter);
+  }
 
   /** `limits`: those in force, which under an economic trigger follow the session. */
   async compaction(eviction: Eviction, limits: Limits): Promise<SummarizerUse> {
@@ -101,14 +110,26 @@ export class SummarizerEstimate {
     return cutChunks(items, chunkTokens, this.counter);
   }
 
-  private steps(use: SummarizerUse, { throughSeq, previousTokens }: Eviction): ModelSteps {
+  /** Chunks are cut by the longest labels that messages may have; what is sent is labelled as each message is. */
+  private labelShare(messages: readonly LoggedMessage[]): number {
+    let [labelled, atMost] = [0, 0];
+    for (const { seq, message, tokens } of messages) {
+      labelled += tokens + this.counter.count(openingTag(seq, message)) + closingTokens;
+      atMost += tokens + MESSAGE_LABEL_TOKENS;
+    }
+    return atMost === 0 ? 1 : Math.min(1, labelled / atMost);
+  }
+
+  private steps(use: SummarizerUse, { throughSeq, previousTokens, evicted }: Eviction): ModelSteps {
+    const share = this.labelShare(evicted);
+    const snapshotTokens = previousTokens + delimiterTokens;
     const ask = (key: string, input: number, maxTokens: number): Promise<DigestRef> => {
       const stored = this.known.get(key);
       if (stored) return Promise.resolve({ ...stored, cached: true });
       const answer: DigestRef = { key, tokens: maxTokens, cached: false, startedAt: 0, endedAt: 0 };
       this.known.set(key, answer);
       use.calls += 1;
-      use.input += PROMPT_TOKENS + input;
+      use.input += this.promptTokens + input;
       use.output += maxTokens;
       return Promise.resolve(answer);
     };
@@ -117,14 +138,21 @@ export class SummarizerEstimate {
         const { fromSeq, fromChar, throughChar, tokens } = chunk;
         const answer = Math.min(maxTokens, Math.max(shortestDigest, Math.floor(tokens / 2)));
         const key = ['chunk', fromSeq, fromChar, chunk.throughSeq, throughChar, fold, maxTokens].join(' ');
-        return ask(key, tokens + (fold && foldGeneration !== null ? previousTokens : 0), answer);
+        return ask(
+          key,
+          Math.ceil(tokens * share) + (fold && foldGeneration !== null ? snapshotTokens : 0),
+          answer,
+        );
       },
       merge: ({ digests, root, foldGeneration, maxTokens }) => {
-        const read = digests.reduce((sum, key) => sum + (this.known.get(key)?.tokens ?? 0), 0);
+        const read = digests.reduce(
+          (sum, key) => sum + (this.known.get(key)?.tokens ?? 0) + delimiterTokens,
+          0,
+        );
         const previous = root && foldGeneration !== null;
         // A root is another question at each compaction: the snapshot it folds is another one.
         const key = [`merge of (${digests.join(', ')})`, maxTokens, previous ? throughSeq : ''].join(' ');
-        return ask(key, read + (previous ? previousTokens : 0), maxTokens);
+        return ask(key, read + (previous ? snapshotTokens : 0), maxTokens);
       },
       overflow: () => null,
       tooDeep: (message) => new PalimpsestError('Summary.DepthExceeded', message),

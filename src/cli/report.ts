@@ -168,9 +168,11 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   const compactions = played.compactions.map((outcome) => {
     const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls } = outcome;
     const { modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = outcome;
+    const { savedPerTurn, cost, currency, paysBackAfter } = outcome;
     return {
       ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls },
-      ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart, run: runLink(ui, outcome) },
+      ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
+      ...{ savedPerTurn, cost, currency, paysBackAfter, run: runLink(ui, outcome) },
     };
   });
   return JSON.stringify({

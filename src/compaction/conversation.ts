@@ -177,7 +177,8 @@ export class Conversation {
       const made = this.replace(plan, { method: 'none', written: null, failed: false }, force);
       return this.commit(plan, made, asked.calls);
     }
-    if (plan.method === 'extractive' || summarizer === null) return byRule(false);
+    if (plan.method === 'extractive') return byRule(false);
+    if (summarizer === null) return byRule(true);
     try {
       const summarized = await summarize(plan, asked.steps(plan), { chunk() {}, consolidating() {} });
       const written = this.asker.written(summarized);

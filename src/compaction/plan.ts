@@ -12,7 +12,7 @@ import type { Policy } from '../policy/schema.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/chunk.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { ChainLink, CompactionReason, LargeMessage, NothingToDo, Plan } from './plan-types.js';
-import { readingOf, type Reading } from './reading.js';
+import { readingOf, shortReading, type Reading } from './reading.js';
 import { settingsOf } from './settings.js';
 
 /** A session as planning sees it: sizes and links, no text. */
@@ -156,11 +156,11 @@ export async function makePlan(
     evictedTokens: number,
   ): Promise<{ reading: Reading; again: MessageMeta[] }> {
     const reading = readingOf(policy.summary.mode, state.chain, useModel);
-    if (reading.readFromSeq > state.throughSeq) return { reading, again: [] };
+    if (!useModel || reading.readFromSeq > state.throughSeq) return { reading, again: [] };
     const again = await reads.metas(reading.readFromSeq, state.throughSeq);
-    const tokens = again.reduce((sum, meta) => sum + meta.tokens, evictedTokens);
-    if (tokens <= mostEvicted.tokens) return { reading, again };
-    return { reading: readingOf('incremental', state.chain.slice(0, 1), useModel), again: [] };
+    const tokens = again.reduce((sum, meta) => sum + meta.tokens + MESSAGE_LABEL_TOKENS, evictedTokens);
+    const most = Math.min(mostEvicted.tokens, mostEvicted.chunks * settings.chunkTokens);
+    return tokens <= most ? { reading, again } : { reading: shortReading(state.chain), again: [] };
   }
 
   async function resummarize(): Promise<Plan | NothingToDo> {

@@ -3,7 +3,7 @@ import type { Policy } from '../policy/schema.js';
 import type { Layer } from '../summary/layers.js';
 import type { ChainLink, Plan } from './plan-types.js';
 
-export type Reading = Pick<Plan, 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
+export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
 
 /**
  * `incremental` folds the snapshot of the head, or where the fallback wrote that, the last one that it did not write
@@ -16,18 +16,27 @@ export function readingOf(
   useModel: boolean,
 ): Reading {
   const head = chain[0];
-  if (head === undefined || head.throughSeq === 0) return afresh;
-  if (mode === 'layered') return layeredReading(head, useModel);
-  if (!useModel) return after(head);
-  if (mode === 'full_rewrite') return afresh;
-  return after(chain.find(({ fallback }) => !fallback) ?? head);
+  if (head === undefined || head.throughSeq === 0) return afresh(mode);
+  if (mode === 'layered' && (useModel || head.layers !== null)) return layeredReading(head, useModel);
+  if (!useModel) return after(mode, head);
+  if (mode === 'full_rewrite') return afresh(mode);
+  return after(mode, chain.find(({ fallback }) => !fallback) ?? head);
 }
 
-const afresh: Reading = { readFromSeq: 1, foldGeneration: null, previousTokens: 0, layers: [] };
+/** Where all of that would be too much for one compaction: the head's snapshot as it stands, whoever wrote it. */
+export function shortReading(chain: readonly ChainLink[]): Reading {
+  const [head] = chain;
+  return head ? after('incremental', head) : afresh('incremental');
+}
 
-function after({ generation, throughSeq, snapshotTokens }: ChainLink): Reading {
-  if (throughSeq === 0) return afresh;
+function afresh(mode: Plan['mode']): Reading {
+  return { mode, readFromSeq: 1, foldGeneration: null, previousTokens: 0, layers: [] };
+}
+
+function after(mode: Plan['mode'], { generation, throughSeq, snapshotTokens }: ChainLink): Reading {
+  if (throughSeq === 0) return afresh(mode);
   return {
+    mode,
     readFromSeq: throughSeq + 1,
     foldGeneration: generation,
     previousTokens: snapshotTokens,
@@ -37,9 +46,9 @@ function after({ generation, throughSeq, snapshotTokens }: ChainLink): Reading {
 
 /** A session that was not layered until now starts afresh: its snapshot has no layers to keep. */
 function layeredReading({ layers, throughSeq }: ChainLink, useModel: boolean): Reading {
-  if (layers === null) return afresh;
+  if (layers === null) return afresh('layered');
   const byRule = useModel ? layers.findIndex(({ extractive }) => extractive === true) : -1;
   const kept: Layer[] = byRule === -1 ? layers : layers.slice(0, byRule);
   const readFromSeq = byRule === -1 ? throughSeq + 1 : layers[byRule]!.fromSeq;
-  return { readFromSeq, foldGeneration: null, previousTokens: 0, layers: [...kept] };
+  return { ...afresh('layered'), readFromSeq, layers: [...kept] };
 }

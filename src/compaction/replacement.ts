@@ -23,6 +23,7 @@ import { reductionsFor } from './reductions.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { isMedia } from '../tokens/message.js';
 import type { Method, Plan } from './plan-types.js';
+import { mentionsWithoutSecrets, withoutSecrets } from './secrets.js';
 
 /** What the generation that is replaced has left. */
 export interface Parent {
@@ -168,7 +169,8 @@ function newHead(
   counter: TokenCounter,
 ): MadeHead | RepairNeeded {
   const { plan, policy, limits, parent, redact, source } = input;
-  const drafted = draftSnapshot(input, evicted, counter);
+  const quotable = policy.redact === null ? evicted : withoutSecrets(evicted, redact);
+  const drafted = draftSnapshot(input, quotable, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, method, newLayer } = drafted;
   const { pinned, matched } = pins(policy.pins, input, evicted);
@@ -184,13 +186,13 @@ function newHead(
   const bare = buildHead({ ...common, ledger: '' }, counter);
   const pinTokens = pinned.reduce((sum, pin) => sum + counter.count(pin) + 3, 0);
   const room = limits.headMax + Math.max(limits.pinTokens, pinTokens) - (bare.tokens[0] ?? 0);
+  const mentions = mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
   const ledger = redact(
     buildLedger({
       previous: parent.ledger,
-      previousSnapshot: parent.snapshot,
-      evicted,
+      ...mentions,
       // What is evicted next is visible no longer than until then.
-      kept: plan.partial ? [] : kept,
+      kept: plan.partial ? [] : mentions.kept,
       snapshot,
       maxTokens: Math.max(0, Math.min(limits.ledgerTokens, room)),
       counter,
@@ -198,9 +200,8 @@ function newHead(
   );
   if (policy.summary.integrityCheck && method === 'model' && !input.repaired && layers === null) {
     const missing = droppedAtoms({
-      previous: parent.snapshot,
-      evicted,
-      kept,
+      ...mentions,
+      previous: mentions.previousSnapshot,
       snapshot,
       ledger,
       limit: mostMissing,

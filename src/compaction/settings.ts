@@ -1,6 +1,5 @@
 import type { Limits } from '../policy/limits.js';
 import type { Policy } from '../policy/schema.js';
-import { PROMPT_TOKENS } from '../policy/summarizer.js';
 import { layerTokens } from '../summary/layers.js';
 import type { SummarizerSettings } from './plan-types.js';
 
@@ -10,7 +9,7 @@ const defaultModel = 'gpt-4o-mini';
 const countMargin = 0.95;
 
 export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
-  const { window, chunkTokens, maxTokens, reservedOutput } = limits.summarizer;
+  const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = limits.summarizer;
   const digest = Math.min(maxTokens, Math.max(128, Math.floor(chunkTokens / 4)));
   return {
     model: policy.summary.model ?? policy.model ?? defaultModel,
@@ -20,7 +19,7 @@ export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
     digestTokens: policy.summary.mode === 'layered' ? Math.min(digest, layerTokens(0, maxTokens)) : digest,
     snapshotTokens: maxTokens,
     snapshotCeiling: Math.max(maxTokens, limits.headMax - limits.noteTokens),
-    foldTokens: Math.max(chunkTokens, Math.floor(window * countMargin) - reservedOutput - PROMPT_TOKENS),
+    foldTokens: Math.max(chunkTokens, Math.floor(window * countMargin) - reservedOutput - promptTokens),
     concurrency: policy.summary.concurrency,
     depthLimit: policy.summary.depthLimit,
     deadlineMs: policy.summary.deadline,

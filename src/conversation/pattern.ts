@@ -13,6 +13,8 @@ export interface Match {
   from: number;
   to: number;
   match: string;
+  /** It may go on, or have begun before: longer than what is looked at in one piece. */
+  isPiece: boolean;
 }
 
 /** Matches in order, not overlapping, none empty. `^` and `$` are ends of lines. Throws `Input.Invalid` like {@link refusePattern}. */
@@ -23,6 +25,7 @@ export function* matchesIn(text: string, pattern: string, path: string): Generat
   }
   const expression = new RegExp(pattern, 'gmu');
   let next = 0;
+  let cutAt = -1;
   for (let at = 0; at < text.length;) {
     const end = Math.min(text.length, at + WINDOW);
     const last = end === text.length;
@@ -38,7 +41,9 @@ export function* matchesIn(text: string, pattern: string, path: string): Generat
         continue;
       }
       next = from + found[0].length;
-      yield { from, to: next, match: found[0] };
+      const isCut = !last && next === end;
+      yield { from, to: next, match: found[0], isPiece: isCut || from === cutAt };
+      if (isCut) cutAt = next;
     }
     at = Math.max(decided, at + 1);
   }

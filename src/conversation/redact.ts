@@ -16,10 +16,13 @@ interface SecretForm {
 
 /** What stands for a secret. Never looked into again, so that redacting twice changes nothing. */
 const placeholder = /\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]/g;
+const fullMark = /^\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]$/;
 
 const start = '(?<![A-Za-z0-9_-])';
 const end = '(?![A-Za-z0-9_-])';
 const form = (source: string, flags = ''): RegExp => new RegExp(source, `g${flags}`);
+
+const keyEdge = (edge: string): string => `-----${edge} (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----`;
 
 const secretWord =
   'pass(?:word|wd|phrase)?|pwd|secret(?:[_-]?(?:access[_-]?)?key)?|(?:api|access|auth|private|encryption|signing|account|client)[_-]?(?:key|secret|token)|(?:auth|access|refresh|session|bearer|id|bot|csrf|personal[_-]?access)[_-]?token|token|credentials?';
@@ -31,7 +34,7 @@ const secretForms: readonly SecretForm[] = [
     signs: ['private key'],
     // A key that is cut off, at either end of a slice, is one too.
     form: form(
-      '-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----)[^]){0,20000}(?:-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?|(?:^|[\\s"])(?<secret>(?:[A-Za-z0-9+/=]{20,80}(?:\\\\r|\\\\n|\\s){1,4}){1,200}-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----)',
+      `${keyEdge('BEGIN')}(?:(?:(?!-----)[^]){0,20000}${keyEdge('END')}|(?:(?:\\\\[nr]|\\s){1,4}[A-Za-z0-9+/=]{16,100})*(?:(?:\\\\[nr]|\\s){1,4}[A-Za-z0-9+/=]{1,100})?)|(?:^|[\\s"])(?<secret>(?:[A-Za-z0-9+/=]{20,80}(?:\\\\[nr]|\\s){1,4}){1,200}${keyEdge('END')})`,
     ),
   },
   {
@@ -107,7 +110,7 @@ const secretForms: readonly SecretForm[] = [
     signs: ['pass', 'pwd', 'secret', 'key', 'token', 'credential'],
     // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`; in quotes up to the quote, otherwise a word that is no code.
     form: form(
-      `(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_-]){0,6}(?:${secretWord})(?:\\\\?["'\`])?\\s{0,3}(?::=|=>|[:=])\\s{0,3}(?:\\\\?["'\`](?<secret>[^"'\`\\\\\\r\\n]{4,500})\\\\?["'\`]|(?<secret2>(?=[^\\s]{0,100}[0-9!#$%^&*])[^\\s"'\`,;()<>{}[\\]\\\\|]{6,500}))|--(?:password|token|secret|api-key)[ =](?<secret3>[^\\s"'-][^\\s"']{3,300})`,
+      `(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_-]){0,6}(?:${secretWord})(?:\\\\?["'\`])?\\s{0,3}(?::=|=>|[:=])\\s{0,3}(?:\\\\?["'\`](?<secret>[^"'\`\\\\\\r\\n]{4,500})\\\\?["'\`]|(?<secret2>(?![\\w.$]{1,100}[(\\[])[^\\s"'\`,;()<>{}[\\]\\\\|]{6,500}))|--(?:password|token|secret|api-key)[ =](?<secret3>[^\\s"'-][^\\s"']{3,300})`,
       'i',
     ),
   },
@@ -115,7 +118,15 @@ const secretForms: readonly SecretForm[] = [
 
 /** Values that stand where a secret would: placeholders of documentation, references to where it is kept. */
 const noSecret =
-  /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
+  /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|self\.|this\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
+
+/** A word without quotes is a name or a type unless it holds more than letters; a number is a count unless it is called a password. */
+function isHarmless(secret: string, match: string): boolean {
+  if (noSecret.test(secret)) return true;
+  if (/^\d+$/.test(secret)) return !/pass|pwd/i.test(match);
+  const isQuoted = /["'`]$/.test(match);
+  return !isQuoted && !/[\d!#$%^&*]/.test(secret) && !/pass|pwd|--/i.test(match);
+}
 
 /**
  * What redacts a text, linear in it and idempotent for the known forms; null where the policy wants nothing redacted.
@@ -139,18 +150,60 @@ export function redactorFor(redact: Policy['redact'], tenant: string): ((text: s
 
 type Shown = (kind: string, secret: string) => string;
 
+/** Most rounds: what stands beside a secret may be seen as one only when that is gone. */
+const MOST_ROUNDS = 4;
+
 function withoutSecrets(text: string, shown: Shown): string {
-  const lower = text.toLowerCase();
-  return secretForms.reduce((left, { kind, signs, form: pattern }) => {
-    if (!signs.some((sign) => lower.includes(sign))) return left;
-    return outside(left, (piece) =>
-      piece.replace(pattern, (match: string, ...rest: unknown[]) => {
-        const secret = namedIn(rest.at(-1)) ?? match;
-        if (secret === '' || (kind === 'password' && noSecret.test(secret))) return match;
-        return match.replace(secret, () => shown(kind, secret));
-      }),
-    );
-  }, text);
+  let left = text;
+  for (let round = 0; round < MOST_ROUNDS; round++) {
+    const before = left;
+    const lower = before.toLowerCase();
+    for (const secretForm of secretForms) {
+      if (secretForm.signs.some((sign) => lower.includes(sign))) left = without(left, secretForm, shown);
+    }
+    if (left === before) break;
+  }
+  return left;
+}
+
+function without(text: string, { kind, form: pattern }: SecretForm, shown: Shown): string {
+  const marks = marksIn(text);
+  return text.replace(pattern, (match: string, ...rest: unknown[]) => {
+    const groups = rest.at(-1);
+    const at = rest.findLast((argument) => typeof argument === 'number');
+    const secret = namedIn(groups) ?? match;
+    if (secret === '' || typeof at !== 'number') return match;
+    const from = at + match.indexOf(secret);
+    if (cutsMark(marks, from, from + secret.length) || fullMark.test(secret)) return match;
+    if (kind === 'password' && isHarmless(secret, match)) return match;
+    return match.replace(secret, () => shown(kind, secret));
+  });
+}
+
+interface Span {
+  from: number;
+  to: number;
+}
+
+function marksIn(text: string): Span[] {
+  return [...text.matchAll(placeholder)].map(({ index, 0: found }) => ({
+    from: index,
+    to: index + found.length,
+  }));
+}
+
+/** Whether a stretch begins or ends inside what stands for a secret. */
+function cutsMark(marks: readonly Span[], from: number, to: number): boolean {
+  const isInside = (at: number) => {
+    let [low, high] = [0, marks.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((marks[middle]?.to ?? 0) <= at) low = middle + 1;
+      else high = middle;
+    }
+    return (marks[low]?.from ?? Infinity) < at;
+  };
+  return isInside(from) || isInside(to);
 }
 
 /** The named group that matched. */
@@ -161,10 +214,7 @@ function namedIn(groups: unknown): string | null {
 }
 
 function withoutMatches(text: string, pattern: string, path: string, shown: Shown): string {
-  const kept = [...text.matchAll(placeholder)].map(({ index, 0: found }) => ({
-    from: index,
-    to: index + found.length,
-  }));
+  const kept = marksIn(text);
   const pieces: string[] = [];
   let copied = 0;
   let nextKept = 0;
@@ -177,17 +227,5 @@ function withoutMatches(text: string, pattern: string, path: string, shown: Show
     copied = to;
   }
   pieces.push(text.slice(copied));
-  return pieces.join('');
-}
-
-/** Applies `change` to what lies between placeholders. */
-function outside(text: string, change: (piece: string) => string): string {
-  const pieces: string[] = [];
-  let copied = 0;
-  for (const { index, 0: found } of text.matchAll(placeholder)) {
-    pieces.push(change(text.slice(copied, index)), found);
-    copied = index + found.length;
-  }
-  pieces.push(change(text.slice(copied)));
   return pieces.join('');
 }

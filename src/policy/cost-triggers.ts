@@ -8,14 +8,17 @@ import type { Frame } from './thresholds.js';
 export const FIRST_TURN_TOKENS = 1_000;
 /** A smaller tail would not hold one tool result of ordinary length beside what was asked. Tokens. */
 const SMALLEST_TAIL = 4_000;
+const SMALLEST_HEAD = 200;
 const LARGEST_HEAD = 3_500;
-/** Head by tail: the head is at most 0.4 of the target. */
-const HEAD_BY_TAIL = 2 / 3;
+/** Room for leading system messages of unknown length. Tokens. */
+const SYSTEM_ALLOWANCE = 8_000;
+/** Head by everything else: the head is at most 0.4 of the target. */
+const HEAD_BY_REST = 2 / 3;
 /**
- * The growth aimed at, by the optimal one: the middle of [D*, 1.5 D*]. A turn more than planned and a tail shorter than planned
- * stay within it, which costs 3 % of the whole at most, and fewer compactions lose less.
+ * The growth aimed at, by the optimal one. Tails come out shorter than planned and the last turn overshoots, which brings it to the
+ * middle of [D*, 1.5 D*]: within 4 % of the lowest cost, and fewer compactions lose less.
  */
-const GROWTH = 1.25;
+const GROWTH = 1.15;
 
 /** Sizes of the economic trigger, context tokens. */
 export interface EconomicSizes {
@@ -35,22 +38,31 @@ export interface IdleSizes {
   contextTokens: number;
 }
 
-/**
- * What a compaction is to reach where only its cost limits the tail: as many messages as are kept, each taken as a
- * turn, beside head and pins. Context tokens, `systemTokens` of leading system messages included.
- */
+/** What a compaction is to reach where only its cost limits the tail, context tokens. */
+export interface EconomicTarget {
+  /** As many messages as are kept, each taken as a turn, within the ceilings of `keep`. */
+  tail: number;
+  /** Tail, head, pins and leading system messages. */
+  contextTarget: number;
+}
+
+/** `systemTokens` undefined: not known; then there is room for a system prompt as long as the tail. */
 export function economicTarget(
   policy: Policy,
   frame: Frame,
-  turnTokens: number,
-  { pinTokens, systemTokens }: { pinTokens: number; systemTokens: number },
-): number {
+  { turnTokens, pinTokens, systemTokens }: { turnTokens: number; pinTokens: number; systemTokens?: number },
+): EconomicTarget {
   const { messages = null } = policy.keep ?? DEFAULT_KEEP;
   const ceiling = keptTokens(policy.keep ?? DEFAULT_KEEP, frame) ?? Infinity;
-  const shown = messages === null ? ceiling : Math.max(SMALLEST_TAIL, messages * turnTokens);
-  const tail = Math.min(shown, ceiling, frame.budget);
-  const head = Math.min(LARGEST_HEAD, 0.2 * frame.budget, HEAD_BY_TAIL * tail);
-  return Math.ceil(systemTokens + tail + head + pinTokens);
+  const wished = messages === null ? ceiling : Math.max(SMALLEST_TAIL, messages * turnTokens);
+  const tail = Math.ceil(Math.min(wished, ceiling, frame.budget));
+  // Pinned texts take half of what stays beside the head at most, whatever the mean turn does.
+  const beside =
+    Math.max(tail, pinTokens, SMALLEST_HEAD / HEAD_BY_REST) +
+    pinTokens +
+    (systemTokens ?? Math.min(tail, SYSTEM_ALLOWANCE));
+  const head = Math.min(LARGEST_HEAD, 0.2 * frame.budget, HEAD_BY_REST * beside);
+  return { tail, contextTarget: Math.ceil(beside + head) };
 }
 
 /** What the sizes of both triggers follow from, context tokens. */
@@ -63,6 +75,7 @@ export interface CostFacts {
   tailTarget: number;
   keep: Keep;
   turnTokens: number;
+  /** Leading system messages, as far as they are known. */
   systemTokens: number;
 }
 

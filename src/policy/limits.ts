@@ -139,13 +139,13 @@ export interface SessionFacts {
   meanTurnTokens?: number;
   /** Tokens of the messages that `{seq}` and `{pattern}` pins carry, on top of pinned texts. @default 0 */
   pinTokens?: number;
-  /** Tokens of the leading system messages. @default 0 */
+  /** Tokens of the leading system messages; absent: not known. */
   systemTokens?: number;
 }
 
 /** All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. */
 export function limitsOf(policy: Policy, facts: SessionFacts = {}): Limits {
-  const { factor = 1, pinTokens: pinnedMessages = 0, systemTokens = 0 } = facts;
+  const { factor = 1, pinTokens: pinnedMessages = 0, systemTokens } = facts;
   const turnTokens = facts.meanTurnTokens || FIRST_TURN_TOKENS;
   refuseSpendWithoutPrices(policy);
   const resolved = resolveWindow(policy);
@@ -155,22 +155,24 @@ export function limitsOf(policy: Policy, facts: SessionFacts = {}): Limits {
   const highest = smallestThreshold(thresholds, frame);
 
   const pinnedTexts = pinnedTextTokens(policy);
-  const pinned = { pinTokens: pinnedTexts + pinnedMessages, systemTokens };
-  const cheapest = policy.economic ? economicTarget(policy, frame, turnTokens, pinned) : Infinity;
-  const contextTarget = Math.min(targetOf(policy, highest, frame), cheapest);
+  const cheapest = policy.economic
+    ? economicTarget(policy, frame, { turnTokens, pinTokens: pinnedTexts + pinnedMessages, systemTokens })
+    : { tail: Infinity, contextTarget: Infinity };
+  const contextTarget = Math.min(targetOf(policy, highest, frame), cheapest.contextTarget);
   const headMax = headMaxOf(contextTarget, frame);
   const shares = headShares(policy, headMax);
   refuseCrowdedSections(policy, shares.snapshot);
   const pinTokens = pinTokensOf(pinnedTexts, pinnedMessages, contextTarget - headMax);
   const tailTarget = contextTarget - headMax - pinTokens;
   const headTokens = headMax + pinTokens;
-  const keep = keepOf(policy, thresholds, { threshold: highest, headTokens, tailTarget }, frame);
+  const room = { threshold: highest, headTokens, tailTarget: Math.min(tailTarget, cheapest.tail) };
+  const keep = keepOf(policy, thresholds, room, frame);
   const summarizer = summarizerLimits(policy, window, shares.snapshot);
 
   const { maxTokens: snapshotTokens, promptTokens } = summarizer;
   const costs: CostFacts = {
     ...{ contextTarget, headTokens, snapshotTokens, promptTokens, tailTarget, keep, turnTokens },
-    systemTokens: Math.min(systemTokens, tailTarget),
+    systemTokens: Math.min(systemTokens ?? 0, tailTarget),
   };
   const economic = policy.economic ? economicSizes(policy, costs, highest) : null;
   const threshold = economic?.at ?? highest;

@@ -42,6 +42,7 @@ export function marksAfter(
   const marks = measureAt(limits);
   return {
     tokens: marks.tokens && Math.max(marks.tokens, tokens + Math.ceil(minGain * limits.budget)),
-    messages: marks.messages && Math.max(marks.messages, messages + Math.max(2, Math.ceil(minGain * messages))),
+    messages:
+      marks.messages && Math.max(marks.messages, messages + Math.max(2, Math.ceil(minGain * messages))),
   };
 }

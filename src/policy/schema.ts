@@ -12,13 +12,24 @@ export { resolvePolicy } from './layers.js';
 export { DEFAULT_ACKNOWLEDGMENT, type Policy } from './resolve.js';
 export type { KeepCeilings, Pin, TriggerClause } from './trigger-schema.js';
 
+/** `policy.retention`: what is kept for how long. */
+export const retentionSchema = z.strictObject({
+  digests: milliseconds
+    .min(60_000)
+    .max(100 * 365 * 24 * 3_600_000)
+    .optional()
+    .describe(
+      'Milliseconds that digests live which no compaction refers to. Default 2,592,000,000 (30 days).',
+    ),
+});
+
 /** A policy as people write it. Every field may be left out; unknown fields are errors. */
 export const policySchema = z.strictObject({
   preset: z
     .enum(presetNames)
     .optional()
     .describe(
-      'Defaults of another system: `adk`, `smart-agent` (also `hybrid`), `langchain`, `deepagents`, `zrb`; other fields go before it.',
+      'Defaults of another system: `adk`, `smart-agent` (also `hybrid`), `langchain`, `deepagents`, `zrb`; other fields go before it; the highest layer that names one decides.',
     ),
   enabled: z
     .boolean()
@@ -78,7 +89,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.6.',
+      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.6; with `{economic: true}` at most head + what `keep` asks for.',
     ),
   keep: ceilingsSchema
     .optional()
@@ -112,17 +123,7 @@ export const policySchema = z.strictObject({
     .describe(
       'What summarizer, snapshot and ledger never see: replaced by `[REDACTED:kind:hash]`. The log keeps the original. Default false.',
     ),
-  retention: z
-    .strictObject({
-      digests: milliseconds
-        .min(60_000)
-        .max(100 * 365 * 24 * 3_600_000)
-        .optional()
-        .describe(
-          'Milliseconds that digests live which no compaction refers to. Default 2,592,000,000 (30 days).',
-        ),
-    })
-    .optional(),
+  retention: retentionSchema.optional(),
   deadCallAfter: milliseconds
     .optional()
     .describe(

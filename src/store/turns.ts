@@ -1,18 +1,21 @@
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../conversation/message.js';
-import { invalid, PalimpsestError } from '../errors.js';
+import { invalid } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import type { ReportedUsage } from '../tokens/calibration.js';
+import { defined, upToDate, type DeploymentPolicy } from './configure.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
 import { checkUsage, progressed } from './progress.js';
-import { defined, upToDate, type DeploymentPolicy } from './configure.js';
+import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import type { SessionIds, SessionRow, TenantPolicy } from './session-row.js';
 import { insertSession, lockSession, readSession } from './session-table.js';
 import { settingsOf, type SessionSettings } from './settings.js';
-import type { ReportedUsage } from '../tokens/calibration.js';
 import { checkId } from './text.js';
 import { withTransaction, type Transaction } from './transaction.js';
+
+export type { AppendResult } from './turn-answers.js';
 
 export interface TurnInput extends SessionIds {
   /** Idempotency key within the session, at most 512 bytes. */

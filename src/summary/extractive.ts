@@ -160,7 +160,7 @@ class Reading {
 
   /** Per section what could be said, the most important first. */
   candidates(previous: string | null): Map<SectionKey, Candidate[]> {
-    const before = previous === null ? new Map<SectionKey, string[]>() : parseSnapshot(previous);
+    const before: Map<string, string[]> = parseSnapshot((previous ?? '').replaceAll('\0', ''));
     const of = (key: SectionKey, ...groups: Entry[][]): [SectionKey, Candidate[]] => {
       const old = (before.get(key) ?? []).filter((text) => !coveredLine.test(text));
       return [

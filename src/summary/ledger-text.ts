@@ -112,6 +112,10 @@ export function entriesOf(ledger: string): LedgerEntry[] {
     groups.push({ kind, texts: inLines.has(kind) || rest === '' ? [] : rest.split(separatorOf(kind)) });
   }
   return groups.flatMap(({ kind, texts }) =>
-    texts.map((text, index) => ({ kind, text: clip(text, LONGEST_ENTRY), place: 1 - index / (texts.length + 1) })),
+    texts.map((text, index) => ({
+      kind,
+      text: clip(text, LONGEST_ENTRY),
+      place: 1 - index / (texts.length + 1),
+    })),
   );
 }

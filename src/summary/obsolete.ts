@@ -14,7 +14,8 @@ const slot = '[`"\'\\u201C]?([^\\s`"\'\\u201C\\u201D,;]{3,160})[`"\'\\u201D]?';
 const noun =
   '(?:(?:the|our|old|former|previous) )?(?:(?:file|folder|directory|module|function|class|method|table|column|branch|endpoint|key|variable|flag|version|service|script|test|package|host|server|url|path|id) )?';
 const was = '(?:(?:was|were|is|are|has been|have been|got) )(?:now )?(?:just )?';
-const gone = '(?:deleted|removed|dropped|renamed|replaced|superseded|retired|obsolete|outdated|decommissioned)';
+const gone =
+  '(?:deleted|removed|dropped|renamed|replaced|superseded|retired|obsolete|outdated|decommissioned)';
 
 /** Each finds the obsolete atom in its first group. */
 const declarations = [
@@ -23,12 +24,19 @@ const declarations = [
   new RegExp(`\\bremoved ${noun}${slot}(?= (?:entirely|completely|altogether)|[.!:)]?$|, )`, 'gi'),
   new RegExp(`\\breplaced ${noun}${slot} (?:with|by) `, 'gi'),
   new RegExp(`\\b(?:use|using|uses|switched to|on) \\S{1,160} instead of ${noun}${slot}`, 'gi'),
-  new RegExp(`\\bno longer (?:use|uses|using|need|needs|rely on|relies on|depend on|depends on) ${noun}${slot}`, 'gi'),
+  new RegExp(
+    `\\bno longer (?:use|uses|using|need|needs|rely on|relies on|depend on|depends on) ${noun}${slot}`,
+    'gi',
+  ),
   new RegExp(`${slot} ${was}${gone}\\b(?! from\\b)`, 'gi'),
-  new RegExp(`${slot} (?:is |are )?no longer (?:exists?|used|needed|valid|available|in use|applies)\\b`, 'gi'),
+  new RegExp(
+    `${slot} (?:is |are )?no longer (?:exists?|used|needed|valid|available|in use|applies)\\b`,
+    'gi',
+  ),
 ];
 /** Any declaration holds one of these; most sentences hold none. */
-const hint = /renamed|moved|deleted|dropped|removed|replaced|instead of|no longer|superseded|retired|obsolete|outdated|decommissioned/i;
+const hint =
+  /renamed|moved|deleted|dropped|removed|replaced|instead of|no longer|superseded|retired|obsolete|outdated|decommissioned/i;
 /** Plans, wishes, conditions, questions and denials declare nothing. */
 const notDone =
   /\?|\b(?:if|unless|whether|should|would|could|might|may|can|will|shall|must|please|want|wants|need to|needs to|going to|let me|let's|plan(?:s|ned)? to|not|never|isn't|wasn't|aren't|weren't|haven't|hasn't|didn't|don't|doesn't|won't|until|before|when|temporarily)\b/i;

@@ -75,9 +75,9 @@ function originOf({ message: { role, name } }: LoggedMessage): string {
 function newestMatches(pattern: string, texts: readonly string[], path: string): string[] {
   const found = new Map<string, true>();
   for (const text of texts) {
-    for (const { match } of matchesIn(text, pattern, path)) {
+    for (const { match, isPiece } of matchesIn(text, pattern, path)) {
       const pinned = match.trim();
-      if (pinned === '' || pinned.length > LONGEST_MATCH) continue;
+      if (pinned === '' || pinned.length > LONGEST_MATCH || isPiece) continue;
       found.delete(pinned);
       found.set(pinned, true);
       const [oldest] = found.keys();

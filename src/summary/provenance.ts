@@ -21,6 +21,8 @@ export interface Sources {
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
 /** Share of the words of a sentence that makes it a tool's. */
 const COPIED = 0.5;
+/** Words of a sentence that is judged by itself. */
+const SHORTEST_SENTENCE = 3;
 /** Words that can stand as a bullet by themselves. */
 const SHORTEST_REST = 4;
 /** Words in a row that are cut out of a sentence which is not a tool's as a whole. */
@@ -119,11 +121,20 @@ function bodyOf({ lines, mark }: Unit): string {
   return [lines[0]?.slice(mark.length) ?? '', ...lines.slice(1).map((line) => line.trim())].join(' ');
 }
 
+/** Sentences, each with the word or two before it that introduce it, as "IMPORTANT:" does. */
 function sentencesIn(text: string): Sentence[] {
-  return text
-    .split(/(?<=[.!?;:])(?=\s)|(?<=[。！？；：])/u)
-    .filter((sentence) => sentence !== '')
-    .map((sentence) => ({ text: sentence, words: wordsOf(sentence), said: null }));
+  const sentences: Sentence[] = [];
+  let lead = '';
+  for (const piece of text.split(/(?<=[.!?;:])(?=\s)|(?<=[。！？；：])/u)) {
+    const sentence = lead + piece;
+    const words = wordsOf(sentence);
+    lead = words.length < SHORTEST_SENTENCE ? sentence : '';
+    if (lead === '') sentences.push({ text: sentence, words, said: null });
+  }
+  const last = sentences.pop();
+  if (lead === '' && last === undefined) return [];
+  const rest = (last?.text ?? '') + lead;
+  return [...sentences, { text: rest, words: wordsOf(rest), said: null }];
 }
 
 /** How an order begins or sounds. In sections of instructions wording alone decides; here it keeps facts in their place. */

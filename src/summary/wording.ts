@@ -13,8 +13,7 @@ export interface Word {
   to: number;
 }
 
-const wordForm =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
+const wordForm = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
 const plainWord = /[a-z0-9]+/g;
 const escapes = /\\[nrt"]|&lt;|&gt;|&amp;|&quot;/g;
 const unseen = /[\p{Cf}\uFF01-\uFF5E]/gu;
@@ -31,7 +30,7 @@ function* eachWord(text: string): Generator<Word> {
     const end = text.indexOf('\n', from);
     const to = end < 0 ? text.length : end;
     const line = visible(text.slice(from, to));
-    // eslint-disable-next-line no-control-regex
+     
     for (const match of line.matchAll(/[^\0-\x7F]/.test(line) ? wordForm : plainWord)) {
       const word = match[0].includes(invisible) ? match[0].replaceAll(invisible, '') : match[0];
       const at = from + match.index;

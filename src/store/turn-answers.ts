@@ -1,7 +1,7 @@
 /** What a turn is answered with: as new, as one that is stored already, or why it cannot be stored. */
 import { invalid, PalimpsestError } from '../errors.js';
-import { policyOf } from '../policy/layers.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../policy/schema.js';
+import { policyOf, resolvePolicy } from '../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import type { SessionRow } from './session-row.js';
 import type { PreparedTurn } from './prepare.js';
 import type { TurnInput } from './turns.js';
