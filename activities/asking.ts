@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto';
 import type { Asking, Previous } from '../src/compaction/questions.js';
 import type { SummarizerSettings } from '../src/compaction/plan-types.js';
+import { redactionOf } from '../src/compaction/settings.js';
 import { redactorFor } from '../src/conversation/redact.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
@@ -21,24 +21,23 @@ export async function askingFor(
 ): Promise<Asking> {
   const policy = policyOf((await loadSession(pool, ids)).policy);
   const prompt = promptSettings(policy.summary);
+  if (summarizer.redaction !== redactionOf(policy)) {
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      'the policy redacts other things than when this was planned',
+    );
+  }
   return {
     tenant: ids.tenant,
     summarizer,
-    prompt: policy.redact === null ? prompt : { ...prompt, hash: redactedHash(prompt.hash, policy) },
-    redact: redactionOf(policy, ids.tenant),
+    prompt: { ...prompt, hash: `${prompt.hash}${summarizer.redaction}` },
+    redact: redactorOf(policy, ids.tenant),
     counter: counterFor(summarizer.tokenizer),
   };
 }
 
-export function redactionOf(policy: Policy, tenant: string): (text: string) => string {
+export function redactorOf(policy: Policy, tenant: string): (text: string) => string {
   return redactorFor(policy.redact, tenant) ?? ((text) => text);
-}
-
-/** What was read with other redactions is another question. */
-function redactedHash(hash: string, { redact }: Policy): string {
-  return createHash('sha256')
-    .update(`${hash}\n${JSON.stringify(redact)}`)
-    .digest('hex');
 }
 
 export async function previousOf(

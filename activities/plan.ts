@@ -10,6 +10,7 @@ import { factsOf } from '../src/store/session-row.js';
 import { passReduceMark, setExhausted } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
+import { redactorOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 
@@ -58,6 +59,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
               : null,
           now: now(),
           counter: counterFor(limits.tokenizer),
+          redact: redactorOf(policy, input.tenant),
         },
         {
           metas: (from, through) => readMetas(pool, input, Math.max(from, row.systemThroughSeq + 1), through),

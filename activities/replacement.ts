@@ -14,7 +14,7 @@ import type { ChunkRef } from '../src/summary/chunk.js';
 import type { Layer } from '../src/summary/layers.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
-import { digestText, redactionOf } from './asking.js';
+import { digestText, redactorOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 
 /** What one compaction has come to, by reference. */
@@ -67,7 +67,7 @@ export async function loadReplacement(
       standing: byRule ? await layerTexts(plan.layers) : null,
       parent: { ...parent, pinned: parent.pinned ?? [] },
       referenced: await referenced(policy),
-      redact: redactionOf(policy, ids.tenant),
+      redact: redactorOf(policy, ids.tenant),
     },
   };
 

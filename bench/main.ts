@@ -1,12 +1,17 @@
-/** `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about three minutes. */
+/**
+ * `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about six minutes.
+ * `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they measure recorded sessions too.
+ */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
 import { chunks32 } from './chunks.js';
+import { economics } from './economics.js';
 import { type BenchResult, type Figure, shown } from './figures.js';
 import { overhead } from './overhead.js';
 import { memory } from './memory.js';
+import { plan } from './plan.js';
 import { read } from './read.js';
 import { turns } from './turns.js';
 import { startServers, type Servers } from './servers.js';
@@ -19,39 +24,34 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   memory,
 };
 
+/** Benches of the pure core. */
+const withoutServers: Record<string, () => Promise<BenchResult>> = { plan, economics };
+
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: { json: { type: 'string' } },
 });
-const unknown = positionals.find((name) => !(name in benches));
+const names = [...Object.keys(benches), ...Object.keys(withoutServers)];
+const unknown = positionals.find((name) => !names.includes(name));
 if (unknown !== undefined) {
-  console.error(`There is no bench ${unknown}; there are ${Object.keys(benches).join(', ')}.`);
+  console.error(`There is no bench ${unknown}; there are ${names.join(', ')}.`);
   process.exit(2);
 }
-const chosen = Object.entries(benches).filter(
-  ([name]) => positionals.length === 0 || positionals.includes(name),
-);
+const isChosen = ([name]: [string, unknown]): boolean =>
+  positionals.length === 0 || positionals.includes(name);
+const chosen = Object.entries(benches).filter(isChosen);
 
-const servers = await startServers((line) => console.error(line));
 const started = Date.now();
 const figures: Figure[] = [];
 const notes: Record<string, string[]> = {};
-try {
-  for (const [name, bench] of chosen) {
-    console.error(`${name} …`);
-    try {
-      const result = await bench(servers);
-      figures.push(...result.figures);
-      notes[name] = result.notes;
-    } catch (error) {
-      // What fails now fails for want of servers; the signal's handler ends the process.
-      if (servers.interrupted()) await new Promise(() => {});
-      console.error(`${name}:`, error);
-      process.exitCode = 1;
-    }
+for (const [name, bench] of Object.entries(withoutServers).filter(isChosen)) await run(name, bench);
+if (chosen.length > 0) {
+  const servers = await startServers((line) => console.error(line));
+  try {
+    for (const [name, bench] of chosen) await run(name, () => bench(servers), servers);
+  } finally {
+    await servers.stop();
   }
-} finally {
-  await servers.stop();
 }
 
 const machine = {
@@ -66,6 +66,20 @@ const machine = {
 print();
 if (options.json !== undefined) {
   writeFileSync(options.json, `${JSON.stringify({ machine, figures, notes }, null, 2)}\n`);
+}
+
+async function run(name: string, bench: () => Promise<BenchResult>, servers?: Servers): Promise<void> {
+  console.error(`${name} …`);
+  try {
+    const result = await bench();
+    figures.push(...result.figures);
+    notes[name] = result.notes;
+  } catch (error) {
+    // What fails now fails for want of servers; the signal's handler ends the process.
+    if (servers?.interrupted()) await new Promise(() => {});
+    console.error(`${name}:`, error);
+    process.exitCode = 1;
+  }
 }
 
 function print(): void {

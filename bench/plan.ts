@@ -10,86 +10,82 @@ import { readTranscripts } from '../src/cli/transcripts.js';
 import { Conversation } from '../src/compaction/conversation.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { agentTurns } from './conversation.js';
-import { figure, median, shown, type BenchResult } from './figures.js';
+import { figure, type BenchResult } from './figures.js';
 
 const runs = 5;
 const barMs = 300;
-const large = { messages: 5_000, tokens: 2_000_000 };
-const small = { messages: 500, tokens: 200_000 };
+const large = 5_000;
+const small = 500;
 
 interface Measured {
   planMs: number;
   contextMs: number;
-  /** Heap that plan and context hold once made, and the most in use beyond the session while they were made. */
-  heldMb: number;
-  messages: number;
-  tokens: number;
 }
 
 export async function plan(): Promise<BenchResult> {
   const source = await recordedMessages();
+  const [messages, fewer] = [repeated(source, large), repeated(source, small)];
   const measured: Measured[] = [];
   const reference: Measured[] = [];
-  const messages = sized(source, large);
-  const fewer = sized(source, small);
   // The first one warms the code up and is not counted.
   for (let run = 0; run <= runs; run++) {
     const [one, other] = [await measureOnce(messages), await measureOnce(fewer)];
-    if (run > 0) [measured, reference].forEach((list, index) => list.push(index === 0 ? one : other));
+    if (run > 0) measured.push(one);
+    if (run > 0) reference.push(other);
   }
-  const first = measured[0]!;
-  const ratio = median(measured.map(({ heldMb }) => heldMb)) / median(reference.map(({ heldMb }) => heldMb));
+  const heap = await heldMb(messages);
+  const heapOfFewer = await heldMb(fewer);
+  const tokens = prepared(messages).log.reduce((sum, logged) => sum + logged.tokens, 0);
+  const of = (list: readonly Measured[], time: (one: Measured) => number) => list.map(time);
+  const both = ({ planMs, contextMs }: Measured) => planMs + contextMs;
   return {
     figures: [
-      figure(
-        'plan',
-        'CPU of plan, view and reductions',
-        'ms',
-        measured.map(({ planMs, contextMs }) => planMs + contextMs),
-        barMs,
-      ),
+      figure('plan', 'CPU of plan, view and reductions', 'ms', of(measured, both), barMs),
       figure(
         'plan',
         'of that, the plan',
         'ms',
-        measured.map(({ planMs }) => planMs),
+        of(measured, ({ planMs }) => planMs),
       ),
       figure(
         'plan',
         'of that, the context made to fit',
         'ms',
-        measured.map(({ contextMs }) => contextMs),
+        of(measured, ({ contextMs }) => contextMs),
       ),
-      figure(
-        'plan',
-        'the same for 500 messages',
-        'ms',
-        reference.map(({ planMs, contextMs }) => planMs + contextMs),
-      ),
-      figure(
-        'plan',
-        'heap held by plan and context',
-        'MB',
-        measured.map(({ heldMb }) => heldMb),
-      ),
+      figure('plan', 'the same for 500 messages', 'ms', of(reference, both)),
+      figure('plan', 'heap held by plan and context', 'MB', [heap]),
+      figure('plan', 'the same for 500 messages', 'MB', [heapOfFewer]),
     ],
     notes: [
-      `${first.messages.toLocaleString('en-US')} messages of ${first.tokens.toLocaleString('en-US')} tokens, window 128,000; heap against a tenth of the messages: ${shown(ratio)} ×.`,
+      `${messages.length.toLocaleString('en-US')} messages of ${tokens.toLocaleString('en-US')} tokens, counted before, at a window of 128,000; CPU of all threads of the process.`,
     ],
   };
 }
 
-async function measureOnce(messages: readonly ChatMessage[]): Promise<Measured> {
+function prepared(messages: readonly ChatMessage[]): Conversation {
   const conversation = new Conversation({ policy: { contextWindow: 128_000 } });
   conversation.append(messages);
-  const tokens = conversation.log.reduce((sum, logged) => sum + logged.tokens, 0);
-  const before = heapMb();
-  const plan = await cpu(() => conversation.plan());
-  if ('nothing' in plan.result) throw new Error(`nothing was planned: ${plan.result.nothing}`);
+  return conversation;
+}
+
+async function measureOnce(messages: readonly ChatMessage[]): Promise<Measured> {
+  const conversation = prepared(messages);
+  const planned = await cpu(() => conversation.plan());
+  if ('nothing' in planned.result) throw new Error(`nothing was planned: ${planned.result.nothing}`);
   const context = await cpu(() => conversation.context());
-  const heldMb = heapMb() - before;
   if (context.result.tokens > conversation.limits.budget) throw new Error('the context does not fit');
-  return { planMs: plan.ms, contextMs: context.ms, heldMb, messages: messages.length, tokens };
+  return { planMs: planned.ms, contextMs: context.ms };
+}
+
+/** MB of heap beyond the session once plan and context are made. */
+async function heldMb(messages: readonly ChatMessage[]): Promise<number> {
+  const conversation = prepared(messages);
+  const before = heapMb();
+  const made = { plan: await conversation.plan(), context: conversation.context() };
+  const after = heapMb();
+  if ('nothing' in made.plan || made.context.items.length === 0) throw new Error('nothing was planned');
+  return Math.max(0, after - before);
 }
 
 /** User and system time of this process, all threads. */
@@ -120,7 +116,7 @@ async function recordedMessages(): Promise<ChatMessage[]> {
     .flatMap((read) => ('error' in read ? [] : read.messages.filter(({ role }) => role !== 'system')));
 }
 
-/** The messages again and again until there are so many; text is added to, or the longest are left out, until the tokens come out. */
-function sized(source: readonly ChatMessage[], { messages }: typeof large): ChatMessage[] {
-  return Array.from({ length: messages }, (_, index) => source[index % source.length]!);
+/** The messages again and again until there are so many: with recorded ones about 420 tokens each. */
+function repeated(source: readonly ChatMessage[], count: number): ChatMessage[] {
+  return Array.from({ length: count }, (_, index) => source[index % source.length]!);
 }

@@ -33,7 +33,8 @@ const compacted = await compactedSessions(sessions, counter, {
 const verdict = (met: boolean) => (met ? 'met' : '**missed**');
 const against = (share: Share | null, bar: number) =>
   `${percent(share)}, bar ≥ ${bar * 100} %: ${verdict((share?.share ?? 0) >= bar)}`;
-console.log(`## What compaction keeps
+console.log(
+  `## What compaction keeps
 
 ${sessions.length} recorded sessions of at least ${SMALLEST_SESSION.toLocaleString('en-US')} tokens${options.quick ? ' (every sixth; `--quick`)' : ''}; the grammar of identifiers is the bench's own (\`bench/quality/grammar.ts\`).
 An identifier is *needed* where a later action of the agent names it before any user or tool message does. In brackets: 95 % interval, bootstrap over sessions.
@@ -51,5 +52,8 @@ The tail is six messages or a quarter of what was said, whichever is less; every
 ${compacted.markdown}
 
 The lossy oracle keeps each identifier of a request with probability ${KEEPS}, those mentioned most first where room is short. A session is compacted as often as stated at the largest window of 128, 64, 32, 16, 8 and 4 thousand tokens that does; smaller windows leave less room for head and ledger (column "head"; pins and the carried request count there too).
-Retention is an upper bound of usefulness: an identifier in a list carries no meaning, and no agent was run here.`);
+Steps between commits whose prefix changed are those in which a turn alone made the context exceed its budget, so that reductions were made at once.
+The grammar was left as it was first written: it takes closing tags of HTML (/div), style classes and colours for identifiers, which the ledger leaves out on purpose.
+Retention is an upper bound of usefulness: an identifier in a list carries no meaning, and no agent was run here.`,
+);
 console.error(`${Math.round((Date.now() - started) / 1_000)} s`);

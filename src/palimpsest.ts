@@ -4,7 +4,8 @@ import type { SessionStatus } from '../workflows/messages.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
 import { invalid, PalimpsestError } from './errors.js';
-import { effectivePolicy, policyOf, type EffectivePolicy } from './policy/layers.js';
+import { describePolicy, type PolicyRow } from './policy/describe.js';
+import { effectivePolicy, policyOf } from './policy/layers.js';
 import { parsePolicy, type Policy, type PolicyInput } from './policy/schema.js';
 import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { fitted, type SessionContext } from './session-context.js';
@@ -109,8 +110,8 @@ export interface Status extends SessionRecords {
   lastError: { type: string; message: string } | null;
   rejectedTurns: SessionStatus['rejectedTurns'];
   policy: Policy;
-  /** Who set a field of the policy, by path; a path that is missing has its default. */
-  policySources: EffectivePolicy['sources'];
+  /** Every knob of the policy with its effective value and who set it. */
+  knobs: PolicyRow[];
   /** Rises with every change of the policy or of the calibration in use. */
   policyVersion: number;
   /**
@@ -264,7 +265,8 @@ export class Palimpsest {
   async status({ session }: { session: string }): Promise<Status> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    const { policy, sources } = effectivePolicy(row.policy);
+    const effective = effectivePolicy(row.policy);
+    const { policy } = effective;
     const { limits } = limitsOfSession(row);
     const answer = await this.workflows.status(ids);
     const live = typeof answer === 'string' ? null : answer;
@@ -285,7 +287,7 @@ export class Palimpsest {
       lastError: row.lastError,
       rejectedTurns: live?.rejectedTurns ?? [],
       policy,
-      policySources: sources,
+      knobs: describePolicy(effective),
       policyVersion: row.policyVersion,
       calibration: { ...knownOf(row.calibration, policy.model, row.tokenizer), applied: row.appliedFactor },
       ...(await recordsOf(this.pool, row)),

@@ -19,7 +19,9 @@ test('the workflow bundle holds the Temporal SDK, its small helpers and our own 
     .filter((name) => /^\.\/(?!node_modules)/.test(name))
     .map((name) => name.replace(/^\.\//, ''));
   expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual([
+    'src/compaction/summarize.ts',
     'src/errors.ts',
+    'src/summary/layers.ts',
     'src/temporal/failures.ts',
     'src/temporal/names.ts',
   ]);

@@ -5,6 +5,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
+  chunkedGrowth,
   coldCacheSize,
   economicsOf,
   estimateCost,
@@ -54,6 +55,40 @@ describe('the optimal growth', () => {
         expect(at(1.15 * optimum(one))).toBeLessThan(1.05 * Math.min(...sweep));
       }
     }
+  });
+});
+
+describe('the growth with a summarizer that reads in chunks', () => {
+  const long = { ...cycle, turnTokens: 5_000, tailTokens: 20_000, snapshotTokens: 2_000 };
+
+  test('is the one asked for where that fits a chunk, or no model is asked', () => {
+    const chunking = { chunkTokens: 200_000, digestTokens: 2_000 };
+    expect(chunkedGrowth(long, chunking, 1.15)).toBe(1.15 * optimum(long));
+    const none = { ...long, asksModel: false };
+    expect(chunkedGrowth(none, { chunkTokens: 8_000, digestTokens: 500 }, 1.15)).toBe(1.15 * optimum(none));
+  });
+
+  test('is whole chunks where more would cost digests, and close to the one asked for where digests are short', () => {
+    const one = chunkedGrowth(cycle, { chunkTokens: 32_000, digestTokens: 2_000 }, 1.15);
+    expect(one).toBeCloseTo(0.95 * 32_000 - 1_500, 6);
+    const short = chunkedGrowth(long, { chunkTokens: 12_000, digestTokens: 10 }, 1.15);
+    expect(short).toBeGreaterThan(0.8 * optimum(long));
+  });
+
+  test('never exceeds the one asked for, whatever the prices', () => {
+    fc.assert(
+      fc.property(
+        fc.double({ min: 0, max: 5, noNaN: true }),
+        fc.integer({ min: 256, max: 64_000 }),
+        fc.integer({ min: 1, max: 60_000 }),
+        (cachedInput, chunkTokens, turnTokens) => {
+          const given = { ...long, turnTokens, prices: resolvePrices({ input: 1, cachedInput }) };
+          const growth = chunkedGrowth(given, { chunkTokens, digestTokens: 1_000 }, 1.15);
+          expect(growth).toBeGreaterThan(0);
+          expect(growth).toBeLessThanOrEqual(1.15 * optimum(given));
+        },
+      ),
+    );
   });
 });
 

@@ -2,6 +2,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
+import { limitsOf } from '../src/policy/limits.js';
+import { policyOf } from '../src/policy/layers.js';
+import { parsePolicy } from '../src/policy/schema.js';
 import { acceptSnapshot } from '../src/summary/accept.js';
 import { extractiveSnapshot } from '../src/summary/extractive.js';
 import { parseSnapshot, sections, type SectionKey } from '../src/summary/snapshot.js';
@@ -104,6 +107,60 @@ describe('sections', () => {
     const tight = snapshotOf([{ role: 'user', content: long('new') }, filler, filler], 150);
     expect(counter.count(tight)).toBeLessThanOrEqual(150);
     expect(tight).toContain('new new');
+  });
+});
+
+describe('what calls touched', () => {
+  const call = (name: string, args: object): ChatMessage => ({
+    role: 'assistant',
+    content: null,
+    tool_calls: [{ id: 'a', type: 'function', function: { name, arguments: JSON.stringify(args) } }],
+  });
+
+  test('a path within a command is not listed twice; limits and words of code are no objects', () => {
+    const text = section(
+      snapshotOf([
+        { role: 'user', content: 'Look around.' },
+        call('shell', { command: ['bash', '-lc', 'cat src/index.ts'] }),
+        call('read', { path: 'src/a.ts', offset: 3850, status: 'in_progress' }),
+        call('get_order', { order_id: '#W2378156', item: '1725100896' }),
+        filler,
+      ]),
+      'artifacts',
+    );
+    expect(text.split('\n').sort()).toEqual([
+      '#2: shell: `cat src/index.ts`',
+      '#3: read: src/a.ts',
+      '#4: get_order: #W2378156',
+      '#4: get_order: 1725100896',
+    ]);
+  });
+
+  test('a result without text is no fact', () => {
+    const empty: ChatMessage = { role: 'tool', tool_call_id: 'a', content: ' ' };
+    const text = snapshotOf([
+      { role: 'user', content: 'Go.' },
+      call('shell', { command: 'true' }),
+      empty,
+      filler,
+    ]);
+    expect(section(text, 'facts')).not.toContain('#3');
+  });
+});
+
+describe('size', () => {
+  test.each([8_000, 32_000, 128_000, 200_000])('at most 0.15 of a window of %i by default', (window) => {
+    const { summarizer } = limitsOf(policyOf({ session: parsePolicy({ contextWindow: window }) }));
+    const long: ChatMessage[] = Array.from({ length: 400 }, (_, index) => ({
+      role: index % 2 ? 'assistant' : 'user',
+      content: `Step ${index}: we decided to change src/part_${index}.ts because of order_${index}. `.repeat(
+        20,
+      ),
+    }));
+    const text = snapshotOf(long, summarizer.maxTokens);
+    expect(counter.count(text)).toBeLessThanOrEqual(0.15 * window);
+    expect(section(text, 'intent')).toContain('Step 398');
+    expect(section(text, 'state')).toContain('Step 399');
   });
 });
 

@@ -10,6 +10,7 @@ import { imageSize } from '../src/tokens/image-size.js';
 import {
   encodedTokens,
   IMAGE_TOKENS,
+  isMedia,
   LOW_DETAIL_IMAGE_TOKENS,
   mediaTokens,
   OTHER_MEDIA_TOKENS,
@@ -193,6 +194,7 @@ describe('a file weighs', () => {
     expect(mediaTokens(file(text, 'text/csv'))).toBeCloseTo(text.length / 4, -1);
     const document = { type: 'document', source: { type: 'text', media_type: 'text/plain', data: text } };
     const counter = counterFor('o200k_base');
+    expect(isMedia(document)).toBe(false);
     expect(countMessage({ role: 'user', content: [document] }, counter)).toBe(
       FRAMING_TOKENS + counter.count(text),
     );

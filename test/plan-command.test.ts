@@ -91,7 +91,7 @@ describe('the command', () => {
     expect(stdout).toMatch(/^debugging-session: 147 messages, 41 turns, [\d,]+ tokens$/m);
     for (const name of [baseline, 'default', 'economic', 'langchain', 'flags'])
       expect(stdout).toMatch(new RegExp(`^│ ${name} +│`, 'm'));
-    expect(stdout).toMatch(/│ flags +│ 16,000 \/ 32,000 │ [1-9]\d*× +│ 2–\d+ [ua].*USD \d/);
+    expect(stdout).toMatch(/│ flags +│ 16,000 \/ 32,000 │ +[1-9]\d*× │ 2–\d+ [ua].*USD \d/);
     expect(stdout).toMatch(/^flags, compaction 1 after turn \d+ \(\w+\): [\d,]+ → [\d,]+ tokens/m);
     expect(stdout).toMatch(/^ {2}✂ +\d+ {2}(tool|assistant|user): /m);
     expect(stdout).toMatch(/No model was asked/);
@@ -273,24 +273,31 @@ describe('a rehearsal', () => {
     expect(rehearsal.summarizerCost).toBe(0);
   });
 
-  test('no summarizer is sent more than it is said to be', async () => {
-    const answer = '## Current state\n- The work goes on as planned.\n- The tests pass.';
-    const summarize: Summarizer = () => answer;
-    const messages = talk(400);
-    // Large enough for one range of several chunks; what stays is the same whoever writes the snapshot.
-    const policy: PolicyInput = {
-      contextWindow: 60_000,
-      trigger: { tokens: 40_000 },
-      keep: { messages: 6 },
-      summary: { integrityCheck: false, chunkTokens: 9_000 },
-    };
+  test('a summarizer that answers at length is sent what was said, and never more', async () => {
+    const messages = talk(100);
+    const policy: PolicyInput = { contextWindow: 16_000, summary: { integrityCheck: false } };
+    // A line has about ten tokens.
+    const summarize: Summarizer = (_request, { maxTokens }) =>
+      [
+        '## Current state',
+        ...Array.from(
+          { length: Math.floor(maxTokens / 11) },
+          (_, n) => `- Order ORD-${1000 + n} left depot D-${n}.`,
+        ),
+      ].join('\n');
+    const rehearsal = await rehearse(messages, policy);
     const conversation = new Conversation({ policy });
-    conversation.append(messages);
-    const generation = await conversation.compact(summarize);
-    const [compaction, ...others] = (await rehearse(messages.slice(0, 800), policy)).compactions;
-    const atOnce = await rehearse([{ role: 'system', content: 'x' }], policy);
-    expect(generation?.calls.length).toBeGreaterThan(2);
-    expect([compaction, others, atOnce]).toBeDefined();
+    for (const [index, { throughSeq }] of rehearsal.turns.entries()) {
+      conversation.append(messages.slice(rehearsal.turns[index - 1]?.throughSeq ?? 0, throughSeq));
+      while (conversation.isDue() && (await conversation.compact(summarize)));
+    }
+    const [first] = conversation.generations;
+    const [said] = rehearsal.compactions;
+    const sent = first!.calls.reduce((sum, { inputTokens }) => sum + inputTokens, 0);
+    expect([first!.throughSeq, first!.calls.length]).toEqual([said!.throughSeq, said!.summarizer.calls]);
+    expect(first!.calls.length).toBeGreaterThan(2);
+    expect(sent).toBeLessThanOrEqual(said!.summarizer.input);
+    expect(sent).toBeGreaterThan(0.8 * said!.summarizer.input);
   });
 
   test('no mode pays twice for what was read once', async () => {
@@ -384,11 +391,16 @@ describe('the cache', () => {
 });
 
 describe('what is printed', () => {
-  test('a narrow terminal gets a paragraph a policy', async () => {
+  test('a narrow terminal gets fewer columns and is told which; a very narrow one a paragraph a policy', async () => {
     const rows = [{ name: 'default', rehearsal: await rehearse(sampleMessages, small) }];
-    const narrow = planTable(rows, 60);
-    expect(narrow).toMatch(/^default\n {2}at \/ window 12,600 \/ 16,000\n {2}\d compactions\n {2}cuts 2–/);
-    expect(planTable(rows)).toContain('│ default │');
+    const wide = planTable(rows);
+    expect(wide).toMatch(/│ default │ 12,600 \/ 16,000 │ +\d× │ 2–/);
+    const narrow = planTable(rows, wide.indexOf('\n') - 1);
+    expect(narrow).toMatch(/│ default │ 12,600[\s\S]*For want of room without: cuts/);
+    expect(narrow.split('\n').every((line) => line.length < wide.indexOf('\n'))).toBe(true);
+    expect(planTable(rows, 40)).toMatch(
+      /^default\n {2}at \/ window 12,600 \/ 16,000\n {2}\d compactions\n {2}cuts 2–/,
+    );
   });
 
   test('cuts are shown where they are, however odd the messages', async () => {

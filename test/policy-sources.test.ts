@@ -1,6 +1,8 @@
 /** What a platform sees of its policy and counts: every effective value with its source, and what usage has corrected. */
+import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Palimpsest } from '../src/palimpsest.js';
+import { sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
 import { startStack, type Stack } from './support/stack.js';
 import { talk } from './support/store.js';
 
@@ -8,7 +10,11 @@ let stack: Stack;
 let palimpsest: Palimpsest;
 
 beforeAll(async () => {
-  stack = await startStack();
+  const settings = {
+    inlineTurnTenants: ['*'],
+    policy: { environment: { target: 0.4, pins: ['Be brief.'] } },
+  };
+  stack = await startStack({ settings });
   palimpsest = await Palimpsest.connect({
     databaseUrl: stack.databaseUrl,
     temporal: stack.temporal,
@@ -24,6 +30,11 @@ afterAll(async () => {
   await stack.stop();
 });
 
+async function sourcesOf(session: string): Promise<Record<string, string>> {
+  const { knobs } = await palimpsest.status({ session });
+  return Object.fromEntries(knobs.map(({ path, source }) => [path, source]));
+}
+
 describe('status', () => {
   it('shows each value with its source: session, tenant, file, environment, default', async () => {
     await palimpsest.configureTenant({ policy: { keep: { messages: 9 }, contextWindow: 50_000 } });
@@ -31,14 +42,9 @@ describe('status', () => {
     await palimpsest.appendTurn({ session: 'layers', turnId: '1', messages: talk(2), policy });
     const status = await palimpsest.status({ session: 'layers' });
     expect(status.policy).toMatchObject({ ...policy, keep: { messages: 9 }, target: 0.5, debounceMs: 7 });
-    expect(status.policySources).toEqual({
-      ...{
-        contextWindow: 'session',
-        model: 'session',
-        keep: 'tenant',
-        target: 'file',
-        debounceMs: 'environment',
-      },
+    expect(await sourcesOf('layers')).toMatchObject({
+      ...{ contextWindow: 'session', model: 'session', keep: 'tenant', target: 'file' },
+      ...{ debounceMs: 'environment', 'summary.mode': 'default' },
     });
     await palimpsest.configureTenant({ policy: { keep: { messages: 5 } } });
     const later = await palimpsest.status({ session: 'layers' });
@@ -49,8 +55,12 @@ describe('status', () => {
   it('keeps the other layers when the session is configured by a client without any', async () => {
     await palimpsest.appendTurn({ session: 'kept', turnId: '1', messages: talk(1) });
     await stack.palimpsest.configure({ session: 'kept', policy: { target: 0.3 } });
-    const { policySources } = await palimpsest.status({ session: 'kept' });
-    expect(policySources).toMatchObject({ target: 'session', debounceMs: 'environment' });
+    const { knobs } = await palimpsest.status({ session: 'kept' });
+    const given = knobs.filter(({ path }) => path === 'target' || path === 'debounceMs');
+    expect(given.map(({ path, value, source }) => [path, value, source]).sort()).toEqual([
+      ['debounceMs', 7, 'environment'],
+      ['target', 0.3, 'session'],
+    ]);
   });
 
   it('shows what reported usage has corrected', async () => {
@@ -70,6 +80,25 @@ describe('status', () => {
     expect(after.budget / before.budget).toBeCloseTo(0.5, 1);
     expect((await palimpsest.context({ session })).budget).toBe(after.budget);
   });
+});
+
+it('a worker’s layers hold for sessions that a turn inside a signal creates', async () => {
+  const ids = { tenant: stack.queuePrefix, session: 'inline' };
+  const connection = await Connection.connect(stack.temporal);
+  try {
+    await new Client({ connection }).workflow.signalWithStart('session', {
+      workflowId: sessionWorkflowId(ids),
+      taskQueue: taskQueues(stack.queuePrefix).workflow,
+      args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
+      signal: 'turn',
+      signalArgs: [{ turnId: '1', messages: talk(1) }],
+    });
+  } finally {
+    await connection.close();
+  }
+  await expect
+    .poll(async () => await sourcesOf('inline').catch(() => null), { timeout: 20_000 })
+    .toMatchObject({ target: 'environment', pins: 'environment' });
 });
 
 it('counters given to connect serve policies by name', async () => {

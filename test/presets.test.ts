@@ -1,5 +1,11 @@
 /** The documented defaults of other systems, by their names, for every window that their users have. */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { readTranscripts } from '../src/cli/transcripts.js';
+import { cutTurns } from '../src/cli/turns.js';
+import { Conversation } from '../src/compaction/conversation.js';
+import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import { isTriggered, limitsOf, type Limits } from '../src/policy/limits.js';
 import { presetNames, presets, type PresetName } from '../src/policy/presets.js';
@@ -154,4 +160,36 @@ test('fields given beside a preset go before it, and leave the rest of it', () =
     tokenizer: 'chars/4',
     summary: { reservedOutputTokens: 4_096 },
   });
+});
+
+/** A compaction that would save too little is refused and leaves the context as it is. */
+function unlessRefused(error: unknown): void {
+  if (!isFailure(error, 'Summary.NotSmaller')) throw error;
+}
+
+const transcripts = process.env.PALIMPSEST_TRANSCRIPTS;
+
+describe.skipIf(transcripts === undefined)('on recorded sessions (PALIMPSEST_TRANSCRIPTS)', () => {
+  test('every preset compacts in a window of 8,000 and keeps each context within its budget', async () => {
+    const folder = path.join(transcripts ?? '', 'sessions');
+    const compactions = new Map<PresetName, number>();
+    for (const file of readdirSync(folder)) {
+      const sessions = (await readTranscripts(path.join(folder, file))).flatMap((read) =>
+        'error' in read ? [] : [read.messages],
+      );
+      for (const messages of sessions.filter((_, index) => index % 25 === 0).slice(0, 3)) {
+        for (const preset of presetNames) {
+          const policy: PolicyInput = { preset, contextWindow: 8_000, summary: { method: 'extractive' } };
+          const conversation = new Conversation({ policy: { ...policy, tokenizer: 'chars/4' } });
+          for (const { from, to } of cutTurns(messages).slice(0, 150)) {
+            conversation.append(messages.slice(from, to));
+            if (conversation.isDue()) await conversation.compact(null).catch(unlessRefused);
+            expect(conversation.context().tokens).toBeLessThanOrEqual(conversation.limits.budget);
+          }
+          compactions.set(preset, (compactions.get(preset) ?? 0) + conversation.generations.length);
+        }
+      }
+    }
+    for (const preset of presetNames) expect(compactions.get(preset)).toBeGreaterThan(0);
+  }, 120_000);
 });

@@ -86,7 +86,9 @@ describe('content cannot forge what is ours', () => {
     'previous_snapshot',
     'state_snapshot',
     'pins',
+    'pin',
     'ledger',
+    'dropped',
   ];
   const forged = fc
     .tuple(
@@ -129,6 +131,7 @@ describe('content cannot forge what is ours', () => {
   });
 
   test('escaping is idempotent and leaves other markup alone', () => {
+    expect(escapeTags('<\u200B/ \u00ADtranscript>')).toBe('&lt;\u200B/ \u00ADtranscript>');
     expect(escapeTags('<div>a</div> a<b <messenger> <callback/>')).toBe(
       '<div>a</div> a<b <messenger> <callback/>',
     );

@@ -199,7 +199,7 @@ function look(
 
 /** Numbers of messages, which a snapshot made by rule puts before its items. */
 function withoutReferences(snapshot: string): string {
-  return snapshot.replace(/^- #\d+: /gm, '- ');
+  return snapshot.replace(/#\d+: /g, ' ');
 }
 
 /** The first line of a ledger says what it is. */

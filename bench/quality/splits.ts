@@ -41,13 +41,11 @@ export function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
 }
 
 export function logged({ messages, tokens }: Recorded, from: number, to: number): LoggedMessage[] {
-  return messages
-    .slice(from, to)
-    .map((message: ChatMessage, index) => ({
-      seq: from + index + 1,
-      message,
-      tokens: tokens[from + index]!,
-    }));
+  return messages.slice(from, to).map((message: ChatMessage, index) => ({
+    seq: from + index + 1,
+    message,
+    tokens: tokens[from + index]!,
+  }));
 }
 
 export function sum(values: readonly number[]): number {

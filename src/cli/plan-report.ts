@@ -24,18 +24,33 @@ export const legend = [
 
 type Column = [head: string, align: 'left' | 'right', cell: (row: PlanRow) => string];
 
-/** One row a policy; a paragraph each where `columns` are too few. Failures follow. */
+/** Left out one after the other where there are too few columns. */
+const dispensable = ['cuts', 'stays', 'in / out', 'evicted'];
+
+/** One row a policy, with fewer columns where `columns` are too few, or a paragraph each. Failures follow. */
 export function planTable(rows: readonly PlanRow[], columns = Infinity): string {
-  const shown = columnsOf(rows);
+  const all = columnsOf(rows);
+  for (let dropped = 0; dropped <= dispensable.length; dropped++) {
+    const without = dispensable.slice(0, dropped);
+    const table = tableOf(
+      rows,
+      all.filter(([head]) => !without.includes(head)),
+    );
+    if (table.indexOf('\n') > columns) continue;
+    const hint = dropped === 0 ? [] : [`For want of room without: ${without.join(', ')}.`];
+    return [table, ...hint, ...rows.flatMap(failureLines)].join('\n');
+  }
+  return [...rows.map((row) => paragraph(row, all)), ...rows.flatMap(failureLines)].join('\n');
+}
+
+function tableOf(rows: readonly PlanRow[], columns: readonly Column[]): string {
   const table = new Table({
-    head: shown.map(([head]) => head),
-    colAligns: shown.map(([, align]) => align),
+    head: columns.map(([head]) => head),
+    colAligns: columns.map(([, align]) => align),
     style: { head: [], border: [], compact: true },
   });
-  for (const row of rows) table.push(shown.map(([, , cell]) => cell(row)));
-  const text = table.toString();
-  const body = text.indexOf('\n') > columns ? rows.map((row) => paragraph(row, shown)).join('\n') : text;
-  return [body, ...rows.flatMap(failureLines)].join('\n');
+  for (const row of rows) table.push(columns.map(([, , cell]) => cell(row)));
+  return table.toString();
 }
 
 function columnsOf(rows: readonly PlanRow[]): Column[] {

@@ -55,6 +55,7 @@ export class Conversation {
   private readonly kept: MemoryLog;
   private readonly counter: TokenCounter;
   private readonly now: () => number;
+  private readonly redact: (text: string) => string;
   private readonly asker: MemoryAsker;
   /** By budget, since the last commit. */
   private emergencies = new Map<number, Reduction[]>();
@@ -62,6 +63,8 @@ export class Conversation {
   private marks: Marks;
   private turn = { turns: 0, mean: 0 };
   private exhausted = false;
+  /** Truncating arguments was found not worth a commit; asked again after the next one. */
+  private truncationDeclined = false;
 
   constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
     this.policy = policyOf({ session: parsePolicy(policy) });
@@ -69,6 +72,7 @@ export class Conversation {
     this.counter = counter ?? counterFor(this.limits.tokenizer);
     this.now = now ?? (() => this.log.length * 60_000);
     this.marks = marksFor(this.limits, 0);
+    this.redact = redactorFor(this.policy.redact, '') ?? ((text) => text);
     this.kept = new MemoryLog(this.counter);
     this.asker = new MemoryAsker(
       this.policy,
@@ -115,7 +119,8 @@ export class Conversation {
     const { tokens, messages } = this.live;
     const reached = (size: number, mark: number | null) => mark !== null && size >= mark;
     const marked = reached(tokens, this.marks.tokens) || reached(messages, this.marks.messages);
-    const toTruncate = !this.exhausted && reached(tokens, this.limits.reduceAt);
+    const declined = this.exhausted || this.truncationDeclined;
+    const toTruncate = !declined && reached(tokens, this.limits.reduceAt);
     return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
   }
 
@@ -130,6 +135,7 @@ export class Conversation {
         withoutModel,
         now: this.now(),
         counter: this.counter,
+        redact: this.redact,
       },
       this.reads(),
     );
@@ -147,7 +153,10 @@ export class Conversation {
       const plan = await this.plan({ ...options, ...without });
       if (!('nothing' in plan)) return await this.carryOut(plan, summarizer, force);
       if (plan.exhausted) this.stall();
-      else if (!this.isTriggered()) this.marks = marksFor(this.limits, Infinity);
+      else if (!this.isTriggered()) {
+        this.marks = marksFor(this.limits, Infinity);
+        this.truncationDeclined = true;
+      }
       return null;
     } catch (error) {
       if (isFailure(error, 'Budget.Unreachable')) this.stall();
@@ -323,7 +332,7 @@ export class Conversation {
       source: this.source(),
       parent,
       referenced: this.referenced(plan),
-      redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
+      redact: this.redact,
       force,
       repaired,
     });
@@ -354,7 +363,8 @@ export class Conversation {
       tokensBefore,
       tokensAfter,
       parts: this.parent().parts + (evicts ? 1 : 0),
-      calls,
+      // Requests that were in flight when the fallback took over still report here.
+      calls: [...calls],
     };
     this.push(committed);
     const { tokens, messages } = this.live;
@@ -365,6 +375,7 @@ export class Conversation {
 
   private push(generation: Generation): void {
     this.generations.push(generation);
+    this.truncationDeclined = false;
     this.emergencies = new Map();
     const view = buildView(this.source(), this.counter);
     this.live = { tokens: sum(view.map(({ tokens }) => tokens)), messages: view.length };

@@ -1,16 +1,15 @@
 /** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
 import { createHash } from 'node:crypto';
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { nameOf } from '../conversation/render.js';
+import type { LoggedMessage } from '../conversation/message.js';
 import { PalimpsestError } from '../errors.js';
 import { acceptLayered, acceptSnapshot, type Acceptance, type Snapshot } from '../summary/accept.js';
-import { plainTextOf } from '../summary/atoms.js';
 import { extractiveSnapshot } from '../summary/extractive.js';
 import { layerTokens, type Layer } from '../summary/layers.js';
 import { relocateToolClaims } from '../summary/provenance.js';
 import { layeredSnapshot, resolveSections } from '../summary/sections.js';
+import { sourcesIn } from '../summary/sources.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import type { LayerText, Parent, RepairNeeded, ReplacementInput } from './replacement.js';
+import type { LayerText, RepairNeeded, ReplacementInput } from './replacement.js';
 
 export interface Drafted {
   snapshot: Snapshot;
@@ -28,7 +27,8 @@ export function draftSnapshot(
   const { plan, method, written, parent } = input;
   const before = parent.snapshot === null ? 0 : counter.count(parent.snapshot);
   const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, before);
-  const acceptance = { inputTokens, maxTokens: plan.summarizer.snapshotCeiling, counter };
+  const sections = resolveSections(input.policy.summary.sections);
+  const acceptance = { inputTokens, maxTokens: plan.summarizer.snapshotCeiling, counter, sections };
   if (method !== 'model' || written === null) {
     return plan.mode === 'layered' && input.standing !== null
       ? layerByRule(input, input.standing, evicted, acceptance)
@@ -52,7 +52,11 @@ function byModel(
   if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
     return { repair: 'too long', snapshot: draft, missing: [] };
   const checked = policy.summary.integrityCheck
-    ? relocateToolClaims(draft, originsOf(evicted, parent), resolveSections(policy.summary.sections))
+    ? relocateToolClaims(
+        draft,
+        sourcesIn(evicted, [parent.snapshot]),
+        resolveSections(policy.summary.sections),
+      )
     : draft;
   // What was read anew is more than what is evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
@@ -121,27 +125,4 @@ function accepted(text: string, acceptance: Acceptance): Snapshot {
 
 function textOf(layers: readonly LayerText[]): string {
   return layeredSnapshot(layers.map(({ layer, text }) => ({ ...layer, text })));
-}
-
-/** Who said what: text of people and agent against text of tools. */
-function originsOf(
-  evicted: readonly LoggedMessage[],
-  parent: Parent,
-): { trusted: Iterable<string>; tools: Iterable<{ origin: string; text: string }> } {
-  const isTool = ({ role }: ChatMessage) => role === 'tool' || role === 'function';
-  return {
-    trusted: (function* () {
-      if (parent.snapshot !== null) yield parent.snapshot;
-      for (const { message } of evicted) if (!isTool(message)) yield plainTextOf(message);
-    })(),
-    tools: (function* () {
-      const names = new Map<string, string>();
-      for (const { message } of evicted) {
-        for (const call of message.tool_calls ?? []) if (call.id) names.set(call.id, nameOf(call));
-        if (!isTool(message)) continue;
-        const name = message.name ?? names.get(message.tool_call_id ?? '');
-        yield { origin: name ? `tool:${name}` : 'tool', text: plainTextOf(message) };
-      }
-    })(),
-  };
 }

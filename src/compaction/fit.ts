@@ -23,17 +23,23 @@ export function fitContext(
   budget = limits.budget,
 ): FittedContext {
   const view = buildView(source, counter);
-  const fit = policy.enabled
-    ? reduceToFit(
-        view,
-        {
-          limit: budget,
-          target: Math.min(limits.contextTarget, budget),
-          spared: (item) => sparesResult(item, policy),
-        },
-        counter,
-      )
-    : { view, reductions: [] };
-  const items = wantsAlternation(policy) ? alternateRoles(fit.view) : [...fit.view];
-  return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
+  const inTurns = wantsAlternation(policy) ? alternateRoles : (items: readonly ViewItem[]) => [...items];
+  const fitWithin = (limit: number): FittedContext => {
+    const fit = policy.enabled
+      ? reduceToFit(
+          view,
+          {
+            limit,
+            target: Math.min(limits.contextTarget, limit),
+            spared: (item) => sparesResult(item, policy),
+          },
+          counter,
+        )
+      : { view, reductions: [] };
+    const items = inTurns(fit.view);
+    return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
+  };
+  const fitted = fitWithin(budget);
+  // Joining messages of one role takes a few tokens more than the messages themselves.
+  return policy.enabled && fitted.tokens > budget ? fitWithin(2 * budget - fitted.tokens) : fitted;
 }

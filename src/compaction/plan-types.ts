@@ -27,6 +27,8 @@ export interface SummarizerSettings {
   concurrency: number;
   depthLimit: number;
   deadlineMs: number;
+  /** What is redacted, as a hash, '' for nothing: chunks name characters of messages without their secrets. */
+  redaction: string;
 }
 
 /** A message of the tail that is summarized by itself: head and tail stay, a summary stands for what lies between. */

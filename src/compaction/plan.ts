@@ -13,6 +13,7 @@ import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/chunk
 import type { TokenCounter } from '../tokens/counter.js';
 import type { ChainLink, CompactionReason, LargeMessage, NothingToDo, Plan } from './plan-types.js';
 import { readingOf, shortReading, type Reading } from './reading.js';
+import { readable } from './secrets.js';
 import { settingsOf } from './settings.js';
 
 /** A session as planning sees it: sizes and links, no text. */
@@ -54,6 +55,7 @@ export interface PlanRequest {
   /** Unix milliseconds. */
   now: number;
   counter: TokenCounter;
+  redact: (text: string) => string;
 }
 
 /**
@@ -208,7 +210,7 @@ export async function makePlan(
     const texts = new Map<number, string>();
     for (const { seq, tokens } of metas) {
       if (tokens <= settings.chunkTokens / 2) continue;
-      const [logged] = await reads.messages(seq, seq);
+      const [logged] = readable(await reads.messages(seq, seq), settings, request.redact);
       if (logged) texts.set(seq, renderMessage(logged));
     }
     const items = metas.map(({ seq, tokens }) => ({ seq, tokens, text: () => texts.get(seq) ?? '' }));
@@ -224,7 +226,8 @@ export async function makePlan(
     if (messageTokens === null || withoutModel !== null) return [];
     if (!state.tail.some(({ seq, tokens }) => seq > throughSeq && tokens > messageTokens)) return [];
     const source = await reads.source();
-    const view = buildView({ ...source, tail: source.tail.filter(({ seq }) => seq > throughSeq) }, counter);
+    const tail = source.tail.filter(({ seq }) => seq > throughSeq);
+    const view = buildView({ ...source, tail, metas: undefined }, counter);
     const large = largeMessages(view, messageTokens, policy);
     return Promise.all(
       large.map(async ({ seq, tokens }) => ({

@@ -3,11 +3,20 @@ import type { LoggedMessage } from '../conversation/message.js';
 import { renderMessage } from '../conversation/render.js';
 import { acceptDigest, draftOf } from '../summary/accept.js';
 import { digestKey, halveChunk, transcriptOf, type ChunkRef } from '../summary/chunk.js';
-import { chunkRequest, foldRequest, type PromptSettings, type SummaryRequest } from '../summary/prompts.js';
+import {
+  chunkRequest,
+  foldRequest,
+  mergeRequest,
+  type PromptSettings,
+  type SummaryRequest,
+} from '../summary/prompts.js';
+import { relocateToolClaims } from '../summary/provenance.js';
 import { repairRequest, type RepairProblem } from '../summary/repair.js';
+import { sourcesIn, type Sources } from '../summary/sources.js';
 import { readSummary } from '../summary/structured.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { SummarizerSettings } from './plan-types.js';
+import { readable } from './secrets.js';
 import type { ChunkStep, MergeStep } from './summarize.js';
 
 /** Same for every call of one compaction. */
@@ -72,7 +81,8 @@ export function chunkQuestion(
     kind,
     key,
     async prepare() {
-      const transcript = asking.redact(transcriptOf(chunk, await originals()));
+      const messages = readable(await originals(), asking.summarizer, asking.redact);
+      const transcript = transcriptOf(chunk, messages);
       const requestWith = (text: string, before: string | null) =>
         fold
           ? foldRequest({
@@ -93,8 +103,8 @@ export function chunkQuestion(
         // The material is counted once, and what is around it.
         tokens: once(() => inputTokens() + countRequest(requestWith('', null), counter)),
         accept: (answer) => {
-          const text = asking.redact(readSummary(answer, asking.prompt));
-          const limits = { inputTokens: inputTokens(), counter };
+          const text = readAnswer(asking, answer, sourcesIn(messages, [before]));
+          const limits = { inputTokens: inputTokens(), counter, sections: asking.prompt.sections };
           return fold
             ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
             : acceptDigest(text, { ...limits, maxTokens });
@@ -124,22 +134,18 @@ export function mergeQuestion(
     async prepare() {
       const texts = await textsOf(digests);
       const before = previous ? asking.redact(previous.text) : null;
-      const request = foldRequest({
-        previous: before,
-        digests: texts,
-        key,
-        maxTokens,
-        prompt: asking.prompt,
-      });
+      const asked = { digests: texts, key, maxTokens, prompt: asking.prompt };
+      const request = root ? foldRequest({ ...asked, previous: before }) : mergeRequest(asked);
       const inputTokens = coveredTokens + (before === null ? 0 : counter.count(before));
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
         accept: (answer) => {
-          const text = asking.redact(readSummary(answer, asking.prompt));
+          const text = readAnswer(asking, answer, sourcesIn([], [before, ...texts]));
+          const limits = { inputTokens, counter, sections: asking.prompt.sections };
           return root
-            ? draftOf(text, { inputTokens, maxTokens: asking.summarizer.snapshotCeiling, counter })
-            : acceptDigest(text, { inputTokens, maxTokens, counter });
+            ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
+            : acceptDigest(text, { ...limits, maxTokens });
         },
       };
     },
@@ -181,13 +187,19 @@ export function repairQuestion(
   };
 }
 
+/** The summary in an answer, with what only tools said where it belongs. */
+function readAnswer({ prompt, redact }: Asking, answer: string, sources: Sources): string {
+  const text = readSummary(answer, prompt);
+  return redact(prompt.checksOrigins ? relocateToolClaims(text, sources, prompt.sections) : text);
+}
+
 /** The two halves of a chunk that did not fit; null where it cannot be halved any more. */
 export function halvesOf(
-  { counter }: Asking,
+  { counter, summarizer, redact }: Asking,
   chunk: ChunkRef,
   originals: readonly LoggedMessage[],
 ): [ChunkRef, ChunkRef] | null {
-  const items = originals.map((logged) => ({
+  const items = readable(originals, summarizer, redact).map((logged) => ({
     seq: logged.seq,
     tokens: logged.tokens,
     text: () => renderMessage(logged),

@@ -23,11 +23,14 @@ export function reductionsFor(
   });
   const replaced = new Set(summaries.map(({ fromSeq }) => fromSeq));
   const carried = [...standing.filter(({ fromSeq }) => !replaced.has(fromSeq)), ...summaries];
+  // With the head the provider reads the tail anew as well: nothing is gained by what was shortened before, but for
+  // what a model was paid for.
+  const paid = carried.filter(({ kind }) => kind === 'summary');
+  if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return applied(paid);
   const gentle = applied(carried);
-  if (plan.partial || plan.reductions === 'policy' || sizeOf(gentle.view) <= limits.contextTarget)
-    return gentle;
-  // What was shortened before stays as it is in the view: begin anew, but for what a model was paid for.
-  const anew = applied(carried.filter(({ kind }) => kind === 'summary'));
+  if (plan.reductions === 'policy' || sizeOf(gentle.view) <= limits.contextTarget) return gentle;
+  // What was shortened before stays as it is in a view: begin anew where that reaches further.
+  const anew = applied(paid);
   return sizeOf(anew.view) < sizeOf(gentle.view) ? anew : gentle;
 
   function applied(base: Reduction[]): { reductions: Reduction[]; view: ViewItem[] } {

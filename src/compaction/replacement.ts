@@ -23,7 +23,7 @@ import { reductionsFor } from './reductions.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { isMedia } from '../tokens/message.js';
 import type { Method, Plan } from './plan-types.js';
-import { mentionsWithoutSecrets, withoutSecrets } from './secrets.js';
+import { mentionsWithoutSecrets, withoutSecrets, redactedIn } from './secrets.js';
 
 /** What the generation that is replaced has left. */
 export interface Parent {
@@ -141,7 +141,7 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
     newLayer: made?.newLayer ?? null,
     pinned: made?.matched ?? [...parent.pinned],
     fallback: made ? made.fallback : parent.fallback,
-    coverage: evicts ? coverage(source.system, evicted, method === 'model' ? chunks : []) : [],
+    coverage: evicts ? coverage(input, evicted, method === 'model' ? chunks : []) : [],
     reductions: fit.reductions,
     view: fit.view,
     tokensBefore,
@@ -256,21 +256,22 @@ function pins(
 }
 
 function coverage(
-  system: readonly LoggedMessage[],
+  input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   chunks: ChunkRef[],
 ): Coverage[] {
   const first = evicted[0]?.seq ?? 1;
-  const inContext = system
+  const inContext = input.source.system
     .filter(({ seq }) => seq >= first)
     .map(({ seq }) => ({ seq, reason: 'in context' }));
   const withMedia = evicted
     .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
     .map(({ seq }) => ({ seq, reason: 'media withheld' }));
+  const redacted = redactedIn(evicted, input).map(({ seq }) => ({ seq, reason: 'redacted' }));
   return coverageOf(chunks, {
     messages: evicted.map(({ seq }) => seq),
     excluded: inContext,
-    partly: withMedia,
+    partly: [...withMedia, ...redacted],
   });
 }
 

@@ -1,4 +1,5 @@
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { SummarizerSettings } from './plan-types.js';
 import type { ReplacementInput } from './replacement.js';
 
 /** Fields that name and link; they hold no text of anybody. */
@@ -26,6 +27,27 @@ export function withoutSecrets(
     );
     return { ...logged, message };
   });
+}
+
+/** The messages as a summarizer may read them; chunks are cut of these. */
+export function readable(
+  messages: readonly LoggedMessage[],
+  { redaction }: Pick<SummarizerSettings, 'redaction'>,
+  redact: (text: string) => string,
+): readonly LoggedMessage[] {
+  return redaction === '' ? messages : withoutSecrets(messages, redact);
+}
+
+/** Of these messages, those of which something is withheld from a summarizer. */
+export function redactedIn(
+  messages: readonly LoggedMessage[],
+  { policy, redact }: Pick<ReplacementInput, 'policy' | 'redact'>,
+): LoggedMessage[] {
+  if (policy.redact === null) return [];
+  const shown = withoutSecrets(messages, redact);
+  return messages.filter(
+    ({ message }, index) => JSON.stringify(message) !== JSON.stringify(shown[index]!.message),
+  );
 }
 
 /** What identifiers are copied from. */

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { Limits } from '../policy/limits.js';
 import type { Policy } from '../policy/schema.js';
 import { layerTokens } from '../summary/layers.js';
@@ -7,6 +8,13 @@ import type { SummarizerSettings } from './plan-types.js';
 const defaultModel = 'gpt-4o-mini';
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const countMargin = 0.95;
+
+/** '' where nothing is redacted. */
+export function redactionOf({ redact }: Pick<Policy, 'redact'>): string {
+  return redact === null
+    ? ''
+    : createHash('sha256').update(JSON.stringify(redact)).digest('hex').slice(0, 16);
+}
 
 export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
   const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = limits.summarizer;
@@ -23,5 +31,6 @@ export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
     concurrency: policy.summary.concurrency,
     depthLimit: policy.summary.depthLimit,
     deadlineMs: policy.summary.deadline,
+    redaction: redactionOf(policy),
   };
 }

@@ -11,8 +11,10 @@ export const RENDER_VERSION = 2;
 /** Every tag that prompts and heads put around data. Content that spells one of them is escaped. */
 const ownTags =
   'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger|dropped';
+/** White space, and characters that nobody sees. */
+const gap = '[\\s\\u00AD\\u200B-\\u200D\\u2060]{0,8}';
 const forgeable = new RegExp(
-  `[<\\uFF1C\\uFE64\\u2039](?=\\s{0,8}[/\\uFF0F]?\\s{0,8}(?:${ownTags})(?![a-z0-9]))`,
+  `[<\\uFF1C\\uFE64\\u2039](?=${gap}[/\\uFF0F]?${gap}(?:${ownTags})(?![a-z0-9]))`,
   'gi',
 );
 

@@ -1,5 +1,5 @@
 /** The triggers that follow from prices: the cost-optimal size, and a cache that is cold anyway. */
-import { coldCacheSize, optimum, type Cycle } from './economics.js';
+import { chunkedGrowth, coldCacheSize, optimum, type Chunking, type Cycle } from './economics.js';
 import { DEFAULT_KEEP, keptTokens, type Keep } from './keep.js';
 import type { Policy } from './schema.js';
 import type { Frame } from './thresholds.js';
@@ -10,21 +10,23 @@ export const FIRST_TURN_TOKENS = 1_000;
 const SMALLEST_TAIL = 4_000;
 const SMALLEST_HEAD = 200;
 const LARGEST_HEAD = 3_500;
+/** Messages that an append holds on average: an answer alone, or one with its tool result. */
+const MESSAGES_PER_TURN = 1.5;
 /** Room for leading system messages of unknown length. Tokens. */
 const SYSTEM_ALLOWANCE = 8_000;
 /** Head by everything else: the head is at most 0.4 of the target. */
 const HEAD_BY_REST = 2 / 3;
 /**
- * The growth aimed at, by the optimal one. Tails come out shorter than planned and the last turn overshoots, which brings it to the
- * middle of [D*, 1.5 D*]: within 4 % of the lowest cost, and fewer compactions lose less.
+ * The growth aimed at, by the optimal one. The last turn overshoots and tails come out shorter than planned, which brings it to the
+ * middle of [D*, 1.5 D*]. Less where what is evicted then fits one request of the summarizer, which saves more than that.
  */
-const GROWTH = 1.15;
+const GROWTH = 1.05;
 
 /** Sizes of the economic trigger, context tokens. */
 export interface EconomicSizes {
   /** D*: the cost-optimal growth between two compactions; Infinity where reading the cache is free. */
   optimum: number;
-  /** The size at D*: from here on compacting is worth it. */
+  /** The size at D*, or at `at` where that is smaller: from here on compacting is worth it. */
   from: number;
   /** The size that triggers. */
   at: number;
@@ -66,7 +68,7 @@ export function economicTarget(
 }
 
 /** What the sizes of both triggers follow from, context tokens. */
-export interface CostFacts {
+export interface CostFacts extends Chunking {
   contextTarget: number;
   /** The largest head, pins included. */
   headTokens: number;
@@ -84,7 +86,7 @@ function cycleOf(policy: Policy, facts: CostFacts): Cycle {
   const tail = Math.min(
     tailTarget - systemTokens,
     keep.tokens ?? Infinity,
-    keep.messages === null ? Infinity : keep.messages * turnTokens,
+    keep.messages === null ? Infinity : (keep.messages * turnTokens) / MESSAGES_PER_TURN,
   );
   return {
     prices: policy.prices,
@@ -105,7 +107,8 @@ export function economicSizes(policy: Policy, facts: CostFacts, ceiling: number)
   // However cheap a compaction is: the next turns must not compact again.
   const least = Math.ceil(facts.contextTarget / 0.9);
   const sized = (size: number) => Math.floor(Math.min(ceiling, Math.max(least, size)));
-  return { optimum: growth, from: sized(after + growth), at: sized(after + GROWTH * growth) };
+  const at = sized(after + chunkedGrowth(cycle, facts, GROWTH));
+  return { optimum: growth, from: Math.min(at, sized(after + growth)), at };
 }
 
 /** Null where compacting before a cold read never pays, or only beyond what a context may be. */

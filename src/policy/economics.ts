@@ -10,6 +10,10 @@ import type { Prices } from './money-schema.js';
 export const PROMPT_TOKENS = 1_000;
 
 const PER_PRICE = 1_000_000;
+/** Share of a chunk that messages fill; the rest are their labels and what no longer fits. */
+const CHUNK_FILL = 0.95;
+/** Beyond so many chunks a further one changes nothing that could be measured. */
+const MOST_CHUNKS = 100;
 
 /** Prices in units of one uncached input token of the agent's model. */
 interface Relations {
@@ -64,6 +68,34 @@ export function fixedCost(cycle: Cycle): number {
 export function optimum(cycle: Cycle): number {
   const { read } = relationsOf(cycle.prices);
   return read === 0 ? Infinity : Math.sqrt((2 * cycle.turnTokens * fixedCost(cycle)) / read);
+}
+
+/** How the summarizer reads a range that does not fit one request, tokens. */
+export interface Chunking {
+  chunkTokens: number;
+  digestTokens: number;
+}
+
+/**
+ * The growth to aim at where a range beyond one chunk costs digests that are written and read again: `beyond` times the
+ * optimum, or the largest multiple of a chunk below it that is cheaper. A turn more than planned still fits the last chunk.
+ */
+export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunking, beyond: number): number {
+  const aim = beyond * optimum(cycle);
+  const { asksModel = true, turnTokens, promptTokens = PROMPT_TOKENS } = cycle;
+  const chunk = CHUNK_FILL * chunkTokens - turnTokens;
+  if (!asksModel || aim <= chunk || chunk <= 0 || aim === Infinity) return aim;
+  const { read, summarizerInput, summarizerOutput } = relationsOf(cycle.prices);
+  const digest = summarizerInput * (promptTokens + digestTokens) + summarizerOutput * digestTokens;
+  const fixed = fixedCost(cycle);
+  const perToken = (growth: number, chunks: number) =>
+    (read * growth) / (2 * turnTokens) + (fixed + (chunks === 1 ? 0 : chunks * digest)) / growth;
+  let best = { growth: aim, cost: perToken(aim, Math.ceil(aim / chunk)) };
+  for (let chunks = 1; chunks * chunk < aim && chunks <= MOST_CHUNKS; chunks++) {
+    const cost = perToken(chunks * chunk, chunks);
+    if (cost < best.cost) best = { growth: chunks * chunk, cost };
+  }
+  return best.growth;
 }
 
 /**

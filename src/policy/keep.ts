@@ -8,8 +8,11 @@ export interface Keep {
   tokens: number | null;
 }
 
-/** Summary turn, acknowledgment and carried request: messages a compaction adds to those it keeps. */
-const HEAD_MESSAGES = 3;
+/** Messages a compaction adds to those it keeps, at most: summary turn, carried request, and the acknowledgment where one is asked for. */
+function headMessages({ summary }: Policy): number {
+  return summary.acknowledgment === '' ? 2 : 3;
+}
+
 export const DEFAULT_KEEP = { messages: 6, fraction: 0.25 };
 
 /** The sizes that the ceilings of `keep` may not contradict, context tokens. */
@@ -24,9 +27,10 @@ interface Room {
 
 /** The ceilings of the tail. Throws `Input.Invalid` where what they keep would trigger again at once. */
 export function keepOf(policy: Policy, thresholds: Threshold[], room: Room, frame: Frame): Keep {
-  const triggerMessages = smallestMessageTrigger(thresholds, policy.keep);
+  const head = headMessages(policy);
+  const triggerMessages = smallestMessageTrigger(thresholds, policy.keep, head);
   return policy.keep === null
-    ? defaultKeep(room.tailTarget, triggerMessages, frame)
+    ? defaultKeep(room.tailTarget, triggerMessages === null ? null : triggerMessages - head - 1, frame)
     : givenKeep(policy.keep, room, frame);
 }
 
@@ -39,11 +43,10 @@ export function keptTokens(keep: NonNullable<Policy['keep']>, frame: Frame): num
   return sizes.length === 0 ? null : Math.min(...sizes);
 }
 
-/** The default ceilings, lowered where the target or a message trigger asks for less. */
-function defaultKeep(tailTarget: number, triggerMessages: number | null, frame: Frame): Keep {
+/** The default ceilings, lowered where the target or a message trigger (`most` messages) asks for less. */
+function defaultKeep(tailTarget: number, most: number | null, frame: Frame): Keep {
   const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
-  if (triggerMessages === null) return { messages: DEFAULT_KEEP.messages, tokens };
-  return { messages: Math.min(DEFAULT_KEEP.messages, triggerMessages - HEAD_MESSAGES - 1), tokens };
+  return { messages: Math.min(DEFAULT_KEEP.messages, most ?? Infinity), tokens };
 }
 
 /** Exactly the ceilings given. Refused where what they keep would reach the threshold again. */
@@ -64,7 +67,7 @@ function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }:
 }
 
 /** The smallest message count that fires alone, or null. Refuses one that the head itself would reach. */
-function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep']): number | null {
+function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep'], head: number): number | null {
   const alone = thresholds.filter(({ tokens, messages }) => tokens === null && messages !== null);
   const smallest = Math.min(...alone.map(({ messages }) => messages ?? Infinity));
   if (smallest === Infinity) return null;
@@ -72,11 +75,11 @@ function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep']): 
     keep?.messages !== undefined && keep.tokens === undefined && keep.fraction === undefined
       ? keep.messages
       : 1;
-  if (smallest > HEAD_MESSAGES + kept) return smallest;
+  if (smallest > head + kept) return smallest;
   throw contradiction(
     `${alone.find(({ messages }) => messages === smallest)?.path ?? 'policy.trigger'}.messages`,
-    `A trigger at ${smallest} messages fires again at once: a compaction leaves up to ${HEAD_MESSAGES} of its own and keeps ${kept}.`,
-    `Trigger at ${HEAD_MESSAGES + kept + 1} messages or more${kept > 1 ? ', or keep fewer' : ''}.`,
+    `A trigger at ${smallest} messages fires again at once: a compaction leaves up to ${head} of its own and keeps ${kept}.`,
+    `Trigger at ${head + kept + 1} messages or more${kept > 1 ? ', or keep fewer' : ''}.`,
     { trigger: smallest, keep: kept },
   );
 }

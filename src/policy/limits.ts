@@ -172,6 +172,8 @@ export function limitsOf(policy: Policy, facts: SessionFacts = {}): Limits {
   const { maxTokens: snapshotTokens, promptTokens } = summarizer;
   const costs: CostFacts = {
     ...{ contextTarget, headTokens, snapshotTokens, promptTokens, tailTarget, keep, turnTokens },
+    chunkTokens: summarizer.chunkTokens,
+    digestTokens: Math.min(snapshotTokens, Math.floor(summarizer.chunkTokens / 4)),
     systemTokens: Math.min(systemTokens ?? 0, tailTarget),
   };
   const economic = policy.economic ? economicSizes(policy, costs, highest) : null;

@@ -6,7 +6,14 @@ import { pricesSchema, spendSchema } from './money-schema.js';
 import { presetNames } from './presets.js';
 import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, summarySchema, tokens } from './summary-schema.js';
-import { ceilingsSchema, isPattern, pinSchema, triggerSchema } from './trigger-schema.js';
+import {
+  ceilingsSchema,
+  isBounded,
+  isPattern,
+  pinSchema,
+  slowPattern,
+  triggerSchema,
+} from './trigger-schema.js';
 
 export { resolvePolicy } from './layers.js';
 export { DEFAULT_ACKNOWLEDGMENT, type Policy } from './resolve.js';
@@ -113,7 +120,14 @@ export const policySchema = z.strictObject({
       z.strictObject({
         secrets: z.boolean().optional().describe('Keys and tokens of known forms. Default true.'),
         patterns: z
-          .array(z.string().min(1).max(1_000).refine(isPattern, { error: 'is not a regular expression' }))
+          .array(
+            z
+              .string()
+              .min(1)
+              .max(1_000)
+              .refine(isPattern, { error: 'is not a regular expression' })
+              .refine(isBounded, slowPattern),
+          )
           .max(100)
           .optional()
           .describe('Regular expressions of your own.'),

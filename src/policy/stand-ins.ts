@@ -37,6 +37,9 @@ export interface Run {
   items: readonly ViewItem[];
 }
 
+/** Characters from which an argument is not counted by itself before it is known to be shortened. */
+const longArgument = 400;
+
 /** What is shortened first, second and last. */
 export const stages = ['tool_result', 'arguments', 'message'] as const;
 export type Stage = (typeof stages)[number];
@@ -154,9 +157,13 @@ export class StandIns {
   }
 
   private argumentFields(entry: Entry): Field[] {
-    const { message, fromSeq } = entry.original;
+    const { message, tokens, fromSeq } = entry.original;
     const texts = argumentsIn(message);
-    const sizes = texts.map((text) => this.counter.count(text));
+    const characters = texts.reduce((sum, text) => sum + text.length, textOf(message).length);
+    // The message is counted already: a long text has its share of that.
+    const sizes = texts.map((text) =>
+      text.length < longArgument ? this.counter.count(text) : Math.ceil((tokens * text.length) / characters),
+    );
     const now = argumentsIn(entry.item.message);
     const present = now.map((text, number) =>
       text === texts[number] ? sizes[number]! : this.counter.count(text),

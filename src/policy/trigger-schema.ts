@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { refusePattern } from '../conversation/pattern.js';
 import { milliseconds, positive, tokens } from './summary-schema.js';
 
 const share = z.number().gt(0).max(1);
@@ -40,6 +41,11 @@ export const triggerSchema = z.union([
   z.array(z.union([clause, economicClause, idleClause])).max(20),
 ]);
 
+export const slowPattern = {
+  error: 'may take exponential time on some texts',
+  params: { hint: 'Write it without a repetition inside a repetition, e.g. [\\w-]+ for (\\w|-)+.' },
+};
+
 export const pinSchema = z.union([
   z.string().min(1),
   z.strictObject({ seq: positive.describe('A message of the log, carried word for word.') }),
@@ -49,9 +55,15 @@ export const pinSchema = z.union([
       .min(1)
       .max(1_000)
       .refine(isPattern, { error: 'is not a regular expression' })
+      .refine(isBounded, slowPattern)
       .describe('Matches in user and system messages are carried word for word.'),
   }),
 ]);
+
+/** Whether no text makes it take exponential time; what is no regular expression is refused as that. */
+export function isBounded(source: string): boolean {
+  return !isPattern(source) || refusePattern(source) === null;
+}
 
 /** Whether it is a regular expression as this product uses them. */
 export function isPattern(source: string): boolean {

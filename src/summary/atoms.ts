@@ -155,7 +155,7 @@ const units =
   '%|[kKMGT]i?B|bytes?|[mµun]?s|sec(?:onds?)?|min(?:utes?)?|hours?|hrs?|days?|weeks?|months?|years?|px|[kKMG]?Hz|[kcm]?m|km\\/h|mph|[kmµ]?g|lbs?|°[CF]|tokens?|rows?|items?|points?|miles|USD|EUR|GBP|dollars|euros|passengers?|bags?|guests?|people|tickets?|nights?';
 /** `15 %`, `512 MB`, `$1,234.50`, `€20`. */
 const value = new RegExp(
-  `(?<![\\w.,$€£-])(?:[$€£]\\s?\\d{1,12}(?:[.,]\\d{1,6}){0,4}(?![\\w])|\\d{1,12}(?:[.,]\\d{1,6}){0,3}\\s?(?:${units})(?![\\w]))`,
+  `(?<![\\w.,$€£-])(?:[$€£] ?\\d{1,12}(?:[.,]\\d{1,6}){0,4}(?![\\w])|\\d{1,12}(?:[.,]\\d{1,6}){0,3} ?(?:${units})(?![\\w]))`,
   'g',
 );
 
@@ -188,7 +188,7 @@ export function errorAtoms(text: string, visit: AtomVisitor): void {
     const start = line.slice(0, 300);
     if (isCode(start)) continue;
     if (
-      /(?:error|exception|failed|fatal|panic)\b\s*[:(\[]|^(?:error|fatal|panic|E\s{2,})|Error:|: (?:not found|no such|permission denied|command not found)/i.test(
+      /(?:error|exception|failed|fatal|panic)\b\s*[:(\[]|\berror [A-Z]{1,5}\d{1,6}:|^(?:error|fatal|panic|E\s{2,})|Error:|: (?:not found|no such|permission denied|command not found)/i.test(
         start,
       ) &&
       errorLine.test(start)
@@ -201,11 +201,14 @@ export function errorAtoms(text: string, visit: AtomVisitor): void {
 const rule =
   /\b(?:must(?:n't)?|never|always|do not|don't|does not|should(?:n't| not)|shall|may not|cannot|can't|(?<!-)only|no more than|at most|at least|make sure|ensure|be sure|required?|requires|prefer(?:ably|red)?|avoid|without|forbidden|not allowed|mandatory|stick to|limit(?:ed)? to|keep in mind)\b/i;
 const LONGEST_RULE = 240;
+/** A user who pastes what a compiler or a shell said states no rule. */
+const report =
+  /^(?:\[\w{1,8}\]|(?:warning|error|fatal|cannot|could not|failed|unable)\b)|\.\w{1,8}:\d{1,6}:\d/i;
 
 /** Sentences that state a rule. Call it with text of users and system messages only: a rule of a tool is none. */
 export function constraintAtoms(text: string, visit: AtomVisitor): void {
   for (const sentence of sentencesOf(text)) {
-    if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE)))
+    if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE)) && !report.test(sentence))
       visit('constraint', clip(sentence, LONGEST_RULE));
   }
 }

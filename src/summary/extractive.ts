@@ -13,6 +13,7 @@ import {
   plainTextOf,
   sentencesOf,
   wordAtoms,
+  type AtomKind,
 } from './atoms.js';
 import { commandIn } from './command.js';
 import { fillSections, type Candidate } from './fill.js';
@@ -144,10 +145,10 @@ class Reading {
     if (id) this.toolNames.set(id, name);
     this.toolUses.set(name, (this.toolUses.get(name) ?? 0) + 1);
     const command = commandIn(args);
-    if (command !== null) this.commands.add(seq, `${name}: \`${clip(oneLine(command), 200)}\``);
+    const line = command === null ? '' : clip(oneLine(command).replace(/^bash -l?c /, ''), 200);
+    if (command !== null) this.commands.add(seq, `${name}: \`${line}\``);
     wordAtoms(args, (kind, atom) => {
-      if (kind === 'path' || kind === 'url' || (kind === 'id' && command === null))
-        this.touched.add(seq, `${name}: ${atom}`);
+      if (isObject(kind, atom) && !line.includes(atom)) this.touched.add(seq, `${name}: ${atom}`);
     });
   }
 
@@ -155,7 +156,8 @@ class Reading {
     const name = message.name ?? this.toolNames.get(message.tool_call_id ?? '');
     const origin = name ? `tool:${name}` : 'tool';
     errorAtoms(text, (_kind, error) => this.errors.add(seq, `${origin} reported: ${error}`));
-    this.results.add(seq, `${origin} returned: ${clip(oneLine(text.slice(0, 1_000)), 200)}`);
+    const returned = clip(oneLine(text.slice(0, 1_000)), 200);
+    if (returned !== '') this.results.add(seq, `${origin} returned: ${returned}`);
   }
 
   /** Per section what could be said, the most important first. */
@@ -225,6 +227,13 @@ function quoted({ seq, text }: Entry): Candidate {
 
 function short(entries: readonly Entry[]): Entry[] {
   return entries.map(({ seq, text }) => ({ seq, text: clipMiddle(text, QUOTE) }));
+}
+
+/** What a call is about: a file, a page, or a record by its id; not a word of code nor a limit of lines. */
+function isObject(kind: AtomKind, atom: string): boolean {
+  return (
+    kind === 'path' || kind === 'url' || (kind === 'id' && /[A-Za-z#].*\d|\d.*[A-Za-z]|@|^\d{6}/.test(atom))
+  );
 }
 
 function interleaved(a: readonly Entry[], b: readonly Entry[]): Entry[] {

@@ -35,7 +35,7 @@ export function subjectOf(fact: string): string {
   return fields.slice(0, pair.test(fields[0] ?? '') ? 1 : 2).join('|');
 }
 
-/** The pairs of a fact beyond its subject; each may be looked for by itself. */
+/** The pairs of a fact. */
 export function pairsOf(fact: string): string[] {
   return fieldsOf(fact).filter((field) => pair.test(field));
 }

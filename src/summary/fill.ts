@@ -18,8 +18,8 @@ const shares: Record<SectionKey, number> = {
   state: 0.13,
   next: 0.04,
 };
-/** Fewest tokens of an item that is shortened; less says nothing. */
-const SHORTEST = 16;
+/** Fewest tokens, and characters, of an item that is shortened; less says nothing. */
+const SHORTEST = { tokens: 16, characters: 60 };
 
 interface Placed extends Candidate {
   tokens: number;
@@ -95,7 +95,7 @@ function fit(
   let shown = text.length > room * 12 ? clipMiddle(text, room * 12) : text;
   for (let tokens = cost(shown); ; tokens = cost(shown)) {
     if (tokens <= room) return { text: shown, tokens, whole: shown === text };
-    if (room < SHORTEST || shown.length < 24) return null;
+    if (room < SHORTEST.tokens || shown.length < SHORTEST.characters) return null;
     shown = clipMiddle(text, Math.max(1, Math.floor(shown.length * Math.min(0.95, (room / tokens) * 0.98))));
   }
 }

@@ -8,6 +8,7 @@ import { containsAtom } from './contains.js';
 import { pairsOf } from './facts.js';
 import { rankedAtoms } from './ledger.js';
 import { Mentions, keyOf } from './mentions.js';
+import { withoutReferences } from './sentences.js';
 import { parseSnapshot } from './snapshot.js';
 
 export interface IntegrityInput {
@@ -36,7 +37,7 @@ export function droppedAtoms({ previous, evicted, kept, snapshot, ledger, limit 
   const held = `${snapshot}\n${ledger}`;
   const rules = rulesOf(previous).filter((rule) => !holdsRule(held, rule));
   const inPrevious = new Set<string>();
-  wordAtoms(previous ?? '', (kind, atom) => inPrevious.add(keyOf(kind, atom)));
+  wordAtoms(withoutReferences(previous ?? ''), (kind, atom) => inPrevious.add(keyOf(kind, atom)));
   const tail = new Mentions();
   for (const { message } of kept) tail.add(message);
   const usedInTail = (key: string) => (tail.atoms.get(key)?.used ?? 0) > 0;
@@ -65,7 +66,7 @@ function isExact(kind: AtomKind, text: string): boolean {
 }
 
 function rulesOf(snapshot: string | null): string[] {
-  return snapshot === null ? [] : (parseSnapshot(snapshot).get('constraints') ?? []);
+  return snapshot === null ? [] : (parseSnapshot(withoutReferences(snapshot)).get('constraints') ?? []);
 }
 
 /** Word for word, or most of its words: a summarizer may rephrase a rule without losing it. */

@@ -9,6 +9,7 @@ import { entriesOf, fillLedger, FRAME_TOKENS } from './ledger-text.js';
 import { emptyAtom, keyOf, Mentions, type Atom } from './mentions.js';
 import { declaredObsolete, settingsIn } from './obsolete.js';
 import { worthOf } from './rank.js';
+import { withoutReferences } from './sentences.js';
 
 export interface LedgerInput {
   /** The ledger of the generation before, as this function returned it. */
@@ -100,7 +101,7 @@ function carryOver(previous: string | null, snapshot: string | null, atoms: Map<
   for (const { kind, text, place } of entriesOf(previous ?? '')) {
     atoms.set(keyOf(kind, text), { ...emptyAtom(kind, text), carried: place });
   }
-  wordAtoms(snapshot ?? '', (kind, text) => {
+  wordAtoms(withoutReferences(snapshot ?? ''), (kind, text) => {
     const key = keyOf(kind, text);
     if (!atoms.has(key)) atoms.set(key, { ...emptyAtom(kind, text), carried: IN_SNAPSHOT });
   });

@@ -28,8 +28,10 @@ export interface PromptSettings {
   sections: Section[];
   /** The answer is asked for as JSON by schema. */
   structured: boolean;
+  /** What only tools said is moved out of the answer's sections of instructions. */
+  checksOrigins: boolean;
   version: number;
-  /** Hex sha256 of everything that changes a request beside its material; part of every digest key. */
+  /** Hex sha256 of everything that changes a request or the reading of its answer, beside its material; part of every digest key. */
   hash: string;
 }
 
@@ -70,7 +72,9 @@ export function promptSettings({
   prompt,
   sections: given,
   structured: wanted,
-}: Pick<Policy['summary'], 'prompt' | 'sections' | 'structured'>): PromptSettings {
+  integrityCheck: checksOrigins = true,
+}: Pick<Policy['summary'], 'prompt' | 'sections' | 'structured'> &
+  Partial<Pick<Policy['summary'], 'integrityCheck'>>): PromptSettings {
   const sections = resolveSections(given);
   const structured = wanted === 'auto' && (prompt === null || prompt.includes('{sections}'));
   const instructions = [
@@ -84,9 +88,17 @@ export function promptSettings({
   ].join('\n\n');
   const tasks = [chunkTask, foldTask, mergeTask, lengthRule(1_000)];
   const hash = createHash('sha256')
-    .update(JSON.stringify([RENDER_VERSION, instructions, tasks, structured ? schemaOf(sections) : null]))
+    .update(
+      JSON.stringify([
+        RENDER_VERSION,
+        instructions,
+        tasks,
+        structured ? schemaOf(sections) : null,
+        checksOrigins,
+      ]),
+    )
     .digest('hex');
-  return { instructions, sections, structured, version: PROMPT_VERSION, hash };
+  return { instructions, sections, structured, checksOrigins, version: PROMPT_VERSION, hash };
 }
 
 /** What a policy that says nothing asks. */

@@ -4,25 +4,15 @@
  * summary sees that. So the summary itself is checked: wording that comes from tools, and from nobody else, is a claim.
  */
 import { clip } from './atoms.js';
-import { factsSection, isLayerHeading, sections, type Section } from './sections.js';
-import { parseSnapshot, sectionAt } from './snapshot.js';
+import { factsSection, sections, type Section } from './sections.js';
+import { labelled, readSources, type Sources } from './sources.js';
+import { unitsOf, type Sentence, type Unit } from './units.js';
 import { Wording, wordsOf, type Word } from './wording.js';
-
-export interface Sources {
-  /** What user, system and assistant said. */
-  trusted: Iterable<string>;
-  /** What tools returned; `origin` is `tool:<name>`, or `tool` where no name is known. */
-  tools: Iterable<{ origin: string; text: string }>;
-  /** The snapshot that was folded in: its facts are tools' claims still, the rest passed this check when it was made. */
-  previous?: string | null;
-}
 
 /** Built-in sections that state what is or was; all others tell a model what to do. */
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
 /** Share of the words of a sentence that makes it a tool's. */
 const COPIED = 0.5;
-/** Words of a sentence that is judged by itself. */
-const SHORTEST_SENTENCE = 3;
 /** Words that can stand as a bullet by themselves. */
 const SHORTEST_REST = 4;
 /** Words in a row that are cut out of a sentence which is not a tool's as a whole. */
@@ -41,100 +31,19 @@ export function relocateToolClaims(
   among: readonly Section[] = sections,
 ): string {
   const units = unitsOf(snapshot, among);
-  const wording = new Wording();
-  const claims = units.flatMap((unit) => unit.sentences.filter((sentence) => isQuestioned(unit, sentence)));
+  const claims = units.flatMap((unit) =>
+    unit.sentences.flatMap((sentence) => (isQuestioned(unit, sentence) ? [{ unit, sentence }] : [])),
+  );
   if (claims.length === 0) return snapshot;
-  for (const { words } of claims) wording.expect(words);
+  const wording = new Wording();
+  for (const { sentence } of claims) {
+    wording.expect(sentence.words);
+    for (const address of addressesIn(sentence.text)) wording.expect(address);
+  }
   readSources(wording, sources, among);
-  for (const claim of claims) claim.said = judged(claim, wording);
-  if (!claims.some(({ said }) => said !== null)) return snapshot;
+  for (const { unit, sentence } of claims) sentence.said = judged(sentence, unit.section, wording);
+  if (claims.every(({ sentence }) => sentence.said === null)) return snapshot;
   return written(units, among);
-}
-
-function readSources(
-  wording: Wording,
-  { trusted, tools, previous }: Sources,
-  among: readonly Section[],
-): void {
-  for (const text of trusted) wording.read(text, null);
-  for (const { origin, text } of tools) wording.read(text, safeOrigin(origin));
-  for (const [key, items] of previous ? parseSnapshot(previous, among) : []) {
-    for (const item of items) {
-      const origin = /\((tools?(?::[^()\s]{1,80})?)\)|\bclaim of (tool\S{0,80}),/.exec(item);
-      const isClaim = key === factsSection.key || origin !== null;
-      wording.read(item, isClaim ? safeOrigin(origin?.[1] ?? origin?.[2] ?? 'tool') : null);
-    }
-  }
-}
-
-/** Names come from whoever serves the tool: in a label they are one plain word. */
-function safeOrigin(origin: string): string {
-  return origin.slice(0, 80).replace(/[^\p{L}\p{N}_:./-]+/gu, '_');
-}
-
-interface Sentence {
-  text: string;
-  words: Word[];
-  /** What of it is a tool's: from and to in `text`; null where nothing is. */
-  said: { from: number; to: number; origins: readonly string[] } | null;
-}
-
-/** A heading, or a bullet or line with the lines that continue it. */
-interface Unit {
-  lines: string[];
-  /** Section that it opens or stands in; null in free text. */
-  section: string | null;
-  isHeading: boolean;
-  isLayer: boolean;
-  /** What stands before its first sentence: indentation and bullet. */
-  mark: string;
-  sentences: Sentence[];
-}
-
-function unitsOf(snapshot: string, among: readonly Section[]): Unit[] {
-  const units: Unit[] = [];
-  let section: string | null = null;
-  for (const line of snapshot.split('\n')) {
-    const opened = sectionAt(line, among);
-    const isLayer = isLayerHeading(line);
-    const isHeading = isLayer || opened !== null;
-    if (isHeading) section = isLayer ? null : opened;
-    const mark = /^\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)?/.exec(line)?.[0] ?? '';
-    const last = units.at(-1);
-    const continues =
-      last &&
-      !last.isHeading &&
-      !isHeading &&
-      line.trim() !== '' &&
-      last.lines[0]?.trim() !== '' &&
-      /^\s+$/.test(mark);
-    if (continues) last.lines.push(line);
-    else units.push({ lines: [line], section, isHeading, isLayer, mark, sentences: [] });
-  }
-  for (const unit of units) {
-    if (!unit.isHeading) unit.sentences = sentencesIn(bodyOf(unit));
-  }
-  return units;
-}
-
-function bodyOf({ lines, mark }: Unit): string {
-  return [lines[0]?.slice(mark.length) ?? '', ...lines.slice(1).map((line) => line.trim())].join(' ');
-}
-
-/** Sentences, each with the word or two before it that introduce it, as "IMPORTANT:" does. */
-function sentencesIn(text: string): Sentence[] {
-  const sentences: Sentence[] = [];
-  let lead = '';
-  for (const piece of text.split(/(?<=[.!?;:])(?=\s)|(?<=[。！？；：])/u)) {
-    const sentence = lead + piece;
-    const words = wordsOf(sentence);
-    lead = words.length < SHORTEST_SENTENCE ? sentence : '';
-    if (lead === '') sentences.push({ text: sentence, words, said: null });
-  }
-  const last = sentences.pop();
-  if (lead === '' && last === undefined) return [];
-  const rest = (last?.text ?? '') + lead;
-  return [...sentences, { text: rest, words: wordsOf(rest), said: null }];
 }
 
 /** How an order begins or sounds. In sections of instructions wording alone decides; here it keeps facts in their place. */
@@ -145,7 +54,6 @@ function isInstruction(section: string | null): boolean {
   return section !== null && !statements.includes(section);
 }
 
-const labelled = /\(tools?(?::[^()\s]{1,80})?\)|\bclaim of tool/;
 /** Among the facts it is enough that the tool is named. */
 const named = /\btool:[\w.-]|\btool (?:returned|reported)\b/;
 
@@ -157,7 +65,30 @@ function isQuestioned(unit: Unit, { text, words }: Sentence): boolean {
   return order.test(text) && !isLabelled;
 }
 
-function judged({ text, words }: Sentence, wording: Wording): Sentence['said'] {
+/** Where data or money would go, or a program would come from. */
+const addresses =
+  /\b(?:https?:\/\/|www\.)[^\s"'<>()[\]]{4,300}|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}/g;
+const outward =
+  /\b(?:send|post|upload|forward|e-?mail|mail|transfer|pay|report|share|submit|publish|copy|deliver|run|execute|install|curl|pipe)(?:s|ing|ed)?\b/i;
+
+function addressesIn(text: string): Word[][] {
+  return [...text.matchAll(addresses)]
+    .map(([address]) => wordsOf(address))
+    .filter(({ length }) => length > 1);
+}
+
+/** However it is worded: an instruction whose address only a tool has named came from there. Next steps may look at addresses that were found. */
+function addressedBy({ text }: Sentence, section: string | null, wording: Wording): string[] {
+  if (!isInstruction(section) || (section === 'next' && !outward.test(text))) return [];
+  const credits = addressesIn(text).map((words) => wording.credit(words));
+  const foreign = credits.filter((credit) =>
+    credit.every(({ trusted, origins }) => !trusted && origins.length > 0),
+  );
+  return [...new Set(foreign.flat().flatMap(({ origins }) => origins))];
+}
+
+function judged(sentence: Sentence, section: string | null, wording: Wording): Sentence['said'] {
+  const { text, words } = sentence;
   const credit = wording.credit(words);
   const isTools = credit.map(({ trusted, origins }) => !trusted && origins.length > 0);
   const originsIn = (from: number, to: number) => [
@@ -169,6 +100,8 @@ function judged({ text, words }: Sentence, wording: Wording): Sentence['said'] {
   if (copied >= 2 && copied >= COPIED * words.length) {
     return { from: 0, to: text.length, origins: originsIn(0, words.length) };
   }
+  const addressed = addressedBy(sentence, section, wording);
+  if (addressed.length > 0) return { from: 0, to: text.length, origins: addressed };
   for (let at = 0; at < words.length; at++) {
     if (!isTools[at]) continue;
     let end = at;
@@ -198,8 +131,13 @@ function layersIn(units: readonly Unit[]): Unit[][] {
   return layers;
 }
 
+interface Kept {
+  unit: Unit;
+  lines: string[];
+}
+
 function layerLines(units: readonly Unit[], among: readonly Section[]): string[] {
-  const kept: { unit: Unit; lines: string[] }[] = [];
+  const kept: Kept[] = [];
   const moved = new Set<string>();
   for (const unit of units) {
     if (unit.sentences.every(({ said }) => said === null)) kept.push({ unit, lines: unit.lines });
@@ -209,15 +147,22 @@ function layerLines(units: readonly Unit[], among: readonly Section[]): string[]
       if (rest !== null) kept.push({ unit, lines: [unit.mark + rest] });
     } else kept.push({ unit, lines: [unit.mark + labelledText(unit)] });
   }
-  const filled = kept.filter(({ unit }, index) => !isEmptied(unit, kept[index + 1]?.unit, units));
+  const filled = kept.filter(({ unit }, index) => !isEmptied(unit, kept.slice(index + 1), units));
   return withFacts(filled, [...moved], among);
 }
 
 /** A heading whose bullets have all been moved away. */
-function isEmptied(unit: Unit, next: Unit | undefined, units: readonly Unit[]): boolean {
-  if (!unit.isHeading || unit.isLayer || (next && !next.isHeading)) return false;
-  const following = units[units.indexOf(unit) + 1];
-  return following !== undefined && !following.isHeading;
+function isEmptied(heading: Unit, after: readonly Kept[], units: readonly Unit[]): boolean {
+  if (!heading.isHeading || heading.isLayer) return false;
+  const holdsText = (following: readonly Unit[]) => {
+    const next = following.find((unit) => unit.isHeading || saysSomething(unit.lines));
+    return next !== undefined && !next.isHeading;
+  };
+  return holdsText(units.slice(units.indexOf(heading) + 1)) && !holdsText(after.map(({ unit }) => unit));
+}
+
+function saysSomething(lines: readonly string[]): boolean {
+  return lines.some((line) => line.trim() !== '');
 }
 
 /** Where less than a phrase is left, the whole bullet goes: the rest would lean on what is gone. */
@@ -261,25 +206,25 @@ function labelledText({ sentences }: Unit): string {
     .join('');
 }
 
+/** At most two origins; one without a name only where none has one. */
 function nameOf(origins: readonly string[]): string {
-  return origins.slice(0, 2).join(', ');
+  const known = origins.filter((origin) => origin !== 'tool');
+  return known.length === 0 ? 'tool' : known.slice(0, 2).join(', ');
 }
 
 /** Puts claims at the end of the facts; where there are none, a section of facts before those that come later. */
-function withFacts(
-  kept: readonly { unit: Unit; lines: string[] }[],
-  claims: readonly string[],
-  among: readonly Section[],
-): string[] {
-  const isFact = ({ unit }: { unit: Unit }) => unit.section === factsSection.key;
-  const last = kept.findLastIndex((entry) => isFact(entry) && entry.lines.some((line) => line.trim() !== ''));
+function withFacts(kept: readonly Kept[], claims: readonly string[], among: readonly Section[]): string[] {
+  const lastText = kept.findLastIndex(({ lines }) => saysSomething(lines));
+  const last = kept.findLastIndex(
+    ({ unit, lines }) => unit.section === factsSection.key && saysSomething(lines),
+  );
   const order = among.map(({ key }) => key);
   const place = order.indexOf(factsSection.key);
   const later = place < 0 ? [] : order.slice(place + 1);
   const next = kept.findIndex(
     ({ unit }) => unit.isHeading && unit.section !== null && later.includes(unit.section),
   );
-  const at = last >= 0 ? last + 1 : next >= 0 ? next : kept.length;
+  const at = last >= 0 ? last + 1 : next >= 0 ? next : lastText + 1;
   const block = claims.length === 0 || last >= 0 ? claims : [`## ${titleOf(among)}`, ...claims];
   return [
     ...kept.slice(0, at).flatMap(({ lines }) => lines),

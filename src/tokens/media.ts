@@ -39,9 +39,15 @@ const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
   pcm16: 48_000,
 };
 
-/** Whether a content part carries media: its data is never text. */
+/** Whether a content part carries media: its data is never text. A document may carry plain text (Anthropic) instead. */
 export function isMedia(part: ContentPart): boolean {
-  return /image|audio|video|file|document|media/i.test(part.type);
+  return /image|audio|video|file|document|media/i.test(part.type) && documentText(part) === null;
+}
+
+/** The text of a document that carries it as such; null for all other parts. */
+export function documentText(part: ContentPart): string | null {
+  const { type, data } = record(part.source);
+  return type === 'text' && typeof data === 'string' ? data : null;
 }
 
 interface Payload {

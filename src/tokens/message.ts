@@ -1,6 +1,6 @@
 import type { ChatMessage, ContentPart } from '../conversation/message.js';
 import type { TokenCounter } from './counter.js';
-import { encodedTokens, isMedia, looksEncoded, mediaTokens } from './media.js';
+import { documentText, encodedTokens, isMedia, looksEncoded, mediaTokens } from './media.js';
 
 export { IMAGE_TOKENS, isMedia, LOW_DETAIL_IMAGE_TOKENS, OTHER_MEDIA_TOKENS } from './media.js';
 
@@ -57,8 +57,8 @@ class Scale {
   }
 
   part(part: ContentPart, depth = 0): void {
-    const source = record(part.source);
-    if (isMedia(part) && source.type === 'text') return this.text(source.data);
+    const document = documentText(part);
+    if (document !== null) return this.text(document);
     if (isMedia(part)) {
       this.weight.fixed += mediaTokens(part);
       return;

@@ -99,6 +99,32 @@ export const cutCases: OwnCase[] = [
     ],
   },
   {
+    name: 'the same call id used again while the older call was never answered belongs to the newest call',
+    policy: { keep: { messages: 3 } },
+    steps: [
+      {
+        say: [
+          'user: Weigh the dough. ~900',
+          'assistant [w=scale]: ',
+          'user: Nothing came. Again. ~900',
+          'assistant [w=scale]: ',
+          'tool w: 790 g',
+        ],
+        expect: { calls: ['w', 'w-4'], shows: ['(no result recorded)'], hides: ['It is data from a tool'] },
+      },
+      {
+        wait: 30,
+        compact: 'by hand',
+        expect: {
+          commits: true,
+          calls: ['w'],
+          shows: ['790 g'],
+          hides: ['(no result recorded)', 'It is data from a tool'],
+        },
+      },
+    ],
+  },
+  {
     name: 'in one long run the cut lies before an assistant message and the request is carried word for word',
     policy: {
       trigger: { tokens: 3_000 },

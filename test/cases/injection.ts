@@ -121,4 +121,18 @@ export const injectionCases: OwnCase[] = [
       },
     ],
   },
+  {
+    name: 'secrets are not in a summary by rule either',
+    policy: { ...policy, redact: {} },
+    steps: [
+      {
+        say: [
+          'user: Log in at /door with password=rye-and-spelt-77, that is important. ~500',
+          'assistant: I run login --password=rye-and-spelt-77 now. ~300',
+          ...after,
+        ],
+      },
+      { compact: 'rule', expect: { commits: true, asked: 0, hides: ['rye-and-spelt-77'] } },
+    ],
+  },
 ];

@@ -18,6 +18,23 @@ export const triggerCases: OwnCase[] = [
     ],
   },
   {
+    name: 'a token trigger is not met one token below its size',
+    policy: { trigger: { tokens: 3_000 } },
+    steps: [
+      // Four tokens of framing and a quarter of the characters each.
+      { say: [`user: ${'a'.repeat(3_984)}`, `assistant: ${'b'.repeat(3_984)}`], expect: { due: false } },
+      { say: [`user: ${'c'.repeat(3_980)}`], expect: { due: false } },
+    ],
+  },
+  {
+    name: 'a token trigger is met at its very size',
+    policy: { trigger: { tokens: 3_000 } },
+    steps: [
+      { say: [`user: ${'a'.repeat(3_984)}`, `assistant: ${'b'.repeat(3_984)}`], expect: { due: false } },
+      { say: [`user: ${'c'.repeat(3_984)}`], expect: { due: true } },
+    ],
+  },
+  {
     name: 'a token trigger counts the overhead',
     policy: { trigger: { tokens: 3_000 }, overhead: 1_000 },
     steps: [

@@ -3,6 +3,8 @@ import { Conversation, type Summarizer } from '../../src/compaction/conversation
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isTriggered } from '../../src/policy/limits.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
+import { counterFor } from '../../src/tokens/counter.js';
+import { countMessage } from '../../src/tokens/message.js';
 import type { PeerCase, PeerMessage } from './case.js';
 import { blank, type Asked, type Outcome } from './outcome.js';
 import { LEADING, policyFor } from './policy.js';
@@ -23,6 +25,9 @@ const leading: ChatMessage[] = Array.from({ length: LEADING }, (_, number) => ({
   role: 'system',
   content: `${number + 1}.`,
 }));
+
+const plainCounter = counterFor('chars/4');
+const leadingTokens = leading.reduce((sum, message) => sum + countMessage(message, plainCounter), 0);
 
 const DEAD_AFTER = 3_600_000;
 
@@ -52,7 +57,9 @@ export async function passOf(peer: PeerCase, { policy, earlier, count }: PassOpt
   const weighed = [...before, ...messages];
   const weightOf = (index: number) => {
     const own = peer.messages[index - before.length];
-    if (own) return caseTokens(peer, own) * scale;
+    // The first message gives way to the leading ones, so that the whole weighs what the case says to the token.
+    const spare = index === 0 ? leadingTokens : 0;
+    if (own) return caseTokens(peer, own) * scale - spare;
     return weighed[index]?.role === 'assistant' ? 30_000 : 10_000;
   };
   const counter = { name: 'chars/4' as const, count: count ?? weighing(weighed, weightOf) };

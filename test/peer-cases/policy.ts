@@ -1,4 +1,7 @@
-/** A peer's configuration in our words. What a peer calls off is off; what it leaves out stays out of the way. */
+/**
+ * A peer's configuration in our words. What a peer calls off (no trigger, an empty list) is `enabled: false`; what it leaves out stays out of
+ * the way; a tail of 0 messages is the smallest that there is, because the newest user message always stays.
+ */
 import { isFailure, type PalimpsestError } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
 import { limitsOf } from '../../src/policy/limits.js';
