@@ -47,7 +47,6 @@ function wellFormed(svg: string): void {
   expect(open).toEqual([]);
   expect(rest).not.toMatch(/[<>]/);
   expect(rest).not.toMatch(/&(?!amp;|lt;|gt;|quot;)/);
-  // eslint-disable-next-line no-control-regex
   expect(svg).not.toMatch(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]|\p{Cs}/u);
 }
 

@@ -79,3 +79,8 @@ test('empty matches are none, and do not stop the search', () => {
   expect(found('a b c', '\\b').map(({ match }) => match)).toEqual([]);
   expect(found('aXbX', 'X|').map(({ from }) => from)).toEqual([1, 3]);
 });
+
+test('megabytes without a line end are searched', () => {
+  const text = `${'lorem ipsum \u{1F600} \uD800 \0 '.repeat(400_000)}RULE 7`;
+  expect(found(text, 'RULE \\d+').map(({ match, to }) => [match, to])).toEqual([['RULE 7', text.length]]);
+});

@@ -5,7 +5,7 @@ import type { ViewItem } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
-import { type Limits } from '../policy/limits.js';
+import type { Limits } from '../policy/limits.js';
 import type { Policy, PolicyInput } from '../policy/schema.js';
 import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
 import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './plan-cache.js';
@@ -59,8 +59,8 @@ class Rehearser {
   private readonly compactions: RehearsedCompaction[] = [];
   private readonly failures = new Map<string, RehearsedFailure>();
   private last: readonly ViewItem[] | null = null;
-  /** Turn of the last failure: reading and compacting fail alike. */
-  private failedAt = 0;
+  /** Last turn of each type: reading and compacting may fail alike in one turn. */
+  private readonly failedAt = new Map<string, number>();
 
   constructor(
     input: PolicyInput,
@@ -151,8 +151,8 @@ class Rehearser {
     const { type, message } = error;
     const known = this.failures.get(type);
     if (!known) this.failures.set(type, { type, message, turn, turns: 1 });
-    else if (this.failedAt !== turn) known.turns += 1;
-    this.failedAt = turn;
+    else if (this.failedAt.get(type) !== turn) known.turns += 1;
+    this.failedAt.set(type, turn);
   }
 
   result(): Rehearsal {

@@ -39,7 +39,12 @@ export function fitContext(
     const items = inTurns(fit.view);
     return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
   };
-  const fitted = fitWithin(budget);
+  let limit = budget;
+  let fitted = fitWithin(limit);
   // Joining messages of one role takes a few tokens more than the messages themselves.
-  return policy.enabled && fitted.tokens > budget ? fitWithin(2 * budget - fitted.tokens) : fitted;
+  while (policy.enabled && fitted.tokens > budget) {
+    limit -= fitted.tokens - budget;
+    fitted = fitWithin(limit);
+  }
+  return fitted;
 }

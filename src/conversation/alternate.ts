@@ -22,7 +22,7 @@ export function wantsAlternation({ roles, model }: Pick<Policy, 'roles' | 'model
 /** Stands where the context would begin with the assistant. */
 const OPENING: ChatMessage = { role: 'user', content: '(The session begins with the assistant.)' };
 /** Framing and words of {@link OPENING}; no tokenizer makes more of it. */
-const OPENING_TOKENS = 16;
+const OPENING_TOKENS = 20;
 
 /**
  * The view with neighbours of the same role joined: users' turns; an assistant's text with the text or the calls that follow

@@ -6,7 +6,7 @@
 import { invalid } from '../errors.js';
 
 /** Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all. */
-export const LONGEST_FOUND = 2_000;
+export const LONGEST_FOUND = 1_000;
 const WINDOW = 2 * LONGEST_FOUND;
 
 export interface Match {
@@ -51,8 +51,9 @@ export function* matchesIn(text: string, pattern: string, path: string): Generat
 
 /** The beginning of the last line before `at`, if it lies in the upper half of the window; otherwise `at`, off a surrogate pair. */
 function lineStart(text: string, at: number, from: number): number {
-  const end = text.lastIndexOf('\n', at - 1);
-  if (end + 1 > from + LONGEST_FOUND / 2) return end + 1;
+  const lowest = from + LONGEST_FOUND / 2;
+  const end = text.slice(lowest, at).lastIndexOf('\n');
+  if (end >= 0) return lowest + end + 1;
   const isLow = text.charCodeAt(at) >= 0xdc00 && text.charCodeAt(at) <= 0xdfff;
   return isLow ? at - 1 : at;
 }

@@ -30,7 +30,7 @@ function* eachWord(text: string): Generator<Word> {
     const end = text.indexOf('\n', from);
     const to = end < 0 ? text.length : end;
     const line = visible(text.slice(from, to));
-     
+
     for (const match of line.matchAll(/[^\0-\x7F]/.test(line) ? wordForm : plainWord)) {
       const word = match[0].includes(invisible) ? match[0].replaceAll(invisible, '') : match[0];
       const at = from + match.index;
