@@ -19,6 +19,7 @@ import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryAsker } from './memory-asker.js';
 import { MemoryLog } from './memory-log.js';
 import type { ChainLink, CompactionReason, Method, NothingToDo, Plan } from './plan-types.js';
+import { assertPlanOf } from './plan-of.js';
 import { makePlan, type PlanReads, type PlanState } from './plan.js';
 import {
   makeReplacement,
@@ -111,7 +112,8 @@ export class Conversation {
       budget,
     );
     if (fit.reductions.length > 0) this.emergencies.set(budget, [...made, ...fit.reductions]);
-    return { messages: fit.items.map(({ message }) => message), items: fit.items, tokens: fit.tokens };
+    const messages = structuredClone(fit.items.map(({ message }) => message));
+    return { messages, items: fit.items, tokens: fit.tokens };
   }
 
   /** A trigger is met, or old arguments are to be truncated, and nothing holds it back. */
@@ -167,14 +169,13 @@ export class Conversation {
     }
   }
 
-  /** Carries out a plan that was made of this conversation as it is now. */
+  /**
+   * Carries out a plan that was made of this conversation since its last commit; what was appended after it stays in
+   * the tail. Throws `Store.StaleGeneration` where something else was committed meanwhile.
+   */
   async carryOut(plan: Plan, summarizer: Summarizer | null, force = false): Promise<Generation> {
-    if (plan.baseGeneration !== this.generation) {
-      throw new PalimpsestError(
-        'Store.StaleGeneration',
-        'the conversation was compacted after this plan was made',
-      );
-    }
+    this.assertCurrent(plan);
+    assertPlanOf(plan, this.state(), this.policy);
     const asked = this.asker.begin(summarizer);
     const byRule = (failed: boolean) =>
       this.commit(
@@ -240,7 +241,7 @@ export class Conversation {
     const evicted = chainOf(this.generations)
       .toReversed()
       .flatMap(({ fromSeq, throughSeq }) => this.kept.range(fromSeq, throughSeq));
-    return [...evicted, ...this.log.slice(this.throughSeq)].map(({ message }) => message);
+    return structuredClone([...evicted, ...this.log.slice(this.throughSeq)].map(({ message }) => message));
   }
 
   private isTriggered(): boolean {
@@ -321,6 +322,7 @@ export class Conversation {
     force: boolean,
     repaired = true,
   ): (Replacement & { method: Method }) | RepairNeeded {
+    this.assertCurrent(plan);
     const parent = this.parent();
     const made = makeReplacement({
       ...input,
@@ -371,6 +373,15 @@ export class Conversation {
     this.marks = marksAfter(this.policy, this.limits, { missed, tokens, messages });
     this.exhausted = missed;
     return committed;
+  }
+
+  /** While a summarizer is at work, something else may be committed (invariant 5). */
+  private assertCurrent({ baseGeneration }: Pick<Plan, 'baseGeneration'>): void {
+    if (baseGeneration === this.generation) return;
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      'the conversation was compacted after this plan was made',
+    );
   }
 
   private push(generation: Generation): void {

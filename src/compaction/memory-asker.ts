@@ -61,10 +61,24 @@ export class MemoryAsker {
   /** One compaction's worth of asking; `calls` fills while it goes on. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    const answer = (question: Question) => this.answer(question, summarizer, calls);
+    /** What no retry helps against: nothing that still waits for its turn is asked any more. */
+    let ended: { error: unknown } | null = null;
+    const answer = async (question: Question): Promise<DigestRef> => {
+      if (ended) throw ended.error;
+      try {
+        return await this.answer(question, summarizer, calls);
+      } catch (error) {
+        if (!isFailure(error, 'Llm.ContextOverflow')) ended = { error };
+        throw error;
+      }
+    };
+    const giveUp = (error: unknown): never => {
+      ended = { error };
+      throw error;
+    };
     return {
       calls,
-      steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer),
+      steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer, giveUp),
       /** The repaired snapshot, or null where the repair came to nothing: the first one has to do. */
       repair: async (
         plan: Plan,
@@ -81,7 +95,11 @@ export class MemoryAsker {
     };
   }
 
-  private steps(asking: Asking, answer: (question: Question) => Promise<DigestRef>): ModelSteps {
+  private steps(
+    asking: Asking,
+    answer: (question: Question) => Promise<DigestRef>,
+    giveUp: (error: unknown) => never,
+  ): ModelSteps {
     return {
       readChunk: (step) => {
         const { fromSeq, throughSeq } = step.chunk;
@@ -91,7 +109,9 @@ export class MemoryAsker {
         return answer(chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()))).catch(
           (error: unknown) => {
             if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
-            throw new Overflow(error, halvesOf(asking, step.chunk, read()));
+            const halves = halvesOf(asking, step.chunk, read());
+            if (halves === null) giveUp(error);
+            throw new Overflow(error, halves);
           },
         );
       },
@@ -119,7 +139,9 @@ export class MemoryAsker {
     if (stored !== undefined) return this.reference(key, stored, true);
     if (summarizer === null) throw new PalimpsestError('Llm.Unavailable', 'there is no summarizer');
     const { request, accept } = await question.prepare();
-    const answered = await summarizer(request, { kind, maxTokens: request.maxTokens });
+    const answered: unknown = await summarizer(request, { kind, maxTokens: request.maxTokens });
+    if (typeof answered !== 'string')
+      throw new PalimpsestError('Llm.BadOutput', `the summarizer answered with ${typeof answered}, not with text`);
     const inputTokens = countRequest(request, this.counter);
     calls.push({ kind, key, inputTokens, outputTokens: this.counter.count(answered) });
     const text = accept(answered);

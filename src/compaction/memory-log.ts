@@ -3,7 +3,10 @@ import { checkMessages, metaOf, serializeMessage } from '../conversation/validat
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 
-/** A log in memory, numbered from 1, with what the store keeps beside each message. */
+/**
+ * A log in memory, numbered from 1, with what the store keeps beside each message. Holds copies: whoever goes on writing
+ * into a message that was appended does not rewrite the log.
+ */
 export class MemoryLog {
   readonly messages: LoggedMessage[] = [];
   readonly metas: MessageMeta[] = [];
@@ -15,8 +18,8 @@ export class MemoryLog {
 
   /** Tokens of what was added. Throws `Input.Invalid`; then nothing was. `at`: Unix milliseconds. */
   append(messages: readonly ChatMessage[], at: number): number {
-    const checked = checkMessages([...messages]);
-    for (const message of checked) {
+    let added = 0;
+    for (const message of structuredClone(checkMessages([...messages]))) {
       const seq = this.messages.length + 1;
       const tokens = countMessage(message, this.counter);
       const meta = { seq, tokens, at, ...metaOf(message) };
@@ -25,8 +28,9 @@ export class MemoryLog {
       this.messages.push({ seq, message, tokens });
       this.metas.push(meta);
       this.hashes.push(serializeMessage(message).sha256);
+      added += tokens;
     }
-    return this.messages.slice(-checked.length).reduce((sum, { tokens }) => sum + tokens, 0);
+    return added;
   }
 
   range(fromSeq: number, throughSeq: number): LoggedMessage[] {

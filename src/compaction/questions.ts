@@ -1,7 +1,7 @@
 /** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 import type { LoggedMessage } from '../conversation/message.js';
 import { renderMessage } from '../conversation/render.js';
-import { acceptDigest, draftOf } from '../summary/accept.js';
+import { acceptDigest, acceptSnapshot, draftOf } from '../summary/accept.js';
 import { digestKey, halveChunk, transcriptOf, type ChunkRef } from '../summary/chunk.js';
 import {
   chunkRequest,
@@ -176,11 +176,13 @@ export function repairQuestion(
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
+        // There is no second repair: one that is too long comes to nothing, and the first snapshot has to do.
         accept: (answer) =>
-          draftOf(asking.redact(readSummary(answer, asking.prompt)), {
+          acceptSnapshot(asking.redact(readSummary(answer, asking.prompt)), {
             inputTokens: Infinity,
             maxTokens: asking.summarizer.snapshotCeiling,
             counter,
+            sections: asking.prompt.sections,
           }),
       };
     },

@@ -21,6 +21,7 @@ import {
   timestamp,
   unique,
 } from 'drizzle-orm/pg-core';
+import type { Reduction } from '../conversation/context.js';
 import type { Coverage } from '../summary/chunk.js';
 import type { Layer } from '../summary/layers.js';
 import type { Calibration, ReportedUsage } from '../tokens/calibration.js';
@@ -322,7 +323,7 @@ export const reductions = palimpsest.table(
     position: integer('position').notNull(),
     fromSeq: integer('from_seq').notNull(),
     throughSeq: integer('through_seq').notNull(),
-    kind: text('kind').$type<'tool_result' | 'arguments' | 'message' | 'omitted'>().notNull(),
+    kind: text('kind').$type<Reduction['kind']>().notNull(),
     /** JSON of the stand-in message. */
     body: text('body').notNull(),
     tokens: integer('tokens').notNull(),

@@ -22,7 +22,7 @@ function withoutMark(text: string): string {
 
 /** A snapshot made by rule names the message before each item, `- #17: `: numbers of ours, not of the session. */
 export function withoutReferences(snapshot: string): string {
-  return snapshot.replace(/^(\s*[-*] )#\d{1,15}: /gm, '$1');
+  return snapshot.replace(/^([ \t]{0,40}[-*] )#\d{1,15}: /gm, '$1');
 }
 
 /** Lines without their ends. */
