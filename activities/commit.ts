@@ -20,6 +20,8 @@ import { runStep } from './run.js';
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that went in. */
   digests: string[];
+  /** Keys of every answer that the model gave, those included of a part that failed in the end. */
+  paid: string[];
   /** Unix milliseconds: start of the compaction, and each stretch spent waiting for the model. */
   startedAt: number;
   modelSpans: [number, number][];
@@ -94,7 +96,8 @@ export function commit(dependencies: Dependencies) {
     const { view, missed, tokensBefore, tokensAfter, newLayer, ...replacement } = made;
     const layerKeys = (made.layers ?? []).map(({ key }) => key);
     const digestKeys = [...new Set([...request.digests, ...layerKeys])];
-    const usage = await paidFor(pool, ids, plan.baseGeneration + 1, digestKeys);
+    const paid = [...new Set([...digestKeys, ...request.paid])];
+    const usage = await paidFor(pool, ids, plan.baseGeneration + 1, paid);
     const modelMs = spanned(request.modelSpans);
     const headTokens = made.head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
     const economics = economicsOf({

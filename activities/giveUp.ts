@@ -10,15 +10,19 @@ export interface GiveUpInput extends SessionIds {
   message: string;
   /** The result was refused: nothing is tried again before something compactable has arrived (invariant 9). */
   exhausted: boolean;
+  /** The model's part failed. Where the policy has a fallback, compactions go on without the model until the next attempt. */
+  model: boolean;
 }
 
 /** Records a compaction that left the context unchanged, and when the next attempt may be made. */
 export function giveUp({ pool, now }: Dependencies) {
-  return ({ type, message, exhausted, ...ids }: GiveUpInput): Promise<{ notBefore: number }> =>
+  return ({ type, message, exhausted, model, ...ids }: GiveUpInput): Promise<{ notBefore: number }> =>
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
-      const next = retryAt(policyOf(row.policy), row.failures, now());
-      await recordFailure(pool, ids, { type, message, retryAt: next });
+      const policy = policyOf(row.policy);
+      const next = retryAt(policy, row.failures, now());
+      const fallback = model && policy.summary.fallback !== 'none';
+      await recordFailure(pool, ids, { type, message, retryAt: next, fallback });
       if (exhausted)
         await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
       return { notBefore: next.getTime() };

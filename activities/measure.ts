@@ -33,8 +33,8 @@ export function measure({ pool, now }: Dependencies) {
       const row = await loadSession(pool, { tenant, session });
       const policy = policyOf(row.policy);
       const limits = limitsOf(policy, factsOf(row));
-      // After a fallback served, compactions go on without the model; after one that committed nothing they wait,
-      // for the retry or, where its result was refused, for something compactable.
+      // Where a fallback may serve, compactions go on without the model; after another failure that committed nothing
+      // they wait, for the retry or, where its result was refused, for something compactable.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);

@@ -2,6 +2,7 @@ import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan
 import { makePlan } from '../src/compaction/plan.js';
 import { isTriggered, limitsOf } from '../src/policy/limits.js';
 import { policyOf, withSummarizer } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/schema.js';
 import { readChain, readMetas, spentOn } from '../src/store/chain.js';
 import { readTailMetas } from '../src/store/compactions.js';
 import { readContextSource } from '../src/store/context.js';
@@ -67,6 +68,8 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
           source: async () => (await readContextSource(pool, input, 0)).source,
         },
       );
+      if (backingOff && policy.summary.fallback === 'none' && asksModel(policy) && evictsByRule(made))
+        return { nothing: 'the model failed lately, and nothing is to serve in its place', exhausted: false };
       if ('nothing' in made && !input.force) {
         const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
         if (made.exhausted) {
@@ -77,3 +80,6 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       return made;
     });
 }
+
+const asksModel = ({ summary }: Policy) => summary.method === 'model';
+const evictsByRule = (made: Plan | NothingToDo) => 'method' in made && made.method === 'extractive';

@@ -7,16 +7,16 @@ import { askingFor } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce } from './digest.js';
 import { loadReplacement, type ReplacementRequest } from './replacement.js';
-import { runModelStep } from './run.js';
+import { runStep } from './run.js';
 
 export interface RepairInput extends ReplacementRequest {
   problem: RepairProblem;
 }
 
-/** Asks once more for a snapshot that `commit` found too long, or without what it must hold. */
+/** Asks once more for a snapshot that `commit` found too long, or without what it must hold. Once: an answer that is no better is not drawn again. */
 export function repair(dependencies: Dependencies) {
   return ({ problem, ...request }: RepairInput): Promise<DigestRef> =>
-    runModelStep('repair', async (attempt) => {
+    runStep('repair', async (attempt) => {
       const { plan, written } = request;
       const snapshot = written?.snapshot ?? null;
       if (snapshot === null) throw new PalimpsestError('Store.Corrupt', 'there is no snapshot to repair');

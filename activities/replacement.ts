@@ -1,5 +1,6 @@
 import type { Method, Plan } from '../src/compaction/plan-types.js';
 import type { LayerText, ReplacementInput, Written } from '../src/compaction/replacement.js';
+import { redactionOf } from '../src/compaction/settings.js';
 import type { LoggedMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import { limitsOf } from '../src/policy/limits.js';
@@ -39,7 +40,7 @@ export interface ReplacementRequest extends SessionIds {
 
 /**
  * Everything that decides what replaces the prefix, read from the database. Throws `Store.StaleGeneration` where another
- * compaction came first.
+ * compaction came first, where the model was shown what is redacted now, and where the policy was switched off.
  */
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
@@ -55,6 +56,12 @@ export async function loadReplacement(
     );
   }
   const policy = policyOf(session.policy);
+  if (plan.summarizer.redaction !== redactionOf(policy) || (!policy.enabled && !force)) {
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      'the policy redacts other things than when this was planned, or was switched off',
+    );
+  }
   const limits = limitsOf(policy, factsOf(session));
   const parent = await loadCompaction(pool, ids, plan.baseGeneration);
   const byRule = method !== 'model' && plan.mode === 'layered' && parent.layers !== null;

@@ -33,7 +33,7 @@ describe('the summary turn', () => {
       parts.pins[1]!,
       '<state_snapshot>\n## Session intent\n- Fix the login test\n</state_snapshot>',
       '<ledger>\npaths: src/auth/login.ts\n</ledger>',
-      'archive parts 1–3, messages 1–120; ask get_tool_response or search',
+      'messages 1–120 in 3 archive parts; ask get_tool_response, search_history or expand_history',
     ].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at >= 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
@@ -74,7 +74,7 @@ describe('the plain form', () => {
         'Here is a summary of the conversation to date:\n\n## Session intent\n- Fix the login test\n\n<pins>',
       ),
     ).toBe(true);
-    const order = ['</pins>', '<ledger>', 'archive parts 1–3'].map((piece) => text.indexOf(piece));
+    const order = ['</pins>', '<ledger>', 'in 3 archive parts'].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at > 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
     expect(textOf({ form: 'plain', method: 'extractive' })).toContain('without a model');

@@ -102,9 +102,7 @@ describe('what is reduced first', () => {
   });
   test('the latest tool batch last', () => {
     const { view, tokens } = fit(run, 200);
-    expect(contentOf(view, 9)).toContain(
-      'left out; message 9 is kept in full: get_tool_response("c") or search]',
-    );
+    expect(contentOf(view, 9)).toContain('left out; message 9 is kept in full: get_tool_response("c")]');
     expect(tokens).toBeLessThanOrEqual(200);
     expect(validateView(messagesOf(view))).toEqual([]);
   });
@@ -144,7 +142,7 @@ describe('stand-ins', () => {
     );
     const shown = contentOf(view, 3);
     const [, leftOut] =
-      /\n\[… ([\d,]+) characters left out; message 3 is kept in full: get_tool_response\("call_abc"\) or search\]\n/.exec(
+      /\n\[… ([\d,]+) characters left out; message 3 is kept in full: get_tool_response\("call_abc"\)\]\n/.exec(
         shown,
       )!;
     expect(shown.startsWith('HEAD word')).toBe(true);
@@ -189,7 +187,7 @@ describe('stand-ins', () => {
       200,
     );
     expect(contentOf(view, 1)).toBe(
-      'look\n[image]\n[image]\n[… 2 media parts left out; message 1 is kept in full: search]',
+      'look\n[image]\n[image]\n[… 2 media parts left out; message 1 is kept in full: get_tool_response(message 1)]',
     );
   });
 
@@ -235,7 +233,7 @@ describe('stand-ins', () => {
   test('drop reasoning, and say so', () => {
     const { view } = fit([user('x'), { ...says('short'), reasoning_content: words(2_000) }, user('go')], 200);
     expect(view[1]!.message).toEqual(
-      says('short\n[… reasoning left out; message 2 is kept in full: search]'),
+      says('short\n[… reasoning left out; message 2 is kept in full: get_tool_response(message 2)]'),
     );
   });
 
@@ -245,7 +243,7 @@ describe('stand-ins', () => {
       [user('x'), calls([id]), result(id, words(2_000)), says('y'), calls(['z']), result('z')],
       300,
     );
-    expect(contentOf(view, 3)).toContain('message 3 is kept in full: search]');
+    expect(contentOf(view, 3)).toContain('message 3 is kept in full: get_tool_response(message 3)]');
   });
 });
 
@@ -393,7 +391,7 @@ function floorOf(log: readonly LoggedMessage[], source: ContextSource, view: rea
     ...[1, log.length].map((seq) =>
       countMessage(
         user(
-          `[Messages ${seq}–${log.length} are left out here to fit the context window; kept in full: use search or get_tool_response]`,
+          `[Messages ${seq}–${log.length} are left out here to fit the context window; kept in full: use expand_history]`,
         ),
         counter,
       ),

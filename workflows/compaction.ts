@@ -9,7 +9,7 @@ import {
 import type { CommitRequest, CompactionOutcome } from '../activities/commit.js';
 import type { WrittenRefs } from '../activities/replacement.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan-types.js';
-import { count, summarize, type ModelSteps, type Summarized } from '../src/compaction/summarize.js';
+import { count, spansOf, summarize, type DigestRef, type ModelSteps, type Summarized } from '../src/compaction/summarize.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import type { ChunkRef } from '../src/summary/chunk.js';
@@ -34,6 +34,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   const { startTime, workflowId, runId } = workflowInfo();
   const { plan: makePlan, commit, giveUp } = databaseActivities();
   const page = new Page();
+  /** Every answer of the model, whether or not its part comes to an end. */
+  const answers: DigestRef[] = [];
 
   try {
     page.phase('planning');
@@ -54,7 +56,10 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     if (refused && force) return null;
     if (failure.type !== 'Store.StaleGeneration') {
       const { type, message } = failure;
-      await giveUp.executeWithOptions({ summary: type }, [{ ...ids, type, message, exhausted: refused }]);
+      const model = fallsBack(type) && !refused;
+      await giveUp.executeWithOptions({ summary: type }, [
+        { ...ids, type, message, exhausted: refused, model },
+      ]);
     }
     throw error;
   }
@@ -115,7 +120,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       force,
       repaired: summarized === null,
       startedAt: startTime.getTime(),
-      modelSpans: summarized?.modelSpans ?? [],
+      paid: [...new Set(answers.map(({ key }) => key))],
+      modelSpans: spansOf(answers),
       workflowId,
       runId,
       failure,
@@ -151,6 +157,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
         ...once,
         written: { ...request.written, snapshot: key },
         digests: [...request.digests, key],
+        paid: [...request.paid, key],
         modelSpans: endedAt > startedAt ? [...request.modelSpans, [startedAt, endedAt]] : request.modelSpans,
       };
     } catch (error) {
@@ -165,14 +172,27 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     }
   }
 
+  function noted(answer: DigestRef): DigestRef {
+    answers.push(answer);
+    return answer;
+  }
+
   /** Activities as the steps of `summarize`. */
   function modelSteps({ baseGeneration, summarizer }: Plan, deadlineMs: number): ModelSteps {
     const { summarizeChunk, consolidate } = modelActivities(deadlineMs);
     return {
-      readChunk: (step, label) =>
-        summarizeChunk.executeWithOptions({ summary: label }, [{ ...ids, baseGeneration, step, summarizer }]),
-      merge: (step, label) =>
-        consolidate.executeWithOptions({ summary: label }, [{ ...ids, baseGeneration, step, summarizer }]),
+      readChunk: async (step, label) =>
+        noted(
+          await summarizeChunk.executeWithOptions({ summary: label }, [
+            { ...ids, baseGeneration, step, summarizer },
+          ]),
+        ),
+      merge: async (step, label) =>
+        noted(
+          await consolidate.executeWithOptions({ summary: label }, [
+            { ...ids, baseGeneration, step, summarizer },
+          ]),
+        ),
       overflow: (error) => {
         const failure = failureOf(error);
         if (failure?.type !== 'Llm.ContextOverflow') return null;

@@ -111,6 +111,8 @@ export async function session(input: SessionInput): Promise<void> {
   const requests: Caller[] = [];
   /** Callers that the running compaction answers. */
   let joined: Caller[] = [];
+  /** The running compaction evicts nothing, but writes anew what the fallback wrote. */
+  let resummarizing = false;
 
   setHandler(turnSignal, (turn: TurnSignal | null | undefined) => {
     lastMessageAt = Date.now();
@@ -138,8 +140,9 @@ export async function session(input: SessionInput): Promise<void> {
     return new Promise<CompactAnswer>((resolve, reject) => {
       const settle = (answer: CompactAnswer, error?: unknown) =>
         error === undefined ? resolve(answer) : reject(error);
-      // A compaction that is running answers those who ask meanwhile.
-      (running ? joined : requests).push({ settle, resummarize: request?.resummarize === true });
+      const resummarize = request?.resummarize === true;
+      // A compaction that is running answers those who ask meanwhile for what it does.
+      (running && resummarize === resummarizing ? joined : requests).push({ settle, resummarize });
     });
   });
   setHandler(statusQuery, () => ({
@@ -324,6 +327,7 @@ export async function session(input: SessionInput): Promise<void> {
     const workflowId = compactionWorkflowId(ids, generation);
     running = { generation, workflowId, startedAt: Date.now() };
     joined = asked;
+    resummarizing = reason === 'resummarize';
     showPage();
     try {
       const child = executeChild<typeof compaction>('compaction', {

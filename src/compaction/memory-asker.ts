@@ -141,7 +141,10 @@ export class MemoryAsker {
     const { request, accept } = await question.prepare();
     const answered: unknown = await summarizer(request, { kind, maxTokens: request.maxTokens });
     if (typeof answered !== 'string')
-      throw new PalimpsestError('Llm.BadOutput', `the summarizer answered with ${typeof answered}, not with text`);
+      throw new PalimpsestError(
+        'Llm.BadOutput',
+        `the summarizer answered with ${typeof answered}, not with text`,
+      );
     const inputTokens = countRequest(request, this.counter);
     calls.push({ kind, key, inputTokens, outputTokens: this.counter.count(answered) });
     const text = accept(answered);

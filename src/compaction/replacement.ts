@@ -8,17 +8,19 @@ import {
   type ViewItem,
 } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { isFailure, type PalimpsestError } from '../errors.js';
+import { assertReachable } from '../policy/floor.js';
 import type { Limits } from '../policy/limits.js';
-import type { Pin, Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/schema.js';
 import { acceptHead, type Snapshot } from '../summary/accept.js';
 import { coverageOf, type ChunkRef, type Coverage } from '../summary/chunk.js';
 import { buildHead } from '../summary/head.js';
 import { droppedAtoms } from '../summary/integrity.js';
 import type { Layer } from '../summary/layers.js';
 import { buildLedger } from '../summary/ledger.js';
-import { pinnedTexts } from '../summary/pins.js';
 import type { RepairProblem } from '../summary/repair.js';
 import { draftSnapshot } from './draft.js';
+import { pinsFor, pinTokens } from './pinned.js';
 import { reductionsFor } from './reductions.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { isMedia } from '../tokens/message.js';
@@ -105,7 +107,10 @@ export interface RepairNeeded {
 /** Most dropped atoms that one repair is told. */
 const mostMissing = 40;
 
-/** Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused; nothing has changed then. */
+/**
+ * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
+ * no reduction could make the context fit with this head, though it can without; nothing has changed then.
+ */
 export function makeReplacement(input: ReplacementInput): Replacement | RepairNeeded {
   const { plan, method, policy, limits, source, parent, counter } = input;
   const evicts = plan.throughSeq >= plan.fromSeq;
@@ -132,6 +137,7 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
       head: head ? firstText(head.messages) : '',
     });
   }
+  if (made) assertFits(fit.view, input);
   const chunks = input.written?.chunks ?? [];
   return {
     head,
@@ -148,6 +154,26 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
     tokensAfter,
     missed: !plan.partial && tokensAfter > limits.contextTarget,
   };
+}
+
+/** A head is never reduced: one that fills the window, by what it carries word for word, must not take the place of what still fits. */
+function assertFits(
+  view: readonly ViewItem[],
+  { source, limits, counter }: Pick<ReplacementInput, 'source' | 'limits' | 'counter'>,
+): void {
+  const unreachable = failureOf(() => assertReachable(view, limits.budget, counter));
+  const before = () => failureOf(() => assertReachable(buildView(source, counter), limits.budget, counter));
+  if (unreachable !== null && before() === null) throw unreachable;
+}
+
+function failureOf(check: () => void): PalimpsestError | null {
+  try {
+    check();
+    return null;
+  } catch (error) {
+    if (isFailure(error)) return error;
+    throw error;
+  }
 }
 
 interface MadeHead {
@@ -173,7 +199,7 @@ function newHead(
   const drafted = draftSnapshot(input, quotable, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, method, newLayer } = drafted;
-  const { pinned, matched } = pins(policy.pins, input, evicted);
+  const { pinned, matched } = pinsFor(input, evicted);
   const common = {
     snapshot,
     pins: pinned,
@@ -184,8 +210,8 @@ function newHead(
     form: policy.summary.form,
   };
   const bare = buildHead({ ...common, ledger: '' }, counter);
-  const pinTokens = pinned.reduce((sum, pin) => sum + counter.count(pin) + 3, 0);
-  const room = limits.headMax + Math.max(limits.pinTokens, pinTokens) - (bare.tokens[0] ?? 0);
+  const room =
+    limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
   const mentions = mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
   const ledger = redact(
     buildLedger({
@@ -235,24 +261,6 @@ function isFallback(
   if (method !== 'model') return leftOut || parent.fallback;
   // Too much to read anew: what the fallback wrote was folded as it stood.
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
-}
-
-/** Texts and messages that the policy names, and what its patterns have found in this session. */
-function pins(
-  given: readonly Pin[],
-  { parent, referenced, source }: ReplacementInput,
-  evicted: readonly LoggedMessage[],
-): { pinned: string[]; matched: string[] } {
-  const patterns = given.filter(
-    (pin): pin is { pattern: string } => typeof pin === 'object' && 'pattern' in pin,
-  );
-  const named = given.filter((pin) => !(typeof pin === 'object' && 'pattern' in pin));
-  const stillMatch = parent.pinned.filter((text) =>
-    patterns.some(({ pattern }) => new RegExp(pattern, 'mu').test(text)),
-  );
-  const matched = [...new Set([...stillMatch, ...pinnedTexts(patterns, evicted)])];
-  const texts = pinnedTexts(named, [...referenced, ...source.system, ...source.tail]);
-  return { pinned: [...new Set([...texts, ...matched])], matched };
 }
 
 function coverage(

@@ -68,8 +68,6 @@ export interface Summarized {
   messages: { seq: number; key: string }[];
   /** Keys of every digest used. */
   digests: string[];
-  /** Unix milliseconds of each model call. */
-  modelSpans: [from: number, to: number][];
 }
 
 interface Leaf {
@@ -88,13 +86,7 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
     plan.mode === 'layered' ? layered() : plan.chunks.length > 0 ? folded() : noHistory(),
     Promise.all(plan.messages.map(largeMessage)),
   ]);
-  const paid = used.filter(({ startedAt, endedAt }) => endedAt > startedAt);
-  return {
-    ...history,
-    messages,
-    digests: [...new Set(used.map(({ key }) => key))],
-    modelSpans: paid.map(({ startedAt, endedAt }) => [startedAt, endedAt]),
-  };
+  return { ...history, messages, digests: [...new Set(used.map(({ key }) => key))] };
 
   function noHistory(): Pick<Summarized, 'chunks' | 'snapshot' | 'layers'> {
     return { chunks: [], snapshot: null, layers: plan.layers };
@@ -283,6 +275,12 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
     covered.set(merged.key, about.coveredTokens);
     return merged;
   }
+}
+
+/** Unix milliseconds of each model call behind these. */
+export function spansOf(digests: readonly DigestRef[]): [from: number, to: number][] {
+  const asked = digests.filter(({ startedAt, endedAt }) => endedAt > startedAt);
+  return asked.map(({ startedAt, endedAt }) => [startedAt, endedAt]);
 }
 
 /** Neighbours in batches of at most `room` tokens, at least two a batch, so that each level has fewer. */

@@ -64,7 +64,7 @@ export function excerptAround(
   return null;
 }
 
-/** For example `[… 48,210 characters left out; message 17 is kept in full: get_tool_response("call_abc") or search]`. */
+/** For example `[… 48,210 characters left out; message 17 is kept in full: get_tool_response("call_abc")]`. */
 function pointer(characters: number, original: Original): string {
   return `[… ${leftOut(characters, original)}; ${whereKept(original)}]`;
 }
@@ -77,19 +77,19 @@ export function leftOut(characters: number, { besides }: Original): string {
   return `${what.join(' and ')} left out`;
 }
 
-/** For example `message 17 is kept in full: get_tool_response("call_abc") or search`. */
+/** For example `message 17 is kept in full: get_tool_response("call_abc")`; by its number where no call is known. */
 export function whereKept({ seq, callId }: Original): string {
   const call =
     callId !== null && callId.length <= maxPointerIdLength
-      ? `get_tool_response(${JSON.stringify(callId)}) or search`
-      : 'search';
+      ? `get_tool_response(${JSON.stringify(callId)})`
+      : `get_tool_response(message ${seq})`;
   return `message ${seq} is kept in full: ${call}`;
 }
 
 /** What stands for a range of left-out messages. */
 export function omissionNote(fromSeq: number, throughSeq: number): string {
   const what = fromSeq === throughSeq ? `Message ${fromSeq} is` : `Messages ${fromSeq}–${throughSeq} are`;
-  return `[${what} left out here to fit the context window; kept in full: use search or get_tool_response]`;
+  return `[${what} left out here to fit the context window; kept in full: use expand_history]`;
 }
 
 /**

@@ -53,7 +53,7 @@ export class StandIns {
   private readonly counter: TokenCounter;
 
   constructor(view: readonly ViewItem[], counter: TokenCounter) {
-    this.counter = rememberingLast(counter);
+    this.counter = remembering(counter);
     this.entries = view.map((item) => ({ item, original: item, kind: null }));
     this.tokens = view.reduce((sum, item) => sum + item.tokens, 0);
   }
@@ -144,10 +144,13 @@ export class StandIns {
     const text = textOf(message);
     const besides = besidesText(message);
     if (text === '' && besides === '') return [];
-    const { tool_calls: _calls, function_call: _call, ...spoken } = entry.item.message;
     const calls = message.tool_calls ?? message.function_call;
-    const size = calls ? countMessage(spoken, this.counter) : entry.item.tokens;
-    const textTokens = calls || besides !== '' ? this.counter.count(text) : tokens;
+    // The message is counted already: beside calls its text has its share of that.
+    const share = () =>
+      Math.ceil((tokens * text.length) / (text.length + charactersIn(argumentsIn(message))));
+    const textTokens = calls && besides === '' ? share() : besides === '' ? tokens : this.counter.count(text);
+    const current = textOf(entry.item.message);
+    const size = !calls ? entry.item.tokens : current === text ? textTokens : this.counter.count(current);
     const original = { seq: fromSeq, callId: message.tool_call_id ?? null, besides };
     const shorten = (current: ChatMessage, maxTokens: number) => {
       const content = excerptOf(text, textTokens, maxTokens, original, this.counter);
@@ -159,8 +162,8 @@ export class StandIns {
   private argumentFields(entry: Entry): Field[] {
     const { message, tokens, fromSeq } = entry.original;
     const texts = argumentsIn(message);
-    const characters = texts.reduce((sum, text) => sum + text.length, textOf(message).length);
-    // The message is counted already: a long text has its share of that.
+    const characters = charactersIn(texts) + textOf(message).length;
+    // A long text has its share of what was counted already.
     const sizes = texts.map((text) =>
       text.length < longArgument ? this.counter.count(text) : Math.ceil((tokens * text.length) / characters),
     );
@@ -182,17 +185,32 @@ export class StandIns {
   }
 }
 
-/** An excerpt is counted when it is made, and with its message again. */
-function rememberingLast(counter: TokenCounter): TokenCounter {
+/** Longer texts are remembered one at a time. Characters. */
+const shortText = 8_000;
+
+/** Texts are counted by themselves and with their messages again, excerpts when they are made and then too. */
+function remembering(counter: TokenCounter): TokenCounter {
+  const short = new Map<string, number>();
   let last = { text: '', tokens: 0 };
   return {
     name: counter.name,
     count(text) {
       if (text === '') return 0;
-      if (text !== last.text) last = { text, tokens: counter.count(text) };
-      return last.tokens;
+      if (text.length > shortText) {
+        if (text !== last.text) last = { text, tokens: counter.count(text) };
+        return last.tokens;
+      }
+      const known = short.get(text);
+      if (known !== undefined) return known;
+      const tokens = counter.count(text);
+      short.set(text, tokens);
+      return tokens;
     },
   };
+}
+
+function charactersIn(texts: readonly string[]): number {
+  return texts.reduce((sum, text) => sum + text.length, 0);
 }
 
 /** The arguments of all calls, in call order; of a legacy call last. What has none counts as empty. */

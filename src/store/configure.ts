@@ -112,13 +112,15 @@ async function keepLayers(
   version: number,
   { type, message }: PalimpsestError,
 ): Promise<SessionRow> {
-  const lastError = {
+  const refused = {
     type,
     message: storable(`The tenant's policy of version ${version} was not taken over: ${message}`),
   };
   return withTransaction(pool, async (tx) => {
     const { newerTenantPolicy, ...row } = await lockSession(tx, ids);
     if (newerTenantPolicy?.version !== version) return { ...row, newerTenantPolicy };
+    // A model that is left alone stays so, and its sessions go on without it.
+    const lastError = { ...refused, ...(row.lastError?.fallback ? { fallback: true } : {}) };
     const change = { tenantPolicyVersion: version, lastError };
     await updateSession(tx, ids, change);
     return { ...row, ...change };

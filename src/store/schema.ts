@@ -44,7 +44,7 @@ const count = (name: string) => bigint(name, { mode: 'number' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const createdAt = () => moment('created_at').notNull().defaultNow();
 
-/** Why the latest attempt failed. `fallback`: the model's part did, and the deterministic fallback was committed instead. */
+/** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */
 export interface LastError {
   type: string;
   message: string;

@@ -76,9 +76,14 @@ export async function passReduceMark(
 export async function recordFailure(
   pool: Pool,
   ids: SessionIds,
-  { type, message, retryAt }: { type: string; message: string; retryAt: Date | null },
+  {
+    type,
+    message,
+    retryAt,
+    fallback,
+  }: { type: string; message: string; retryAt: Date | null; fallback?: boolean },
 ): Promise<void> {
-  const lastError = { type, message: storable(message) };
+  const lastError = { type, message: storable(message), ...(fallback ? { fallback } : {}) };
   await withTransaction(pool, (tx) =>
     updateSession(tx, ids, { failures: sql`${sessions.failures} + 1`, lastError, retryAt }),
   );

@@ -62,7 +62,7 @@ function summaryTurn({ snapshot, ledger, pins, archive, method, form = 'restorat
 }
 
 function pointer({ parts, throughSeq }: HeadParts['archive']): string {
-  const which = parts === 1 ? 'archive part 1' : `archive parts 1–${parts}`;
+  const where = parts === 1 ? '1 archive part' : `${parts} archive parts`;
   const messages = throughSeq === 1 ? 'message 1' : `messages 1–${throughSeq}`;
-  return `The originals are kept word for word: ${which}, ${messages}; ask get_tool_response or search.`;
+  return `The originals are kept word for word: ${messages} in ${where}; ask get_tool_response, search_history or expand_history.`;
 }

@@ -67,6 +67,17 @@ export function pinnedTexts(pins: readonly Pin[], messages: Iterable<LoggedMessa
   return [...new Set(texts)];
 }
 
+/**
+ * Whether a text that was pinned earlier may be a match of this pattern. What stood around it is not known any more, so a
+ * pattern that looks around keeps what it could have found.
+ */
+export function mayHaveMatched(pattern: string, text: string): boolean {
+  if (/\(\?<?[=!]|\\b/i.test(pattern)) return true;
+  const expression = new RegExp(pattern, 'mu');
+  // Matches are trimmed.
+  return ['', ' ', '\n', '\t'].some((space) => expression.test(space + text + space));
+}
+
 function originOf({ message: { role, name } }: LoggedMessage): string {
   const isResult = role === 'tool' || role === 'function';
   return isResult && name ? `${role}:${name.slice(0, 80)}` : role;

@@ -34,7 +34,9 @@ function replayedOtherwise(conversation: Conversation): string[] {
   const { log } = conversation;
   if (replayed.length !== log.length) return [`${replayed.length} of ${log.length} messages are replayed`];
   return log.flatMap(({ seq, message }, index) =>
-    replayed[index] === message ? [] : [`message ${seq} is not replayed as it was`],
+    JSON.stringify(replayed[index]) === JSON.stringify(message)
+      ? []
+      : [`message ${seq} is not replayed as it was`],
   );
 }
 
