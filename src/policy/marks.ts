@@ -16,6 +16,9 @@ export function marksFor(limits: Limits, tokens: number): Marks {
   return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
 }
 
+/** Share of the budget that comes before the next try where the policy takes any gain: a few words are nothing compactable. */
+const leastStep = 0.02;
+
 /** Where compacting cannot help a session of this size (invariant 9): one `minGain` beyond what is reached already. */
 export function marksBeyond(
   policy: Policy,
@@ -23,8 +26,9 @@ export function marksBeyond(
   { tokens, messages }: { tokens: number; messages: number },
 ): Marks {
   const marks = measureAt(limits);
+  const step = Math.max(leastStep, policy.summary.minGain);
   const beyond = (mark: number | null, size: number, whole: number) =>
-    mark === null || size < mark ? mark : size + Math.max(1, Math.ceil(policy.summary.minGain * whole));
+    mark === null || size < mark ? mark : size + Math.max(1, Math.ceil(step * whole));
   return {
     tokens: beyond(marks.tokens, tokens, limits.budget),
     messages: beyond(marks.messages, messages, messages),
@@ -38,7 +42,7 @@ export function marksAfter(
   { missed, tokens, messages }: { missed: boolean; tokens: number; messages: number },
 ): Marks {
   if (!missed) return marksFor(limits, tokens);
-  const { minGain } = policy.summary;
+  const minGain = Math.max(leastStep, policy.summary.minGain);
   const marks = measureAt(limits);
   return {
     tokens: marks.tokens && Math.max(marks.tokens, tokens + Math.ceil(minGain * limits.budget)),
