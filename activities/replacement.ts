@@ -64,14 +64,15 @@ export async function loadReplacement(
   }
   const limits = limitsOf(policy, factsOf(session));
   const parent = await loadCompaction(pool, ids, plan.baseGeneration);
-  const byRule = method !== 'model' && plan.mode === 'layered' && parent.layers !== null;
+  // All of them: the plan's leave out what a model was to read again, and did not.
+  const standing = method !== 'model' && plan.mode === 'layered' ? parent.layers : null;
   return {
     session,
     input: {
       ...{ plan, method, failed, force, repaired, policy, limits, source },
       counter: counterFor(limits.tokenizer),
       written: request.written && (await textsOf(request.written)),
-      standing: byRule ? await layerTexts(plan.layers) : null,
+      standing: standing && (await layerTexts(standing)),
       parent: { ...parent, pinned: parent.pinned ?? [] },
       referenced: await referenced(policy),
       redact: redactorOf(policy, ids.tenant),

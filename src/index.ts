@@ -17,7 +17,12 @@ export {
   type Summarizer,
 } from './compaction/index.js';
 export { presetNames, presets, type PresetName } from './policy/presets.js';
-export { effectivePolicy, type EffectivePolicy, type PolicyLayers, type PolicySource } from './policy/layers.js';
+export {
+  effectivePolicy,
+  type EffectivePolicy,
+  type PolicyLayers,
+  type PolicySource,
+} from './policy/layers.js';
 export { describePolicy, type PolicyRow } from './policy/describe.js';
 export { limitsOf, type Limits, type SessionFacts } from './policy/limits.js';
 export { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';

@@ -261,7 +261,7 @@ describe.sequential('a user plays sessions', () => {
       expect((stdout.match(/^ {2}compacted [\d,]+ → [\d,]+ tokens/gm) ?? []).length).toBeGreaterThanOrEqual(
         3,
       );
-      expect(stdout).toMatch(/│ 3 │ trigger │ extractive/);
+      expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
       expect(stdout).toMatch(
         / 1 {2}http:\/\/127\.0\.0\.1:\d+\/namespaces\/default\/workflows\/compaction%2F.*\/history/,
       );
@@ -275,7 +275,7 @@ describe.sequential('a user plays sessions', () => {
     const { code, stdout } = await run(['dev', '--once']);
     expect(stdout).toMatch(/continues: 41 of 41 turns are stored already/);
     expect(stdout).not.toMatch(/^ {2}compacted/m);
-    expect(stdout).toMatch(/│ 3 │ trigger │ extractive/);
+    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
     expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
     expect(code).toBe(0);
   });
@@ -384,7 +384,7 @@ describe.sequential('a user plays sessions', () => {
     const { code, stdout } = await run(args);
     expect(stdout).toMatch(/already running/);
     expect(stdout).toMatch(/continues: \d+ of 41 turns are stored already/);
-    expect(stdout).toMatch(/│ 3 │ trigger │ extractive/);
+    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
     expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
     expect(code).toBe(0);
   });

@@ -70,7 +70,14 @@ async function committed(
     plan,
     method,
     ...{ written: null, failed: false, repaired: true, digests: [], force: false },
-    ...{ startedAt: Date.now(), paid: [], modelSpans: [], workflowId: 'w', runId: randomUUID(), failure: null },
+    ...{
+      startedAt: Date.now(),
+      paid: [],
+      modelSpans: [],
+      workflowId: 'w',
+      runId: randomUUID(),
+      failure: null,
+    },
   })) as CompactionOutcome | RepairWanted;
   if ('repair' in outcome) throw new Error(`a repair of what is ${outcome.repair}`);
   return outcome;

@@ -101,6 +101,19 @@ describe('a session in memory', () => {
     }
   });
 
+  test('a consolidation deeper than allowed is refused; the fallback serves where it may', async () => {
+    const long: Summarizer = () => `## Current state\n- ${words(90)}`;
+    const summary = { chunkTokens: 256, contextWindow: 3_000, depthLimit: 1 } as const;
+    const deep = (fallback: 'none' | 'extractive'): Conversation => {
+      const policy: PolicyInput = { contextWindow: 16_000, summary: { ...summary, fallback } };
+      const conversation = new Conversation({ policy });
+      conversation.append(dialogue(80).flat());
+      return conversation;
+    };
+    await expect(deep('none').compact(long)).rejects.toMatchObject({ type: 'Summary.DepthExceeded' });
+    expect(await deep('extractive').compact(long)).toMatchObject({ method: 'extractive', fallback: true });
+  });
+
   test('pins by number and by pattern stay word for word over many compactions', async () => {
     const rule = 'RULE: never deploy on a Friday — “not even hotfixes”.';
     const policy: PolicyInput = {

@@ -78,7 +78,12 @@ describe('refused as written, with path and hint', () => {
     [{ summary: { minGain: 1 } }, 'policy.summary.minGain', /below 1/, /Share of the context/],
     [{ summary: null }, 'policy.summary', /an object, not null/, undefined],
     [{ pins: [''] }, 'policy.pins[0]', /must not be empty/, undefined],
-    [{ trigger: { economic: false } }, 'policy.trigger.economic', /cannot be false here/, /go together: tokens, messages, fraction; or economic; or idle/],
+    [
+      { trigger: { economic: false } },
+      'policy.trigger.economic',
+      /cannot be false here/,
+      /go together: tokens, messages, fraction; or economic; or idle/,
+    ],
     [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache is cold/],
     [
       { trigger: { economic: true, idle: 60_000 } },

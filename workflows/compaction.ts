@@ -9,7 +9,14 @@ import {
 import type { CommitRequest, CompactionOutcome } from '../activities/commit.js';
 import type { WrittenRefs } from '../activities/replacement.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan-types.js';
-import { count, spansOf, summarize, type DigestRef, type ModelSteps, type Summarized } from '../src/compaction/summarize.js';
+import {
+  count,
+  spansOf,
+  summarize,
+  type DigestRef,
+  type ModelSteps,
+  type Summarized,
+} from '../src/compaction/summarize.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import type { ChunkRef } from '../src/summary/chunk.js';

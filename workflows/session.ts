@@ -8,6 +8,7 @@ import {
   isCancellation,
   log,
   ParentClosePolicy,
+  patched,
   setCurrentDetails,
   setHandler,
   sleep,
@@ -275,7 +276,8 @@ export async function session(input: SessionInput): Promise<void> {
     if (measured.notBefore === null) retry = null;
     else
       retry ??= startTimer(Math.max(lookAgainMs, measured.notBefore - Date.now()), 'before the next attempt');
-    const { coldAfterMs } = measured;
+    // Runs that began before there were cold caches replay measurements without the field.
+    const { coldAfterMs = null }: Partial<Measurement> = measured;
     // A timer that runs already is kept: when it fires, it looks how long it has been quiet.
     if (coldAfterMs === null || measured.due) cold = null;
     else cold ??= { timer: startTimer(coldAfterMs, 'until the cache is cold'), afterMs: coldAfterMs };
@@ -354,7 +356,8 @@ export async function session(input: SessionInput): Promise<void> {
         if (state.recent.length > shownCompactions) state.recent.shift();
         upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
         // Nobody waits for it, and should this run end first, a search does what is missing.
-        indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
+        if (patched('index texts after a commit'))
+          indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
         // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
         state.mustMeasure = true;
       }

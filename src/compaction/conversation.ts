@@ -327,7 +327,7 @@ export class Conversation {
     const made = makeReplacement({
       ...input,
       plan,
-      standing: plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(plan.layers) : null,
+      standing: plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(parent.layers) : null,
       policy: this.policy,
       limits: this.limits,
       counter: this.counter,

@@ -10,6 +10,7 @@ import { assertPlannable } from '../policy/plannable.js';
 import { commitReductions, leastAfterPolicy } from '../policy/retention.js';
 import type { Policy } from '../policy/schema.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/chunk.js';
+import { emptyHeadTokens } from '../summary/head.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { ChainLink, CompactionReason, LargeMessage, NothingToDo, Plan } from './plan-types.js';
 import { readingOf, shortReading, type Reading } from './reading.js';
@@ -195,7 +196,8 @@ export async function makePlan(
 
   /** The share saved, with the new head at its largest, must reach the policy's `minGain`. */
   function worthEvicting(cut: CutChoice): boolean {
-    const newHead = Math.min(limits.headMax, Math.ceil(cut.evictedTokens / 2)) + cut.carriedTokens;
+    const summary = Math.min(limits.headMax, Math.ceil(cut.evictedTokens / 2));
+    const newHead = Math.max(summary, emptyHeadTokens(policy.summary, counter)) + cut.carriedTokens;
     const saved = cut.evictedTokens + (state.head?.tokens ?? 0) - newHead;
     return saved >= policy.summary.minGain * state.liveTokens;
   }

@@ -24,7 +24,7 @@ const writes: Summarizer = (request) => {
 const mostInARow = 6;
 
 /** A failing session is reported with its seed as it was found: shrinking megabytes of text would take hours. */
-const runs = (numRuns: number) => ({ numRuns, endOnFailure: true, interruptAfterTimeLimit: 8_000 });
+const runs = (numRuns: number) => ({ numRuns, endOnFailure: true, interruptAfterTimeLimit: 12_000 });
 
 interface Played {
   conversation: Conversation;

@@ -31,7 +31,7 @@ const sizes = fc.oneof(
   { weight: 6, arbitrary: fc.integer({ min: 1, max: 200 }) },
   { weight: 4, arbitrary: fc.integer({ min: 200, max: 3_000 }) },
   { weight: 2, arbitrary: fc.integer({ min: 3_000, max: 20_000 }) },
-  { weight: 1, arbitrary: fc.integer({ min: 20_000, max: 60_000 }) },
+  { weight: 1, arbitrary: fc.integer({ min: 20_000, max: 200_000 }) },
 );
 export const sizedTexts = fc.tuple(fc.nat(40), sizes).map(([kind, size]) => textOf(kind, size));
 
