@@ -11,6 +11,7 @@ import {
 import type { ChatMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
+import { readBy } from '../src/summary/chunk.js';
 
 const policy: PolicyInput = { contextWindow: 16_000, tokenizer: 'chars/4' };
 
@@ -239,5 +240,29 @@ describe('9. no loop', () => {
     }
     expect(tries).toBe(1);
     expect(asked).toBeLessThan(10);
+  });
+});
+
+describe('4. coverage', () => {
+  test('the digests of a message in pieces are each judged by their own piece, and the pieces are the whole', async () => {
+    const content = Array.from(
+      { length: 8_000 },
+      (_, line) => `${line}: the file src/app/main.ts was read`,
+    ).join('\n');
+    const result: ChatMessage = { role: 'tool', tool_call_id: 'a', content };
+    const call = { id: 'a', type: 'function', function: { name: 'cat', arguments: '{}' } };
+    const messages: ChatMessage[] = [
+      { role: 'user', content: 'Go.' },
+      { role: 'assistant', content: null, tool_calls: [call] },
+      result,
+      ...talk(10),
+    ];
+    const { chunks } = await planOf(messages, { ...policy, summary: { chunkTokens: 4_000 } });
+    const logged = { seq: 3, tokens: 0, message: result };
+    const pieces = chunks
+      .filter(({ fromSeq, throughSeq }) => fromSeq <= 3 && throughSeq >= 3)
+      .map((chunk) => readBy(chunk, [logged])[0]?.message.content);
+    expect(pieces.length).toBeGreaterThan(10);
+    expect(pieces.join('')).toBe(content);
   });
 });

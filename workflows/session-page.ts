@@ -43,10 +43,11 @@ function row(outcome: CompactionOutcome): string {
   );
 }
 
-function costOf({ cost, currency }: CompactionOutcome): string {
+/** What an earlier version handed over has neither cost nor pay-back. */
+function costOf({ cost = null, currency = null }: Partial<CompactionOutcome>): string {
   return cost === null || currency === null ? '–' : `${cost.toFixed(4)} ${currency}`;
 }
 
-function paysBack({ paysBackAfter }: CompactionOutcome): string {
+function paysBack({ paysBackAfter = null }: Partial<CompactionOutcome>): string {
   return paysBackAfter === null ? '–' : `after ${count(paysBackAfter)} reads`;
 }

@@ -8,7 +8,6 @@ import {
   isCancellation,
   log,
   ParentClosePolicy,
-  patched,
   setCurrentDetails,
   setHandler,
   sleep,
@@ -356,12 +355,13 @@ export async function session(input: SessionInput): Promise<void> {
         if (state.recent.length > shownCompactions) state.recent.shift();
         upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
         // Nobody waits for it, and should this run end first, a search does what is missing.
-        if (patched('index texts after a commit'))
-          indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
+        indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
         // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
         state.mustMeasure = true;
       }
-      for (const { settle } of joined) settle(outcome);
+      // What found nothing to do by its trigger may find something by hand.
+      if (outcome === null && asked.length === 0) requests.push(...joined);
+      else for (const { settle } of joined) settle(outcome);
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
         // Started by another parent, for instance a terminated run of this session: its commit decides, then look again.

@@ -5,9 +5,7 @@ import { PalimpsestError } from '../errors.js';
 import { acceptLayered, acceptSnapshot, type Acceptance, type Snapshot } from '../summary/accept.js';
 import { extractiveSnapshot } from '../summary/extractive.js';
 import { layerTokens, type Layer } from '../summary/layers.js';
-import { relocateToolClaims } from '../summary/provenance.js';
 import { layeredSnapshot, resolveSections } from '../summary/sections.js';
-import { sourcesIn } from '../summary/sources.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './replacement.js';
 
@@ -40,27 +38,19 @@ export function draftSnapshot(
     return { snapshot, layers, method, newLayer: null };
   }
   if (written.snapshot === null) throw new PalimpsestError('Store.Corrupt', 'the plan has no snapshot');
-  return byModel(input, written.snapshot, evicted, acceptance);
+  return byModel(input, written.snapshot, acceptance);
 }
 
 function byModel(
-  { plan, policy, parent, repaired }: ReplacementInput,
+  { plan, repaired }: ReplacementInput,
   draft: string,
-  evicted: readonly LoggedMessage[],
   acceptance: Acceptance,
 ): Drafted | RepairNeeded {
   if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
     return { repair: 'too long', snapshot: draft, missing: [] };
-  const checked = policy.summary.integrityCheck
-    ? relocateToolClaims(
-        draft,
-        sourcesIn(evicted, [parent.snapshot]),
-        resolveSections(policy.summary.sections),
-      )
-    : draft;
   // What was read anew is more than what is evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
-  const snapshot = acceptSnapshot(checked, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
+  const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
   return { snapshot, method: 'model', layers: null, newLayer: null };
 }
 

@@ -2,7 +2,7 @@
 import type { LoggedMessage } from '../conversation/message.js';
 import { renderMessage } from '../conversation/render.js';
 import { acceptDigest, acceptSnapshot, draftOf } from '../summary/accept.js';
-import { digestKey, halveChunk, transcriptOf, type ChunkRef } from '../summary/chunk.js';
+import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../summary/chunk.js';
 import {
   chunkRequest,
   foldRequest,
@@ -103,7 +103,7 @@ export function chunkQuestion(
         // The material is counted once, and what is around it.
         tokens: once(() => inputTokens() + countRequest(requestWith('', null), counter)),
         accept: (answer) => {
-          const text = readAnswer(asking, answer, sourcesIn(messages, [before]));
+          const text = readAnswer(asking, answer, sourcesIn(readBy(chunk, messages), [before]));
           const limits = { inputTokens: inputTokens(), counter, sections: asking.prompt.sections };
           return fold
             ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
@@ -178,7 +178,7 @@ export function repairQuestion(
         tokens: once(() => countRequest(request, counter)),
         // There is no second repair: one that is too long comes to nothing, and the first snapshot has to do.
         accept: (answer) =>
-          acceptSnapshot(asking.redact(readSummary(answer, asking.prompt)), {
+          acceptSnapshot(readAnswer(asking, answer, sourcesIn([], [snapshot])), {
             inputTokens: Infinity,
             maxTokens: asking.summarizer.snapshotCeiling,
             counter,

@@ -17,7 +17,7 @@ import { coverageOf, type ChunkRef, type Coverage } from '../summary/chunk.js';
 import { buildHead } from '../summary/head.js';
 import { droppedAtoms } from '../summary/integrity.js';
 import type { Layer } from '../summary/layers.js';
-import { buildLedger } from '../summary/ledger.js';
+import { buildLedger, rankedAtoms } from '../summary/ledger.js';
 import type { RepairProblem } from '../summary/repair.js';
 import { draftSnapshot } from './draft.js';
 import { pinsFor, pinTokens } from './pinned.js';
@@ -213,12 +213,13 @@ function newHead(
   const room =
     limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
   const mentions = mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
+  // What is evicted next is visible no longer than until then.
+  const seen = { ...mentions, previous: parent.ledger, kept: plan.partial ? [] : mentions.kept };
+  const atoms = rankedAtoms(seen);
   const ledger = redact(
     buildLedger({
-      previous: parent.ledger,
-      ...mentions,
-      // What is evicted next is visible no longer than until then.
-      kept: plan.partial ? [] : mentions.kept,
+      ...seen,
+      atoms,
       snapshot,
       maxTokens: Math.max(0, Math.min(limits.ledgerTokens, room)),
       counter,
@@ -230,6 +231,7 @@ function newHead(
       previous: mentions.previousSnapshot,
       snapshot,
       ledger,
+      atoms,
       limit: mostMissing,
     });
     if (missing.length > 0) return { repair: 'dropped', snapshot, missing: missing.map(redact) };

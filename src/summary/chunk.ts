@@ -209,6 +209,24 @@ export function transcriptOf(chunk: ChunkRef, messages: readonly LoggedMessage[]
   return shown.join('\n');
 }
 
+/**
+ * The messages as far as the chunk reads them: of one that it holds a slice of, the text of the slice. Calls stay whole
+ * with their message. What is compared with a digest of a slice takes time with the slice, not with the message.
+ */
+export function readBy(chunk: ChunkRef, messages: readonly LoggedMessage[]): LoggedMessage[] {
+  return messages.map((logged) => {
+    const { seq, message } = logged;
+    const isWhole =
+      (seq !== chunk.fromSeq || chunk.fromChar === 0) &&
+      (seq !== chunk.throughSeq || chunk.throughChar === null);
+    if (isWhole || message.role === 'assistant') return logged;
+    const { open, content, close } = renderParts(logged);
+    const [from, to] = rangeIn(chunk, seq, open.length + content.length + close.length);
+    const text = content.slice(Math.max(0, from - open.length), Math.max(0, to - open.length));
+    return { ...logged, message: { ...message, content: text } };
+  });
+}
+
 function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefined): string {
   const plain = renderParts(logged);
   const { length } = plain.content;

@@ -7,7 +7,7 @@ import { wordAtoms, type AtomKind } from './atoms.js';
 import { containsAtom } from './contains.js';
 import { pairsOf } from './facts.js';
 import { rankedAtoms } from './ledger.js';
-import { Mentions, keyOf } from './mentions.js';
+import { Mentions, keyOf, type Atom } from './mentions.js';
 import { withoutReferences } from './sentences.js';
 import { parseSnapshot } from './snapshot.js';
 
@@ -21,6 +21,8 @@ export interface IntegrityInput {
   ledger: string;
   /** Entries at most. */
   limit: number;
+  /** What `rankedAtoms` makes of the above, carried entries of the previous ledger among them, where the caller has it. */
+  atoms?: readonly Atom[];
 }
 
 /** Share of a rule's words that must be found for it to count as kept in other words. */
@@ -32,7 +34,8 @@ const identifiers = new Set<AtomKind>(['path', 'url', 'id', 'hash', 'version']);
  * the previous snapshot that were used since. Where there is any of these, identifiers of evicted messages that the kept
  * ones use come behind them: they are in sight for now, so nobody need be asked for them alone. What was declared obsolete may go.
  */
-export function droppedAtoms({ previous, evicted, kept, snapshot, ledger, limit }: IntegrityInput): string[] {
+export function droppedAtoms(input: IntegrityInput): string[] {
+  const { previous, evicted, kept, snapshot, ledger, limit } = input;
   if (limit <= 0) return [];
   const held = `${snapshot}\n${ledger}`;
   const rules = rulesOf(previous).filter((rule) => !holdsRule(held, rule));
@@ -45,9 +48,12 @@ export function droppedAtoms({ previous, evicted, kept, snapshot, ledger, limit 
   const facts: string[] = [];
   const lost: string[] = [];
   const inSight: string[] = [];
-  for (const atom of rankedAtoms({ previous: null, previousSnapshot: previous, evicted, kept })) {
+  const { atoms = rankedAtoms({ previous: null, previousSnapshot: previous, evicted, kept }) } = input;
+  for (const atom of atoms) {
     const { kind, text } = atom;
     const key = keyOf(kind, text);
+    // What only the previous ledger names has had its chance to be needed.
+    if (atom.last === 0 && !inPrevious.has(key)) continue;
     if (kind === 'fact') {
       if (!holdsFact(held, text)) facts.push(text);
     } else if (isExact(kind, text) && (atom.used > 0 || usedInTail(key)) && !containsAtom(held, text)) {

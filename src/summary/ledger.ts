@@ -22,6 +22,8 @@ export interface LedgerInput {
   snapshot: string;
   maxTokens: number;
   counter: TokenCounter;
+  /** What {@link rankedAtoms} makes of the above, where the caller has it. */
+  atoms?: readonly Atom[];
 }
 
 /** Atoms that are remembered while reading; above, those used least are forgotten. */
@@ -29,8 +31,7 @@ const MOST_ATOMS = 100_000;
 
 /** The ledger text, '' where nothing is to be said or no room is left. Never above `maxTokens`, the head's tags included. */
 export function buildLedger(input: LedgerInput): string {
-  const { snapshot, maxTokens, counter } = input;
-  const atoms = rankedAtoms(input);
+  const { snapshot, maxTokens, counter, atoms = rankedAtoms(input) } = input;
   return fillLedger(atoms, snapshot, maxTokens - FRAME_TOKENS, counter);
 }
 
