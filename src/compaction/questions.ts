@@ -1,6 +1,7 @@
 /** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 import type { LoggedMessage } from '../conversation/message.js';
 import { renderMessage } from '../conversation/render.js';
+import { PalimpsestError } from '../errors.js';
 import { acceptDigest, acceptSnapshot, draftOf } from '../summary/accept.js';
 import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../summary/chunk.js';
 import {
@@ -189,8 +190,16 @@ export function repairQuestion(
   };
 }
 
+/** Characters. Thoughts included, no summary comes near it; looking for one in megabytes of markup takes long. */
+const LONGEST_ANSWER = 1_000_000;
+
 /** The summary in an answer, with what only tools said where it belongs. */
 function readAnswer({ prompt, redact }: Asking, answer: string, sources: Sources): string {
+  if (answer.length > LONGEST_ANSWER) {
+    throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
+      hint: 'No summary is that long: the model repeats itself, or something else answered.',
+    });
+  }
   const text = readSummary(answer, prompt);
   return redact(prompt.checksOrigins ? relocateToolClaims(text, sources, prompt.sections) : text);
 }

@@ -19,7 +19,10 @@ export function marksFor(limits: Limits, tokens: number): Marks {
 /** Share of the budget that comes before the next try where the policy takes any gain: a few words are nothing compactable. */
 const leastStep = 0.02;
 
-/** Where compacting cannot help a session of this size (invariant 9): one `minGain` beyond what is reached already. */
+/**
+ * Where compacting cannot help a session of this size, or has missed its target (invariant 9): one `minGain` beyond the
+ * size, whether a trigger is reached there already or not.
+ */
 export function marksBeyond(
   policy: Policy,
   limits: Limits,
@@ -28,7 +31,7 @@ export function marksBeyond(
   const marks = measureAt(limits);
   const step = Math.max(leastStep, policy.summary.minGain);
   const beyond = (mark: number | null, size: number, whole: number) =>
-    mark === null || size < mark ? mark : size + Math.max(1, Math.ceil(step * whole));
+    mark === null ? null : Math.max(mark, size + Math.max(2, Math.ceil(step * whole)));
   return {
     tokens: beyond(marks.tokens, tokens, limits.budget),
     messages: beyond(marks.messages, messages, messages),
@@ -39,14 +42,7 @@ export function marksBeyond(
 export function marksAfter(
   policy: Policy,
   limits: Limits,
-  { missed, tokens, messages }: { missed: boolean; tokens: number; messages: number },
+  { missed, ...size }: { missed: boolean; tokens: number; messages: number },
 ): Marks {
-  if (!missed) return marksFor(limits, tokens);
-  const minGain = Math.max(leastStep, policy.summary.minGain);
-  const marks = measureAt(limits);
-  return {
-    tokens: marks.tokens && Math.max(marks.tokens, tokens + Math.ceil(minGain * limits.budget)),
-    messages:
-      marks.messages && Math.max(marks.messages, messages + Math.max(2, Math.ceil(minGain * messages))),
-  };
+  return missed ? marksBeyond(policy, limits, size) : marksFor(limits, size.tokens);
 }
