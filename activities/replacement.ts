@@ -48,7 +48,10 @@ export async function loadReplacement(
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
   const { plan, method, failed, force, repaired } = request;
   const ids: SessionIds = { tenant: request.tenant, session: request.session };
-  const { session, source } = await readContextSource(pool, ids, 0);
+  const [{ session, source }, parent] = await Promise.all([
+    readContextSource(pool, ids, 0),
+    loadCompaction(pool, ids, plan.baseGeneration),
+  ]);
   if (session.generation !== plan.baseGeneration) {
     throw new PalimpsestError(
       'Store.StaleGeneration',
@@ -63,18 +66,20 @@ export async function loadReplacement(
     );
   }
   const limits = limitsOf(policy, factsOf(session));
-  const parent = await loadCompaction(pool, ids, plan.baseGeneration);
   // All of them: the plan's leave out what a model was to read again, and did not.
-  const standing = method !== 'model' && plan.mode === 'layered' ? parent.layers : null;
+  const layers = method !== 'model' && plan.mode === 'layered' ? parent.layers : null;
+  const [written, standing, referenced] = await Promise.all([
+    request.written && textsOf(request.written),
+    layers && layerTexts(layers),
+    messagesNamed(policy),
+  ]);
   return {
     session,
     input: {
       ...{ plan, method, failed, force, repaired, policy, limits, source },
       counter: counterFor(limits.tokenizer),
-      written: request.written && (await textsOf(request.written)),
-      standing: standing && (await layerTexts(standing)),
+      ...{ written, standing, referenced },
       parent: { ...parent, pinned: parent.pinned ?? [] },
-      referenced: await referenced(policy),
       redact: redactorOf(policy, ids.tenant),
     },
   };
@@ -97,7 +102,7 @@ export async function loadReplacement(
   }
 
   /** The carried request and the messages that the policy pins, wherever they are in the log. */
-  async function referenced({ pins }: Policy): Promise<LoggedMessage[]> {
+  async function messagesNamed({ pins }: Policy): Promise<LoggedMessage[]> {
     const pinned = pins.flatMap((pin) => (typeof pin === 'object' && 'seq' in pin ? [pin.seq] : []));
     const seqs = [...(plan.carriedSeq === null ? [] : [plan.carriedSeq]), ...pinned];
     const read = [...new Set(seqs)].map((seq) => readMessages(pool, ids, seq, seq));

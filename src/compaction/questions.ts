@@ -13,7 +13,7 @@ import {
 } from '../summary/prompts.js';
 import { relocateToolClaims } from '../summary/provenance.js';
 import { repairRequest, type RepairProblem } from '../summary/repair.js';
-import { sourcesIn, type Sources } from '../summary/sources.js';
+import { readAhead, sourcesIn, type Sources } from '../summary/sources.js';
 import { readSummary } from '../summary/structured.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { SummarizerSettings } from './plan-types.js';
@@ -84,6 +84,7 @@ export function chunkQuestion(
     async prepare() {
       const messages = readable(await originals(), asking.summarizer, asking.redact);
       const transcript = transcriptOf(chunk, messages);
+      const sources = once(() => readAhead(sourcesIn(readBy(chunk, messages), [before])));
       const requestWith = (text: string, before: string | null) =>
         fold
           ? foldRequest({
@@ -101,10 +102,13 @@ export function chunkQuestion(
       );
       return {
         request: requestWith(transcript, before),
-        // The material is counted once, and what is around it.
-        tokens: once(() => inputTokens() + countRequest(requestWith('', null), counter)),
+        // The material is counted once, and what is around it; its words are read in the same time.
+        tokens: once(() => {
+          if (asking.prompt.checksOrigins) sources();
+          return inputTokens() + countRequest(requestWith('', null), counter);
+        }),
         accept: (answer) => {
-          const text = readAnswer(asking, answer, sourcesIn(readBy(chunk, messages), [before]));
+          const text = readAnswer(asking, answer, sources);
           const limits = { inputTokens: inputTokens(), counter, sections: asking.prompt.sections };
           return fold
             ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
@@ -142,7 +146,7 @@ export function mergeQuestion(
         request,
         tokens: once(() => countRequest(request, counter)),
         accept: (answer) => {
-          const text = readAnswer(asking, answer, sourcesIn([], [before, ...texts]));
+          const text = readAnswer(asking, answer, () => sourcesIn([], [before, ...texts]));
           const limits = { inputTokens, counter, sections: asking.prompt.sections };
           return root
             ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
@@ -179,12 +183,15 @@ export function repairQuestion(
         tokens: once(() => countRequest(request, counter)),
         // There is no second repair: one that is too long comes to nothing, and the first snapshot has to do.
         accept: (answer) =>
-          acceptSnapshot(readAnswer(asking, answer, sourcesIn([], [snapshot])), {
-            inputTokens: Infinity,
-            maxTokens: asking.summarizer.snapshotCeiling,
-            counter,
-            sections: asking.prompt.sections,
-          }),
+          acceptSnapshot(
+            readAnswer(asking, answer, () => sourcesIn([], [snapshot])),
+            {
+              inputTokens: Infinity,
+              maxTokens: asking.summarizer.snapshotCeiling,
+              counter,
+              sections: asking.prompt.sections,
+            },
+          ),
       };
     },
   };
@@ -194,14 +201,14 @@ export function repairQuestion(
 const LONGEST_ANSWER = 1_000_000;
 
 /** The summary in an answer, with what only tools said where it belongs. */
-function readAnswer({ prompt, redact }: Asking, answer: string, sources: Sources): string {
+function readAnswer({ prompt, redact }: Asking, answer: string, sources: () => Sources): string {
   if (answer.length > LONGEST_ANSWER) {
     throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
       hint: 'No summary is that long: the model repeats itself, or something else answered.',
     });
   }
   const text = readSummary(answer, prompt);
-  return redact(prompt.checksOrigins ? relocateToolClaims(text, sources, prompt.sections) : text);
+  return redact(prompt.checksOrigins ? relocateToolClaims(text, sources(), prompt.sections) : text);
 }
 
 /** The two halves of a chunk that did not fit; null where it cannot be halved any more. */
@@ -238,8 +245,8 @@ export function countRequest({ messages }: SummaryRequest, counter: TokenCounter
   return messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
 }
 
-/** The same number at every call, counted at the first. */
-function once(count: () => number): () => number {
-  let tokens: number | undefined;
-  return () => (tokens ??= count());
+/** The same at every call, worked out at the first. */
+function once<T extends number | object>(work: () => T): () => T {
+  let done: T | undefined;
+  return () => (done ??= work());
 }

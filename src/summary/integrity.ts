@@ -56,9 +56,10 @@ export function droppedAtoms(input: IntegrityInput): string[] {
     if (atom.last === 0 && !inPrevious.has(key)) continue;
     if (kind === 'fact') {
       if (!holdsFact(held, text)) facts.push(text);
-    } else if (isExact(kind, text) && (atom.used > 0 || usedInTail(key)) && !containsAtom(held, text)) {
-      if (inPrevious.has(key) && !tail.atoms.has(key)) lost.push(text);
-      else if (usedInTail(key)) inSight.push(text);
+    } else if (isExact(kind, text)) {
+      const isLost = inPrevious.has(key) && !tail.atoms.has(key) && atom.used > 0;
+      const isInSight = !isLost && usedInTail(key);
+      if ((isLost || isInSight) && !containsAtom(held, text)) (isLost ? lost : inSight).push(text);
     }
     if (facts.length + lost.length > limit) break;
   }

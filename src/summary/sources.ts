@@ -4,13 +4,13 @@ import { nameOf } from '../conversation/render.js';
 import { plainTextOf } from './atoms.js';
 import { factsSection, type Section } from './sections.js';
 import { parseSnapshot } from './snapshot.js';
-import type { Wording } from './wording.js';
+import { inWords, type Said, type Wording } from './wording.js';
 
 export interface Sources {
   /** What user and system said, and the assistant in words of its own. */
-  trusted: Iterable<string>;
+  trusted: Iterable<Said>;
   /** What tools returned; `origin` is `tool:<name>`, or `tool` where no name is known. */
-  tools: Iterable<{ origin: string; text: string }>;
+  tools: Iterable<{ origin: string; text: Said }>;
   /**
    * Summaries that were folded in: their facts, and what is labelled in them, are tools' claims still; the rest passed
    * this check when they were made.
@@ -43,6 +43,16 @@ export function sourcesIn(
       }
     })(),
     previous: previous.filter((text) => text !== null),
+  };
+}
+
+/** The same sources with their words read already. */
+export function readAhead({ trusted, tools, previous }: Sources): Sources {
+  const words = (said: Said) => (typeof said === 'string' ? inWords(said) : said);
+  return {
+    trusted: [...trusted].map(words),
+    tools: [...tools].map(({ origin, text }) => ({ origin, text: words(text) })),
+    ...(previous === undefined ? {} : { previous }),
   };
 }
 

@@ -55,6 +55,19 @@ function visible(line: string): string {
   );
 }
 
+/** A text, or its words where somebody has read them before. */
+export type Said = string | readonly string[];
+
+/** What `Wording.read` would make of a text: reading takes time that need not be taken when an answer has come. */
+export function inWords(text: string): readonly string[] {
+  return wordsOf(text).map((word) => word.text);
+}
+
+function* wordsSaid(said: Said): Generator<string> {
+  if (typeof said !== 'string') yield* said;
+  else for (const { text } of eachWord(said)) yield text;
+}
+
 /** Who said a sequence of words. */
 interface Evidence {
   trusted: boolean;
@@ -91,9 +104,9 @@ export class Wording {
   }
 
   /** Reads a source; `origin` null: one that is trusted. */
-  read(text: string, origin: string | null): void {
+  read(said: Said, origin: string | null): void {
     let begun: number[] = [];
-    for (const { text: word } of eachWord(text)) {
+    for (const word of wordsSaid(said)) {
       const id = this.ids.get(word);
       const next: number[] = [];
       if (id !== undefined) {
