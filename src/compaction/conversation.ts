@@ -2,7 +2,7 @@
  * A session in memory: the same planning, questions, reductions and acceptance as the service, without PostgreSQL and
  * Temporal. For libraries that hold an array of messages, for comparing policies, for tests and benches.
  */
-import { buildView, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
+import type { ViewItem } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { redactorFor } from '../conversation/redact.js';
 import { isFailure, PalimpsestError } from '../errors.js';
@@ -15,15 +15,14 @@ import type { ChunkRef } from '../summary/chunk.js';
 import type { SummaryRequest } from '../summary/prompts.js';
 import { counterFor, type TokenCounter } from '../tokens/counter.js';
 import { fitContext } from './fit.js';
-import { chainOf, genesis, type Generation } from './generation.js';
+import { genesis, type Generation } from './generation.js';
 import { MemoryAsker } from './memory-asker.js';
-import { MemoryLog } from './memory-log.js';
-import type { ChainLink, CompactionReason, Method, NothingToDo, Plan } from './plan-types.js';
+import { MemoryStore } from './memory-store.js';
+import type { CompactionReason, Method, NothingToDo, Plan } from './plan-types.js';
 import { assertPlanOf } from './plan-of.js';
-import { makePlan, type PlanReads, type PlanState } from './plan.js';
+import { makePlan } from './plan.js';
 import {
   makeReplacement,
-  type Parent,
   type RepairNeeded,
   type Replacement,
   type ReplacementInput,
@@ -50,17 +49,12 @@ export class Conversation {
   readonly policy: Policy;
   /** Under `{economic: true}` they follow the mean turn. */
   limits: Limits;
-  /** Committed, oldest first; the genesis is not among them. */
-  readonly generations: Generation[] = [];
 
-  private readonly kept: MemoryLog;
+  private readonly store: MemoryStore;
   private readonly counter: TokenCounter;
   private readonly now: () => number;
   private readonly redact: (text: string) => string;
   private readonly asker: MemoryAsker;
-  /** By budget, since the last commit. */
-  private emergencies = new Map<number, Reduction[]>();
-  private live = { tokens: 0, messages: 0 };
   private marks: Marks;
   private turn = { turns: 0, mean: 0 };
   private exhausted = false;
@@ -74,24 +68,28 @@ export class Conversation {
     this.now = now ?? (() => this.log.length * 60_000);
     this.marks = marksFor(this.limits, 0);
     this.redact = redactorFor(this.policy.redact, '') ?? ((text) => text);
-    this.kept = new MemoryLog(this.counter);
+    this.store = new MemoryStore(this.counter);
     this.asker = new MemoryAsker(
       this.policy,
       this.counter,
-      this.kept,
+      this.store.log,
       (generation) => this.generations[generation - 1]?.snapshot ?? null,
     );
   }
 
   /** Every message, numbered from 1. */
   get log(): readonly LoggedMessage[] {
-    return this.kept.messages;
+    return this.store.log.messages;
+  }
+
+  /** Committed, oldest first; the genesis is not among them. */
+  get generations(): readonly Generation[] {
+    return this.store.generations;
   }
 
   /** One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. */
   append(messages: readonly ChatMessage[], at: number = this.now()): void {
-    const tokens = this.kept.append(messages, at);
-    this.live = { tokens: this.live.tokens + tokens, messages: this.live.messages + messages.length };
+    const tokens = this.store.append(messages, at);
     this.turn = { turns: this.turn.turns + 1, mean: meanTurn(this.turn, tokens) };
     if (this.policy.economic) this.followMeanTurn();
   }
@@ -102,23 +100,15 @@ export class Conversation {
     items: ViewItem[];
     tokens: number;
   } {
-    const source = this.source();
-    const made = this.emergencies.get(budget) ?? [];
-    const fit = fitContext(
-      { ...source, reductions: [...source.reductions, ...made] },
-      this.policy,
-      this.limits,
-      this.counter,
-      budget,
-    );
-    if (fit.reductions.length > 0) this.emergencies.set(budget, [...made, ...fit.reductions]);
+    const fit = fitContext(this.store.source(budget), this.policy, this.limits, this.counter, budget);
+    this.store.addEmergencies(budget, fit.reductions);
     const messages = structuredClone(fit.items.map(({ message }) => message));
     return { messages, items: fit.items, tokens: fit.tokens };
   }
 
   /** A trigger is met, or old arguments are to be truncated, and nothing holds it back. */
   isDue(): boolean {
-    const { tokens, messages } = this.live;
+    const { tokens, messages } = this.store.live;
     const reached = (size: number, mark: number | null) => mark !== null && size >= mark;
     const marked = reached(tokens, this.marks.tokens) || reached(messages, this.marks.messages);
     const declined = this.exhausted || this.truncationDeclined;
@@ -128,7 +118,7 @@ export class Conversation {
 
   plan({ force = false, reason, withoutModel = null }: PlanOptions = {}): Promise<Plan | NothingToDo> {
     return makePlan(
-      this.state(),
+      this.store.planState(),
       this.policy,
       this.limits,
       {
@@ -139,7 +129,7 @@ export class Conversation {
         counter: this.counter,
         redact: this.redact,
       },
-      this.reads(),
+      this.store.planReads(),
     );
   }
 
@@ -174,8 +164,8 @@ export class Conversation {
    * the tail. Throws `Store.StaleGeneration` where something else was committed meanwhile.
    */
   async carryOut(plan: Plan, summarizer: Summarizer | null, force = false): Promise<Generation> {
-    this.assertCurrent(plan);
-    assertPlanOf(plan, this.state(), this.policy);
+    this.store.assertCurrent(plan);
+    assertPlanOf(plan, this.store.planState(), this.policy);
     const asked = this.asker.begin(summarizer);
     const byRule = (failed: boolean) =>
       this.commit(
@@ -214,11 +204,11 @@ export class Conversation {
         path: 'generation',
       });
     }
-    const before = this.live.tokens;
+    const before = this.store.live.tokens;
     const through = target?.throughSeq ?? 0;
     const restored: Generation = {
       ...(target ?? genesis),
-      generation: this.generation + 1,
+      generation: this.store.generation + 1,
       parent: generation,
       reason: 'restore',
       method: 'none',
@@ -231,89 +221,19 @@ export class Conversation {
       tokensBefore: before,
     };
     this.push(restored);
-    restored.tokensAfter = this.live.tokens;
+    restored.tokensAfter = this.store.live.tokens;
     this.stall();
     return restored;
   }
 
   /** Every original in order: the archive parts along the head's chain of parents, then the tail. */
   replay(): ChatMessage[] {
-    const evicted = chainOf(this.generations)
-      .toReversed()
-      .flatMap(({ fromSeq, throughSeq }) => this.kept.range(fromSeq, throughSeq));
-    return structuredClone([...evicted, ...this.log.slice(this.throughSeq)].map(({ message }) => message));
+    return this.store.replay();
   }
 
   private isTriggered(): boolean {
-    return isTriggered(this.limits, { contextTokens: this.live.tokens, messages: this.live.messages });
-  }
-
-  private get generation(): number {
-    return this.generations.length;
-  }
-
-  private get throughSeq(): number {
-    return this.generations.at(-1)?.throughSeq ?? 0;
-  }
-
-  private source(): ContextSource {
-    const newest = this.generations.at(-1);
-    const { messages, metas, systemThrough } = this.kept;
-    const tailFrom = Math.max(this.throughSeq, systemThrough);
-    return {
-      system: messages.slice(0, systemThrough),
-      head: newest?.head ?? null,
-      tail: messages.slice(tailFrom),
-      metas: metas.slice(tailFrom),
-      reductions: newest?.reductions ?? [],
-    };
-  }
-
-  private state(): PlanState {
-    const newest = this.generations.at(-1);
-    const links = chainOf(this.generations).map((one): ChainLink => ({
-      generation: one.generation,
-      throughSeq: one.throughSeq,
-      snapshotTokens: one.snapshot === null ? 0 : this.counter.count(one.snapshot),
-      fallback: one.fallback,
-      layers: one.layers,
-    }));
-    return {
-      generation: this.generation,
-      policyVersion: 1,
-      throughSeq: this.throughSeq,
-      liveTokens: this.live.tokens,
-      liveMessages: this.live.messages,
-      closed: false,
-      system: this.kept.metas.slice(0, this.kept.systemThrough),
-      tail: this.kept.metas.slice(Math.max(this.throughSeq, this.kept.systemThrough)),
-      head: newest?.head ? { tokens: sum(newest.head.tokens), carriedSeq: newest.carriedSeq } : null,
-      chain: [...links, { generation: 0, throughSeq: 0, snapshotTokens: 0, fallback: false, layers: null }],
-      spent: 0,
-    };
-  }
-
-  private reads(): PlanReads {
-    return {
-      metas: (from, through) =>
-        Promise.resolve(this.kept.metas.slice(Math.max(from - 1, this.kept.systemThrough), through)),
-      messages: (from, through) => Promise.resolve(this.kept.range(from, through)),
-      source: () => Promise.resolve(this.source()),
-    };
-  }
-
-  private parent(): Parent {
-    const { snapshot, ledger, parts, layers, pinned, fallback } = this.generations.at(-1) ?? genesis;
-    return { snapshot, ledger, parts, layers, pinned, fallback };
-  }
-
-  private referenced({ carriedSeq }: Pick<Plan, 'carriedSeq'>): LoggedMessage[] {
-    const pinned = this.policy.pins.flatMap((pin) =>
-      typeof pin === 'object' && 'seq' in pin ? [pin.seq] : [],
-    );
-    return [...(carriedSeq === null ? [] : [carriedSeq]), ...pinned].flatMap(
-      (seq) => this.log[seq - 1] ?? [],
-    );
+    const { tokens, messages } = this.store.live;
+    return isTriggered(this.limits, { contextTokens: tokens, messages });
   }
 
   private replace(
@@ -322,8 +242,8 @@ export class Conversation {
     force: boolean,
     repaired = true,
   ): (Replacement & { method: Method }) | RepairNeeded {
-    this.assertCurrent(plan);
-    const parent = this.parent();
+    this.store.assertCurrent(plan);
+    const parent = this.store.parent();
     const made = makeReplacement({
       ...input,
       plan,
@@ -331,9 +251,9 @@ export class Conversation {
       policy: this.policy,
       limits: this.limits,
       counter: this.counter,
-      source: this.source(),
+      source: this.store.source(),
       parent,
-      referenced: this.referenced(plan),
+      referenced: this.store.referenced(plan, this.policy),
       redact: this.redact,
       force,
       repaired,
@@ -354,8 +274,8 @@ export class Conversation {
     const evicts = plan.throughSeq >= plan.fromSeq;
     const committed: Generation = {
       ...rest,
-      generation: this.generation + 1,
-      parent: this.generation,
+      generation: this.store.generation + 1,
+      parent: this.store.generation,
       reason: plan.reason,
       fromSeq: plan.fromSeq,
       throughSeq: plan.throughSeq,
@@ -364,43 +284,30 @@ export class Conversation {
       evicted: plan.evictedMessages,
       tokensBefore,
       tokensAfter,
-      parts: this.parent().parts + (evicts ? 1 : 0),
+      parts: this.store.parent().parts + (evicts ? 1 : 0),
       // Requests that were in flight when the fallback took over still report here.
       calls: [...calls],
     };
     this.push(committed);
-    const { tokens, messages } = this.live;
-    this.marks = marksAfter(this.policy, this.limits, { missed, tokens, messages });
+    this.marks = marksAfter(this.policy, this.limits, { missed, ...this.store.live });
     this.exhausted = missed;
     return committed;
   }
 
-  /** While a summarizer is at work, something else may be committed (invariant 5). */
-  private assertCurrent({ baseGeneration }: Pick<Plan, 'baseGeneration'>): void {
-    if (baseGeneration === this.generation) return;
-    throw new PalimpsestError(
-      'Store.StaleGeneration',
-      'the conversation was compacted after this plan was made',
-    );
-  }
-
   private push(generation: Generation): void {
-    this.generations.push(generation);
+    this.store.push(generation);
     this.truncationDeclined = false;
-    this.emergencies = new Map();
-    const view = buildView(this.source(), this.counter);
-    this.live = { tokens: sum(view.map(({ tokens }) => tokens)), messages: view.length };
   }
 
   private followMeanTurn(): void {
     this.limits = limitsOf(this.policy, { meanTurnTokens: this.turn.mean });
     if (!this.exhausted)
-      this.marks = { ...this.marks, tokens: marksFor(this.limits, this.live.tokens).tokens };
+      this.marks = { ...this.marks, tokens: marksFor(this.limits, this.store.live.tokens).tokens };
   }
 
   private stall(): void {
     this.exhausted = true;
-    this.marks = marksBeyond(this.policy, this.limits, this.live);
+    this.marks = marksBeyond(this.policy, this.limits, this.store.live);
   }
 }
 
@@ -416,8 +323,4 @@ export interface PlanOptions {
 function isModelFailure(error: unknown): boolean {
   if (!(error instanceof PalimpsestError)) return true;
   return error.type.startsWith('Llm.') || error.type.startsWith('Summary.');
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
 }
