@@ -1,14 +1,13 @@
 import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
-import type { SessionStatus } from '../workflows/messages.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
 import { invalid, PalimpsestError } from './errors.js';
-import { describePolicy, type PolicyRow } from './policy/describe.js';
-import { effectivePolicy, policyOf } from './policy/layers.js';
-import { parsePolicy, type Policy, type PolicyInput } from './policy/schema.js';
+import { policyOf } from './policy/layers.js';
+import { parsePolicy, type PolicyInput } from './policy/schema.js';
 import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { fitted, type SessionContext } from './session-context.js';
+import { statusOf, type Status } from './session-status.js';
 import { listArchiveParts, listCompactions, readArchivePart, type ArchivePart } from './store/compactions.js';
 import { readContextLocked, readContextSource, saveReductions } from './store/context.js';
 import { expand, type ExpandRequest, type Expansion } from './store/expand.js';
@@ -16,27 +15,22 @@ import { fork, type Forked, type ForkRequest } from './store/fork.js';
 import { historyLog } from './store/history-log.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
-import { recordsOf, type SessionRecords } from './store/records.js';
+import { recordsOf } from './store/records.js';
 import { replay } from './store/replay.js';
 import { restore } from './store/restore.js';
 import { search, type SearchRequest, type SearchResult } from './store/search.js';
-import {
-  closeSession,
-  configureSession,
-  limitsOfSession,
-  loadSession,
-  type SessionRow,
-} from './store/sessions.js';
+import { closeSession, configureSession, loadSession } from './store/sessions.js';
 import { configureTenant } from './store/tenants.js';
 import { toolResponse, type Page, type ResponseReference, type ToolResponse } from './store/tool-response.js';
 import { appendTurn } from './store/turns.js';
 import { connectClient, type TemporalSettings } from './temporal/connection.js';
 import { defaultQueuePrefix, encodeIdPart, sessionWorkflowId, type SessionIds } from './temporal/names.js';
 import { SessionWorkflows } from './temporal/session-workflows.js';
-import { knownOf, type ReportedUsage } from './tokens/calibration.js';
+import type { ReportedUsage } from './tokens/calibration.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
 
 export type { ContextEntry, SessionContext } from './session-context.js';
+export type { Status } from './session-status.js';
 
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). */
@@ -88,37 +82,6 @@ export interface AppendedTurn {
   signalled: boolean;
   /** What is odd about the messages, by index; they are stored as they are and shown in a valid form. */
   warnings: MessageWarning[];
-}
-
-export interface Status extends SessionRecords {
-  session: string;
-  /** Messages in the log / in the context. */
-  messages: number;
-  liveMessages: number;
-  tokens: number;
-  window: { tokens: number; source: string };
-  budget: number;
-  /** Context tokens at which the next measurement is due; null when nothing will trigger. */
-  measureAt: number | null;
-  generation: number;
-  /** `asleep`: ended for idleness; `unknown`: no worker answers. */
-  phase: SessionStatus['phase'] | 'asleep' | 'unknown';
-  compaction: SessionStatus['compaction'];
-  exhausted: SessionRow['exhausted'];
-  failures: number;
-  retryAt: string | null;
-  lastError: { type: string; message: string } | null;
-  rejectedTurns: SessionStatus['rejectedTurns'];
-  policy: Policy;
-  /** Every knob of the policy with its effective value and who set it. */
-  knobs: PolicyRow[];
-  /** Rises with every change of the policy or of the calibration in use. */
-  policyVersion: number;
-  /**
-   * Provider's tokens for one of ours: as learnt from reported usage of the policy's model, from how many requests, and
-   * as the sizes above take it. `model` is '' where neither policy nor reports name one.
-   */
-  calibration: { model: string; factor: number; samples: number; applied: number };
 }
 
 /** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
@@ -265,33 +228,8 @@ export class Palimpsest {
   async status({ session }: { session: string }): Promise<Status> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    const effective = effectivePolicy(row.policy);
-    const { policy } = effective;
-    const { limits } = limitsOfSession(row);
-    const answer = await this.workflows.status(ids);
-    const live = typeof answer === 'string' ? null : answer;
-    return {
-      session,
-      messages: row.nextSeq - 1,
-      liveMessages: row.liveMessages,
-      tokens: row.liveTokens,
-      window: { tokens: limits.window, source: limits.windowSource },
-      budget: limits.budget,
-      measureAt: row.measureAtTokens,
-      generation: row.generation,
-      phase: typeof answer === 'string' ? answer : answer.phase,
-      compaction: live?.compaction ?? null,
-      exhausted: row.exhausted,
-      failures: row.failures,
-      retryAt: row.retryAt?.toISOString() ?? null,
-      lastError: row.lastError,
-      rejectedTurns: live?.rejectedTurns ?? [],
-      policy,
-      knobs: describePolicy(effective),
-      policyVersion: row.policyVersion,
-      calibration: { ...knownOf(row.calibration, policy.model, row.tokenizer), applied: row.appliedFactor },
-      ...(await recordsOf(this.pool, row)),
-    };
+    const live = await this.workflows.status(ids);
+    return statusOf(row, live, await recordsOf(this.pool, row));
   }
 
   /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */

@@ -1,0 +1,63 @@
+/** What models have written, by content key, and which compactions refer to it. */
+import { sql } from 'drizzle-orm';
+import { check, foreignKey, index, integer, primaryKey, text } from 'drizzle-orm/pg-core';
+import { count, createdAt, palimpsest, sessionId, tenantId } from './columns.js';
+import { compactions } from './compactions.js';
+
+/** `repair`: a snapshot asked for once more; `extractive`: a layer made by rule, without a call. */
+export type DigestKind = 'chunk' | 'fold' | 'merge' | 'repair' | 'extractive';
+
+export const digests = palimpsest.table(
+  'digests',
+  {
+    tenantId: tenantId(),
+    /** Content key (hex sha256) over tenant, members, prompt, model and limits. */
+    key: text('key').notNull(),
+    kind: text('kind').$type<DigestKind>().notNull(),
+    text: text('text').notNull(),
+    tokens: integer('tokens').notNull(),
+    model: text('model').notNull(),
+    promptVersion: integer('prompt_version').notNull(),
+    calls: integer('calls').notNull(),
+    inputTokens: count('input_tokens').notNull(),
+    outputTokens: count('output_tokens').notNull(),
+    ms: integer('ms').notNull(),
+    /** Who paid: the session and the generation that was being prepared. */
+    payerSession: text('payer_session').notNull(),
+    payerGeneration: integer('payer_generation').notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    primaryKey({ name: 'digests_pk', columns: [table.tenantId, table.key] }),
+    index('digests_by_age').on(table.tenantId, table.createdAt),
+    check('digests_not_empty', sql`text ~ '[^[:space:]]'`),
+  ],
+);
+
+export const compactionDigests = palimpsest.table(
+  'compaction_digests',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    generation: integer('generation').notNull(),
+    position: integer('position').notNull(),
+    key: text('key').notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: 'compaction_digests_pk',
+      columns: [table.tenantId, table.sessionId, table.generation, table.position],
+    }),
+    index('compaction_digests_by_key').on(table.tenantId, table.key),
+    foreignKey({
+      name: 'compaction_digests_of_compaction',
+      columns: [table.tenantId, table.sessionId, table.generation],
+      foreignColumns: [compactions.tenantId, compactions.sessionId, compactions.generation],
+    }),
+    foreignKey({
+      name: 'compaction_digests_referenced',
+      columns: [table.tenantId, table.key],
+      foreignColumns: [digests.tenantId, digests.key],
+    }),
+  ],
+);

@@ -1,0 +1,180 @@
+/** Tenants, sessions, and the log: turns, messages, and their text for search. */
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  check,
+  doublePrecision,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  text,
+  unique,
+} from 'drizzle-orm/pg-core';
+import type { Calibration } from '../../tokens/calibration.js';
+import type { ReportedUsage } from '../../tokens/calibration.js';
+import type { TokenizerName } from '../../tokens/counter.js';
+import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
+
+/** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */
+export interface LastError {
+  type: string;
+  message: string;
+  fallback?: boolean;
+}
+
+/** The policy of all sessions of a tenant that say nothing else. */
+export const tenants = palimpsest.table(
+  'tenants',
+  {
+    tenantId: tenantId(),
+    policy: text('policy').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
+);
+
+export const sessions = palimpsest.table(
+  'sessions',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    /** JSON of the policy's layers as given (`PolicyLayers`), as text: pins may hold what jsonb refuses. */
+    policy: text('policy').notNull(),
+    policyVersion: integer('policy_version').notNull(),
+    /** Version of the tenant's policy within `policy`; 0: none. */
+    tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),
+    /** What reported usage says of our counts, by model and tokenizer. */
+    calibration: jsonb('calibration').$type<Calibration>().notNull().default({}),
+    /** The factor that budget and marks of this row were worked out with; moved only when it is off by more than 5 %. */
+    appliedFactor: doublePrecision('applied_factor').notNull().default(1),
+    /** Turns appended, and a running mean of their tokens. */
+    turns: integer('turns').notNull().default(0),
+    meanTurnTokens: doublePrecision('mean_turn_tokens').notNull().default(0),
+    /** Last seq whose text the search table holds. */
+    indexedThroughSeq: integer('indexed_through_seq').notNull().default(0),
+    /** Where a fork comes from. */
+    forkOf: jsonb('fork_of').$type<{ session: string; throughSeq: number }>(),
+    /** What the stored token counts of this session were made with. */
+    tokenizer: text('tokenizer').$type<TokenizerName>().notNull(),
+    /** Context tokens the policy allows: the key of this session's own emergency reductions. */
+    budget: integer('budget').notNull(),
+    nextSeq: integer('next_seq').notNull().default(1),
+    systemThroughSeq: integer('system_through_seq').notNull().default(0),
+    /** The head: the newest compaction, and the last seq it replaces. */
+    generation: integer('generation').notNull().default(0),
+    throughSeq: integer('through_seq').notNull().default(0),
+    /** Stored tokens and messages of system + head + tail, reductions committed with the head applied. */
+    liveTokens: count('live_tokens').notNull().default(0),
+    liveMessages: count('live_messages').notNull().default(0),
+    /** Sizes at which `measure` wants to be asked again; null: never. */
+    measureAtTokens: count('measure_at_tokens'),
+    measureAtMessages: count('measure_at_messages'),
+    exhausted: jsonb('exhausted').$type<{ atSeq: number; tokens: number; reason: string }>(),
+    failures: integer('failures').notNull().default(0),
+    retryAt: moment('retry_at'),
+    lastError: jsonb('last_error').$type<LastError>(),
+    closedAt: moment('closed_at'),
+    createdAt: createdAt(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+  },
+  (table) => [
+    primaryKey({ name: 'sessions_pk', columns: [table.tenantId, table.sessionId] }),
+    check('sessions_counters', sql`live_tokens >= 0 and live_messages >= 0 and next_seq >= 1`),
+    check('sessions_head_within_log', sql`through_seq < next_seq and system_through_seq < next_seq`),
+  ],
+);
+
+export const turns = palimpsest.table(
+  'turns',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    turnId: text('turn_id').notNull(),
+    fromSeq: integer('from_seq').notNull(),
+    throughSeq: integer('through_seq').notNull(),
+    /** Of the JSON array of the serialized messages: the same turn id with other content is a conflict. */
+    sha256: hash('sha256').notNull(),
+    usage: jsonb('usage').$type<ReportedUsage>(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    primaryKey({ name: 'turns_pk', columns: [table.tenantId, table.sessionId, table.turnId] }),
+    unique('turns_from_seq').on(table.tenantId, table.sessionId, table.fromSeq),
+    foreignKey({
+      name: 'turns_of_session',
+      columns: [table.tenantId, table.sessionId],
+      foreignColumns: [sessions.tenantId, sessions.sessionId],
+    }),
+    check('turns_range', sql`from_seq >= 1 and through_seq >= from_seq`),
+  ],
+);
+
+export const messages = palimpsest.table(
+  'messages',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    seq: integer('seq').notNull(),
+    turnId: text('turn_id').notNull(),
+    role: text('role').notNull(),
+    /** JSON of the calls `[{id, name}]`, null for none; text, because ids are the platform's and may hold anything. */
+    calls: text('calls'),
+    /** JSON string of the call id (role tool) or name (role function) that this message answers. */
+    answers: text('answers'),
+    empty: boolean('empty').notNull(),
+    tokens: integer('tokens').notNull(),
+    sha256: hash('sha256').notNull(),
+    /** What JSON.stringify made of the message. */
+    body: text('body').notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    primaryKey({ name: 'messages_pk', columns: [table.tenantId, table.sessionId, table.seq] }),
+    foreignKey({
+      name: 'messages_of_turn',
+      columns: [table.tenantId, table.sessionId, table.turnId],
+      foreignColumns: [turns.tenantId, turns.sessionId, turns.turnId],
+    }),
+    index('messages_answers')
+      .on(table.tenantId, table.sessionId, sql`md5(answers)`)
+      .where(sql`answers is not null`),
+    check('messages_seq', sql`seq >= 1`),
+    check('messages_tokens', sql`tokens >= 0`),
+  ],
+);
+
+/**
+ * What search reads: the text of each message in slices, without NUL. Filled from the log after a commit and before a
+ * search, up to the session's `indexedThroughSeq`. No index but the key: see search.ts.
+ */
+export const messageTexts = palimpsest.table(
+  'message_texts',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    seq: integer('seq').notNull(),
+    slice: integer('slice').notNull(),
+    role: text('role').notNull(),
+    /** Tool that a result answers, or those that an assistant message calls, one a line; null for none. */
+    tool: text('tool'),
+    /** Offset of the slice in the message's text, UTF-16. */
+    offset: integer('char_offset').notNull(),
+    body: text('body').notNull(),
+    /** Of `body`, by the rules of search-text.ts: identifiers whole and in parts, in lower case. */
+    words: words('words').notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: 'message_texts_pk',
+      columns: [table.tenantId, table.sessionId, table.seq, table.slice],
+    }),
+    foreignKey({
+      name: 'message_texts_of_message',
+      columns: [table.tenantId, table.sessionId, table.seq],
+      foreignColumns: [messages.tenantId, messages.sessionId, messages.seq],
+    }),
+  ],
+);
