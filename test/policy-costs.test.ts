@@ -16,8 +16,8 @@ describe('the cost-optimal trigger', () => {
   test('lies where head, tail and D* say, between D* and 1.5 D*, far below the window', () => {
     const limits = limitsFor(economic, { meanTurnTokens: 1_500 });
     const { economic: sizes, headMax, keepTokens, contextTarget } = limits;
-    expect({ headMax, keepTokens }).toEqual({ headMax: 3_500, keepTokens: 6 * 1_500 });
-    expect(contextTarget).toBe(3_500 + 9_000 + 8_000);
+    expect({ headMax, keepTokens }).toEqual({ headMax: 3_500, keepTokens: 4 * 1_500 });
+    expect(contextTarget).toBe(3_500 + 6_000 + 6_000);
     // Six messages are four turns as a rule.
     const after = 3_500 + 6_000;
     const growth = optimum({
@@ -94,7 +94,7 @@ describe('the cost-optimal trigger', () => {
     const facts = { meanTurnTokens: 1_500 };
     const none = limitsFor(economic, { ...facts, systemTokens: 0 });
     const led = limitsFor(economic, { ...facts, systemTokens: 20_000 });
-    expect(none.contextTarget).toBe(12_500);
+    expect(none.contextTarget).toBe(9_500);
     expect(led.contextTarget).toBe(none.contextTarget + 20_000);
     expect(led.economic?.at).toBe((none.economic?.at ?? 0) + 20_000);
     expect(limitsFor(economic, facts).economic?.at).toBe(none.economic?.at);
