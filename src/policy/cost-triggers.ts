@@ -56,7 +56,8 @@ export function economicTarget(
 ): EconomicTarget {
   const { messages = null } = policy.keep ?? DEFAULT_KEEP;
   const ceiling = keptTokens(policy.keep ?? DEFAULT_KEEP, frame) ?? Infinity;
-  const wished = messages === null ? ceiling : Math.max(SMALLEST_TAIL, (messages * turnTokens) / MESSAGES_PER_TURN);
+  const wished =
+    messages === null ? ceiling : Math.max(SMALLEST_TAIL, (messages * turnTokens) / MESSAGES_PER_TURN);
   const tail = Math.ceil(Math.min(wished, ceiling, frame.budget));
   // Pinned texts take half of what stays beside the head at most, whatever the mean turn does.
   const beside =
