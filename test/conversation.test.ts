@@ -78,6 +78,12 @@ describe('over an array of messages', () => {
     expect(failure).toMatchObject({ type: 'Budget.Unreachable', details: { window: 3_500 } });
   });
 
+  test('a pinned message that leaves no room is refused before anybody is asked', async () => {
+    const long: ChatMessage[] = [{ role: 'user', content: words(3_600) }, ...messages];
+    const pinned = planCompaction(long, { policy: { ...policy, pins: [{ seq: 1 }] } });
+    await expect(pinned).rejects.toMatchObject({ type: 'Budget.Unreachable', details: { pins: 3_604 } });
+  });
+
   test('a counter of one’s own decides', async () => {
     const counter = { name: 'custom:words' as const, count: (text: string) => text.split(/\s+/).length * 3 };
     const plan = await planCompaction(dialogue(7).flat(), { policy, counter });

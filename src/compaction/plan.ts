@@ -87,7 +87,8 @@ export async function makePlan(
 
   const liveness = { now: request.now, deadCallAfterMs: policy.deadCallAfter, closed: state.closed };
   const { system, tail } = state;
-  assertPlannable({ system, tail, pinTokens: limits.pinTokens, limits, liveness, counter });
+  const pinTokens = limits.pinTokens + (await tokensPinnedByNumber());
+  assertPlannable({ system, tail, pinTokens, limits, liveness, counter });
   const options: CutOptions = {
     keep: { messages: limits.keepMessages, tokens: limits.keepTokens },
     ...liveness,
@@ -217,6 +218,13 @@ export async function makePlan(
     }
     const items = metas.map(({ seq, tokens }) => ({ seq, tokens, text: () => texts.get(seq) ?? '' }));
     return cutChunks(items, settings.chunkTokens, counter);
+  }
+
+  /** Of messages that the policy names; texts are in the limits. */
+  async function tokensPinnedByNumber(): Promise<number> {
+    const seqs = policy.pins.flatMap((one) => (typeof one === 'object' && 'seq' in one ? [one.seq] : []));
+    const pinned = await Promise.all(seqs.map((seq) => reads.messages(seq, seq)));
+    return pinned.flat().reduce((sum, { tokens }) => sum + tokens, 0);
   }
 
   /** Messages that stay behind the cut and are too large to stay whole. */
