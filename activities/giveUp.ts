@@ -16,16 +16,18 @@ export interface GiveUpInput extends SessionIds {
 
 /** Records a compaction that left the context unchanged, and when the next attempt may be made. */
 export function giveUp({ pool, now }: Dependencies) {
-  return ({ type, message, exhausted, model, ...ids }: GiveUpInput): Promise<{ notBefore: number }> =>
+  return ({ type, message, exhausted, model, ...ids }: GiveUpInput): Promise<{ notBefore: number | null }> =>
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
-      const next = retryAt(policy, row.failures, now());
+      // No time heals a window that cannot hold what must stay, and no model was to blame: something else must come.
+      const unreachable = type === 'Budget.Unreachable';
+      const next = unreachable ? null : retryAt(policy, row.failures, now());
       const fallback = model && policy.summary.fallback !== 'none';
       await recordFailure(pool, ids, { type, message, retryAt: next, fallback });
-      if (exhausted)
+      if (exhausted || unreachable)
         await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
-      return { notBefore: next.getTime() };
+      return { notBefore: next?.getTime() ?? null };
     });
 }
 

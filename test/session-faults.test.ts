@@ -271,3 +271,24 @@ describe('invariant 9: no loop', () => {
       { settings: { model: { apiKey: 'test', summaryModel: 'tiny', contextWindow: 1_000 } } },
     ));
 });
+
+test('a session that cannot fit is said to be so, asks no model, and the model is not blamed for it', () =>
+  onStack(async (stack) => {
+    const { palimpsest, model } = stack;
+    await play(palimpsest, 0, 3, smallPolicy);
+    const long = { role: 'user' as const, content: words(6_000) };
+    await palimpsest.appendTurn({ session, turnId: 'long', messages: [long] });
+    await palimpsest.settled({ session });
+    expect(await palimpsest.status({ session })).toMatchObject({
+      ...{ generation: 0, exhausted: { reason: 'Budget.Unreachable' }, retryAt: null },
+      lastError: { type: 'Budget.Unreachable' },
+    });
+    expect(model.requests).toEqual([]);
+    await palimpsest.appendTurn({
+      session,
+      turnId: 'short',
+      messages: [{ role: 'user', content: `Never mind. ${words(900)}` }],
+    });
+    await palimpsest.settled({ session });
+    expect((await palimpsest.compactions({ session }))[0]).toMatchObject({ generation: 1, method: 'model' });
+  }));

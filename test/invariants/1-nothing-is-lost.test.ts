@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
 import { openPool } from '../../src/store/pool.js';
 import { histories } from '../support/histories.js';
-import { appendTurns, replayed } from '../support/sessions.js';
+import { appendTurns, compactIfPossible, replayed } from '../support/sessions.js';
 import { dialogue, startStack, type Stack } from '../support/stack.js';
 
 let stack: Stack;
@@ -125,7 +125,7 @@ describe('invariant 1: nothing is lost', () => {
             messages,
             ...(index === 0 ? { policy } : {}),
           });
-          if (compact) await palimpsest.compact({ session });
+          if (compact) await compactIfPossible(palimpsest, session);
         }
         await palimpsest.settled({ session });
         expect(await replayed(palimpsest, session)).toEqual(given);

@@ -70,7 +70,8 @@ describe('invariant 6: a model result is never paid for again', () => {
     // Now there is a snapshot, and the endpoint takes it with one digest, not with two.
     const before = requestsOf('merges').length;
     script({ merges: (request) => withWindow(isConsolidation(request) ? 2_050 : 4_000, long)(request) });
-    await appendTurns(palimpsest, session, dialogue(32).slice(16), { from: 16 });
+    // At once: turn by turn the compaction could begin with fewer of them, and have one digest only.
+    await palimpsest.appendTurn({ session, turnId: 'rest', messages: dialogue(32).slice(16).flat() });
     await palimpsest.settled({ session });
     const requests = requestsOf('merges');
     expect(

@@ -36,6 +36,15 @@ export async function contextOrNull(palimpsest: Palimpsest, session: string): Pr
   }
 }
 
+/** By hand, whatever the session holds: nothing is done where no compaction could make it fit. */
+export async function compactIfPossible(palimpsest: Palimpsest, session: string): Promise<void> {
+  try {
+    await palimpsest.compact({ session });
+  } catch (error) {
+    if (!isFailure(error, 'Budget.Unreachable')) throw error;
+  }
+}
+
 /** Rows behind a session that a refused or broken commit must leave as they were. */
 export interface Rows {
   /** Generations of all compactions, the genesis included. */
