@@ -39,8 +39,8 @@ async function waiting(count: number): Promise<void> {
 const counter = counterFor('o200k_base');
 const sizeOf = (messages: readonly ChatMessage[]) =>
   messages.reduce((sum, message) => sum + countMessage(message, counter), 0);
-/** More than the notes take that stand for everything that is left out. */
-const notes = 100;
+/** More than the notes take that stand for everything that is left out, and the turn that opens a context whose roles alternate. */
+const notes = 160;
 
 /** The least any context of this log must hold: leading system messages and the newest request. */
 function leastOf(log: readonly ChatMessage[]): number {
