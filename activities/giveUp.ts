@@ -20,9 +20,11 @@ export function giveUp({ pool, now }: Dependencies) {
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
-      // No time heals a window that cannot hold what must stay, and no model was to blame: something else must come.
+      // Time heals neither a window that cannot hold what must stay nor reductions that save too little, and no model
+      // was to blame: something else must come. With no fallback a refused result was the model's.
       const unreachable = type === 'Budget.Unreachable';
-      const next = unreachable ? null : retryAt(policy, row.failures, now());
+      const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
+      const next = blameless ? null : retryAt(policy, row.failures, now());
       const fallback = model && policy.summary.fallback !== 'none';
       await recordFailure(pool, ids, { type, message, retryAt: next, fallback });
       if (exhausted || unreachable)

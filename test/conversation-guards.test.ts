@@ -1,4 +1,9 @@
 /** What a session in memory guarantees whoever calls it, and however: promises that neither callers nor summarizers can break. */
+import { counterFor } from '../src/tokens/counter.js';
+import { limitsOf } from '../src/policy/limits.js';
+import { policyOf } from '../src/policy/layers.js';
+import { makePlan } from '../src/compaction/plan.js';
+import { MemoryStore } from '../src/compaction/memory-store.js';
 import { EventEmitter, once } from 'node:events';
 import { describe, expect, test } from 'vitest';
 import {
@@ -265,4 +270,25 @@ describe('4. coverage', () => {
     expect(pieces.length).toBeGreaterThan(10);
     expect(pieces.join('')).toBe(content);
   });
+});
+
+test('a message that comes while a plan is made is none of its large ones', async () => {
+  const policy = policyOf({ session: { contextWindow: 4_000, keep: { messages: 8 } } });
+  const limits = limitsOf(policy);
+  const counter = counterFor(limits.tokenizer);
+  const store = new MemoryStore(counter);
+  const answer = (tokens: number) => ({ role: 'assistant' as const, content: 'word '.repeat(tokens) });
+  for (let turn = 0; turn < 6; turn++)
+    store.append([{ role: 'user', content: `Question ${turn}?` }, answer(turn === 4 ? 2_200 : 300)], turn);
+  const state = store.planState();
+  store.append([{ role: 'user', content: 'And?' }, answer(2_500), { role: 'user', content: 'Go on.' }], 9);
+  const request = { reason: 'trigger' as const, force: false, withoutModel: null, now: 9, counter };
+  const redact = (text: string) => text;
+  const plan = await makePlan(state, policy, limits, { ...request, redact }, store.planReads());
+  if ('nothing' in plan) throw new Error(plan.nothing);
+  expect(plan.messages.length).toBeGreaterThan(0);
+  for (const { seq, chunks } of plan.messages) {
+    expect(seq).toBeLessThanOrEqual(12);
+    expect(chunks.length).toBeGreaterThan(0);
+  }
 });

@@ -236,7 +236,9 @@ export async function makePlan(
     if (messageTokens === null || withoutModel !== null) return [];
     if (!state.tail.some(({ seq, tokens }) => seq > throughSeq && tokens > messageTokens)) return [];
     const source = await reads.source();
-    const tail = source.tail.filter(({ seq }) => seq > throughSeq);
+    // What was appended since the sizes were read belongs to the next plan.
+    const last = state.tail.at(-1)?.seq ?? 0;
+    const tail = source.tail.filter(({ seq }) => seq > throughSeq && seq <= last);
     const view = buildView({ ...source, tail, metas: undefined }, counter);
     const large = largeMessages(view, messageTokens, policy);
     return Promise.all(
