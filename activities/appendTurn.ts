@@ -1,4 +1,4 @@
-import { checkMessages } from '../src/conversation/validate.js';
+import type { FormatName } from '../src/conversation/formats/format.js';
 import { invalid } from '../src/errors.js';
 import { appendTurn as storeTurn } from '../src/store/turns.js';
 import type { SessionIds } from '../src/temporal/names.js';
@@ -7,8 +7,9 @@ import { runStep } from './run.js';
 
 export interface InlineTurn extends SessionIds {
   turnId: string;
-  /** OpenAI chat messages as the platform put them into its signal; checked here. */
+  /** As the platform put them into its signal, in the session's format; checked at the append. */
   messages: unknown;
+  format?: FormatName;
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
@@ -22,8 +23,7 @@ export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies
           'Append through the library or the API and signal a reference, or list the tenant in PALIMPSEST_INLINE_TENANTS.',
         );
       }
-      const messages = checkMessages(turn.messages);
-      const { throughSeq, due } = await storeTurn(pool, { ...turn, messages, deployment });
+      const { throughSeq, due } = await storeTurn(pool, { ...turn, deployment });
       return { seq: throughSeq, due };
     });
 }

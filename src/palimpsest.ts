@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
+import type { AppendedTurn, ContextRequest, Turn } from './client.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
-import { checkMessages, warningsOf, type MessageWarning } from './conversation/validate.js';
 import { invalid, PalimpsestError } from './errors.js';
 import { policyOf } from './policy/layers.js';
 import { parsePolicy, type PolicyInput } from './policy/schema.js';
@@ -26,9 +26,9 @@ import { appendTurn } from './store/turns.js';
 import { connectClient, type TemporalSettings } from './temporal/connection.js';
 import { defaultQueuePrefix, encodeIdPart, sessionWorkflowId, type SessionIds } from './temporal/names.js';
 import { SessionWorkflows } from './temporal/session-workflows.js';
-import type { ReportedUsage } from './tokens/calibration.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
 
+export type * from './client.js';
 export type { ContextEntry, SessionContext } from './session-context.js';
 export type { Status } from './session-status.js';
 
@@ -49,39 +49,6 @@ export interface PalimpsestOptions {
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
   counters?: Counters;
-}
-
-export interface Turn {
-  session: string;
-  /** Idempotency key within the session: the same turn twice is stored once and answered the same. */
-  turnId: string;
-  messages: ChatMessage[];
-  /** Policy of a new session; for a session that exists use `configure`. */
-  policy?: PolicyInput;
-  /** Last `seq` the caller has seen; a lost race is refused with `Store.StaleAppend`. */
-  expectedSeq?: number;
-  /**
-   * What the provider reported for the request that made the first assistant message of this turn; corrects the counts
-   * of this session. `inputTokens` is the whole request, tokens read from or written to a cache included.
-   */
-  usage?: ReportedUsage;
-}
-
-export interface AppendedTurn {
-  turnId: string;
-  fromSeq: number;
-  throughSeq: number;
-  /** True when the session's size asks for a measurement. */
-  due: boolean;
-  /** True when this turn was stored before. */
-  repeated: boolean;
-  /**
-   * False when Temporal could not be told. The turn is stored and the context complete; the next turn, or the same one
-   * repeated, tells it again.
-   */
-  signalled: boolean;
-  /** What is odd about the messages, by index; they are stored as they are and shown in a valid form. */
-  warnings: MessageWarning[];
 }
 
 /** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
@@ -136,42 +103,57 @@ export class Palimpsest {
    * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
    * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
    */
-  async appendTurn({ session, turnId, messages, policy, expectedSeq, usage }: Turn): Promise<AppendedTurn> {
+  async appendTurn({
+    session,
+    turnId,
+    messages,
+    format,
+    policy,
+    expectedSeq,
+    usage,
+  }: Turn): Promise<AppendedTurn> {
     const ids = this.ids(session);
     if (typeof turnId !== 'string' || turnId === '')
       throw invalid('turnId must be a non-empty string', 'turnId');
-    const checked = checkMessages(messages);
     const stored = await appendTurn(this.pool, {
       ...ids,
       turnId,
-      messages: checked,
+      messages,
+      ...(format === undefined ? {} : { format }),
       deployment: this.deployment,
       ...(usage === undefined ? {} : { usage }),
       ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
       ...(expectedSeq === undefined ? {} : { expectedSeq }),
     });
-    const { fromSeq, throughSeq, due, repeated } = stored;
+    const { fromSeq, throughSeq, due, repeated, warnings } = stored;
     const signal = { turnId, seq: throughSeq, due };
     const signalled = await this.workflows.signalTurn(ids, signal, stored.idleAfterMs);
-    return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings: warningsOf(checked, 'turn') };
+    return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings };
   }
 
   /**
    * What to send to the model now: head, tail and reductions in one read, never longer than the budget (invariant 8).
    * Throws `Store.SessionNotFound`; `Budget.Unreachable` where not even the irreducible floor fits.
    */
-  async context({ session }: { session: string }): Promise<SessionContext> {
+  async context<Message = ChatMessage>({
+    session,
+    ...shape
+  }: ContextRequest): Promise<SessionContext<Message>> {
     const ids = this.ids(session);
+    const key = shape.budget ?? 'own';
+    const fit = (found: Parameters<typeof fitted>[1]) => fitted(session, found, shape);
     for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
-      const found = await readContextSource(this.pool, ids, 'own');
-      const { context, budget, reductions } = fitted(session, found);
-      if (reductions.length === 0) return context;
+      const found = await readContextSource(this.pool, ids, key);
+      const { context, budget, reductions } = fit(found);
+      if (reductions.length === 0) return context as SessionContext<unknown> as SessionContext<Message>;
       // Stored when first applied, so that every later read until the next commit starts with the same prefix.
       const seen = found.source.reductions.length;
       const { generation } = found.session;
-      if (await saveReductions(this.pool, ids, { generation, seen, budget, reductions })) return context;
+      if (await saveReductions(this.pool, ids, { generation, seen, budget, reductions }))
+        return context as SessionContext<unknown> as SessionContext<Message>;
     }
-    return (await readContextLocked(this.pool, ids, (found) => fitted(session, found))).context;
+    const { context } = await readContextLocked(this.pool, ids, key, fit);
+    return context as SessionContext<unknown> as SessionContext<Message>;
   }
 
   /**

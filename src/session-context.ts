@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
 import { fitContext } from './compaction/fit.js';
 import type { ContextSource, Reduction, ViewItem } from './conversation/context.js';
-import type { ChatMessage } from './conversation/message.js';
+import type { ChatMessage, Json, LoggedMessage } from './conversation/message.js';
 import { limitsOf } from './policy/limits.js';
+import { contextFormatOf, formatOf, type ContextFormat } from './conversation/formats/index.js';
+import { shownUnits } from './conversation/native.js';
 import { policyOf } from './policy/layers.js';
 import { factsOf } from './store/session-row.js';
 import type { SessionRow } from './store/sessions.js';
@@ -15,12 +17,16 @@ export interface ContextEntry {
   tokens: number;
 }
 
-export interface SessionContext {
+/** `Message`: the messages of its format; chat messages unless it says otherwise. */
+export interface SessionContext<Message = ChatMessage> {
   session: string;
   generation: number;
+  format: ContextFormat;
   /** What to send to the model: valid for its provider, within `budget`. */
-  messages: ChatMessage[];
-  /** One entry for each message. */
+  messages: Message[];
+  /** The instructions, in formats whose provider wants them apart from the messages. */
+  system?: Json;
+  /** One entry for each message as it is logged and counted: for each of `messages` in the format `openai-chat`. */
   entries: ContextEntry[];
   /** Tokens of `messages`, request overhead not included. */
   tokens: number;
@@ -30,15 +36,52 @@ export interface SessionContext {
   etag: string;
 }
 
+export interface ContextShape {
+  /** @default the session's own, for logs of agents that of their provider */
+  format?: ContextFormat;
+  /** Context tokens at most. @default what the session's policy allows */
+  budget?: number;
+}
+
 /** The context within its budget, and the reductions that this takes beyond those already stored. */
 export function fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
+  { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
 ): { context: SessionContext; budget: number; reductions: Reduction[] } {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
-  const { items, reductions } = fitContext(source, policy, limits, counterFor(limits.tokenizer));
-  return { context: contextOf(name, session, items, limits), budget: limits.budget, reductions };
+  const budget = own ?? limits.budget;
+  // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
+  const joined = format === 'openai-chat' ? {} : { joined: false };
+  const fit = fitContext(source, policy, limits, counterFor(limits.tokenizer), { budget, ...joined });
+  const context = contextOf(name, session, fit.items, { budget, window: limits.window });
+  return { context: inFormat(context, fit.items, source, format), budget, reductions: fit.reductions };
+}
+
+function inFormat(
+  context: Omit<SessionContext, 'etag'>,
+  items: readonly ViewItem[],
+  { system, tail }: ContextSource,
+  format: ContextFormat,
+): SessionContext {
+  const logged = new Map<number, LoggedMessage>(
+    [...system, ...tail].map((message) => [message.seq, message]),
+  );
+  const rendered =
+    format === 'openai-chat'
+      ? { messages: context.messages }
+      : contextFormatOf(format).render(shownUnits(items, logged, format));
+  const shown = JSON.stringify(rendered);
+  return {
+    ...context,
+    format,
+    ...(rendered as { messages: ChatMessage[]; system?: Json }),
+    etag: createHash('sha256')
+      .update(`${context.generation}\n${format}\n${shown}`)
+      .digest('hex')
+      .slice(0, 32),
+  };
 }
 
 function contextOf(
@@ -46,12 +89,13 @@ function contextOf(
   { generation }: SessionRow,
   view: readonly ViewItem[],
   { budget, window }: { budget: number; window: number },
-): SessionContext {
+): Omit<SessionContext, 'etag'> {
   const messages = view.map(({ message }) => message);
   const tokens = view.reduce((sum, item) => sum + item.tokens, 0);
   return {
     session,
     generation,
+    format: 'openai-chat',
     messages,
     entries: view.map(({ fromSeq, source, tokens: size }) => ({
       seq: fromSeq === 0 ? null : fromSeq,
@@ -61,9 +105,5 @@ function contextOf(
     tokens,
     budget,
     window,
-    etag: createHash('sha256')
-      .update(`${generation}\n${JSON.stringify(messages)}`)
-      .digest('hex')
-      .slice(0, 32),
   };
 }

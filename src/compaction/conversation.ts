@@ -100,7 +100,7 @@ export class Conversation {
     items: ViewItem[];
     tokens: number;
   } {
-    const fit = fitContext(this.store.source(budget), this.policy, this.limits, this.counter, budget);
+    const fit = fitContext(this.store.source(budget), this.policy, this.limits, this.counter, { budget });
     this.store.addEmergencies(budget, fit.reductions);
     const messages = structuredClone(fit.items.map(({ message }) => message));
     return { messages, items: fit.items, tokens: fit.tokens };

@@ -20,10 +20,10 @@ export function fitContext(
   policy: Policy,
   limits: Limits,
   counter: TokenCounter,
-  budget = limits.budget,
+  { budget = limits.budget, joined = wantsAlternation(policy) }: { budget?: number; joined?: boolean } = {},
 ): FittedContext {
   const view = buildView(source, counter);
-  const inTurns = wantsAlternation(policy) ? alternateRoles : (items: readonly ViewItem[]) => [...items];
+  const inTurns = joined ? alternateRoles : (items: readonly ViewItem[]) => [...items];
   const fitWithin = (limit: number): FittedContext => {
     const fit = policy.enabled
       ? reduceToFit(

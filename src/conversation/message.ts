@@ -1,4 +1,5 @@
-/** OpenAI chat-completions messages: the session's own format in this release. */
+import type { FormatName } from './formats/format.js';
+
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 export const roles = ['system', 'developer', 'user', 'assistant', 'tool', 'function'] as const;
@@ -13,7 +14,7 @@ export interface ToolCall {
 
 export type ContentPart = { type: string; text?: string; [extra: string]: unknown };
 
-/** One message as the platform sent it; fields beyond the known ones are kept. */
+/** One OpenAI chat-completions message: as the platform sent it, or what its own format means. Fields beyond the known ones are kept. */
 export interface ChatMessage {
   role: Role;
   content?: string | ContentPart[] | null;
@@ -30,6 +31,15 @@ export interface LoggedMessage {
   message: ChatMessage;
   /** Tokens of this message in a request, framing included, by the session's tokenizer. */
   tokens: number;
+  /** What came in, on the first message of each unit of a session in another format than `openai-chat`. */
+  native?: Native;
+}
+
+/** A unit of another format: its items as they came, and how many messages of the log, from this one on, they mean. */
+export interface Native {
+  format: FormatName;
+  items: Json[];
+  messages: number;
 }
 
 /** A call made by an assistant message. `id` is null for the legacy `function_call` and for calls recorded without one. */

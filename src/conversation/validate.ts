@@ -77,8 +77,17 @@ function checkCalls(message: Fields, path: string): void {
   });
 }
 
+/** Where a stored message keeps what came in from another format. */
+export const nativeField = 'palimpsest.native';
+
 function checkMessage(message: unknown, path: string): void {
   if (!isObject(message)) throw mustBe('an object', message, path, 'e.g. {"role": "user", "content": "…"}');
+  if (Object.hasOwn(message, nativeField))
+    throw invalid(
+      `${path} has the reserved field ${nativeField}.`,
+      `${path}["${nativeField}"]`,
+      'Leave it out.',
+    );
   const known = `Known roles: ${roles.join(', ')}.`;
   if (typeof message.role !== 'string') throw mustBe('a string', message.role, `${path}.role`, known);
   if (!roles.some((role) => role === message.role)) {

@@ -45,19 +45,25 @@ export async function readContextSource(
 }
 
 /**
- * The same for the session's own budget and with the session locked, until the reductions that `reduce` answers are stored
+ * The same with the session locked, until the reductions that `reduce` answers are stored
  * (see `saveReductions`): for a reader that others keep overtaking.
  */
 export async function readContextLocked<Reduced extends { reductions: Reduction[] }>(
   pool: Pool,
   ids: SessionIds,
+  budget: number | 'own',
   reduce: (read: { session: SessionRow; source: ContextSource }) => Reduced,
 ): Promise<Reduced> {
   return withTransaction(pool, async (tx) => {
     await lockSession(tx, ids);
-    const found = sourceOf(await readSnapshot(tx.query, ids, withBodies, 'own'), ids);
+    const found = sourceOf(await readSnapshot(tx.query, ids, withBodies, budget), ids);
     const reduced = reduce(found);
-    await addReductions(tx, found.session, found.session.budget, reduced.reductions);
+    await addReductions(
+      tx,
+      found.session,
+      budget === 'own' ? found.session.budget : budget,
+      reduced.reductions,
+    );
     return reduced;
   });
 }

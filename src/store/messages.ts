@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../conversation/message.js';
+import { parseBody } from '../conversation/native.js';
 import type { SessionIds } from './sessions.js';
 import { read, type Query } from './transaction.js';
 
@@ -84,5 +85,5 @@ export function toLogged({
   tokens: number;
   body: string;
 }): LoggedMessage {
-  return { seq, tokens, message: JSON.parse(body) };
+  return { seq, tokens, ...parseBody(body) };
 }

@@ -1,4 +1,4 @@
-import type { ChatMessage } from '../conversation/message.js';
+import { parseBody } from '../conversation/native.js';
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import { countAll } from './count.js';
@@ -29,7 +29,7 @@ export async function recount(
   ] as const) {
     for await (const page of messagePages(query, session, from, through)) {
       const bodies = page.map(({ body }) => body);
-      const messages = bodies.map((body): ChatMessage => JSON.parse(body));
+      const messages = bodies.map((body) => parseBody(body).message);
       seqs.push(...page.map(({ seq }) => seq));
       tokens.push(...(await countAll(messages, bodies, tokenizer)));
     }

@@ -4,7 +4,9 @@
  * log) stands in migrations/0001_guards.sql. Seqs, generations and parts are 32-bit: two thousand million messages a
  * session; sums are 64-bit.
  */
+export * from './schema/backfills.js';
 export * from './schema/columns.js';
 export * from './schema/compactions.js';
 export * from './schema/digests.js';
+export * from './schema/limits.js';
 export * from './schema/log.js';

@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import type { ChatMessage } from '../conversation/message.js';
+import { parseBody } from '../conversation/native.js';
 import { metaOf } from '../conversation/validate.js';
 import { messagePages, type StoredMessage } from './messages.js';
 import { searchableText, slicesOf, wordsVector } from './search-text.js';
@@ -44,7 +44,7 @@ export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: numbe
 
 async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessage[]): Promise<Row[]> {
   const messages = page.map(({ seq, body }) => {
-    const message: ChatMessage = JSON.parse(body);
+    const { message } = parseBody(body);
     return { seq, message, ...metaOf(message) };
   });
   const results = messages.filter(({ role }) => role === 'tool' || role === 'function');

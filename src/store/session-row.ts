@@ -1,3 +1,4 @@
+import type { FormatName } from '../conversation/formats/format.js';
 import { PalimpsestError } from '../errors.js';
 import type { PolicyLayers } from '../policy/layers.js';
 import type { SessionFacts } from '../policy/limits.js';
@@ -60,6 +61,7 @@ export interface SessionRecord {
   mean_turn_tokens: number;
   indexed_through_seq: number;
   fork_of: SessionRow['forkOf'];
+  format: FormatName;
   tokenizer: TokenizerName;
   budget: number;
   next_seq: number;
@@ -115,6 +117,7 @@ export function toSession(record: SessionRecord): SessionRow {
     meanTurnTokens: record.mean_turn_tokens,
     indexedThroughSeq: record.indexed_through_seq,
     forkOf: record.fork_of,
+    format: record.format,
     tokenizer: record.tokenizer,
     budget: record.budget,
     nextSeq: record.next_seq,

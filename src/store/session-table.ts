@@ -2,6 +2,7 @@
 import { and, eq, sql } from 'drizzle-orm';
 import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
+import type { FormatName } from '../conversation/formats/format.js';
 import { sessions } from './schema.js';
 import {
   checkIds,
@@ -79,12 +80,13 @@ export async function insertSession(
   ids: SessionIds,
   settings: SessionSettings,
   tenantPolicyVersion = 0,
+  format: FormatName = 'openai-chat',
 ): Promise<void> {
   await query(
     `with added as (
        insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget,
-         measure_at_tokens, measure_at_messages, tenant_policy_version)
-       values ($1, $2, $3, 1, $4, $5, $6, $7, $8)
+         measure_at_tokens, measure_at_messages, tenant_policy_version, format)
+       values ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9)
        on conflict do nothing
        returning tenant_id, session_id)
      insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
@@ -98,6 +100,7 @@ export async function insertSession(
       settings.measureAtTokens,
       settings.measureAtMessages,
       tenantPolicyVersion,
+      format,
     ],
   );
 }

@@ -1,3 +1,4 @@
+import { parseBody } from '../conversation/native.js';
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../conversation/message.js';
 import { verifiedRange } from './archive.js';
@@ -87,7 +88,7 @@ function checkSeq(seq: number, last: number): void {
 }
 
 async function original(query: Query, ids: SessionIds, seq: number): Promise<ChatMessage> {
-  for await (const { body } of verifiedRange(query, ids, seq, seq)) return JSON.parse(body);
+  for await (const { body } of verifiedRange(query, ids, seq, seq)) return parseBody(body).message;
   throw new Error(`message ${seq} was neither read nor missed`);
 }
 

@@ -1,5 +1,7 @@
 import type { Pool } from 'pg';
-import type { ChatMessage } from '../conversation/message.js';
+import type { FormatName } from '../conversation/formats/format.js';
+import { readNative, splitNative } from '../conversation/native.js';
+import { warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
@@ -20,8 +22,10 @@ export type { AppendResult } from './turn-answers.js';
 export interface TurnInput extends SessionIds {
   /** Idempotency key within the session, at most 512 bytes. */
   turnId: string;
-  /** Checked messages, at least one. */
-  messages: ChatMessage[];
+  /** At least one, in the session's format; checked here. */
+  messages: unknown;
+  /** Format of `messages`: fixed by the first turn. @default the session's own, `openai-chat` for a new one */
+  format?: FormatName;
   /** The last seq the caller knows; 0 for a new session. */
   expectedSeq?: number;
   /** Policy of a new session. For one that exists it must say the same, or be left out. */
@@ -37,52 +41,80 @@ export interface TurnInput extends SessionIds {
  * answered the same. The first turn makes the session. Tokens are counted before the transaction is opened.
  * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
  */
-export async function appendTurn(pool: Pool, turn: TurnInput): Promise<AppendResult> {
+export async function appendTurn(
+  pool: Pool,
+  turn: TurnInput,
+): Promise<AppendResult & { warnings: MessageWarning[] }> {
   checkId(turn.turnId, 'turnId');
-  if (turn.messages.length === 0) throw invalid('a turn has at least one message', 'messages');
   const usage = turn.usage && checkUsage(turn.usage);
-  const serialized = serialize(turn.messages);
   const { row, tenantPolicy } = await readSession(pool, turn);
   let known = row && (await upToDate(pool, row));
+  const format = formatOfTurn(turn, known);
+  const logged = readNative(turn.messages, format);
+  if (logged.length === 0) throw invalid('a turn has at least one message', 'messages');
+  const messages = logged.map((message) => splitNative(message).message);
+  const serialized = serialize(logged);
   for (;;) {
-    const fresh = known ? null : newSession(turn, tenantPolicy);
+    formatOfTurn({ ...turn, format }, known);
+    const fresh = known ? null : newSession(turn, tenantPolicy, format);
     const { tokenizer } = known ?? fresh!.settings;
-    const tokens = await countAll(turn.messages, serialized.bodies, tokenizer);
-    const prepared = { ...serialized, tokens, tokenizer };
+    const tokens = await countAll(messages, serialized.bodies, tokenizer);
+    const prepared = { ...serialized, tokens, tokenizer, format };
     const outcome = await withTransaction(pool, (tx) => append(tx, { ...turn, usage }, prepared, fresh));
-    if ('turnId' in outcome) return outcome;
+    if ('turnId' in outcome) return { ...outcome, warnings: warningsOf(messages, 'turn') };
     // Another tokenizer or policy was configured, or the session was made by somebody else, after the counting.
     known = await upToDate(pool, outcome);
   }
 }
 
+/** Throws `Input.Invalid` where the turn comes in another format than the session has. */
+function formatOfTurn({ format, session }: TurnInput, known: SessionRow | null): FormatName {
+  if (known && format !== undefined && known.format !== format)
+    throw invalid(
+      `session ${session} is in the format ${known.format}, the turn in ${format}`,
+      'format',
+      `A session keeps the format of its first turn: send ${known.format}, or begin a new session.`,
+    );
+  return known?.format ?? format ?? 'openai-chat';
+}
+
 interface NewSession {
+  format: FormatName;
   settings: SessionSettings;
   tenantPolicyVersion: number;
 }
 
-function newSession({ policy = {}, deployment = {} }: TurnInput, tenant?: TenantPolicy): NewSession {
+function newSession(
+  { policy = {}, deployment = {} }: TurnInput,
+  tenant: TenantPolicy | undefined,
+  format: FormatName,
+): NewSession {
   const layers = defined({ ...deployment, tenant: tenant?.policy, session: parsePolicy(policy) });
-  return { settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
+  return { format, settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
 }
 
 /** Answers the session row instead where the counts were made with another tokenizer or policy than it has now. */
 async function append(
   tx: Transaction,
   turn: TurnInput,
-  prepared: PreparedTurn,
+  prepared: PreparedTurn & { format: FormatName },
   fresh: NewSession | null,
 ): Promise<AppendResult | SessionRow> {
-  if (fresh) await insertSession(tx, turn, fresh.settings, fresh.tenantPolicyVersion);
+  if (fresh) await insertSession(tx, turn, fresh.settings, fresh.tenantPolicyVersion, fresh.format);
   const session = await lockSession(tx, turn);
   const refusal = refusalOf(turn, session);
-  if (refusal || session.tokenizer !== prepared.tokenizer || session.newerTenantPolicy) {
+  if (
+    refusal ||
+    session.tokenizer !== prepared.tokenizer ||
+    session.format !== prepared.format ||
+    session.newerTenantPolicy
+  ) {
     const repeated = await repeatedTurn(tx, turn, prepared, session);
     if (repeated) return repeated;
     if (refusal) throw refusal;
     return session;
   }
-  const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + turn.messages.length - 1 };
+  const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + prepared.bodies.length - 1 };
   const policy = policyOf(session.policy);
   const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
   const [live] = await insertTurn(tx, turn, prepared, session, next, range);

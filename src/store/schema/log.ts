@@ -12,6 +12,7 @@ import {
   text,
   unique,
 } from 'drizzle-orm/pg-core';
+import type { FormatName } from '../../conversation/formats/format.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { ReportedUsage } from '../../tokens/calibration.js';
 import type { TokenizerName } from '../../tokens/counter.js';
@@ -57,6 +58,8 @@ export const sessions = palimpsest.table(
     indexedThroughSeq: integer('indexed_through_seq').notNull().default(0),
     /** Where a fork comes from. */
     forkOf: jsonb('fork_of').$type<{ session: string; throughSeq: number }>(),
+    /** In which its turns come in and its contexts go out; fixed by the first turn. */
+    format: text('format').$type<FormatName>().notNull().default('openai-chat'),
     /** What the stored token counts of this session were made with. */
     tokenizer: text('tokenizer').$type<TokenizerName>().notNull(),
     /** Context tokens the policy allows: the key of this session's own emergency reductions. */

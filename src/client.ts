@@ -1,0 +1,184 @@
+/**
+ * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
+ * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
+ * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
+ */
+import type { CompactionOutcome } from '../activities/commit.js';
+import type { ContextFormat, FormatName } from './conversation/formats/format.js';
+import type { ChatMessage, Json, LoggedMessage } from './conversation/message.js';
+import type { MessageWarning } from './conversation/validate.js';
+import type { PolicyInput } from './policy/schema.js';
+import type { SessionContext } from './session-context.js';
+import type { Status } from './session-status.js';
+import type { ArchivePart } from './store/compactions.js';
+import type {
+  Backfill,
+  BackfillEstimate,
+  BackfillItem,
+  BackfillItemState,
+  BackfillRequest,
+} from './store/backfill-types.js';
+import type { ExpandRequest, Expansion } from './store/expand.js';
+import type { Forked, ForkRequest } from './store/fork.js';
+import type { SearchRequest, SearchResult } from './store/search.js';
+import type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';
+import type { ReportedUsage } from './tokens/calibration.js';
+
+export interface OfSession {
+  session: string;
+}
+
+export interface Turn extends OfSession {
+  /** Idempotency key within the session: the same turn twice is stored once and answered the same. */
+  turnId: string;
+  /** In the session's format. */
+  messages: ChatMessage[] | Json[];
+  /** Format of `messages`, fixed by the first turn. @default the session's own, `openai-chat` for a new one */
+  format?: FormatName;
+  /** Policy of a new session; for a session that exists use `configure`. */
+  policy?: PolicyInput;
+  /** Last `seq` the caller has seen; a lost race is refused with `Store.StaleAppend`. */
+  expectedSeq?: number;
+  /**
+   * What the provider reported for the request that made the first assistant message of this turn; corrects the counts
+   * of this session. `inputTokens` is the whole request, tokens read from or written to a cache included.
+   */
+  usage?: ReportedUsage;
+}
+
+export interface AppendedTurn {
+  turnId: string;
+  fromSeq: number;
+  throughSeq: number;
+  /** True when the session's size asks for a measurement. */
+  due: boolean;
+  /** True when this turn was stored before. */
+  repeated: boolean;
+  /**
+   * False when Temporal could not be told. The turn is stored and the context complete; the next turn, or the same one
+   * repeated, tells it again.
+   */
+  signalled: boolean;
+  /** What is odd about the messages, by index; they are stored as they are and shown in a valid form. */
+  warnings: MessageWarning[];
+}
+
+export interface ContextRequest extends OfSession {
+  /** @default the session's own, for logs of agents that of their provider */
+  format?: ContextFormat;
+  /** Context tokens at most. @default what the session's policy allows */
+  budget?: number;
+  /** Milliseconds to wait, at most, for a compaction that is in flight. @default 0: the context as it stands */
+  waitMs?: number;
+}
+
+/** One line of a list of sessions. */
+export interface SessionSummary {
+  session: string;
+  format: FormatName;
+  messages: number;
+  turns: number;
+  /** Context tokens and their budget. */
+  tokens: number;
+  budget: number;
+  generation: number;
+  exhausted: boolean;
+  lastError: { type: string; message: string } | null;
+  closedAt: string | null;
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface SessionList {
+  sessions: SessionSummary[];
+  /** Give it as `after` to read on; null at the end. */
+  next: string | null;
+}
+
+/** In order of session ids, a page at a time. */
+export interface ListRequest {
+  after?: string;
+  /** 1 to 1,000. @default 100 */
+  limit?: number;
+  prefix?: string;
+  /** Only sessions whose latest attempt failed. */
+  failed?: boolean;
+}
+
+export interface SessionPolicy {
+  /** As given for this session; `{}` where it says nothing itself. */
+  policy: PolicyInput;
+  policyVersion: number;
+}
+
+export interface PinsRequest extends OfSession {
+  /** Replaces the pins of the session's own policy. */
+  pins: NonNullable<PolicyInput['pins']>;
+}
+
+export interface BackfillItemList {
+  items: BackfillItem[];
+  /** Give it as `after` to read on; null at the end. */
+  next: string | null;
+}
+
+export interface BackfillItemRequest {
+  job: string;
+  state?: BackfillItemState;
+  after?: string;
+  /** 1 to 1,000. @default 100 */
+  limit?: number;
+}
+
+export interface PalimpsestClient {
+  appendTurn(turn: Turn): Promise<AppendedTurn>;
+  /** `Message` is the shape of the format's messages: chat messages unless another format is asked for. */
+  context<Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
+  compact(request: OfSession): Promise<CompactionOutcome | null>;
+  resummarize(request: OfSession): Promise<CompactionOutcome | null>;
+
+  status(request: OfSession): Promise<Status>;
+  settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
+  sessions(request?: ListRequest): Promise<SessionList>;
+  closeSession(request: OfSession): Promise<void>;
+  /** Deletes the session and everything stored of it, for good. Answers how many messages there were. */
+  erase(request: OfSession): Promise<{ messages: number }>;
+  /** No compaction begins until `resume`; turns are stored and contexts fit as ever. */
+  pause(request: OfSession): Promise<void>;
+  resume(request: OfSession): Promise<void>;
+
+  policy(request: OfSession): Promise<SessionPolicy>;
+  configure(request: OfSession & { policy: PolicyInput }): Promise<{ policyVersion: number }>;
+  tenantPolicy(): Promise<SessionPolicy>;
+  configureTenant(request: { policy: PolicyInput }): Promise<{ policyVersion: number }>;
+  pins(request: OfSession): Promise<{ pins: NonNullable<PolicyInput['pins']> }>;
+  pin(request: PinsRequest): Promise<{ policyVersion: number }>;
+
+  compactions(request: OfSession): Promise<CompactionOutcome[]>;
+  archive(request: OfSession): Promise<ArchivePart[]>;
+  archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
+  replay(request: OfSession): AsyncGenerator<LoggedMessage>;
+  search(request: OfSession & SearchRequest): Promise<SearchResult>;
+  toolResponse(request: OfSession & ResponseReference & Page): Promise<ToolResponse>;
+  expand(request: OfSession & ExpandRequest): Promise<Expansion>;
+  historyLog(request: OfSession): AsyncGenerator<string>;
+  restore(request: OfSession & { generation: number }): Promise<CompactionOutcome>;
+  fork(request: OfSession & ForkRequest): Promise<Forked>;
+
+  /** Starts a job, or answers the one of this name that was started with the same request. */
+  startBackfill(request: BackfillRequest): Promise<Backfill>;
+  estimateBackfill(request: Omit<BackfillRequest, 'job'>): Promise<BackfillEstimate>;
+  backfills(): Promise<Backfill[]>;
+  backfill(request: { job: string }): Promise<Backfill>;
+  backfillItems(request: BackfillItemRequest): Promise<BackfillItemList>;
+  pauseBackfill(request: { job: string }): Promise<Backfill>;
+  resumeBackfill(request: { job: string }): Promise<Backfill>;
+  /** Another number of compactions at once, from now on. */
+  resizeBackfill(request: { job: string; concurrency: number }): Promise<Backfill>;
+  /** Compactions in flight end as they end; nothing more begins. */
+  cancelBackfill(request: { job: string }): Promise<Backfill>;
+  /** The failed sessions (after a cancellation or a spend limit: the skipped ones as well) once more. */
+  retryBackfill(request: { job: string; spendLimit?: number }): Promise<Backfill>;
+
+  close(): Promise<void>;
+}

@@ -1,0 +1,76 @@
+/** What a message format of another provider or agent needs to be read from, kept, and written back. */
+import type { ChatMessage, Json } from '../message.js';
+
+/** Formats a context can be asked for: what providers and agent libraries take as a request. */
+export const contextFormats = [
+  'openai-chat',
+  'anthropic',
+  'openai-responses',
+  'gemini',
+  'langchain',
+  'ai-sdk',
+] as const;
+export type ContextFormat = (typeof contextFormats)[number];
+
+/** Logs of agents: read and written back whole; a context of such a session is shown in the format of its provider. */
+export const logFormats = [
+  'claude-code',
+  'codex',
+  'gemini-cli',
+  'google-adk',
+  'cline',
+  'openhands',
+  'swe-agent',
+  'chatgpt',
+  'deer-flow',
+  'openai-agents',
+] as const;
+export type LogFormat = (typeof logFormats)[number];
+
+export const formatNames = [...contextFormats, ...logFormats] as const;
+export type FormatName = ContextFormat | LogFormat;
+
+/**
+ * The smallest piece of a native history that stands for whole messages: items as they came (one or more, in order), and
+ * the chat messages (at least one) they mean. Items that mean no message by themselves (metadata lines of a log) belong
+ * to the unit of a neighbour, so that the items of all units, joined, are the input again.
+ */
+export interface Unit {
+  items: Json[];
+  messages: ChatMessage[];
+}
+
+/** A piece of a context. `items` null: converted from `messages`, because the original is not shown whole and unchanged. */
+export interface ShownUnit {
+  items: Json[] | null;
+  messages: ChatMessage[];
+}
+
+/** A context as the format's provider takes it. */
+export interface Rendered {
+  messages: Json[];
+  /** Where the provider wants instructions apart from the messages: its own form of them. */
+  system?: Json;
+}
+
+export interface Format {
+  name: FormatName;
+  /** How a person calls it. */
+  title: string;
+  /** The format of this session's contexts: itself, or for logs the provider's. */
+  contextFormat: ContextFormat;
+  /**
+   * Items (plain JSON, any shape) as units, in order. Throws `Input.Invalid` with the path of the offending field, which
+   * begins with `path`; what real histories get wrong between messages is accepted, as in `checkMessages`.
+   */
+  normalize(items: readonly Json[], path: string): Unit[];
+}
+
+/** A format that contexts can be rendered in. */
+export interface RequestFormat extends Format {
+  name: ContextFormat;
+  /** Valid for the provider, whatever the units are; originals of units that are shown whole come out as they came in. */
+  render(units: readonly ShownUnit[]): Rendered;
+  /** What the provider would refuse; empty: nothing. */
+  violations(rendered: Rendered): string[];
+}

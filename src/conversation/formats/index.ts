@@ -1,0 +1,34 @@
+/** The formats that sessions may be written in. */
+import { invalid } from '../../errors.js';
+import {
+  contextFormats,
+  formatNames,
+  type ContextFormat,
+  type Format,
+  type FormatName,
+  type RequestFormat,
+} from './format.js';
+import { openaiChat } from './openai-chat.js';
+
+export * from './format.js';
+
+const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
+  'openai-chat': openaiChat,
+};
+
+const logs: Partial<Record<FormatName, Format>> = {};
+
+/** Throws `Input.Invalid` naming the known formats. */
+export function formatOf(name: string): Format {
+  const format: Format | undefined = requestFormats[name as ContextFormat] ?? logs[name as FormatName];
+  if (format) return format;
+  throw invalid(`${JSON.stringify(name)} is no format`, 'format', `Formats: ${formatNames.join(', ')}.`);
+}
+
+/** Throws `Input.Invalid` naming the formats that a context can have. */
+export function contextFormatOf(name: string): RequestFormat {
+  const format = requestFormats[name as ContextFormat];
+  if (format) return format;
+  const hint = `A context can be had as ${contextFormats.join(', ')}.`;
+  throw invalid(`${JSON.stringify(name)} is no format of a context`, 'format', hint);
+}

@@ -1,0 +1,68 @@
+/** Backfills: jobs that compact many sessions, and what became of each session. */
+import { sql } from 'drizzle-orm';
+import {
+  check,
+  doublePrecision,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  text,
+} from 'drizzle-orm/pg-core';
+import type { BackfillItemState, BackfillRequest, BackfillState } from '../backfill-types.js';
+import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
+
+export const backfills = palimpsest.table(
+  'backfills',
+  {
+    tenantId: tenantId(),
+    job: text('job').notNull(),
+    /** As asked for, defaults filled in. */
+    request: jsonb('request').$type<BackfillRequest>().notNull(),
+    state: text('state').$type<BackfillState>().notNull().default('running'),
+    /** Why it stopped, where it did not complete. */
+    reason: text('reason'),
+    /** Last session id that was selected; null: none yet. Sessions are selected in order of their ids. */
+    cursor: text('cursor'),
+    createdAt: createdAt(),
+    updatedAt: moment('updated_at').notNull().defaultNow(),
+    endedAt: moment('ended_at'),
+  },
+  (table) => [primaryKey({ name: 'backfills_pk', columns: [table.tenantId, table.job] })],
+);
+
+export const backfillItems = palimpsest.table(
+  'backfill_items',
+  {
+    tenantId: tenantId(),
+    job: text('job').notNull(),
+    sessionId: sessionId(),
+    state: text('state').$type<BackfillItemState>().notNull().default('pending'),
+    attempts: integer('attempts').notNull().default(0),
+    /** Failure type and message of the latest attempt. */
+    errorType: text('error_type'),
+    errorMessage: text('error_message'),
+    /** The generation that this job committed. */
+    generation: integer('generation'),
+    tokensBefore: count('tokens_before'),
+    tokensAfter: count('tokens_after'),
+    modelCalls: integer('model_calls').notNull().default(0),
+    modelInputTokens: count('model_input_tokens').notNull().default(0),
+    modelOutputTokens: count('model_output_tokens').notNull().default(0),
+    /** Null where the policy has no prices. */
+    cost: doublePrecision('cost'),
+    startedAt: moment('started_at'),
+    endedAt: moment('ended_at'),
+  },
+  (table) => [
+    primaryKey({ name: 'backfill_items_pk', columns: [table.tenantId, table.job, table.sessionId] }),
+    foreignKey({
+      name: 'backfill_items_of_job',
+      columns: [table.tenantId, table.job],
+      foreignColumns: [backfills.tenantId, backfills.job],
+    }),
+    index('backfill_items_by_state').on(table.tenantId, table.job, table.state, table.sessionId),
+    check('backfill_items_attempts', sql`attempts >= 0`),
+  ],
+);
