@@ -64,6 +64,22 @@ export interface Format {
    * begins with `path`; what real histories get wrong between messages is accepted, as in `checkMessages`.
    */
   normalize(items: readonly Json[], path: string): Unit[];
+  /**
+   * A parsed file as the items of its history; null when it is no file of this format. `lines`: `document` is the array
+   * of the values of the file's lines. What the file holds beside its messages becomes an item too (metadata, usually
+   * the first), so that `close` has everything. `id`: what the file calls its session.
+   */
+  open?(document: Json, layout: FileLayout): Opened | null;
+  /** The inverse of `open`: the document (for lines: the array of their values) that these items were opened from. */
+  close?(items: readonly Json[]): Json;
+}
+
+/** One JSON value a line, or one JSON value. */
+export type FileLayout = 'lines' | 'document';
+
+export interface Opened {
+  id?: string;
+  items: Json[];
 }
 
 /** A format that contexts can be rendered in. */
