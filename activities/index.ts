@@ -7,6 +7,7 @@ import { indexTexts } from './indexTexts.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
 import { repair } from './repair.js';
+import { setPaused } from './setPaused.js';
 import { summarizeChunk } from './summarizeChunk.js';
 
 /** Short steps on Postgres: queue `…-db`. */
@@ -18,6 +19,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     commit: commit(dependencies),
     giveUp: giveUp(dependencies),
     indexTexts: indexTexts(dependencies),
+    setPaused: setPaused(dependencies),
   };
 }
 

@@ -22,6 +22,8 @@ export interface Measurement {
   debounceMs: number;
   /** Quiet milliseconds after which the context is worth compacting because the provider's cache is cold; null: it is not. */
   coldAfterMs: number | null;
+  /** An operator holds the session: nothing is due until it is resumed. */
+  paused: boolean;
   /** Unix milliseconds before which nothing is tried again after a failure; null when nothing holds it back. */
   notBefore: number | null;
 }
@@ -46,8 +48,10 @@ export function measure({ pool, now }: Dependencies) {
         row.exhausted === null ||
         reached(row.liveTokens, row.measureAtTokens) ||
         reached(row.liveMessages, row.measureAtMessages);
+      const paused = row.pausedAt !== null;
       return {
-        due: triggered && worthwhile && !heldBack,
+        paused,
+        due: !paused && triggered && worthwhile && !heldBack,
         tokens: row.liveTokens,
         messages: row.liveMessages,
         window: limits.window,
@@ -56,10 +60,14 @@ export function measure({ pool, now }: Dependencies) {
         idleAfterMs: policy.idleAfter,
         debounceMs: policy.debounceMs,
         coldAfterMs:
-          policy.enabled && limits.idle !== null && row.liveTokens >= limits.idle.contextTokens && worthwhile
+          !paused &&
+          policy.enabled &&
+          limits.idle !== null &&
+          row.liveTokens >= limits.idle.contextTokens &&
+          worthwhile
             ? limits.idle.afterMs
             : null,
-        notBefore: triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
+        notBefore: !paused && triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
       };
     });
 }

@@ -26,6 +26,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async () => {
       const { session: row, head, system, tail } = await readTailMetas(pool, input);
+      if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy, factsOf(row));
       const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !input.force;

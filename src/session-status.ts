@@ -20,6 +20,8 @@ export interface Status extends SessionRecords {
   /** `asleep`: ended for idleness; `unknown`: no worker answers. */
   phase: SessionStatus['phase'] | 'asleep' | 'unknown';
   compaction: SessionStatus['compaction'];
+  /** An operator holds it: no compaction begins until it is resumed. */
+  paused: boolean;
   exhausted: SessionRow['exhausted'];
   failures: number;
   retryAt: string | null;
@@ -58,6 +60,7 @@ export function statusOf(
     generation: row.generation,
     phase: typeof live === 'string' ? live : live.phase,
     compaction: running?.compaction ?? null,
+    paused: row.pausedAt !== null,
     exhausted: row.exhausted,
     failures: row.failures,
     retryAt: row.retryAt?.toISOString() ?? null,

@@ -1,4 +1,4 @@
-import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
+import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import type { CompactionOutcome } from '../activities/commit.js';
 
 /*
@@ -38,6 +38,8 @@ export interface SessionStatus {
   tokens: number | null;
   compaction: { generation: number; workflowId: string; startedAt: number } | null;
   compactions: number;
+  /** By an operator, as the last measurement saw it: nothing begins until it is resumed. */
+  paused: boolean;
   lastError: { type: string; message: string; at: number } | null;
   /** Inline turns that were refused, newest last, at most 20. */
   rejectedTurns: { turnId: string; type: string; message: string }[];
@@ -48,6 +50,16 @@ export const turnSignal = defineSignal<[TurnSignal]>('turn');
 export const configureSignal = defineSignal<[]>('configure');
 /** No further turns: finish what is in flight, then complete. */
 export const closeSignal = defineSignal<[]>('close');
+/** No compaction begins until `resume`; what is in flight ends as it ends, and turns are taken as ever. */
+export const pauseSignal = defineSignal<[]>('pause');
+export const resumeSignal = defineSignal<[]>('resume');
+/** Compact now, whatever the size and whatever failed before: `compact` for those who cannot wait for an answer. */
+export const retrySignal = defineSignal<[]>('retry');
+/** The same as the signals of these names, answered when it has happened. */
+export const pauseUpdate = defineUpdate<void>('pause');
+export const resumeUpdate = defineUpdate<void>('resume');
+export const configureUpdate = defineUpdate<void>('configure');
+export const closeUpdate = defineUpdate<void>('close');
 export const compactUpdate = defineUpdate<CompactAnswer, [CompactRequest]>('compact');
 export const statusQuery = defineQuery<SessionStatus>('status');
 
@@ -60,4 +72,21 @@ export function isTurn(turn: TurnSignal | null | undefined): turn is TurnSignal 
 /** The turn carries its messages. */
 export function isInline({ messages }: TurnSignal): boolean {
   return (messages ?? null) !== null;
+}
+
+/** Refused before it is accepted: the caller sees `Input.Invalid`, the history nothing. */
+export function refusal(problem: string, hint: string): ApplicationFailure {
+  return ApplicationFailure.nonRetryable(`${problem} — ${hint}`, 'Input.Invalid');
+}
+
+export function checkCompactRequest(request: CompactRequest | null | undefined): void {
+  if (request === null || request === undefined) return;
+  if (typeof request !== 'object' || Array.isArray(request))
+    throw refusal('the argument of compact must be an object', 'send {} or leave it out');
+  for (const field of Object.keys(request))
+    if (field !== 'note' && field !== 'resummarize')
+      throw refusal(
+        `compact has no field ${JSON.stringify(field).slice(0, 80)}`,
+        'fields: note, resummarize',
+      );
 }

@@ -12,24 +12,27 @@ export function sessionPage({
   tokens,
   lastError,
   recent,
+  paused,
 }: {
   running: SessionStatus['compaction'];
   generation: number | null;
   tokens: number | null;
   lastError: SessionStatus['lastError'];
   recent: readonly CompactionOutcome[];
+  paused: boolean;
 }): string {
   const measured = tokens === null ? 'no measurement yet' : `${count(tokens)} tokens at the last measurement`;
   const now = running
     ? `Compacting: generation ${running.generation}, run \`${running.workflowId}\`.`
     : `Generation ${generation ?? 'not measured yet'}, ${measured}.`;
+  const held = paused ? ['**Paused**: no compaction begins until the signal `resume`.', ''] : [];
   const error = lastError ? [`Last failure: **${lastError.type}** ${lastError.message}`, ''] : [];
   const table = [
     `| ${columns} |`,
     '|---|---|---|---|---|---|---|---|---|---|---|',
     ...recent.toReversed().map(row),
   ];
-  return [now, '', ...error, ...(recent.length > 0 ? table : ['No compaction yet.'])].join('\n');
+  return [now, '', ...held, ...error, ...(recent.length > 0 ? table : ['No compaction yet.'])].join('\n');
 }
 
 function row(outcome: CompactionOutcome): string {

@@ -28,11 +28,20 @@ import {
 import type { CompactionReason } from '../src/compaction/plan-types.js';
 import type { compaction } from './compaction.js';
 import {
+  checkCompactRequest,
   closeSignal,
+  closeUpdate,
   compactUpdate,
   configureSignal,
+  configureUpdate,
   isInline,
   isTurn,
+  pauseSignal,
+  pauseUpdate,
+  refusal,
+  resumeSignal,
+  resumeUpdate,
+  retrySignal,
   statusQuery,
   turnSignal,
   type CompactAnswer,
@@ -60,6 +69,8 @@ interface Carried {
   inbox: TurnSignal[];
   mustMeasure: boolean;
   closing: boolean;
+  /** As the last measurement saw it. Absent in what an earlier version handed over. */
+  paused?: boolean;
   /** Latest turn ids, oldest first: duplicates of a signal are dropped. */
   seen: string[];
   generation: number | null;
@@ -93,7 +104,7 @@ interface Caller {
 /** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
   const ids: SessionIds = { tenant: input.tenant, session: input.session };
-  const { measure, appendTurn, indexTexts } = databaseActivities();
+  const { measure, appendTurn, indexTexts, setPaused } = databaseActivities();
   const state: Carried = input.carried ?? {
     ...{ inbox: [], mustMeasure: false, closing: false, seen: [], generation: null, tokens: null },
     ...{ compactions: 0, recent: [], lastError: null, rejectedTurns: [] },
@@ -127,24 +138,33 @@ export async function session(input: SessionInput): Promise<void> {
     if (state.seen.length > seenTurns) state.seen.shift();
     state.inbox.push(turn);
   });
-  setHandler(configureSignal, () => {
+  setHandler(configureSignal, configure);
+  setHandler(configureUpdate, configure);
+  setHandler(closeSignal, close);
+  setHandler(closeUpdate, close);
+  // A signal that fails would fail the workflow; who sent it sees the failure on the page.
+  setHandler(pauseSignal, () => pause(true).catch(noteFailure));
+  setHandler(resumeSignal, () => pause(false).catch(noteFailure));
+  setHandler(pauseUpdate, () => pause(true), { validator: notClosing });
+  setHandler(resumeUpdate, () => pause(false), { validator: notClosing });
+  setHandler(retrySignal, () => {
     lastMessageAt = Date.now();
-    state.mustMeasure = true;
-    retry = null;
+    requests.push({ settle: () => undefined, resummarize: false });
   });
-  setHandler(closeSignal, () => {
-    state.closing = true;
-  });
-  setHandler(compactUpdate, async (request: CompactRequest | null | undefined) => {
-    lastMessageAt = Date.now();
-    return new Promise<CompactAnswer>((resolve, reject) => {
-      const settle = (answer: CompactAnswer, error?: unknown) =>
-        error === undefined ? resolve(answer) : reject(error);
-      const resummarize = request?.resummarize === true;
-      // A compaction that is running answers those who ask meanwhile for what it does.
-      (running && resummarize === resummarizing ? joined : requests).push({ settle, resummarize });
-    });
-  });
+  setHandler(
+    compactUpdate,
+    async (request: CompactRequest | null | undefined) => {
+      lastMessageAt = Date.now();
+      return new Promise<CompactAnswer>((resolve, reject) => {
+        const settle = (answer: CompactAnswer, error?: unknown) =>
+          error === undefined ? resolve(answer) : reject(error);
+        const resummarize = request?.resummarize === true;
+        // A compaction that is running answers those who ask meanwhile for what it does.
+        (running && resummarize === resummarizing ? joined : requests).push({ settle, resummarize });
+      });
+    },
+    { validator: checkCompactRequest },
+  );
   setHandler(statusQuery, () => ({
     ...{
       phase,
@@ -152,7 +172,7 @@ export async function session(input: SessionInput): Promise<void> {
       compaction: running,
     },
     ...{ generation: state.generation, tokens: state.tokens, compactions: state.compactions },
-    ...{ lastError: state.lastError, rejectedTurns: state.rejectedTurns },
+    ...{ lastError: state.lastError, rejectedTurns: state.rejectedTurns, paused: state.paused === true },
   }));
 
   showPage();
@@ -196,6 +216,25 @@ export async function session(input: SessionInput): Promise<void> {
       if (hasWork()) continue;
       return;
     }
+  }
+
+  function configure(): void {
+    lastMessageAt = Date.now();
+    state.mustMeasure = true;
+    retry = null;
+  }
+
+  function close(): void {
+    state.closing = true;
+  }
+
+  function notClosing(): void {
+    if (state.closing) throw refusal('the session is closing', 'append a turn to open it again');
+  }
+
+  async function pause(paused: boolean): Promise<void> {
+    await setPaused({ ...ids, paused });
+    configure();
   }
 
   function hasWork(): boolean {
@@ -250,16 +289,19 @@ export async function session(input: SessionInput): Promise<void> {
     }
     if (!due && requests.length === 0) return;
     const measured = await measureNow();
-    if (requests.length > 0) {
+    if (measured.paused === true) {
+      const error = refusal('the session is paused', 'resume it first');
+      for (const { settle } of requests.splice(0)) settle(null, error);
+    } else if (requests.length > 0) {
       const asked = requests.splice(0);
       // By hand the fallback's part is read anew as well.
       await compact(asked.every(({ resummarize }) => resummarize) ? 'resummarize' : 'manual', asked);
     } else if (measured.due) await compact('trigger', []);
   }
 
-  async function measureNow(): Promise<Measurement> {
+  async function measureNow(): Promise<Earlier<Measurement>> {
     phase = 'measuring';
-    let measured = await measure(ids);
+    let measured: Earlier<Measurement> = await measure(ids);
     if (measured.due && measured.debounceMs > 0 && requests.length === 0) {
       phase = 'debouncing';
       const debounce = startTimer(measured.debounceMs, 'debounce');
@@ -275,11 +317,15 @@ export async function session(input: SessionInput): Promise<void> {
     if (measured.notBefore === null) retry = null;
     else
       retry ??= startTimer(Math.max(lookAgainMs, measured.notBefore - Date.now()), 'before the next attempt');
-    // Runs that began before there were cold caches replay measurements without the field.
-    const { coldAfterMs = null }: Partial<Measurement> = measured;
+    const { coldAfterMs = null, paused = false } = measured;
+    if (paused !== (state.paused === true)) {
+      state.paused = paused;
+      upsertSearchAttributes([{ key: searchAttributes.phase, value: paused ? 'paused' : 'idle' }]);
+    }
     // A timer that runs already is kept: when it fires, it looks how long it has been quiet.
     if (coldAfterMs === null || measured.due) cold = null;
     else cold ??= { timer: startTimer(coldAfterMs, 'until the cache is cold'), afterMs: coldAfterMs };
+    upsertSearchAttributes([{ key: searchAttributes.tokensBefore, value: measured.tokens }]);
     showPage();
     return measured;
   }
@@ -350,6 +396,7 @@ export async function session(input: SessionInput): Promise<void> {
         state.generation = outcome.generation;
         state.tokens = outcome.tokensAfter;
         state.compactions++;
+        if (state.lastError) upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: null }]);
         state.lastError = null;
         state.recent.push(outcome);
         if (state.recent.length > shownCompactions) state.recent.shift();
@@ -395,10 +442,15 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   function showPage(): void {
-    const { generation, tokens, lastError, recent } = state;
-    setCurrentDetails(sessionPage({ running, generation, tokens, lastError, recent }));
+    const { generation, tokens, lastError, recent, paused } = state;
+    setCurrentDetails(
+      sessionPage({ running, generation, tokens, lastError, recent, paused: paused === true }),
+    );
   }
 }
+
+/** What runs that began under an earlier version replay: later fields are missing. */
+type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused'> & Partial<Answer>;
 
 /** A step that its retries could not bring through: the database, or every worker, was away for that long. */
 function isOutage(error: unknown): boolean {

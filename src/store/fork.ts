@@ -122,7 +122,7 @@ async function copySession(
       through_seq: '0',
       ...{ live_tokens: '0', live_messages: '0', indexed_through_seq: '0' },
       ...{ measure_at_tokens: 'null', measure_at_messages: 'null', exhausted: 'null' },
-      ...{ failures: '0', retry_at: 'null', last_error: 'null', closed_at: 'null' },
+      ...{ failures: '0', retry_at: 'null', last_error: 'null', paused_at: 'null', closed_at: 'null' },
       ...{ created_at: 'now()', updated_at: 'now()' },
     }) + ' on conflict do nothing returning session_id',
     [source.tenant, source.session, target.session, throughSeq],

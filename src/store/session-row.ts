@@ -76,6 +76,7 @@ export interface SessionRecord {
   failures: number;
   retry_at: string | Date | null;
   last_error: SessionRow['lastError'];
+  paused_at: string | Date | null;
   closed_at: string | Date | null;
   created_at: string | Date;
   updated_at: string | Date;
@@ -132,6 +133,7 @@ export function toSession(record: SessionRecord): SessionRow {
     failures: record.failures,
     retryAt: moment(record.retry_at),
     lastError: record.last_error,
+    pausedAt: moment(record.paused_at),
     closedAt: moment(record.closed_at),
     createdAt: new Date(record.created_at),
     updatedAt: new Date(record.updated_at),

@@ -100,3 +100,9 @@ export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
   const closedAt: SQL = sql`coalesce(${sessions.closedAt}, now())`;
   await withTransaction(pool, (tx) => updateSession(tx, ids, { closedAt }));
 }
+
+/** From now on no compaction begins, or again may. What is in flight ends as it ends. Throws `Store.SessionNotFound`. */
+export async function setPaused(pool: Pool, ids: SessionIds, paused: boolean): Promise<void> {
+  const pausedAt: SQL = paused ? sql`coalesce(${sessions.pausedAt}, now())` : sql`null`;
+  await withTransaction(pool, (tx) => updateSession(tx, ids, { pausedAt }));
+}

@@ -79,6 +79,8 @@ export const sessions = palimpsest.table(
     failures: integer('failures').notNull().default(0),
     retryAt: moment('retry_at'),
     lastError: jsonb('last_error').$type<LastError>(),
+    /** Since when no compaction may begin. */
+    pausedAt: moment('paused_at'),
     closedAt: moment('closed_at'),
     createdAt: createdAt(),
     updatedAt: moment('updated_at').notNull().defaultNow(),

@@ -1,0 +1,1 @@
+ALTER TABLE "palimpsest"."sessions" ADD COLUMN "paused_at" timestamp with time zone;
