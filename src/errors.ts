@@ -16,6 +16,7 @@ export const failureTypes = [
   'Store.StaleAppend',
   'Store.TurnConflict',
   'Store.SessionNotFound',
+  'Store.BackfillNotFound',
   'Store.Corrupt',
   'Store.Unavailable',
   'Temporal.Unavailable',

@@ -5,9 +5,16 @@ import type { TokenizerName } from '../tokens/counter.js';
 
 /**
  * Why a compaction runs. `reduce` holds reductions only and has no archive part; `resummarize` evicts nothing, but has
- * a model write what the fallback wrote; `restore` brings an earlier generation back.
+ * a model write what the fallback wrote; `restore` brings an earlier generation back; `backfill`: a job over many sessions.
  */
-export type CompactionReason = 'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore';
+export type CompactionReason =
+  | 'trigger'
+  | 'manual'
+  | 'idle'
+  | 'reduce'
+  | 'resummarize'
+  | 'restore'
+  | 'backfill';
 export type Method = 'model' | 'extractive' | 'none';
 
 /** What one compaction asks of the summarizer; frozen at planning so that every call of it is made alike. */

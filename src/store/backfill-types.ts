@@ -31,7 +31,11 @@ export interface BackfillRequest {
 
 export interface Backfill {
   job: string;
+  /** As it was started, defaults filled in. */
   request: BackfillRequest;
+  /** In force now: `resize` and `retry` change them. */
+  concurrency: number;
+  spendLimit: number | null;
   state: BackfillState;
   /** Why it stopped, where it did not complete. */
   reason: string | null;

@@ -57,6 +57,10 @@ export function compactionWorkflowId({ tenant, session }: SessionIds, generation
   return `compaction/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(session, 'session')}/${generation}`;
 }
 
+export function backfillWorkflowId({ tenant, job }: { tenant: string; job: string }): string {
+  return `backfill/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(job, 'job')}`;
+}
+
 /** Facts an operator filters by. Plaintext by nature: never message text. */
 export const searchAttributes = {
   tenantId: defineSearchAttributeKey('TenantId', SearchAttributeType.KEYWORD),
@@ -65,6 +69,7 @@ export const searchAttributes = {
   generation: defineSearchAttributeKey('Generation', SearchAttributeType.INT),
   tokensBefore: defineSearchAttributeKey('TokensBefore', SearchAttributeType.INT),
   lastErrorType: defineSearchAttributeKey('LastErrorType', SearchAttributeType.KEYWORD),
+  backfillJob: defineSearchAttributeKey('BackfillJob', SearchAttributeType.KEYWORD),
 };
 
 /** Name → type as the server's registration wants it. */
@@ -75,9 +80,15 @@ export const searchAttributeTypes: Record<string, 'Keyword' | 'Int'> = {
   Generation: 'Int',
   TokensBefore: 'Int',
   LastErrorType: 'Keyword',
+  BackfillJob: 'Keyword',
 };
 
 /** `priorityKey` of live work (1 operator, 2 live, 5 backfill); the fairness key is the tenant, at most 64 bytes. */
 export function livePriority(tenant: string): { priorityKey: number; fairnessKey: string } {
   return { priorityKey: 2, fairnessKey: encodeURIComponent(tenant).slice(0, 64) };
+}
+
+/** The same for a backfill and all that it starts: whatever is live goes first. */
+export function backfillPriority(tenant: string): { priorityKey: number; fairnessKey: string } {
+  return { ...livePriority(tenant), priorityKey: 5 };
 }

@@ -1,6 +1,7 @@
 /** Backfills: jobs that compact many sessions, and what became of each session. */
 import { sql } from 'drizzle-orm';
 import {
+  boolean,
   check,
   doublePrecision,
   foreignKey,
@@ -25,6 +26,11 @@ export const backfills = palimpsest.table(
     reason: text('reason'),
     /** Last session id that was selected; null: none yet. Sessions are selected in order of their ids. */
     cursor: text('cursor'),
+    /** More sessions may follow the cursor. */
+    selecting: boolean('selecting').notNull().default(true),
+    /** In force now; the request says what it began with. */
+    concurrency: integer('concurrency').notNull().default(16),
+    spendLimit: doublePrecision('spend_limit'),
     createdAt: createdAt(),
     updatedAt: moment('updated_at').notNull().defaultNow(),
     endedAt: moment('ended_at'),
