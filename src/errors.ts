@@ -21,6 +21,9 @@ export const failureTypes = [
   'Store.Unavailable',
   'Temporal.Unavailable',
   'Budget.Unreachable',
+  'Api.Unauthorized',
+  'Api.Overloaded',
+  'Api.Failed',
 ] as const;
 
 export type FailureType = (typeof failureTypes)[number];

@@ -1,0 +1,84 @@
+import type { Logger } from 'pino';
+import type { PalimpsestClient } from '../client.js';
+import { invalid, type FailureType } from '../errors.js';
+
+/** A token may do everything within its tenant and sees nothing beyond it. */
+export interface ApiToken {
+  tenant: string;
+  /** Of the token's UTF-8 bytes, in hex. */
+  sha256: string;
+}
+
+export interface ApiSettings {
+  /** Address to listen on; without tokens only the loopback interface. @default '127.0.0.1' */
+  host?: string;
+  /** 0 takes a free one. @default 7280 */
+  port?: number;
+  /** None: no token is asked for, every caller is the tenant `default`. @default [] */
+  tokens?: readonly ApiToken[];
+  /** Bytes of a request's body at most. @default 33,554,432 (32 MiB) */
+  bodyLimitBytes?: number;
+  /** Milliseconds in which a request must have arrived whole; an answer may take longer. @default 30,000 */
+  requestTimeoutMs?: number;
+  /** Requests that may be in work at once, those that wait for a compaction included; more are refused. @default 1,000 */
+  maxInFlight?: number;
+  /** Milliseconds that requests in work may take once the server closes; then they are cut off. @default 10,000 */
+  shutdownGraceMs?: number;
+  /** One line a request: method, route, status, milliseconds, tenant; never texts, tokens or queries. @default silent */
+  log?: Logger;
+  /** Text of `/metrics` in Prometheus's format. @default `/metrics` is not there */
+  metrics?: () => Promise<string>;
+}
+
+/** Why a server that the API needs cannot be used; null: it can. */
+export interface Readiness {
+  postgres: { type: FailureType; message: string } | null;
+  temporal: { type: FailureType; message: string } | null;
+}
+
+/** What the API serves: `Palimpsest`, connected once for all tenants. */
+export interface ApiService {
+  forTenant(tenant: string): PalimpsestClient;
+  readiness(): Promise<Readiness>;
+}
+
+export interface RunningApi {
+  /** With the port taken, e.g. `http://127.0.0.1:7280`. */
+  address: string;
+  /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
+  close(): Promise<void>;
+}
+
+export type CompleteSettings = Required<Omit<ApiSettings, 'log' | 'metrics'>> &
+  Pick<ApiSettings, 'log' | 'metrics'>;
+
+/** Throws `Input.Invalid` naming the setting. */
+export function checkedSettings(settings: ApiSettings): CompleteSettings {
+  const complete = {
+    host: '127.0.0.1',
+    port: 7280,
+    tokens: [],
+    bodyLimitBytes: 32 * 1024 * 1024,
+    requestTimeoutMs: 30_000,
+    maxInFlight: 1_000,
+    shutdownGraceMs: 10_000,
+    ...Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)),
+  };
+  complete.tokens.forEach(({ tenant, sha256 }: ApiToken, index) => {
+    if (tenant === '') throw invalid('a token needs its tenant', `tokens[${index}].tenant`);
+    if (!/^[0-9a-f]{64}$/i.test(sha256))
+      throw invalid('not a sha256 in hex', `tokens[${index}].sha256`, 'Take `printf %s TOKEN | sha256sum`.');
+  });
+  if (complete.tokens.length === 0 && !isLoopback(complete.host)) {
+    throw invalid(
+      `without tokens the API listens on the loopback interface only, not on ${complete.host}`,
+      'tokens',
+      'Set PALIMPSEST_API_TOKENS=tenant:token, or leave the host at 127.0.0.1.',
+    );
+  }
+  return complete;
+}
+
+export function isLoopback(host: string): boolean {
+  return /^(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
+}
