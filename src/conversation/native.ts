@@ -8,7 +8,8 @@ import type { ViewItem } from './context.js';
 import { formatOf, type FormatName, type ShownUnit, type Unit } from './formats/index.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from './message.js';
 import { checkPlainJson } from './plain-json.js';
-import { nativeField } from './validate.js';
+import { isBlank, noOutput } from './projection.js';
+import { metaOf, nativeField } from './validate.js';
 
 /**
  * What a caller hands over, as the messages to log. Throws `Input.Invalid` with the path of the first offending field.
@@ -42,35 +43,72 @@ export function splitNative(logged: ChatMessage): { message: ChatMessage; native
   return { message, native: native as Native };
 }
 
-/** The view in units: those that it shows whole and unchanged with their items. */
+/** The view in units: those that it shows whole and unchanged with their items, as its format has them. */
 export function shownUnits(
   view: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
   format: FormatName,
 ): ShownUnit[] {
+  const unitOf = new Map<number, LoggedUnit>();
+  for (const { seq, native } of logged.values()) {
+    if (!native || formatOf(native.format).contextFormat !== format) continue;
+    const unit = { ...native, fromSeq: seq };
+    for (let offset = 0; offset < native.messages; offset++) unitOf.set(seq + offset, unit);
+  }
   const units: ShownUnit[] = [];
   for (let index = 0; index < view.length;) {
-    const { fromSeq } = view[index]!;
-    const native = logged.get(fromSeq)?.native;
-    const whole =
-      native !== undefined &&
-      formatOf(native.format).contextFormat === format &&
-      Array.from({ length: native.messages }, (_, offset) => view[index + offset]).every(
-        (item, offset) => item?.fromSeq === fromSeq + offset && isOriginal(item, logged.get(item.fromSeq)),
-      );
-    const length = whole ? native.messages : 1;
-    units.push({
-      items: whole ? native.items : null,
-      messages: view.slice(index, index + length).map(({ message }) => message),
-    });
-    index += length;
+    const unit = unitOf.get(view[index]!.fromSeq);
+    const whole = unit && wholeUnit(unit, view, index, logged);
+    units.push(whole ?? { items: null, messages: [view[index]!.message] });
+    index += units.at(-1)!.messages.length;
   }
   return units;
 }
 
-function isOriginal({ fromSeq, throughSeq, message }: ViewItem, logged: LoggedMessage | undefined): boolean {
-  if (!logged || throughSeq !== fromSeq) return false;
-  return message === logged.message || JSON.stringify(message) === JSON.stringify(logged.message);
+interface LoggedUnit extends Native {
+  fromSeq: number;
+}
+
+/**
+ * The unit whose first shown message stands at `from`, where all of it that is not empty stands there: in any order, for
+ * results are shown in the order of their calls.
+ */
+function wholeUnit(
+  unit: LoggedUnit,
+  view: readonly ViewItem[],
+  from: number,
+  logged: ReadonlyMap<number, LoggedMessage>,
+): ShownUnit | null {
+  const originals = Array.from({ length: unit.messages }, (_, offset) => logged.get(unit.fromSeq + offset));
+  const visible = originals.filter((original) => original && !metaOf(original.message).empty).length;
+  const bySeq = new Map(view.slice(from, from + visible).map((item) => [item.fromSeq, item]));
+  const { requestItems } = formatOf(unit.format);
+  const messages: ChatMessage[] = [];
+  for (const original of originals) {
+    if (!original) return null;
+    const item = bySeq.get(original.seq);
+    if (!item && !metaOf(original.message).empty) return null;
+    if (item && !isOriginal(item, original, requestItems !== undefined)) return null;
+    messages.push(item?.message ?? original.message);
+  }
+  return {
+    items: requestItems ? requestItems(unit.items, messages) : unit.items,
+    messages: [...bySeq.values()].map(({ message }) => message),
+  };
+}
+
+/** `inOtherWords`: call ids may differ, and a result without a word may say so. */
+function isOriginal(item: ViewItem, { message }: LoggedMessage, inOtherWords: boolean): boolean {
+  if (item.throughSeq !== item.fromSeq) return false;
+  if (item.message === message || JSON.stringify(item.message) === JSON.stringify(message)) return true;
+  return inOtherWords && JSON.stringify(withoutIds(item.message)) === JSON.stringify(withoutIds(message));
+}
+
+function withoutIds(message: ChatMessage): ChatMessage {
+  const { role, tool_calls: calls, content } = message;
+  if (calls) return { ...message, tool_calls: calls.map((call) => ({ ...call, id: '' })) };
+  if (role !== 'tool') return message;
+  return { ...message, tool_call_id: '', content: isBlank(content) ? noOutput : content };
 }
 
 /** Turn ids of imported histories: the same messages at the same place have the same id. */

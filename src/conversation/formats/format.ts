@@ -65,6 +65,12 @@ export interface Format {
    */
   normalize(items: readonly Json[], path: string): Unit[];
   /**
+   * The items of a unit that a context shows whole, as messages of the context's format. `messages` are the unit's, in
+   * the order of the log, as the context shows them: their call ids are unique, those of the items may not be, and a
+   * result without a word says `(no output)`. @default the items themselves, where the context changes nothing of the messages
+   */
+  requestItems?(items: readonly Json[], messages: readonly ChatMessage[]): Json[];
+  /**
    * A parsed file as the items of its history; null when it is no file of this format. `lines`: `document` is the array
    * of the values of the file's lines. What the file holds beside its messages becomes an item too (metadata, usually
    * the first), so that `close` has everything. `id`: what the file calls its session.
