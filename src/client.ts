@@ -72,6 +72,11 @@ export interface ContextRequest extends OfSession {
   waitMs?: number;
 }
 
+export interface CompactRequest extends OfSession {
+  /** False: answers null once the session's workflow has accepted the request. @default true */
+  wait?: boolean;
+}
+
 /** One line of a list of sessions. */
 export interface SessionSummary {
   session: string;
@@ -134,8 +139,8 @@ export interface PalimpsestClient {
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /** `Message` is the shape of the format's messages: chat messages unless another format is asked for. */
   context<Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
-  compact(request: OfSession): Promise<CompactionOutcome | null>;
-  resummarize(request: OfSession): Promise<CompactionOutcome | null>;
+  compact(request: CompactRequest): Promise<CompactionOutcome | null>;
+  resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
   status(request: OfSession): Promise<Status>;
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;

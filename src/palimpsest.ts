@@ -1,11 +1,12 @@
 import type { Pool } from 'pg';
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
-import type { AppendedTurn, ContextRequest, Turn } from './client.js';
+import type { AppendedTurn, CompactRequest, ContextRequest, Turn } from './client.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { invalid, PalimpsestError } from './errors.js';
 import { policyOf } from './policy/layers.js';
 import { parsePolicy, type PolicyInput } from './policy/schema.js';
 import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
+import { readinessOf, type Readiness } from './readiness.js';
 import { fitted, type SessionContext } from './session-context.js';
 import { statusOf, type Status } from './session-status.js';
 import { listArchiveParts, listCompactions, readArchivePart, type ArchivePart } from './store/compactions.js';
@@ -30,6 +31,7 @@ import { registerCounters, type Counters } from './tokens/counter.js';
 
 export type * from './client.js';
 export type { ContextEntry, SessionContext } from './session-context.js';
+export type { Readiness, Trouble } from './readiness.js';
 export type { Status } from './session-status.js';
 
 export interface PalimpsestOptions {
@@ -99,6 +101,11 @@ export class Palimpsest {
     await this.pool.end();
   }
 
+  /** Whether PostgreSQL and Temporal can be used now. */
+  readiness(): Promise<Readiness> {
+    return readinessOf(this.pool, this.workflows);
+  }
+
   /**
    * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
    * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
@@ -160,10 +167,10 @@ export class Palimpsest {
    * Compacts now, whatever the size. A compaction that is running already is joined. Answers null where there is
    * nothing to evict or the result would not be smaller. Waits for the outcome; the agent's reads need not.
    */
-  async compact({ session }: { session: string }): Promise<CompactionOutcome | null> {
+  async compact({ session, wait }: CompactRequest): Promise<CompactionOutcome | null> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    return this.workflows.compact(ids, policyOf(row.policy).idleAfter);
+    return this.workflows.compact(ids, policyOf(row.policy).idleAfter, {}, wait);
   }
 
   /**
@@ -171,10 +178,10 @@ export class Palimpsest {
    * answered. Answers null where there is no such part, or no model can be asked now. The next compaction does the same
    * by itself.
    */
-  async resummarize({ session }: { session: string }): Promise<CompactionOutcome | null> {
+  async resummarize({ session, wait }: CompactRequest): Promise<CompactionOutcome | null> {
     const ids = this.ids(session);
     const row = await loadSession(this.pool, ids);
-    return this.workflows.compact(ids, policyOf(row.policy).idleAfter, { resummarize: true });
+    return this.workflows.compact(ids, policyOf(row.policy).idleAfter, { resummarize: true }, wait);
   }
 
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */

@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
 import type { PalimpsestClient } from '../client.js';
-import { invalid, type FailureType } from '../errors.js';
+import { invalid } from '../errors.js';
+import type { Readiness } from '../readiness.js';
 
 /** A token may do everything within its tenant and sees nothing beyond it. */
 export interface ApiToken {
@@ -28,12 +29,6 @@ export interface ApiSettings {
   log?: Logger;
   /** Text of `/metrics` in Prometheus's format. @default `/metrics` is not there */
   metrics?: () => Promise<string>;
-}
-
-/** Why a server that the API needs cannot be used; null: it can. */
-export interface Readiness {
-  postgres: { type: FailureType; message: string } | null;
-  temporal: { type: FailureType; message: string } | null;
 }
 
 /** What the API serves: `Palimpsest`, connected once for all tenants. */

@@ -51,6 +51,7 @@ class ExactParser {
   private at = 0;
   private readonly steps: Step[] = [];
   private readonly plainCharacters = /[^"\\\u0000-\u001f]*/y;
+  private readonly escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
   private readonly number = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
   private readonly space = /[ \t\n\r]*/y;
 
@@ -156,10 +157,12 @@ class ExactParser {
   }
 
   private skipEscape(): void {
-    const escape = this.text.slice(this.at, this.at + 6);
-    const length = /^\\["\\/bfnrt]/.test(escape) ? 2 : /^\\u[0-9a-fA-F]{4}/.test(escape) ? 6 : 0;
-    if (length === 0) throw this.failure(`${JSON.stringify(escape.slice(0, 2))} is not an escape sequence`);
-    this.at += length;
+    this.escape.lastIndex = this.at;
+    if (!this.escape.test(this.text)) {
+      const found = this.text.slice(this.at, this.at + 2);
+      throw this.failure(`${JSON.stringify(found)} is not an escape sequence`);
+    }
+    this.at = this.escape.lastIndex;
   }
 
   private numberValue(): number {

@@ -30,6 +30,13 @@ export class SessionWorkflows {
     await (this.client.connection as Connection).close();
   }
 
+  /** Throws `Temporal.Unavailable` where the server does not answer for its namespace. */
+  async reach(): Promise<void> {
+    const { connection, options } = this.client;
+    const { namespace } = options;
+    await typed(() => this.soon(() => connection.workflowService.describeNamespace({ namespace })));
+  }
+
   /** False when Temporal could not be told within two seconds. */
   async signalTurn(ids: SessionIds, turn: TurnSignal, idleAfterMs: number): Promise<boolean> {
     const { workflow } = this.client;
@@ -67,8 +74,16 @@ export class SessionWorkflows {
     });
   }
 
-  /** Waits for the outcome. Throws what the compaction failed with, or `Temporal.Unavailable`. */
-  compact(ids: SessionIds, idleAfterMs: number, request: CompactRequest = {}): Promise<CompactAnswer> {
+  /**
+   * Waits for the outcome, or answers null once the workflow has accepted the request. Throws what the compaction failed
+   * with, or `Temporal.Unavailable`.
+   */
+  compact(
+    ids: SessionIds,
+    idleAfterMs: number,
+    request: CompactRequest = {},
+    wait = true,
+  ): Promise<CompactAnswer> {
     const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
       ...this.startOptions(ids, idleAfterMs),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
@@ -83,7 +98,7 @@ export class SessionWorkflows {
           args: [request],
         }),
       );
-      return update.result();
+      return wait ? update.result() : null;
     });
   }
 
