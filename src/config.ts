@@ -1,115 +1,188 @@
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { LineCounter, parseDocument, type Document } from 'yaml';
 import { z } from 'zod';
+import { configSchema, settings } from './config-schema.js';
+import { secrets } from './config-values.js';
+import type { PalimpsestError } from './errors.js';
+import { invalid, isFailure } from './errors.js';
 import { complain } from './policy/issues.js';
 import { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
 import { defaultCacheDir, defaultDataDir } from './runtime/home.js';
 
-/** Everything the environment decides, in one place. */
-export interface Config {
-  /** PostgreSQL to use; undefined: the embedded one. */
-  databaseUrl?: string;
-  temporal: {
-    /** host:port of the frontend; undefined: the embedded dev server. */
-    address?: string;
-    namespace: string;
-    /** API key of Temporal Cloud; turns TLS on. */
-    apiKey?: string;
-    tls?: boolean;
-  };
-  /** OpenAI-compatible endpoint of the summarizer; without a key the extractive summarizer serves. */
-  llm: { apiKey?: string; baseUrl?: string };
-  /** Summarizer of policies that name none. `contextWindow` in tokens. */
-  summary: { model?: string; contextWindow?: number };
-  /** Layers of the policy below tenants and sessions: `PALIMPSEST_POLICY_FILE` and single variables. */
+export { configTable } from './config-table.js';
+export { workerRoles, type WorkerRole } from './config-schema.js';
+
+type Read = z.output<typeof configSchema>;
+
+/** Everything the environment and the configuration file decide, in one place: the settings of `config-schema.ts` by their names. */
+export interface Config extends Omit<Read, 'policy' | 'policyFile' | 'dataDir' | 'cacheDir'> {
+  /** Layers of the policy below tenants and sessions. */
   policy: DeploymentPolicy;
-  /** Tenants whose `turn` signals may carry messages; `*`: all. */
-  inlineTurnTenants: string[];
   /** Absolute folder of the embedded servers' data. */
   dataDir: string;
   /** Absolute folder of downloaded or built programs, shared by all projects of this user. */
   cacheDir: string;
-  logLevel: (typeof logLevels)[number];
+  /** The configuration file that was read; null without one. */
+  configFile: string | null;
 }
 
-const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
-
-function hasScheme(...schemes: string[]): (url: string) => boolean {
-  return (url) => URL.canParse(url) && schemes.includes(new URL(url).protocol);
-}
-
-const flag = z.enum(['0', '1', 'true', 'false']);
-
-// Refinements, not built-in checks, where a value may hold a password: their complaints do not repeat it.
-const environment = z.object({
-  DATABASE_URL: z
-    .string()
-    .refine(hasScheme('postgres:', 'postgresql:'), {
-      error: 'is not a PostgreSQL URL',
-      params: {
-        hint: 'e.g. postgres://user:password@host:5432/palimpsest; unset it for the embedded PostgreSQL.',
-      },
-    })
-    .optional(),
-  TEMPORAL_ADDRESS: z
-    .string()
-    .refine((address) => /^(?:[\w.-]+|\[[0-9a-f:]+\]):\d{1,5}$/i.test(address), {
-      error: 'is not host:port',
-      params: { hint: 'e.g. localhost:7233, without a scheme; unset it for the embedded dev server.' },
-    })
-    .optional(),
-  TEMPORAL_NAMESPACE: z.string().default('default'),
-  TEMPORAL_API_KEY: z.string().optional(),
-  TEMPORAL_TLS: flag.optional(),
-  OPENAI_API_KEY: z.string().optional(),
-  OPENAI_BASE_URL: z
-    .string()
-    .refine(hasScheme('http:', 'https:'), {
-      error: 'is not an http(s) URL',
-      params: { hint: 'e.g. https://api.openai.com/v1 or http://localhost:11434/v1' },
-    })
-    .optional(),
-  PALIMPSEST_SUMMARY_MODEL: z.string().optional(),
-  PALIMPSEST_SUMMARY_WINDOW: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .optional()
-    .describe("Tokens of the summarizer's window."),
-  PALIMPSEST_INLINE_TENANTS: z.string().optional(),
-  LOG_LEVEL: z.preprocess(
-    (level) => (typeof level === 'string' ? level.toLowerCase() : level),
-    z.enum(logLevels).default('info'),
-  ),
-});
+const fileVariable = 'PALIMPSEST_CONFIG';
+const usualFiles = ['palimpsest.yaml', 'palimpsest.yml', 'palimpsest.json'];
 
 /**
- * Reads the environment, and the policy file that it names; an empty variable counts as unset. Throws `Input.Invalid`
- * with the variable's name, or the field of the policy, as path.
+ * Reads the environment, the configuration file below it, and the policy file that either names; an empty variable counts
+ * as unset. Throws `Input.Invalid` with the variable's name, or the setting's place in the file, as path.
  */
-export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
-  const given = Object.fromEntries(
-    Object.keys(environment.shape).flatMap((name) => {
-      const value = env[name]?.trim();
-      return value ? [[name, value]] : [];
-    }),
-  );
-  const parsed = environment.safeParse(given);
-  if (!parsed.success) throw complain(parsed.error, environment, given, '');
-  const read = parsed.data;
-  const tls = read.TEMPORAL_TLS;
+export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string = process.cwd()): Config {
+  const file = openFile(env, folder);
+  const given = withoutEmpty(file?.settings ?? {});
+  const fromEnvironment = new Map<string, string>();
+  for (const { path: place, variable } of settings()) {
+    const value = env[variable]?.trim();
+    if (!value || variable === 'PALIMPSEST_POLICY') continue;
+    put(given, place, value);
+    fromEnvironment.set(place.join('.'), variable);
+  }
+  for (const [name, read] of Object.entries(secrets)) change(given, name.split('.'), read);
+  const parsed = configSchema.safeParse(given);
+  if (!parsed.success) throw located(complain(parsed.error, configSchema, given, ''), fromEnvironment, file);
+  const { policy, policyFile, dataDir, cacheDir, ...read } = parsed.data;
+  /** Paths in a file start from the file. */
+  const resolved = (name: string, value: string | undefined): string | undefined =>
+    value === undefined || fromEnvironment.has(name) || file === null
+      ? value
+      : path.resolve(path.dirname(file.name), value);
   return {
-    databaseUrl: read.DATABASE_URL,
-    temporal: {
-      address: read.TEMPORAL_ADDRESS,
-      namespace: read.TEMPORAL_NAMESPACE,
-      apiKey: read.TEMPORAL_API_KEY,
-      tls: tls === undefined ? undefined : tls === '1' || tls === 'true',
-    },
-    llm: { apiKey: read.OPENAI_API_KEY, baseUrl: read.OPENAI_BASE_URL },
-    summary: { model: read.PALIMPSEST_SUMMARY_MODEL, contextWindow: read.PALIMPSEST_SUMMARY_WINDOW },
-    policy: readDeploymentPolicy(env),
-    inlineTurnTenants: (read.PALIMPSEST_INLINE_TENANTS ?? '').split(',').flatMap((name) => name.trim() || []),
-    dataDir: defaultDataDir(env),
-    cacheDir: defaultCacheDir(env),
-    logLevel: read.LOG_LEVEL,
+    ...read,
+    policy: deploymentPolicy(env, resolved('policyFile', policyFile), policy, file),
+    dataDir: defaultDataDir({ PALIMPSEST_DATA: resolved('dataDir', dataDir) }),
+    cacheDir: defaultCacheDir({ ...env, PALIMPSEST_CACHE: resolved('cacheDir', cacheDir) }),
+    configFile: file?.name ?? null,
   };
+}
+
+function deploymentPolicy(
+  env: NodeJS.ProcessEnv,
+  policyFile: string | undefined,
+  policy: Record<string, unknown> | undefined,
+  file: ConfigFile | null,
+): DeploymentPolicy {
+  try {
+    return readDeploymentPolicy(env, { file: policyFile, policy });
+  } catch (error) {
+    if (policy === undefined || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy.'))
+      throw error;
+    throw located(error, new Map(), file);
+  }
+}
+
+/** The complaint with the variable's name in place of the setting's, or with file and line in front. */
+function located(
+  error: PalimpsestError,
+  fromEnvironment: Map<string, string>,
+  file: ConfigFile | null,
+): PalimpsestError {
+  const { message, path: place = '', hint } = error;
+  for (const [name, variable] of fromEnvironment) {
+    const rest = place.startsWith(name) ? place.slice(name.length) : null;
+    if (rest !== null && /^(?:[.[]|$)/.test(rest))
+      return invalid(message.replace(place, `${variable}${rest}`), `${variable}${rest}`, hint);
+  }
+  if (file === null || / line \d+:/.test(message)) return error;
+  return invalid(`${file.where(place)}: ${message}`, place, hint);
+}
+
+interface ConfigFile {
+  name: string;
+  settings: object;
+  /** `palimpsest.yaml, line 4` for the place of a setting. */
+  where(place: string): string;
+}
+
+function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
+  const named = env[fileVariable]?.trim();
+  const name = named
+    ? path.resolve(folder, named)
+    : usualFiles.map((usual) => path.join(folder, usual)).find((usual) => existsSync(usual));
+  if (name === undefined) return null;
+  const lines = new LineCounter();
+  // JSON is YAML too.
+  const document = parseDocument(textOf(name), { lineCounter: lines, prettyErrors: false });
+  const [problem] = document.errors;
+  if (problem !== undefined) {
+    const { line, col } = lines.linePos(problem.pos[0]);
+    throw invalid(`${name}, line ${line}, column ${col}: ${problem.message}`, fileVariable);
+  }
+  const value: unknown = document.toJS() ?? {};
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw invalid(
+      `${name} holds no settings.`,
+      fileVariable,
+      'One setting a line, for instance `logLevel: info`.',
+    );
+  }
+  return { name, settings: value, where: (place) => whereIn(name, document, lines, place) };
+}
+
+function textOf(name: string): string {
+  try {
+    return readFileSync(name, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+    throw invalid(
+      code === 'ENOENT'
+        ? `There is no configuration file ${name}.`
+        : `The configuration file ${name} cannot be read: ${code}.`,
+      fileVariable,
+      'Name a YAML or JSON file of settings, or unset the variable.',
+    );
+  }
+}
+
+function whereIn(name: string, document: Document, lines: LineCounter, place: string): string {
+  const steps = (place.match(/[^.[\]]+/g) ?? []).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+  for (; steps.length > 0; steps.pop()) {
+    const node: unknown = document.getIn(steps, true);
+    const range = typeof node === 'object' && node !== null && 'range' in node ? node.range : undefined;
+    if (Array.isArray(range)) return `${name}, line ${lines.linePos(Number(range[0])).line}`;
+  }
+  return name;
+}
+
+/** A section or a setting without a value counts as absent, as an empty variable does; every section is there. */
+function withoutEmpty(value: object): Record<string, unknown> {
+  const sections = Object.entries(configSchema.shape).filter(([, field]) => field instanceof z.ZodObject);
+  const kept: Record<string, unknown> = Object.fromEntries(
+    Object.entries(value).filter(([, inner]) => inner !== null),
+  );
+  for (const [name] of sections) {
+    const section = kept[name];
+    if (section === undefined) kept[name] = {};
+    else if (isSection(section)) {
+      kept[name] = Object.fromEntries(Object.entries(section).filter(([, inner]) => inner !== null));
+    }
+  }
+  return kept;
+}
+
+function put(into: Record<string, unknown>, place: readonly string[], value: unknown): void {
+  const [name = '', ...rest] = place;
+  if (rest.length === 0) into[name] = value;
+  else if (isSection(into[name])) put(into[name], rest, value);
+}
+
+function change(
+  within: Record<string, unknown>,
+  place: readonly string[],
+  to: (value: unknown) => unknown,
+): void {
+  const [name = '', ...rest] = place;
+  const value = within[name];
+  if (rest.length === 0 && value !== undefined) within[name] = to(value);
+  else if (isSection(value)) change(value, rest, to);
+}
+
+function isSection(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

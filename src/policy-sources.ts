@@ -53,13 +53,18 @@ export const policyVariables: Readonly<Record<string, { path: readonly string[];
 
 /**
  * What `PALIMPSEST_POLICY_FILE`, `PALIMPSEST_POLICY` and the variables of {@link policyVariables} say; an empty variable
- * counts as unset. Throws `Input.Invalid` naming the variable, or file, line and field.
+ * counts as unset. `configured` is what a configuration file says of both, below the variables.
+ * Throws `Input.Invalid` naming the variable, or file, line and field.
  */
-export function readDeploymentPolicy(env: NodeJS.ProcessEnv = process.env): DeploymentPolicy {
+export function readDeploymentPolicy(
+  env: NodeJS.ProcessEnv = process.env,
+  configured: { file?: string; policy?: unknown } = {},
+): DeploymentPolicy {
   const given = (variable: string): string | undefined => env[variable]?.trim() || undefined;
-  const file = given(fileVariable);
+  const file = given(fileVariable) ?? configured.file;
   const json = given(policyVariable);
-  let environment = json === undefined ? {} : parsed(json, policyVariable, policyVariable);
+  let environment =
+    json === undefined ? parsePolicy(configured.policy ?? {}) : parsed(json, policyVariable, policyVariable);
   for (const [variable, { path, read }] of Object.entries(policyVariables)) {
     const text = given(variable);
     if (text !== undefined) environment = merged(environment, single(variable, path, read(text, variable)));

@@ -1,4 +1,5 @@
-/** The environment is read in one place; what cannot be used is refused by name before any server is started. */
+/** Environment and configuration file are read in one place; what cannot be used is refused by name before any server is started. */
+import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -24,12 +25,16 @@ describe('the environment', () => {
     const config = readConfig({ XDG_CACHE_HOME: '/var/cache/of-user' });
     expect(config.databaseUrl).toBeUndefined();
     expect(config.temporal).toEqual({ namespace: 'default' });
-    expect(config.llm).toEqual({});
+    expect(config.llm).toEqual({ timeoutMs: 150_000 });
     expect(config.summary).toEqual({});
     expect(config.policy).toEqual({});
     expect(config.dataDir).toBe(path.resolve('.palimpsest'));
     expect(config.cacheDir).toBe(path.join('/var/cache/of-user', 'palimpsest'));
     expect(config.logLevel).toBe('info');
+    expect(config.worker).toMatchObject({ roles: ['workflow', 'database', 'model'], databaseSteps: 8 });
+    expect(config.api).toMatchObject({ host: '127.0.0.1', tokens: [] });
+    expect(config.metrics.address).toBeUndefined();
+    expect(config.configFile).toBeNull();
     expect(path.isAbsolute(readConfig({}).cacheDir)).toBe(true);
   });
 
@@ -47,12 +52,19 @@ describe('the environment', () => {
       PALIMPSEST_INLINE_TENANTS: 'acme, initech,',
       PALIMPSEST_DATA: 'data',
       PALIMPSEST_CACHE: 'cache',
+      PALIMPSEST_TOKENS_PER_MINUTE: '200,000',
+      PALIMPSEST_REQUESTS_PER_SECOND: '2.5',
+      PALIMPSEST_WORKER_ROLES: 'model, database',
       LOG_LEVEL: 'DEBUG',
     });
-    expect(config).toEqual({
+    expect(config).toMatchObject({
       databaseUrl: 'postgres://user:p%40ss@db.example:5433/palimpsest?sslmode=require',
       temporal: { address: 'temporal.example:7233', namespace: 'agents', apiKey: 'key', tls: true },
-      llm: { apiKey: 'sk-1', baseUrl: 'http://localhost:11434/v1' },
+      llm: {
+        ...{ apiKey: 'sk-1', baseUrl: 'http://localhost:11434/v1' },
+        ...{ tokensPerMinute: 200_000, requestsPerSecond: 2.5 },
+      },
+      worker: { roles: ['model', 'database'] },
       summary: { model: 'gpt-4o-mini', contextWindow: 16_000 },
       policy: {},
       inlineTurnTenants: ['acme', 'initech'],
@@ -74,11 +86,14 @@ describe('the environment', () => {
   test.each([
     [{ TEMPORAL_ADDRESS: 'http://localhost:7233' }, 'TEMPORAL_ADDRESS', /host:port/, /without a scheme/],
     [{ TEMPORAL_ADDRESS: 'localhost' }, 'TEMPORAL_ADDRESS', /host:port/, /7233/],
-    [{ TEMPORAL_TLS: 'maybe' }, 'TEMPORAL_TLS', /one of 0, 1, true, false/, undefined],
+    [{ TEMPORAL_TLS: 'maybe' }, 'TEMPORAL_TLS', /must be true or false, not "maybe"/, /TLS/],
     [{ OPENAI_BASE_URL: 'localhost:11434' }, 'OPENAI_BASE_URL', /not an http\(s\) URL/, /v1/],
-    [{ PALIMPSEST_SUMMARY_WINDOW: '16k' }, 'PALIMPSEST_SUMMARY_WINDOW', /a number, not "16k"/, /Tokens/],
-    [{ PALIMPSEST_SUMMARY_WINDOW: '-5' }, 'PALIMPSEST_SUMMARY_WINDOW', /at least 1/, /Tokens/],
+    [{ PALIMPSEST_SUMMARY_WINDOW: '16k' }, 'PALIMPSEST_SUMMARY_WINDOW', /a number, not "16k"/, /tokens/],
+    [{ PALIMPSEST_SUMMARY_WINDOW: '-5' }, 'PALIMPSEST_SUMMARY_WINDOW', /at least 1/, /tokens/],
     [{ LOG_LEVEL: 'loud' }, 'LOG_LEVEL', /one of trace, debug/, undefined],
+    [{ PALIMPSEST_WORKER_ROLES: 'model,cook' }, 'PALIMPSEST_WORKER_ROLES[1]', /one of workflow/, undefined],
+    [{ PALIMPSEST_WORKER_MODEL_CALLS: '0' }, 'PALIMPSEST_WORKER_MODEL_CALLS', /at least 1/, /in flight/],
+    [{ PALIMPSEST_METRICS_ADDRESS: '9464' }, 'PALIMPSEST_METRICS_ADDRESS', /host:port/, /9464/],
   ])('%j is refused by name', (env, name, reason, hint) => {
     const error = refusal(env);
     expect(error.path).toBe(name);
@@ -90,6 +105,18 @@ describe('the environment', () => {
     const error = refusal({ DATABASE_URL: 'mysql://user:hunter2@host/db' });
     expect(error.path).toBe('DATABASE_URL');
     expect(`${error.message} ${error.hint ?? ''}`).not.toContain('hunter2');
+    const token = refusal({ PALIMPSEST_API_TOKENS: 'acme:one,hunter2' });
+    expect(token.path).toBe('PALIMPSEST_API_TOKENS[1]');
+    expect(`${token.message} ${token.hint ?? ''}`).not.toContain('hunter2');
+  });
+
+  test('gives bearer tokens of tenants, of which only the sha256 is kept', () => {
+    const { tokens } = readConfig({ PALIMPSEST_API_TOKENS: 'acme:s3cret:1, initech:other' }).api;
+    const sha256 = createHash('sha256').update('s3cret:1').digest('hex');
+    expect(tokens).toEqual([
+      { tenant: 'acme', sha256 },
+      { tenant: 'initech', sha256: expect.stringMatching(/^[0-9a-f]{64}$/) as string },
+    ]);
   });
 });
 
@@ -235,6 +262,105 @@ describe('the policy file', () => {
       file: { contextWindow: 64_000 },
     });
     expect(checkedDeployment(undefined)).toBeUndefined();
+  });
+});
+
+describe('the configuration file', () => {
+  let folder: string;
+  beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'palimpsest-config-'))));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  const written = (text: string, name = 'config.yaml'): string => {
+    const file = path.join(folder, name);
+    writeFileSync(file, text);
+    return file;
+  };
+  const refusalOf = (text: string, env: NodeJS.ProcessEnv = {}): PalimpsestError =>
+    refusal({ PALIMPSEST_CONFIG: written(text), ...env });
+
+  const everything = `
+databaseUrl: postgres://user@db.example/palimpsest
+temporal:
+  address: temporal.example:7233
+  tls: true
+llm:
+  apiKey: 12345
+  tokensPerMinute: 300000
+worker:
+  roles: [model]
+  modelCalls: 64
+api:
+  tokens:
+    - { tenant: acme, token: one }
+    - initech:two
+    - { tenant: umbrella, sha256: ${'ab'.repeat(32)} }
+metrics:
+dataDir: data
+policyFile:
+policy:
+  trigger: { fraction: 0.7 }
+  summary: { maxTokens: 900 }
+`;
+
+  test('gives every setting by its name, with paths that start from the file', () => {
+    const config = readConfig({ PALIMPSEST_CONFIG: written(everything) });
+    expect(config).toMatchObject({
+      databaseUrl: 'postgres://user@db.example/palimpsest',
+      temporal: { address: 'temporal.example:7233', tls: true, namespace: 'default' },
+      llm: { apiKey: '12345', tokensPerMinute: 300_000 },
+      worker: { roles: ['model'], modelCalls: 64, databaseSteps: 8 },
+      dataDir: path.join(folder, 'data'),
+      policy: { environment: { trigger: { fraction: 0.7 }, summary: { maxTokens: 900 } } },
+      configFile: path.join(folder, 'config.yaml'),
+    });
+    expect(config.api.tokens.map(({ tenant }) => tenant)).toEqual(['acme', 'initech', 'umbrella']);
+    expect(JSON.stringify(config)).not.toMatch(/"one"|"two"/);
+  });
+
+  test('may be JSON, and is found by its usual name in the current folder', () => {
+    written('{"worker": {"databaseSteps": 3}}', 'palimpsest.json');
+    expect(readConfig({}, folder).worker.databaseSteps).toBe(3);
+    written('worker:\n  databaseSteps: 4', 'palimpsest.yaml');
+    expect(readConfig({}, folder).worker.databaseSteps).toBe(4);
+  });
+
+  test('stands below the environment', () => {
+    const config = readConfig({
+      PALIMPSEST_CONFIG: written(everything),
+      PALIMPSEST_WORKER_ROLES: 'database',
+      PALIMPSEST_TRIGGER: '0.5',
+      PALIMPSEST_DATA: 'elsewhere',
+    });
+    expect(config.worker).toMatchObject({ roles: ['database'], modelCalls: 64 });
+    expect(config.policy.environment).toEqual({ trigger: { fraction: 0.5 }, summary: { maxTokens: 900 } });
+    expect(config.dataDir).toBe(path.resolve('elsewhere'));
+  });
+
+  test.each([
+    ['worker:\n  modelcalls: 5', 'worker.modelcalls', /line 2: .*not a known field/, /modelCalls/],
+    ['worker:\n\n  modelCalls: many', 'worker.modelCalls', /line 3: .*a number, not "many"/, /in flight/],
+    ['loglevel: info', 'loglevel', /not a known field/, /logLevel/],
+    ['worker: 5', 'worker', /must be an object, not 5/, undefined],
+    ['api:\n  tokens:\n    - justatoken', 'api.tokens[0]', /line 3: /, undefined],
+    ['policy:\n  target: 0.5\n  triger: 1', 'policy.triger', /line 3: .*not a known field/, /trigger/],
+    ['worker: {roles: [', 'PALIMPSEST_CONFIG', /line 1, column/, undefined],
+    ['a: 1\na: 2', 'PALIMPSEST_CONFIG', /line 2, column 1: Map keys must be unique/, undefined],
+    ['- a', 'PALIMPSEST_CONFIG', /holds no settings/, /logLevel/],
+  ])('%j is refused with its place', (text, place, reason, hint) => {
+    const error = refusalOf(text);
+    expect(error.path).toBe(place);
+    expect(error.message).toMatch(reason);
+    expect(error.message).not.toContain('justatoken');
+    if (hint !== undefined) expect(error.hint).toMatch(hint);
+  });
+
+  test('that is missing is named; a complaint about a variable is not put down to it', () => {
+    const missing = refusal({ PALIMPSEST_CONFIG: '/nowhere/palimpsest.yaml' });
+    expect(missing).toMatchObject({ path: 'PALIMPSEST_CONFIG' });
+    expect(missing.message).toContain('There is no configuration file /nowhere/palimpsest.yaml');
+    const variable = refusalOf(everything, { PALIMPSEST_WORKER_MODEL_CALLS: 'x' });
+    expect(variable.path).toBe('PALIMPSEST_WORKER_MODEL_CALLS');
+    expect(variable.message).not.toContain('config.yaml');
   });
 });
 

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
+import { configTable } from '../src/config.js';
 import { failureTypes } from '../src/errors.js';
 import { pricesSchema, spendSchema } from '../src/policy/money-schema.js';
 import { argumentsSchema, reduceSchema, toolResultsSchema } from '../src/policy/reduce-schema.js';
@@ -29,6 +30,12 @@ test('every knob of the policy has its row', () => {
   ];
   expect(wanted.length).toBeGreaterThan(60);
   for (const row of wanted) expect(readme).toContain(row);
+});
+
+test('the configuration table is that of the schema', () => {
+  const wanted = configTable();
+  expect(wanted.length).toBeGreaterThan(30);
+  expect(readme).toContain(wanted.join('\n'));
 });
 
 test('every failure type has its row', () => {

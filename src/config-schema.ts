@@ -1,0 +1,255 @@
+/**
+ * Every setting of a deployment: its place in the configuration file, its variable, its meaning and its default. README's
+ * table is made of this schema.
+ */
+import { z } from 'zod';
+import { flagOf, listOf, lowerCase, numberOf } from './config-values.js';
+
+export const workerRoles = ['workflow', 'database', 'model'] as const;
+/** What a worker process serves: orchestration, steps on PostgreSQL, model calls. */
+export type WorkerRole = (typeof workerRoles)[number];
+
+export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+
+/** What is said about a setting beside what its schema says. */
+export interface About {
+  variable: string;
+  description: string;
+  /** The default in words, where there is none or its value says little. */
+  otherwise?: string;
+}
+
+function setting<T extends z.ZodType>(
+  schema: T,
+  variable: string,
+  description: string,
+  otherwise?: string,
+): T {
+  return schema.meta({ variable, description, otherwise } satisfies About);
+}
+
+const whole = (least: number, most = Number.MAX_SAFE_INTEGER) =>
+  z.preprocess(numberOf, z.number().int().min(least).max(most).optional());
+const wholeOr = (least: number, otherwise: number, most = Number.MAX_SAFE_INTEGER) =>
+  z.preprocess(numberOf, z.number().int().min(least).max(most).default(otherwise));
+const flag = z.preprocess(flagOf, z.boolean().optional());
+const word = z.string().trim().min(1).optional();
+
+function hasScheme(...schemes: string[]): (url: string) => boolean {
+  return (url) => URL.canParse(url) && schemes.includes(new URL(url).protocol);
+}
+
+// Refinements, not built-in checks, where a value may hold a password: their complaints do not repeat it.
+const postgresUrl = z
+  .string()
+  .refine(hasScheme('postgres:', 'postgresql:'), {
+    error: 'is not a PostgreSQL URL',
+    params: {
+      hint: 'e.g. postgres://user:password@host:5432/palimpsest; unset it for the embedded PostgreSQL.',
+    },
+  })
+  .optional();
+
+const httpUrl = z
+  .string()
+  .refine(hasScheme('http:', 'https:'), {
+    error: 'is not an http(s) URL',
+    params: { hint: 'e.g. https://api.openai.com/v1 or http://localhost:11434/v1' },
+  })
+  .optional();
+
+const hostAndPort = (hint: string) =>
+  z
+    .string()
+    .refine((address) => /^(?:[\w.-]+|\[[0-9a-f:]+\]):\d{1,5}$/i.test(address), {
+      error: 'is not host:port',
+      params: { hint },
+    })
+    .optional();
+
+/** A tenant and the sha256 (hex) of a bearer token that speaks for it; the token itself is not kept. */
+const tokenSchema = z.strictObject({
+  tenant: z.string().min(1),
+  sha256: z.string().refine((hex) => /^[0-9a-f]{64}$/.test(hex), {
+    error: 'is not the sha256 of a token in hex',
+    params: { hint: 'Write `token: …` for the token itself, or 64 hexadecimal digits of its sha256.' },
+  }),
+});
+
+export const configSchema = z.strictObject({
+  databaseUrl: setting(
+    postgresUrl,
+    'DATABASE_URL',
+    'PostgreSQL (embedded and tested: 18)',
+    'the embedded one of `npm start`',
+  ),
+  temporal: z.strictObject({
+    address: setting(
+      hostAndPort('e.g. localhost:7233, without a scheme; unset it for the embedded dev server.'),
+      'TEMPORAL_ADDRESS',
+      "Temporal's frontend as host:port",
+      'the embedded dev server',
+    ),
+    namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'its namespace'),
+    apiKey: setting(word, 'TEMPORAL_API_KEY', 'key of Temporal Cloud'),
+    tls: setting(flag, 'TEMPORAL_TLS', 'TLS on or off', 'on with a key'),
+  }),
+  queuePrefix: setting(
+    z
+      .string()
+      .regex(/^[\w.-]{1,100}$/, 'must be letters, digits, `.`, `_` and `-`')
+      .default('compaction'),
+    'PALIMPSEST_QUEUE_PREFIX',
+    'names the three task queues; one prefix is one deployment, the same for workers, API and library',
+  ),
+  llm: z.strictObject({
+    apiKey: setting(
+      word,
+      'OPENAI_API_KEY',
+      "key of the summarizer's endpoint; without one the extractive summarizer serves",
+    ),
+    baseUrl: setting(httpUrl, 'OPENAI_BASE_URL', 'any OpenAI-compatible endpoint', 'OpenAI'),
+    timeoutMs: setting(
+      wholeOr(1_000, 150_000, 170_000),
+      'PALIMPSEST_MODEL_TIMEOUT_MS',
+      'longest time of one model call',
+    ),
+    requestsPerSecond: setting(
+      z.preprocess(numberOf, z.number().positive().optional()),
+      'PALIMPSEST_REQUESTS_PER_SECOND',
+      'model calls begun per second, all workers together; the same value for every model worker',
+      'unlimited',
+    ),
+    tokensPerMinute: setting(
+      whole(1),
+      'PALIMPSEST_TOKENS_PER_MINUTE',
+      'tokens (prompt and answer) per minute, all workers together; backfill leaves 30 % of them to live sessions',
+      'unlimited',
+    ),
+  }),
+  summary: z.strictObject({
+    model: setting(
+      word,
+      'PALIMPSEST_SUMMARY_MODEL',
+      'summarizer of policies that name none',
+      "the agent's model",
+    ),
+    contextWindow: setting(whole(1), 'PALIMPSEST_SUMMARY_WINDOW', 'tokens of its window', 'by model'),
+  }),
+  policyFile: setting(
+    word,
+    'PALIMPSEST_POLICY_FILE',
+    'JSON file with a policy, below what tenants and sessions say',
+  ),
+  policy: setting(
+    z.record(z.string(), z.unknown()).optional(),
+    'PALIMPSEST_POLICY',
+    'a policy (in the variable: as JSON), below that file',
+  ),
+  inlineTurnTenants: setting(
+    z.preprocess(listOf, z.array(z.string().min(1)).default([])),
+    'PALIMPSEST_INLINE_TENANTS',
+    'tenants whose `turn` signals may carry messages; `*` all',
+  ),
+  worker: z.strictObject({
+    roles: setting(
+      z.preprocess(
+        listOf,
+        z
+          .array(z.enum(workerRoles))
+          .min(1)
+          .default([...workerRoles]),
+      ),
+      'PALIMPSEST_WORKER_ROLES',
+      'queues a worker process serves',
+    ),
+    databaseSteps: setting(
+      wholeOr(1, 8, 1_000),
+      'PALIMPSEST_WORKER_DATABASE_STEPS',
+      'steps on PostgreSQL at once in a process; its pool has as many connections and 4 more',
+    ),
+    modelCalls: setting(
+      wholeOr(1, 32, 10_000),
+      'PALIMPSEST_WORKER_MODEL_CALLS',
+      'model calls in flight in a process',
+    ),
+    cachedWorkflows: setting(
+      wholeOr(0, 1_000, 1_000_000),
+      'PALIMPSEST_WORKER_CACHED_WORKFLOWS',
+      'sessions a process keeps in memory; one that is not there is replayed from its history',
+    ),
+    graceMs: setting(
+      wholeOr(0, 60_000, 3_600_000),
+      'PALIMPSEST_WORKER_GRACE_MS',
+      'time in which running steps may finish after SIGTERM',
+    ),
+  }),
+  api: z.strictObject({
+    host: setting(
+      z.string().min(1).default('127.0.0.1'),
+      'PALIMPSEST_API_HOST',
+      'address the HTTP API listens on; anything but loopback needs tokens',
+    ),
+    port: setting(wholeOr(0, 8080, 65_535), 'PALIMPSEST_API_PORT', 'its port; 0: a free one', '8080'),
+    tokens: setting(
+      z.array(tokenSchema).default([]),
+      'PALIMPSEST_API_TOKENS',
+      'bearer tokens, `tenant:token` separated by commas; in the file also `{tenant, sha256}`',
+    ),
+    bodyLimit: setting(
+      wholeOr(1_024, 16_777_216),
+      'PALIMPSEST_API_BODY_LIMIT',
+      'largest request body, bytes',
+    ),
+    requestTimeoutMs: setting(
+      wholeOr(100, 30_000),
+      'PALIMPSEST_API_REQUEST_TIMEOUT_MS',
+      'time a client has for sending its request',
+    ),
+    longestWaitMs: setting(
+      wholeOr(0, 60_000),
+      'PALIMPSEST_API_LONGEST_WAIT_MS',
+      'longest `?wait=` for a compaction in flight',
+    ),
+  }),
+  metrics: z.strictObject({
+    address: setting(
+      hostAndPort('e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),
+      'PALIMPSEST_METRICS_ADDRESS',
+      'where a worker serves `/metrics`, `/healthz` and `/readyz`, as host:port',
+      'off',
+    ),
+  }),
+  dataDir: setting(word, 'PALIMPSEST_DATA', 'data of the embedded servers', '`./.palimpsest`'),
+  cacheDir: setting(
+    word,
+    'PALIMPSEST_CACHE',
+    'downloaded or built programs, shared by all projects of a user',
+    '`~/.cache/palimpsest`',
+  ),
+  logLevel: setting(
+    z.preprocess(lowerCase, z.enum(logLevels).default('info')),
+    'LOG_LEVEL',
+    'trace, debug, info, warn, error, fatal, silent',
+  ),
+  logFormat: setting(
+    z.preprocess(lowerCase, z.enum(['json', 'text']).default('json')),
+    'LOG_FORMAT',
+    'logs of worker and API: `json`, one object a line, or `text`',
+  ),
+});
+
+export interface Setting extends About {
+  /** Place in the file: `['worker', 'modelCalls']`. */
+  path: string[];
+  schema: z.ZodType;
+}
+
+/** All settings in the order of the table. */
+export function settings(schema: z.ZodObject = configSchema, path: string[] = []): Setting[] {
+  return Object.entries(schema.shape).flatMap(([name, field]): Setting[] => {
+    const here = [...path, name];
+    if (field instanceof z.ZodObject) return settings(field, here);
+    return [{ path: here, schema: field as z.ZodType, ...((field as z.ZodType).meta() as unknown as About) }];
+  });
+}

@@ -1,0 +1,61 @@
+/** Settings as they are written, in a variable or a file, read into what their schema takes; what is not understood stays as it is. */
+import { createHash } from 'node:crypto';
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' ? value.trim() : undefined;
+}
+
+/** `8`, `8,000`, `8_000`. */
+export function numberOf(value: unknown): unknown {
+  const digits = text(value)?.replaceAll(/[,_](?=\d{3}(?:\D|$))/g, '');
+  return digits !== undefined && /^-?(?:\d+(?:\.\d+)?|\.\d+)$/.test(digits) ? Number(digits) : value;
+}
+
+export function flagOf(value: unknown): unknown {
+  const word = text(value)?.toLowerCase();
+  if (word === '1' || word === 'true') return true;
+  return word === '0' || word === 'false' ? false : value;
+}
+
+export function listOf(value: unknown): unknown {
+  return (
+    text(value)
+      ?.split(',')
+      .flatMap((entry) => entry.trim() || []) ?? value
+  );
+}
+
+export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase() ?? value;
+
+/** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. What is none of these becomes null, so that no complaint repeats it. */
+function tokenOf(entry: unknown): unknown {
+  const hashed = (token: string): string => createHash('sha256').update(token).digest('hex');
+  if (typeof entry === 'string') {
+    const [, tenant, token] = /^([^:]+):(.+)$/.exec(entry.trim()) ?? [];
+    return token === undefined ? null : { tenant, sha256: hashed(token) };
+  }
+  if (typeof entry !== 'object' || entry === null) return null;
+  const { token, ...rest } = entry as Record<string, unknown>;
+  if (token === undefined) return rest;
+  return typeof token === 'string' && token !== '' ? { ...rest, sha256: hashed(token) } : null;
+}
+
+function tokensOf(value: unknown): unknown {
+  const entries = listOf(value);
+  return Array.isArray(entries) ? entries.map(tokenOf) : null;
+}
+
+function secretOf(value: unknown): unknown {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : null;
+}
+
+/**
+ * Settings that hold secrets, by their place: they are read so before they are checked, so that no complaint repeats what
+ * was written there.
+ */
+export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
+  databaseUrl: secretOf,
+  'temporal.apiKey': secretOf,
+  'llm.apiKey': secretOf,
+  'api.tokens': tokensOf,
+};
