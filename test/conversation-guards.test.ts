@@ -292,3 +292,36 @@ test('a message that comes while a plan is made is none of its large ones', asyn
     expect(chunks.length).toBeGreaterThan(0);
   }
 });
+
+describe('what is appended while a summarizer is at work', () => {
+  const shortened = ({ items }: ReturnType<Conversation['context']>) =>
+    items.filter(({ source }) => source === 'reduced' || source === 'omitted');
+
+  test('is not shortened for the target of a plan that did not see it: the next compaction makes room', async () => {
+    const conversation = conversationOf(talk(30));
+    const { summarizer, asked, letGo } = held();
+    const compaction = conversation.compact(summarizer);
+    await asked;
+    conversation.append(talk(30, 30));
+    letGo();
+    const first = await compaction;
+    expect(first?.reductions).toEqual([]);
+    expect(first?.tokensAfter).toBeGreaterThan(conversation.limits.contextTarget);
+    expect(conversation.isDue()).toBe(true);
+    const second = await conversation.compact(writes);
+    expect(second?.tokensAfter).toBeLessThanOrEqual(conversation.limits.contextTarget);
+    expect(shortened(conversation.context())).toEqual([]);
+    expect(conversation.isDue()).toBe(false);
+  });
+
+  test('does not make its gain too small, however much it is', async () => {
+    const conversation = conversationOf(talk(30));
+    const { summarizer, asked, letGo } = held();
+    const compaction = conversation.compact(summarizer);
+    await asked;
+    conversation.append(talk(600, 30));
+    letGo();
+    expect(await compaction).toMatchObject({ generation: 1, reductions: [] });
+    expect(conversation.isDue()).toBe(true);
+  });
+});

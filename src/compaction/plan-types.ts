@@ -55,6 +55,11 @@ export interface Plan {
   /** First and last evicted message; `fromSeq` one above `throughSeq`, which is the base's own, where nothing is evicted. */
   fromSeq: number;
   throughSeq: number;
+  /**
+   * Last message of the context when it was planned: what came later counts neither for nor against the target, it is
+   * the next plan's to make room for. Absent in plans of earlier versions: all are the plan's.
+   */
+  seenThroughSeq?: number;
   /** User message of the run the cut lies in, carried verbatim; null at a user boundary. */
   carriedSeq: number | null;
   /**

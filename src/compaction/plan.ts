@@ -78,6 +78,7 @@ export async function makePlan(
   const { force, reason, counter } = request;
   const contextSize = { contextTokens: state.liveTokens, messages: state.liveMessages };
   const triggered = force || reason === 'idle' || isTriggered(limits, contextSize);
+  const seenThroughSeq = state.tail.at(-1)?.seq ?? state.throughSeq;
   const rest = nobodyEvicted();
 
   if (reason === 'resummarize') return resummarize();
@@ -115,6 +116,7 @@ export async function makePlan(
       mode: policy.summary.mode,
       fromSeq: state.throughSeq + 1,
       throughSeq: state.throughSeq,
+      seenThroughSeq,
       carriedSeq: state.head?.carriedSeq ?? null,
       chunks: [],
       readFromSeq: state.throughSeq + 1,
@@ -237,8 +239,7 @@ export async function makePlan(
     if (!state.tail.some(({ seq, tokens }) => seq > throughSeq && tokens > messageTokens)) return [];
     const source = await reads.source();
     // What was appended since the sizes were read belongs to the next plan.
-    const last = state.tail.at(-1)?.seq ?? 0;
-    const tail = source.tail.filter(({ seq }) => seq > throughSeq && seq <= last);
+    const tail = source.tail.filter(({ seq }) => seq > throughSeq && seq <= seenThroughSeq);
     const view = buildView({ ...source, tail, metas: undefined }, counter);
     const large = largeMessages(view, messageTokens, policy);
     return Promise.all(

@@ -1,5 +1,12 @@
 /** What is shorter in a context from one commit on. */
-import { buildView, sizeOf, type Head, type Reduction, type ViewItem } from '../conversation/context.js';
+import {
+  buildView,
+  sizeBeyond,
+  sizeOf,
+  type Head,
+  type Reduction,
+  type ViewItem,
+} from '../conversation/context.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import type { Limits } from '../policy/limits.js';
 import { summarizedMessage } from '../policy/message-summary.js';
@@ -14,6 +21,7 @@ export function reductionsFor(
   head: Head | null,
   tokensBefore: number,
 ): { reductions: Reduction[]; view: ViewItem[] } {
+  const { reductions: what, seenThroughSeq = Infinity } = plan;
   const standing = source.reductions.filter(({ fromSeq }) => fromSeq > plan.throughSeq);
   const summaries = (written?.messages ?? []).flatMap(({ seq, text }) => {
     const logged = kept.find((message) => message.seq === seq);
@@ -28,7 +36,8 @@ export function reductionsFor(
   const paid = carried.filter(({ kind }) => kind === 'summary');
   if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return applied(paid);
   const gentle = applied(carried);
-  if (plan.reductions === 'policy' || sizeOf(gentle.view) <= limits.contextTarget) return gentle;
+  const target = limits.contextTarget + sizeBeyond(seenThroughSeq, gentle.view);
+  if (what === 'policy' || sizeOf(gentle.view) <= target) return gentle;
   // What was shortened before stays as it is in a view: begin anew where that reaches further.
   const anew = applied(paid);
   return sizeOf(anew.view) < sizeOf(gentle.view) ? anew : gentle;
@@ -37,7 +46,7 @@ export function reductionsFor(
     const view = buildView({ system: source.system, head, tail: kept, reductions: base }, counter);
     // Reducing what the next compaction evicts would be work for nothing.
     if (plan.partial) return { reductions: base, view };
-    const options = { policy, limits, tokensBefore, what: plan.reductions };
+    const options = { policy, limits, tokensBefore, what, seenThroughSeq };
     const fit = commitReductions(view, options, counter);
     return { reductions: [...base, ...fit.reductions], view: fit.view };
   }

@@ -1,6 +1,7 @@
 /** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
 import {
   buildView,
+  sizeBeyond,
   sizeOf,
   type ContextSource,
   type Head,
@@ -93,7 +94,7 @@ export interface Replacement {
   view: ViewItem[];
   tokensBefore: number;
   tokensAfter: number;
-  /** The target was not reached. */
+  /** The target was not reached, and nothing came meanwhile for the next plan to make room with. */
   missed: boolean;
 }
 
@@ -127,10 +128,12 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
   const fit = reductionsFor(input, kept, head, tokensBefore);
   const tokensAfter = sizeOf(fit.view);
   const lenient = input.force || plan.partial || plan.reason === 'resummarize';
+  // What came since it was planned is no part of what it was to make smaller.
+  const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
   if (plan.reason !== 'resummarize') {
     acceptHead({
-      tokensBefore,
-      tokensAfter,
+      tokensBefore: tokensBefore - later,
+      tokensAfter: tokensAfter - later,
       minGain: lenient ? 0 : policy.summary.minGain,
       // A head that stays may be older than the pins, and where there is none they have no place.
       pins: made?.pinned ?? [],
@@ -152,7 +155,7 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
     view: fit.view,
     tokensBefore,
     tokensAfter,
-    missed: !plan.partial && tokensAfter > limits.contextTarget,
+    missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
   };
 }
 

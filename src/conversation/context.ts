@@ -119,3 +119,8 @@ function headItems({ messages, tokens, carriedSeq }: Head): ViewItem[] {
 export function sizeOf(view: readonly ViewItem[]): number {
   return view.reduce((sum, { tokens }) => sum + tokens, 0);
 }
+
+/** Tokens of what a view shows of the messages after `seq`. */
+export function sizeBeyond(seq: number, view: readonly ViewItem[]): number {
+  return sizeOf(view.filter(({ fromSeq }) => fromSeq > seq));
+}

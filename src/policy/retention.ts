@@ -2,7 +2,7 @@
  * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
  * turn: between two commits the prefix stays as it is, and the provider's cache with it.
  */
-import type { ViewItem } from '../conversation/context.js';
+import { sizeBeyond, type ViewItem } from '../conversation/context.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { isBlank } from '../conversation/projection.js';
 import type { TokenCounter } from '../tokens/counter.js';
@@ -22,6 +22,8 @@ export interface CommitOptions {
   tokensBefore: number;
   /** `policy`: what the policy asks for. `all`: where that leaves more than the target, whatever else can be shortened too. @default 'all' */
   what?: 'policy' | 'all';
+  /** Messages after this one may stay beyond the target. @default all are part of it */
+  seenThroughSeq?: number;
 }
 
 /** Most tokens of what stays of a result beyond the budget; the shorter where the longer leaves more than the target. */
@@ -35,19 +37,20 @@ const shortExcerpt = 120;
  */
 export function commitReductions(
   view: readonly ViewItem[],
-  { policy, limits, tokensBefore, what = 'all' }: CommitOptions,
+  { policy, limits, tokensBefore, what = 'all', seenThroughSeq = Infinity }: CommitOptions,
   counter: TokenCounter,
 ): Fit {
   const work = new StandIns(view, counter);
   const truncation = truncationFrom(tokensBefore, policy, limits);
   if (truncation !== null) truncateOldArguments(work, truncation);
   const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
+  const target = () => limits.contextTarget + sizeBeyond(seenThroughSeq, work.view());
   const shrinkRest = () => {
-    if (what === 'all') shrinkOld(work, limits.contextTarget, (item) => sparesResult(item, policy));
+    if (what === 'all') shrinkOld(work, target(), (item) => sparesResult(item, policy));
   };
   // Excerpts that cannot reach the target would be made anew, shorter: then everything old is shortened at once.
-  if (sizeWith(work, isExcerpted, shortExcerpt) > limits.contextTarget) shrinkRest();
-  excerptResults(work, isExcerpted, limits.contextTarget);
+  if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();
+  excerptResults(work, isExcerpted, target());
   shrinkRest();
   return work.fit();
 }

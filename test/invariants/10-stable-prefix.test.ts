@@ -199,23 +199,34 @@ describe('invariant 10: a stable prefix', () => {
     }
   });
 
-  test('the next commit begins a new prefix, without the emergency reductions of the old one', async () => {
-    const { palimpsest, model } = stack;
-    model.hold();
-    const session = 'new prefix';
-    const policy: PolicyInput = { contextWindow: 4_000, summary: { model: session, contextWindow: 16_000 } };
-    for (const [index, messages] of dialogue(24).entries()) {
-      await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
-      await palimpsest.context({ session });
-    }
-    const reduced = await palimpsest.context({ session });
-    expect(reduced.entries.some(({ source }) => source === 'reduced' || source === 'omitted')).toBe(true);
-    model.release();
-    await palimpsest.settled({ session });
-    const committed = await palimpsest.context({ session });
-    expect(committed.generation).toBeGreaterThan(0);
-    expect(committed.entries.every(({ source }) => source !== 'reduced' && source !== 'omitted')).toBe(true);
-    expect(committed.etag).not.toBe(reduced.etag);
-    expect((await palimpsest.context({ session })).etag).toBe(committed.etag);
-  });
+  // The turns that come after the plan fit beside its head, or are for another compaction.
+  test.each([24, 48])(
+    'the next commit begins a new prefix, without the emergency reductions of the old one: %d turns',
+    async (turns) => {
+      const { palimpsest, model } = stack;
+      model.hold();
+      const session = `new prefix after ${turns} turns`;
+      const policy: PolicyInput = {
+        contextWindow: 4_000,
+        summary: { model: session, contextWindow: 16_000 },
+      };
+      for (const [index, messages] of dialogue(turns).entries()) {
+        await palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
+        await palimpsest.context({ session });
+        const asked = () => model.requests.some(({ body }) => body.model === session);
+        if (index === 15) await model.waitUntil(asked, 'a compaction of the first 16 turns');
+      }
+      const reduced = await palimpsest.context({ session });
+      expect(reduced.entries.some(({ source }) => source === 'reduced' || source === 'omitted')).toBe(true);
+      model.release();
+      await palimpsest.settled({ session });
+      const committed = await palimpsest.context({ session });
+      expect(committed.generation).toBeGreaterThan(0);
+      expect(committed.entries.every(({ source }) => source !== 'reduced' && source !== 'omitted')).toBe(
+        true,
+      );
+      expect(committed.etag).not.toBe(reduced.etag);
+      expect((await palimpsest.context({ session })).etag).toBe(committed.etag);
+    },
+  );
 });
