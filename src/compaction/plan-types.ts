@@ -8,13 +8,7 @@ import type { TokenizerName } from '../tokens/counter.js';
  * a model write what the fallback wrote; `restore` brings an earlier generation back; `backfill`: a job over many sessions.
  */
 export type CompactionReason =
-  | 'trigger'
-  | 'manual'
-  | 'idle'
-  | 'reduce'
-  | 'resummarize'
-  | 'restore'
-  | 'backfill';
+  'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
 export type Method = 'model' | 'extractive' | 'none';
 
 /** What one compaction asks of the summarizer; frozen at planning so that every call of it is made alike. */
