@@ -8,12 +8,14 @@ import {
   type FormatName,
   type RequestFormat,
 } from './format.js';
+import { anthropic } from './anthropic.js';
 import { openaiChat } from './openai-chat.js';
 
 export * from './format.js';
 
 const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
   'openai-chat': openaiChat,
+  anthropic,
 };
 
 const logs: Partial<Record<FormatName, Format>> = {};

@@ -1,0 +1,90 @@
+import type { Json } from '../message.js';
+import { chatMessages, withCallIds } from './anthropic-blocks.js';
+import { render } from './anthropic-render.js';
+import { violations } from './anthropic-rules.js';
+import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
+import { envelope, envelopeOf } from './envelope.js';
+import type { Opened, RequestFormat, Unit } from './format.js';
+
+/**
+ * Anthropic messages. An item is a message as a request or a response has it; one of role `system` stands for the
+ * request's `system`. A file is a request (`{messages, system?, …}`), a list of messages, or one response.
+ */
+export const anthropic: RequestFormat = {
+  name: 'anthropic',
+  title: 'Anthropic messages',
+  contextFormat: 'anthropic',
+  normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
+  requestItems: (items, messages) => withCallIds(items.flatMap(requestMessages), messages),
+  render,
+  violations,
+  open(document, layout) {
+    if (layout !== 'document') return null;
+    if (isResponse(document)) return { ...idOf(document), items: [document] };
+    if (!Array.isArray(document)) return openRequest(document);
+    const [first] = document;
+    const alone = document.length === 1 && isResponse(first); // a file with this response alone is closed as it is
+    return !alone && document.every(isMessage) && document.some(isOfAnthropic) ? { items: document } : null;
+  },
+  close(items) {
+    const [first, ...rest] = items;
+    const fields = envelopeOf(first);
+    if (fields) return { ...fields, messages: rest };
+    return items.length === 1 && isResponse(first) ? first! : [...items];
+  },
+};
+
+function pieceOf(item: Json, path: string): Unit {
+  const fields = envelopeOf(item);
+  if (!fields) return { items: [item], messages: chatMessages(fieldsAt(item, path), path) };
+  const { system } = fields;
+  const messages = isEmptySystem(system)
+    ? []
+    : chatMessages({ role: 'system', content: system ?? null }, path);
+  return { items: [item], messages };
+}
+
+const isEmptySystem = (system: Json | undefined): boolean =>
+  system === undefined || system === null || system === '' || (Array.isArray(system) && system.length === 0);
+
+/** Messages of responses carry what requests do not take: id, model, usage, … */
+function requestMessages(item: Json): Fields[] {
+  if (!isFields(item)) return [];
+  const fields = envelopeOf(item);
+  if (fields) return isEmptySystem(fields.system) ? [] : [{ role: 'system', content: fields.system! }];
+  const { role, content } = item;
+  return [Object.keys(item).length === 2 ? item : { role: role!, content: content! }];
+}
+
+const isMessage = (value: Json): value is Fields =>
+  isFields(value) &&
+  (value.role === 'user' || value.role === 'assistant' || value.role === 'system') &&
+  (typeof value.content === 'string' || Array.isArray(value.content));
+
+const isResponse = (value: Json | undefined): value is Fields =>
+  isFields(value) && value.type === 'message' && isMessage(value) && Array.isArray(value.content);
+
+const ownBlocks =
+  /^(?:thinking|redacted_thinking|tool_use|tool_result|server_tool_use|compaction|document|image)$/;
+
+/** Whether a message has blocks that no other format has. */
+function isOfAnthropic({ content }: Fields): boolean {
+  return (
+    Array.isArray(content) && content.some((block) => isFields(block) && ownBlocks.test(String(block.type)))
+  );
+}
+
+function openRequest(document: Json): Opened | null {
+  if (!isFields(document) || !Array.isArray(document.messages) || !document.messages.every(isMessage))
+    return null;
+  const ofAnthropic =
+    (document.system !== undefined && !document.messages.some(({ role }) => role === 'system')) ||
+    document.messages.some(isOfAnthropic);
+  return ofAnthropic
+    ? { ...idOf(document), items: [envelope({ ...document, messages: [] }), ...document.messages] }
+    : null;
+}
+
+function idOf({ id }: Fields): { id?: string } {
+  return typeof id === 'string' && id !== '' ? { id } : {};
+}

@@ -1,0 +1,47 @@
+/** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
+import { buildView } from '../../src/conversation/context.js';
+import {
+  contextFormatOf,
+  type ContextFormat,
+  type FormatName,
+  type Rendered,
+} from '../../src/conversation/formats/index.js';
+import type { ChatMessage, Json, LoggedMessage } from '../../src/conversation/message.js';
+import { readNative, shownUnits, splitNative } from '../../src/conversation/native.js';
+import { counterFor } from '../../src/tokens/counter.js';
+import { countMessage } from '../../src/tokens/message.js';
+import { sourceOf } from './histories.js';
+
+const counter = counterFor('chars/4');
+
+/** The log that turns of a format make. */
+export function logged(turns: readonly (readonly Json[])[], format: FormatName): LoggedMessage[] {
+  return turns
+    .flatMap((items) => readNative(items, format))
+    .map((stored, index) => {
+      const { message, native } = splitNative(stored);
+      return {
+        seq: index + 1,
+        message,
+        tokens: countMessage(message, counter),
+        ...(native ? { native } : {}),
+      };
+    });
+}
+
+/** The whole log in a format, as its provider takes it. */
+export function shown(log: LoggedMessage[], format: ContextFormat): Rendered {
+  const view = buildView(sourceOf(log), counter);
+  if (format === 'openai-chat') return { messages: view.map(({ message }) => message as unknown as Json) };
+  const bySeq = new Map(log.map((message) => [message.seq, message]));
+  return contextFormatOf(format).render(shownUnits(view, bySeq, format));
+}
+
+export function shownChat(messages: readonly ChatMessage[], format: ContextFormat): Rendered {
+  return shown(logged([messages as unknown as Json[]], 'openai-chat'), format);
+}
+
+/** Items of all units, joined: what came in. */
+export function itemsOf(log: readonly LoggedMessage[]): Json[] {
+  return log.flatMap(({ native }) => native?.items ?? []);
+}
