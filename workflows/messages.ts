@@ -1,4 +1,5 @@
 import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
+import type { FormatName } from '../src/conversation/formats/format.js';
 import type { CompactionOutcome } from '../activities/commit.js';
 
 /*
@@ -13,8 +14,10 @@ export interface TurnSignal {
   seq?: number;
   /** False: the append saw that nothing is due, so nothing is measured. Absent means unknown. */
   due?: boolean;
-  /** OpenAI chat messages, at most 256 KiB, for platforms that hold only a Temporal client. Off unless allowed per tenant. */
+  /** At most 256 KiB, for platforms that hold only a Temporal client. Off unless allowed per tenant. */
   messages?: unknown[];
+  /** Of `messages`. @default the session's own, `openai-chat` for a new one */
+  format?: FormatName;
 }
 
 export interface CompactRequest {

@@ -1,13 +1,10 @@
 import {
-  ActivityFailure,
   allHandlersFinished,
   CancellationScope,
   condition,
   continueAsNew,
-  executeChild,
   isCancellation,
   log,
-  ParentClosePolicy,
   setCurrentDetails,
   setHandler,
   sleep,
@@ -15,9 +12,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import type { CompactionOutcome } from '../activities/commit.js';
 import type { Measurement } from '../activities/measure.js';
-import { count } from '../src/compaction/summarize.js';
 import { failureOf } from '../src/temporal/failures.js';
 import {
   compactionWorkflowId,
@@ -26,7 +21,7 @@ import {
   type SessionIds,
 } from '../src/temporal/names.js';
 import type { CompactionReason } from '../src/compaction/plan-types.js';
-import type { compaction } from './compaction.js';
+import { executeCompaction } from './compaction-child.js';
 import {
   checkCompactRequest,
   closeSignal,
@@ -34,7 +29,6 @@ import {
   compactUpdate,
   configureSignal,
   configureUpdate,
-  isInline,
   isTurn,
   pauseSignal,
   pauseUpdate,
@@ -52,45 +46,18 @@ import {
 } from './messages.js';
 import { databaseActivities } from './options.js';
 import { sessionPage } from './session-page.js';
+import { freshState, type Carried, type SessionInput } from './session-state.js';
 import { startTimer, type Timer } from './timer.js';
+import { isOutage, TurnInbox } from './turn-inbox.js';
 
-export interface SessionInput extends SessionIds {
-  v: 1;
-  /** Milliseconds without a message after which the workflow completes; signal-with-start revives it. */
-  idleAfterMs: number;
-  /** Set by continue-as-new. */
-  carried?: Carried;
-  /** Events after which the run hands over to the next. @default 1,000 */
-  maxHistoryEvents?: number;
-}
-
-/** What one run hands to the next: small, versioned with the input, no text. */
-interface Carried {
-  inbox: TurnSignal[];
-  mustMeasure: boolean;
-  closing: boolean;
-  /** As the last measurement saw it. Absent in what an earlier version handed over. */
-  paused?: boolean;
-  /** Latest turn ids, oldest first: duplicates of a signal are dropped. */
-  seen: string[];
-  generation: number | null;
-  tokens: number | null;
-  compactions: number;
-  recent: CompactionOutcome[];
-  lastError: SessionStatus['lastError'];
-  rejectedTurns: SessionStatus['rejectedTurns'];
-}
+export type { SessionInput } from './session-state.js';
 
 /**
  * Well below what the server suggests (4,096): a signal that arrives in the very task that hands over fails it and makes
  * the worker replay the whole history (about 0.6 ms an event), while more signals arrive.
  */
 const handOverAfterEvents = 1_000;
-const seenTurns = 512;
 const shownCompactions = 20;
-const keptRejections = 20;
-/** Characters of a refused turn's id and reason that are kept: what a client sent may be of any length. */
-const shownCharacters = 500;
 /** The first wait for a compaction of another parent, doubled up to the second; also the shortest before a retry. */
 const lookAgainMs = 2_000;
 const longestLookMs = 60_000;
@@ -104,12 +71,10 @@ interface Caller {
 /** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
   const ids: SessionIds = { tenant: input.tenant, session: input.session };
-  const { measure, appendTurn, indexTexts, setPaused } = databaseActivities();
-  const state: Carried = input.carried ?? {
-    ...{ inbox: [], mustMeasure: false, closing: false, seen: [], generation: null, tokens: null },
-    ...{ compactions: 0, recent: [], lastError: null, rejectedTurns: [] },
-  };
+  const { measure, indexTexts, setPaused } = databaseActivities();
+  const state: Carried = input.carried ?? freshState();
   let phase: Phase = 'idle';
+  const inbox = new TurnInbox(ids, state, () => (phase = 'appending'));
   let running: SessionStatus['compaction'] = null;
   let idleAfterMs = input.idleAfterMs;
   /** Set after a failure, until the next attempt may be made. */
@@ -128,15 +93,8 @@ export async function session(input: SessionInput): Promise<void> {
   setHandler(turnSignal, (turn: TurnSignal | null | undefined) => {
     lastMessageAt = Date.now();
     // Anyone may signal anything, and a handler that throws holds the session up for good: no turn at all means measure.
-    if (!isTurn(turn)) {
-      state.mustMeasure = true;
-      return;
-    }
-    // A repeated inline turn is the store's to recognise; a repeated reference may say `due` anew.
-    if (state.seen.includes(turn.turnId) && turn.due === false) return;
-    if (!isInline(turn)) state.seen.push(turn.turnId);
-    if (state.seen.length > seenTurns) state.seen.shift();
-    state.inbox.push(turn);
+    if (isTurn(turn)) inbox.receive(turn);
+    else state.mustMeasure = true;
   });
   setHandler(configureSignal, configure);
   setHandler(configureUpdate, configure);
@@ -264,7 +222,7 @@ export async function session(input: SessionInput): Promise<void> {
 
   /** What is left travels with the input, except callers, who wait here, and messages. */
   function mayHandOver(): boolean {
-    return requests.length === 0 && !state.inbox.some(isInline);
+    return requests.length === 0 && !inbox.hasInline();
   }
 
   async function work(task: () => Promise<void> = step): Promise<void> {
@@ -282,11 +240,9 @@ export async function session(input: SessionInput): Promise<void> {
   }
 
   async function step(): Promise<void> {
-    let due = state.mustMeasure;
+    const must = state.mustMeasure;
     state.mustMeasure = false;
-    for (let turn = state.inbox.shift(); turn; turn = state.inbox.shift()) {
-      due = (isInline(turn) ? await appendInline(turn) : turn.due !== false) || due;
-    }
+    const due = (await inbox.drain()) || must;
     if (!due && requests.length === 0) return;
     const measured = await measureNow();
     if (measured.paused === true) {
@@ -306,7 +262,7 @@ export async function session(input: SessionInput): Promise<void> {
       phase = 'debouncing';
       const debounce = startTimer(measured.debounceMs, 'debounce');
       // Who asks by hand, or closes, does not wait for it.
-      await appendingMeanwhile(condition(() => debounce.fired || requests.length > 0 || state.closing));
+      await inbox.appendingMeanwhile(condition(() => debounce.fired || requests.length > 0 || state.closing));
       phase = 'measuring';
       measured = await measure(ids);
     }
@@ -330,44 +286,6 @@ export async function session(input: SessionInput): Promise<void> {
     return measured;
   }
 
-  /** Stores inline turns as they come while something else goes on: a context must not wait for a compaction. */
-  async function appendingMeanwhile<T>(task: Promise<T>): Promise<T> {
-    let ended = false;
-    const end = () => void (ended = true);
-    task.then(end, end);
-    while (true) {
-      await condition(() => ended || state.inbox.some(isInline));
-      if (ended) return task;
-      const index = state.inbox.findIndex(isInline);
-      const turn = state.inbox[index]!;
-      const { turnId } = turn;
-      const due = await appendInline(turn);
-      state.inbox[state.inbox.indexOf(turn)] = { turnId, due };
-    }
-  }
-
-  async function appendInline({ turnId, messages }: TurnSignal): Promise<boolean> {
-    phase = 'appending';
-    try {
-      return (await appendTurn({ ...ids, turnId, messages })).due;
-    } catch (error) {
-      if (isCancellation(error)) throw error;
-      if (isOutage(error)) {
-        // The messages are nowhere but here: they wait for the database as long as it takes.
-        await sleep(lookAgainMs, { summary: 'before appending again' });
-        return appendInline({ turnId, messages });
-      }
-      const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
-      state.rejectedTurns.push({
-        turnId: String(turnId).slice(0, shownCharacters),
-        type,
-        message: message.slice(0, shownCharacters),
-      });
-      if (state.rejectedTurns.length > keptRejections) state.rejectedTurns.shift();
-      return false;
-    }
-  }
-
   async function compact(reason: CompactionReason, asked: Caller[]): Promise<void> {
     phase = 'compacting';
     const generation = (state.generation ?? 0) + 1;
@@ -377,20 +295,12 @@ export async function session(input: SessionInput): Promise<void> {
     resummarizing = reason === 'resummarize';
     showPage();
     try {
-      const child = executeChild<typeof compaction>('compaction', {
-        workflowId,
-        args: [{ v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize' }],
-        parentClosePolicy: ParentClosePolicy.ABANDON,
-        staticSummary: `generation ${generation} · ${reason}${state.tokens === null ? '' : ` · ${count(state.tokens)} tokens`}`,
-        staticDetails: `Compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\`. Its originals stay in the log; the context changes only at the commit.`,
-        typedSearchAttributes: [
-          { key: searchAttributes.tenantId, value: ids.tenant },
-          { key: searchAttributes.sessionId, value: ids.session },
-        ],
-        priority:
-          asked.length > 0 ? { ...livePriority(ids.tenant), priorityKey: 1 } : livePriority(ids.tenant),
+      const live = livePriority(ids.tenant);
+      const child = executeCompaction(ids, generation, reason, {
+        tokens: state.tokens,
+        priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
       });
-      const outcome = await appendingMeanwhile(child);
+      const outcome = await inbox.appendingMeanwhile(child);
       nextLookMs = lookAgainMs;
       if (outcome) {
         state.generation = outcome.generation;
@@ -412,7 +322,7 @@ export async function session(input: SessionInput): Promise<void> {
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
         // Started by another parent, for instance a terminated run of this session: its commit decides, then look again.
-        await appendingMeanwhile(sleep(nextLookMs, { summary: `${workflowId} is running already` }));
+        await inbox.appendingMeanwhile(sleep(nextLookMs, { summary: `${workflowId} is running already` }));
         nextLookMs = Math.min(2 * nextLookMs, longestLookMs);
         requests.push(...joined);
         state.mustMeasure = true;
@@ -421,7 +331,7 @@ export async function session(input: SessionInput): Promise<void> {
       if (CancellationScope.current().consideredCancelled) throw error;
       noteFailure(error);
       // Cancelled by an operator: it counts as looked at, the next turn that is due starts anew.
-      if (isCancellation(error)) state.inbox = state.inbox.filter(isInline);
+      if (isCancellation(error)) inbox.forgetReferences();
       for (const { settle } of joined) settle(null, error);
       // A failed one counts as looked at; whoever commits first makes the other plan anew.
       if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
@@ -451,9 +361,3 @@ export async function session(input: SessionInput): Promise<void> {
 
 /** What runs that began under an earlier version replay: later fields are missing. */
 type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused'> & Partial<Answer>;
-
-/** A step that its retries could not bring through: the database, or every worker, was away for that long. */
-function isOutage(error: unknown): boolean {
-  const failure = failureOf(error);
-  return error instanceof ActivityFailure && (failure === null || failure.type === 'Store.Unavailable');
-}

@@ -1,0 +1,97 @@
+import { ActivityFailure, condition, isCancellation, sleep } from '@temporalio/workflow';
+import { failureOf } from '../src/temporal/failures.js';
+import type { SessionIds } from '../src/temporal/names.js';
+import { isInline, type TurnSignal } from './messages.js';
+import { databaseActivities } from './options.js';
+import type { Carried } from './session-state.js';
+
+const seenTurns = 512;
+const keptRejections = 20;
+/** Characters of a refused turn's id and reason that are kept: what a client sent may be of any length. */
+const shownCharacters = 500;
+const appendAgainMs = 2_000;
+
+/** The turns that were signalled and not yet looked at; stores those that carry their messages. */
+export class TurnInbox {
+  private readonly activities = databaseActivities();
+
+  constructor(
+    private readonly ids: SessionIds,
+    private readonly state: Pick<Carried, 'inbox' | 'seen' | 'rejectedTurns'>,
+    private readonly appending: () => void,
+  ) {}
+
+  receive(turn: TurnSignal): void {
+    const { inbox, seen } = this.state;
+    // A repeated inline turn is the store's to recognise; a repeated reference may say `due` anew.
+    if (seen.includes(turn.turnId) && turn.due === false) return;
+    if (!isInline(turn)) seen.push(turn.turnId);
+    if (seen.length > seenTurns) seen.shift();
+    inbox.push(turn);
+  }
+
+  hasInline(): boolean {
+    return this.state.inbox.some(isInline);
+  }
+
+  /** What only refers to stored messages counts as looked at. */
+  forgetReferences(): void {
+    this.state.inbox = this.state.inbox.filter(isInline);
+  }
+
+  /** Looks at every turn; answers whether one of them may be due. */
+  async drain(): Promise<boolean> {
+    let due = false;
+    for (let turn = this.state.inbox.shift(); turn; turn = this.state.inbox.shift()) {
+      due = (isInline(turn) ? await this.append(turn) : turn.due !== false) || due;
+    }
+    return due;
+  }
+
+  /** Stores inline turns as they come while something else goes on: a context must not wait for a compaction. */
+  async appendingMeanwhile<T>(task: Promise<T>): Promise<T> {
+    let ended = false;
+    const end = () => void (ended = true);
+    task.then(end, end);
+    while (true) {
+      await condition(() => ended || this.hasInline());
+      if (ended) return task;
+      const turn = this.state.inbox.find(isInline)!;
+      const due = await this.append(turn);
+      this.state.inbox[this.state.inbox.indexOf(turn)] = { turnId: turn.turnId, due };
+    }
+  }
+
+  private async append({ turnId, messages, format }: TurnSignal): Promise<boolean> {
+    this.appending();
+    try {
+      return (await this.activities.appendTurn({ ...this.ids, turnId, messages, format })).due;
+    } catch (error) {
+      if (isCancellation(error)) throw error;
+      if (isOutage(error)) {
+        // The messages are nowhere but here: they wait for the database as long as it takes.
+        await sleep(appendAgainMs, { summary: 'before appending again' });
+        return this.append({ turnId, messages, format });
+      }
+      this.reject(turnId, error);
+      return false;
+    }
+  }
+
+  private reject(turnId: string, error: unknown): void {
+    const { type, message } = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+    const { rejectedTurns } = this.state;
+    rejectedTurns.push({
+      turnId: String(turnId).slice(0, shownCharacters),
+      type,
+      message: message.slice(0, shownCharacters),
+    });
+    if (rejectedTurns.length > keptRejections) rejectedTurns.shift();
+  }
+}
+
+/** A step that its retries could not bring through: the database, or every worker, was away for that long. */
+export function isOutage(error: unknown): boolean {
+  const failure = failureOf(error);
+  return error instanceof ActivityFailure && (failure === null || failure.type === 'Store.Unavailable');
+}
