@@ -88,6 +88,7 @@ export interface SessionSummary {
   budget: number;
   generation: number;
   exhausted: boolean;
+  paused: boolean;
   lastError: { type: string; message: string } | null;
   closedAt: string | null;
   createdAt: string;
@@ -116,9 +117,19 @@ export interface SessionPolicy {
   policyVersion: number;
 }
 
+export interface ConfigureRequest extends OfSession {
+  policy: PolicyInput;
+}
+
+export interface ConfigureTenantRequest {
+  policy: PolicyInput;
+}
+
+export type Pins = NonNullable<PolicyInput['pins']>;
+
 export interface PinsRequest extends OfSession {
   /** Replaces the pins of the session's own policy. */
-  pins: NonNullable<PolicyInput['pins']>;
+  pins: Pins;
 }
 
 export interface BackfillItemList {
@@ -136,38 +147,83 @@ export interface BackfillItemRequest {
 }
 
 export interface PalimpsestClient {
+  /**
+   * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
+   * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
+   */
   appendTurn(turn: Turn): Promise<AppendedTurn>;
-  /** `Message` is the shape of the format's messages: chat messages unless another format is asked for. */
+  /**
+   * What to send to the model now: head, tail and reductions in one read, never longer than the budget.
+   * `Message` is the shape of the format's messages: chat messages unless another format is asked for.
+   * Throws `Store.SessionNotFound`; `Budget.Unreachable` where not even the irreducible floor fits.
+   */
   context<Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
-  compact(request: CompactRequest): Promise<CompactionOutcome | null>;
-  resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
+  /**
+   * Compacts now, whatever the size. A compaction that is running already is joined. Answers null where there is
+   * nothing to evict or the result would not be smaller. Waits for the outcome; the agent's reads need not.
+   */
+  compact(request: OfSession): Promise<CompactionOutcome | null>;
+  /**
+   * Evicts nothing, but has a model write anew, from the archive, what the extractive fallback wrote while no model
+   * answered. Answers null where there is no such part, or no model can be asked now. The next compaction does the same
+   * by itself.
+   */
+  resummarize(request: OfSession): Promise<CompactionOutcome | null>;
 
+  /** Sizes, effective policy and what the session's workflow is doing; `asleep` when it has ended for idleness. */
   status(request: OfSession): Promise<Status>;
+  /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
   sessions(request?: ListRequest): Promise<SessionList>;
+  /** No further turns are expected: unanswered calls count as dead. A later turn opens the session again. */
   closeSession(request: OfSession): Promise<void>;
-  /** Deletes the session and everything stored of it, for good. Answers how many messages there were. */
+  /**
+   * Deletes the session and everything stored of it, for good. Answers how many messages there were. What runs for it
+   * is ended first. Forks of it are sessions of their own and stay.
+   */
   erase(request: OfSession): Promise<{ messages: number }>;
   /** No compaction begins until `resume`; turns are stored and contexts fit as ever. */
   pause(request: OfSession): Promise<void>;
   resume(request: OfSession): Promise<void>;
 
   policy(request: OfSession): Promise<SessionPolicy>;
-  configure(request: OfSession & { policy: PolicyInput }): Promise<{ policyVersion: number }>;
+  /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
+  configure(request: ConfigureRequest): Promise<{ policyVersion: number }>;
+  /** As given for this tenant; `{}` and version 0 where it says nothing. */
   tenantPolicy(): Promise<SessionPolicy>;
-  configureTenant(request: { policy: PolicyInput }): Promise<{ policyVersion: number }>;
-  pins(request: OfSession): Promise<{ pins: NonNullable<PolicyInput['pins']> }>;
+  /**
+   * Replaces the policy of this client's tenant: of all its sessions, as far as they say nothing themselves. Each takes
+   * it over when it is next used; `status` names it as the source. Throws `Input.Invalid` with the field's path.
+   */
+  configureTenant(request: ConfigureTenantRequest): Promise<{ policyVersion: number }>;
+  /** Of the session's own policy; those of its tenant and deployment stand in `status`. */
+  pins(request: OfSession): Promise<{ pins: Pins }>;
   pin(request: PinsRequest): Promise<{ policyVersion: number }>;
 
+  /** Every committed compaction, oldest first. */
   compactions(request: OfSession): Promise<CompactionOutcome[]>;
+  /** The archive parts, oldest first; with `part`, the evicted originals of that part, checked against their hashes. */
   archive(request: OfSession): Promise<ArchivePart[]>;
   archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
+  /** Every original in order: the archive parts, then the tail. Throws `Store.Corrupt` where a hash does not match. */
   replay(request: OfSession): AsyncGenerator<LoggedMessage>;
+  /** Messages of archive and tail that answer a query, best first; see `SearchRequest`. */
   search(request: OfSession & SearchRequest): Promise<SearchResult>;
+  /**
+   * The original content of a tool's result by `callId` (as the log or as a context shows it), or of any message by
+   * `seq`, exact and page by page. Throws `Input.Invalid` naming what is near; `Store.Corrupt`.
+   */
   toolResponse(request: OfSession & ResponseReference & Page): Promise<ToolResponse>;
+  /** A page of originals, of an archive part or of any range, each checked against its hash. */
   expand(request: OfSession & ExpandRequest): Promise<Expansion>;
+  /** What was evicted so far as Markdown, one `## Summarized at` section an archive part; grows at its end only. */
   historyLog(request: OfSession): AsyncGenerator<string>;
+  /**
+   * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so that this
+   * can be undone in the same way. Throws `Input.Invalid` for a generation that is not there.
+   */
   restore(request: OfSession & { generation: number }): Promise<CompactionOutcome>;
+  /** A new session `to` with the log and the compactions of this one through `throughSeq`. The same fork twice is made once. */
   fork(request: OfSession & ForkRequest): Promise<Forked>;
 
   /** Starts a job, or answers the one of this name that was started with the same request. */
@@ -185,5 +241,6 @@ export interface PalimpsestClient {
   /** The failed sessions (after a cancellation or a spend limit: the skipped ones as well) once more. */
   retryBackfill(request: { job: string; spendLimit?: number }): Promise<Backfill>;
 
+  /** Ends the connections; compactions go on in the workers. */
   close(): Promise<void>;
 }

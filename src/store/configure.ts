@@ -30,8 +30,19 @@ export async function configureSession(
   deployment?: DeploymentPolicy,
 ): Promise<SessionRow> {
   const session = parsePolicy(policy);
+  return changePolicy(pool, ids, () => session, deployment);
+}
+
+/** The same where the new policy follows from the present one: nobody else's change between the two is lost. */
+export async function changePolicy(
+  pool: Pool,
+  ids: SessionIds,
+  change: (own: PolicyInput) => PolicyInput,
+  deployment?: DeploymentPolicy,
+): Promise<SessionRow> {
   return replaceLayers(pool, ids, (row) => {
     const { file, environment } = deployment ?? row.policy;
+    const session = change(row.policy.session ?? {});
     return { ...defined({ file, environment }), ...tenantLayer(row), session };
   });
 }

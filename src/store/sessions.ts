@@ -4,13 +4,13 @@ import { measureAt } from '../policy/limits.js';
 import { marksBeyond } from '../policy/marks.js';
 import { upToDate } from './configure.js';
 import { sessions } from './schema.js';
-import { factsOf, notFound, type SessionIds, type SessionRow } from './session-row.js';
+import { checkIds, factsOf, notFound, type SessionIds, type SessionRow } from './session-row.js';
 import { lockSession, readSession, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
 import { storable } from './text.js';
-import { withTransaction } from './transaction.js';
+import { read, withTransaction } from './transaction.js';
 
-export { configureSession, type DeploymentPolicy } from './configure.js';
+export { changePolicy, configureSession, type DeploymentPolicy } from './configure.js';
 export type { SessionIds, SessionRow } from './session-row.js';
 export { cleared, insertSession, lockSession, updateSession } from './session-table.js';
 export { limitsOfSession, settingsOf, type SessionSettings } from './settings.js';
@@ -27,6 +27,17 @@ export async function findSession(pool: Pool, ids: SessionIds): Promise<SessionR
 /** Throws `Store.SessionNotFound`. */
 export async function loadSession(pool: Pool, ids: SessionIds): Promise<SessionRow> {
   return (await findSession(pool, ids)) ?? notFound(ids);
+}
+
+/** The newest generation of the session. Throws `Store.SessionNotFound`. */
+export async function generationOf(pool: Pool, ids: SessionIds): Promise<number> {
+  checkIds(ids);
+  const [row] = await read<{ generation: number }>(
+    pool,
+    'select generation from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [ids.tenant, ids.session],
+  );
+  return row?.generation ?? notFound(ids);
 }
 
 /**

@@ -12,7 +12,14 @@ import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '.
 import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
 import { isFailureType, PalimpsestError } from '../errors.js';
 import { failureOf } from './failures.js';
-import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
+import {
+  compactionWorkflowId,
+  livePriority,
+  searchAttributes,
+  sessionWorkflowId,
+  taskQueues,
+  type SessionIds,
+} from './names.js';
 
 /** Answered in milliseconds; longer where a worker replays a history first. */
 const callTimeoutMs = 5_000;
@@ -64,14 +71,16 @@ export class SessionWorkflows {
 
   async signalClose(ids: SessionIds): Promise<void> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
-    await typed(async () => {
-      try {
-        await this.soon(() => handle.signal('close'));
-      } catch (error) {
-        // Asleep: there is nothing in flight to finish.
-        if (!(error instanceof WorkflowNotFoundError)) throw error;
-      }
-    });
+    await typed(() => unlessGone(() => this.soon(() => handle.signal('close'))));
+  }
+
+  /** Ends the session's workflow and the compaction that would commit `generation`, wherever they are. */
+  async terminate(ids: SessionIds, generation: number, reason: string): Promise<void> {
+    // The session first: it would start another compaction.
+    for (const workflowId of [sessionWorkflowId(ids), compactionWorkflowId(ids, generation)]) {
+      const handle = this.client.workflow.getHandle(workflowId);
+      await typed(() => unlessGone(() => this.soon(() => handle.terminate(reason))));
+    }
   }
 
   /**
@@ -103,13 +112,13 @@ export class SessionWorkflows {
   }
 
   /** `asleep` when the workflow is not running, `unknown` when no worker answers for it. */
-  async status(ids: SessionIds): Promise<SessionStatus | 'asleep' | 'unknown'> {
+  async status(ids: SessionIds, withinMs = callTimeoutMs): Promise<SessionStatus | 'asleep' | 'unknown'> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     try {
       return await this.soon(async () => {
         const { status } = await handle.describe();
         return status.name === 'RUNNING' ? handle.query<SessionStatus>('status') : 'asleep';
-      });
+      }, withinMs);
     } catch (error) {
       if (error instanceof WorkflowNotFoundError) return 'asleep';
       if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
@@ -117,8 +126,8 @@ export class SessionWorkflows {
     }
   }
 
-  private soon<T>(call: () => Promise<T>): Promise<T> {
-    return this.client.withDeadline(Date.now() + callTimeoutMs, call);
+  private soon<T>(call: () => Promise<T>, withinMs = callTimeoutMs): Promise<T> {
+    return this.client.withDeadline(Date.now() + Math.min(withinMs, callTimeoutMs), call);
   }
 
   private startOptions(ids: SessionIds, idleAfterMs: number) {
@@ -137,6 +146,15 @@ export class SessionWorkflows {
       ],
       priority: livePriority(ids.tenant),
     };
+  }
+}
+
+/** A workflow that is not running has nothing in flight to finish or to end. */
+async function unlessGone(call: () => Promise<unknown>): Promise<void> {
+  try {
+    await call();
+  } catch (error) {
+    if (!(error instanceof WorkflowNotFoundError)) throw error;
   }
 }
 

@@ -87,6 +87,8 @@ export const sessions = palimpsest.table(
   },
   (table) => [
     primaryKey({ name: 'sessions_pk', columns: [table.tenantId, table.sessionId] }),
+    // In the order of the ids' code points, whatever the database's collation: lists and prefixes.
+    index('sessions_in_order').on(table.tenantId, sql`session_id collate "C"`),
     check('sessions_counters', sql`live_tokens >= 0 and live_messages >= 0 and next_seq >= 1`),
     check('sessions_head_within_log', sql`through_seq < next_seq and system_through_seq < next_seq`),
   ],

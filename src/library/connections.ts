@@ -1,0 +1,61 @@
+import type { Pool } from 'pg';
+import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
+import { assertMigrated } from '../store/migrate.js';
+import { openPool } from '../store/pool.js';
+import { connectClient, type TemporalSettings } from '../temporal/connection.js';
+import { defaultQueuePrefix } from '../temporal/names.js';
+import { SessionWorkflows } from '../temporal/session-workflows.js';
+import { registerCounters, type Counters } from '../tokens/counter.js';
+
+export interface PalimpsestOptions {
+  /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). */
+  databaseUrl: string;
+  temporal: TemporalSettings;
+  /** Owner of the sessions that calls name. @default 'default' */
+  tenant?: string;
+  /** Prefix of the task queues the workers serve. @default 'compaction' */
+  queuePrefix?: string;
+  /** Database connections of this client at most. @default 10 */
+  poolSize?: number;
+  /**
+   * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. Written into sessions
+   * that this client creates or configures. @default none for new sessions; a session that exists keeps what it has
+   */
+  policy?: DeploymentPolicy;
+  /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
+  counters?: Counters;
+}
+
+/** What the views of all tenants share: one pool, one client of Temporal. */
+export interface Connections {
+  pool: Pool;
+  workflows: SessionWorkflows;
+  deployment: DeploymentPolicy | undefined;
+}
+
+/** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
+export async function openConnections({
+  databaseUrl,
+  temporal,
+  queuePrefix = defaultQueuePrefix,
+  poolSize = 10,
+  policy,
+  counters,
+}: PalimpsestOptions): Promise<Connections> {
+  registerCounters(counters);
+  const deployment = checkedDeployment(policy);
+  const pool = openPool(databaseUrl, { max: poolSize });
+  try {
+    await assertMigrated(pool);
+    const workflows = new SessionWorkflows(await connectClient(temporal), queuePrefix);
+    return { pool, workflows, deployment };
+  } catch (error) {
+    await pool.end();
+    throw error;
+  }
+}
+
+export async function closeConnections({ pool, workflows }: Connections): Promise<void> {
+  await workflows.close();
+  await pool.end();
+}

@@ -1,0 +1,41 @@
+import type { ContextRequest } from '../client.js';
+import { contextFormatOf } from '../conversation/formats/index.js';
+import { invalid } from '../errors.js';
+import { fitted, type SessionContext } from '../session-context.js';
+import { readContextLocked, readContextSource, saveReductions } from '../store/context.js';
+import type { SessionIds } from '../temporal/names.js';
+import type { Connections } from './connections.js';
+import { compactionEnded } from './waiting.js';
+
+/** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
+const lockFreeReads = 3;
+const longestWaitMs = 600_000;
+
+/** One statement, unless the context has to be cut to its budget anew. */
+export async function readContext(
+  { pool, workflows }: Connections,
+  ids: SessionIds,
+  { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
+): Promise<SessionContext> {
+  if (format !== undefined) contextFormatOf(format);
+  checkWhole(budget, 'budget', 1, Number.MAX_SAFE_INTEGER);
+  checkWhole(waitMs, 'waitMs', 0, longestWaitMs);
+  if (waitMs > 0) await compactionEnded(pool, workflows, ids, waitMs);
+  const key = budget ?? 'own';
+  const fit = (found: Parameters<typeof fitted>[1]) => fitted(ids.session, found, { format, budget });
+  for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
+    const found = await readContextSource(pool, ids, key);
+    const { context, budget: within, reductions } = fit(found);
+    if (reductions.length === 0) return context;
+    // Stored when first applied, so that every later read until the next commit starts with the same prefix.
+    const seen = found.source.reductions.length;
+    const { generation } = found.session;
+    if (await saveReductions(pool, ids, { generation, seen, budget: within, reductions })) return context;
+  }
+  return (await readContextLocked(pool, ids, key, fit)).context;
+}
+
+function checkWhole(value: number | undefined, path: string, least: number, most: number): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value >= least && value <= most)) return;
+  throw invalid(`${path} must be a whole number from ${least} to ${most}`, path);
+}

@@ -1,0 +1,85 @@
+/** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
+import type { CompactionOutcome } from '../../activities/commit.js';
+import type { SessionPolicy } from '../client.js';
+import { policyOf } from '../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { eraseSession } from '../store/erase.js';
+import { changePolicy, closeSession, loadSession, setPaused } from '../store/sessions.js';
+import { findTenantPolicy } from '../store/tenants.js';
+import type { SessionIds } from '../temporal/names.js';
+import type { Connections } from './connections.js';
+
+export async function compact(
+  { pool, workflows }: Connections,
+  ids: SessionIds,
+  how: { resummarize?: boolean },
+  wait?: boolean,
+): Promise<CompactionOutcome | null> {
+  const { policy } = await loadSession(pool, ids);
+  return workflows.compact(ids, policyOf(policy).idleAfter, how, wait);
+}
+
+export async function configure(
+  connections: Connections,
+  ids: SessionIds,
+  policy: PolicyInput,
+): Promise<{ policyVersion: number }> {
+  const given = parsePolicy(policy);
+  return change(connections, ids, () => given);
+}
+
+/** Of the session's own policy, its pins alone. */
+export async function pin(
+  connections: Connections,
+  ids: SessionIds,
+  given: PolicyInput['pins'],
+): Promise<{ policyVersion: number }> {
+  const { pins = [] } = parsePolicy({ pins: given });
+  return change(connections, ids, (own) => ({ ...own, pins }));
+}
+
+async function change(
+  { pool, workflows, deployment }: Connections,
+  ids: SessionIds,
+  make: (own: PolicyInput) => PolicyInput,
+): Promise<{ policyVersion: number }> {
+  const row = await changePolicy(pool, ids, make, deployment);
+  await workflows.signalConfigured(ids, policyOf(row.policy).idleAfter);
+  return { policyVersion: row.policyVersion };
+}
+
+export async function ownPolicy({ pool }: Connections, ids: SessionIds): Promise<SessionPolicy> {
+  const { policy, policyVersion } = await loadSession(pool, ids);
+  return { policy: policy.session ?? {}, policyVersion };
+}
+
+export async function tenantPolicy({ pool }: Connections, tenant: string): Promise<SessionPolicy> {
+  const found = await findTenantPolicy(pool, tenant);
+  return { policy: found?.policy ?? {}, policyVersion: found?.version ?? 0 };
+}
+
+/** What is stored counts; the workflow is told to look, so that its page and a due compaction follow at once. */
+export async function hold(
+  { pool, workflows }: Connections,
+  ids: SessionIds,
+  paused: boolean,
+): Promise<void> {
+  const { policy } = await loadSession(pool, ids);
+  await setPaused(pool, ids, paused);
+  await workflows.signalConfigured(ids, policyOf(policy).idleAfter);
+}
+
+export async function close({ pool, workflows }: Connections, ids: SessionIds): Promise<void> {
+  await closeSession(pool, ids);
+  await workflows.signalClose(ids);
+}
+
+/** The workflows first: where they cannot be ended, nothing is deleted. */
+export async function erase(
+  { pool, workflows }: Connections,
+  ids: SessionIds,
+): Promise<{ messages: number }> {
+  const { generation } = await loadSession(pool, ids);
+  await workflows.terminate(ids, generation + 1, 'the session is erased');
+  return { messages: await eraseSession(pool, ids) };
+}

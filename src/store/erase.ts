@@ -1,0 +1,55 @@
+import type { Pool } from 'pg';
+import type { SessionIds } from './session-row.js';
+import { lockSession } from './session-table.js';
+import { withTransaction, type Query } from './transaction.js';
+
+/** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */
+const tables = [
+  'reductions',
+  'compaction_digests',
+  'archive_parts',
+  'compactions',
+  'message_texts',
+  'messages',
+  'turns',
+  'sessions',
+] as const;
+
+/**
+ * Deletes a session with everything stored of it, and of the texts that models wrote about it those that nobody else
+ * refers to. Answers how many messages there were. The guards of the log let this transaction delete rows of this one
+ * session (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
+ */
+export async function eraseSession(pool: Pool, ids: SessionIds): Promise<number> {
+  return withTransaction(pool, async (tx) => {
+    const { query } = tx;
+    const { nextSeq } = await lockSession(tx, ids);
+    const keys = await digestsOf(query, ids);
+    await query(`select palimpsest.erase_only($1, $2)`, [ids.tenant, ids.session]);
+    for (const table of tables)
+      await query(`delete from palimpsest.${table} where tenant_id = $1 and session_id = $2`, [
+        ids.tenant,
+        ids.session,
+      ]);
+    await query(
+      `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2)
+       and not exists (select from palimpsest.compaction_digests used where used.tenant_id = $1 and used.key = d.key)`,
+      [ids.tenant, keys],
+    );
+    return nextSeq - 1;
+  });
+}
+
+/**
+ * What this session paid for or refers to, locked: from here on no compaction can come to refer to it. One that is
+ * being referred to at this moment is somebody else's as well, and is left out.
+ */
+async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise<string[]> {
+  const rows = await query<{ key: string }>(
+    `select key from palimpsest.digests where tenant_id = $1 and (payer_session = $2 or key in (
+       select key from palimpsest.compaction_digests where tenant_id = $1 and session_id = $2))
+     for update skip locked`,
+    [tenant, session],
+  );
+  return rows.map(({ key }) => key);
+}

@@ -1,0 +1,160 @@
+/**
+ * Erasing a session takes everything of it and nothing of anybody else's, although the database refuses to delete
+ * anything of a log otherwise.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { storeDigest } from '../src/store/digests.js';
+import { eraseSession } from '../src/store/erase.js';
+import { fork } from '../src/store/fork.js';
+import { openPool } from '../src/store/pool.js';
+import { indexTexts } from '../src/store/search-index.js';
+import { appendTurn } from '../src/store/turns.js';
+import { createDatabase, type TestDatabase } from './support/database.js';
+import { compactThrough, countRows, newSession, replayed, sessionWith, talk } from './support/store.js';
+
+let database: TestDatabase;
+let pool: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url);
+});
+
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const tables = [
+  ...['sessions', 'turns', 'messages', 'message_texts'],
+  ...['compactions', 'archive_parts', 'reductions', 'compaction_digests'],
+];
+
+async function rows(ids: { tenant: string; session: string }): Promise<Record<string, number>> {
+  const counts = tables.map(async (table) => [table, await countRows(pool, table, ids)] as const);
+  return Object.fromEntries(await Promise.all(counts));
+}
+
+async function digest(tenant: string, payerSession: string): Promise<string> {
+  const key = randomUUID();
+  const cost = { calls: 1, inputTokens: 10, outputTokens: 5, ms: 1 };
+  const about = { kind: 'chunk', text: 'what was said', tokens: 3, model: 'm', promptVersion: 1 } as const;
+  await storeDigest(pool, { tenant, key, ...about, ...cost, payerSession, payerGeneration: 1 });
+  return key;
+}
+
+async function digestsLeft(tenant: string): Promise<string[]> {
+  const found = await pool.query<{ key: string }>('select key from palimpsest.digests where tenant_id = $1', [
+    tenant,
+  ]);
+  return found.rows.map(({ key }) => key);
+}
+
+describe('erasing a session', () => {
+  it('deletes every row of it and leaves its neighbours as they were', async () => {
+    const tenant = randomUUID();
+    const [gone, stays] = [
+      await sessionWith(pool, talk(8), tenant),
+      await sessionWith(pool, talk(8), tenant),
+    ];
+    for (const ids of [gone, stays]) {
+      const reduction = { fromSeq: 6, throughSeq: 6, kind: 'tool_result', body: '{}', tokens: 1 } as const;
+      const digestKeys = [await digest(tenant, ids.session)];
+      await compactThrough(pool, ids, 4, { digestKeys, reductions: [reduction] });
+      await compactThrough(pool, ids, 6);
+      await indexTexts(pool, ids);
+    }
+    const before = await rows(stays);
+    for (const table of tables) expect(before[table], table).toBeGreaterThan(0);
+    expect(await eraseSession(pool, gone)).toBe(8);
+    expect(await rows(gone)).toEqual(Object.fromEntries(tables.map((table) => [table, 0])));
+    expect(await rows(stays)).toEqual(before);
+    expect(await replayed(pool, stays)).toHaveLength(8);
+    await expect(eraseSession(pool, gone)).rejects.toMatchObject({ type: 'Store.SessionNotFound' });
+  });
+
+  it('deletes digests that it paid for or refers to, unless another session refers to them', async () => {
+    const tenant = randomUUID();
+    const [gone, stays] = [
+      await sessionWith(pool, talk(4), tenant),
+      await sessionWith(pool, talk(4), tenant),
+    ];
+    const [own, shared, unused, ofOthers] = [
+      await digest(tenant, gone.session),
+      await digest(tenant, gone.session),
+      await digest(tenant, gone.session),
+      await digest(tenant, stays.session),
+    ];
+    await compactThrough(pool, gone, 2, { digestKeys: [own, shared] });
+    await compactThrough(pool, stays, 2, { digestKeys: [shared] });
+    await eraseSession(pool, gone);
+    const left = await digestsLeft(tenant);
+    expect(left.toSorted()).toEqual([shared, ofOthers].toSorted());
+    expect(left).not.toContain(unused);
+  });
+
+  it('leaves a fork whole', async () => {
+    const ids = await sessionWith(pool, talk(6));
+    const digestKeys = [await digest(ids.tenant, ids.session)];
+    await compactThrough(pool, ids, 4, { digestKeys });
+    const to = randomUUID();
+    await fork(pool, ids, { to, throughSeq: 6 });
+    await eraseSession(pool, ids);
+    expect(await replayed(pool, { tenant: ids.tenant, session: to })).toHaveLength(6);
+    expect(await digestsLeft(ids.tenant)).toEqual(expect.arrayContaining(digestKeys));
+  });
+
+  it('makes its name free for another session', async () => {
+    const ids = await sessionWith(pool, talk(2));
+    await eraseSession(pool, ids);
+    await appendTurn(pool, { ...ids, turnId: 'first', messages: talk(1, 3) });
+    expect(await replayed(pool, ids)).toHaveLength(1);
+  });
+});
+
+describe('the guards of the log, while a session is erased', () => {
+  const restrictViolation = { code: '23001' };
+
+  async function whileErasing(ids: { tenant: string; session: string }, statement: string): Promise<void> {
+    const client = await pool.connect();
+    try {
+      await client.query('begin');
+      await client.query('select palimpsest.erase_only($1, $2)', [ids.tenant, ids.session]);
+      await client.query(statement);
+      await client.query('commit');
+    } finally {
+      await client.query('rollback');
+      client.release();
+    }
+  }
+
+  it('refuse to delete from another session, and to change anything', async () => {
+    const [mine, other] = [await sessionWith(pool, talk(2)), await sessionWith(pool, talk(2))];
+    const of = ({ session }: { session: string }) => `where session_id = '${session}'`;
+    for (const statement of [
+      `delete from palimpsest.messages ${of(other)}`,
+      `update palimpsest.messages set body = '{}' ${of(mine)}`,
+      'truncate palimpsest.messages cascade',
+    ])
+      await expect(whileErasing(mine, statement)).rejects.toMatchObject(restrictViolation);
+    expect(await replayed(pool, other)).toHaveLength(2);
+  });
+
+  it('stand again as soon as its transaction has ended', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: 'first', messages: talk(2) });
+    const one = openPool(database.url, { max: 1 });
+    try {
+      await expect(eraseSession(one, { ...ids, session: 'nobody' })).rejects.toThrow();
+      await one.query('begin');
+      await one.query('select palimpsest.erase_only($1, $2)', [ids.tenant, ids.session]);
+      await one.query('commit');
+      const attempt = one.query('delete from palimpsest.messages where session_id = $1', [ids.session]);
+      await expect(attempt).rejects.toMatchObject(restrictViolation);
+    } finally {
+      await one.end();
+    }
+  });
+});
