@@ -1,12 +1,16 @@
 import { appendTurn } from './appendTurn.js';
+import { finishBackfill, openBackfill, retryBackfill, saveBackfill } from './backfill.js';
 import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
 import type { Dependencies } from './dependencies.js';
+import { followCompactions } from './followCompactions.js';
 import { giveUp } from './giveUp.js';
 import { indexTexts } from './indexTexts.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
+import { recordOutcomes } from './recordOutcomes.js';
 import { repair } from './repair.js';
+import { selectSessions } from './selectSessions.js';
 import { setPaused } from './setPaused.js';
 import { summarizeChunk } from './summarizeChunk.js';
 
@@ -20,6 +24,13 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     giveUp: giveUp(dependencies),
     indexTexts: indexTexts(dependencies),
     setPaused: setPaused(dependencies),
+    openBackfill: openBackfill(dependencies),
+    selectSessions: selectSessions(dependencies),
+    recordOutcomes: recordOutcomes(dependencies),
+    followCompactions: followCompactions(dependencies),
+    saveBackfill: saveBackfill(dependencies),
+    retryBackfill: retryBackfill(dependencies),
+    finishBackfill: finishBackfill(dependencies),
   };
 }
 

@@ -33,21 +33,12 @@ export function measure({ pool, now }: Dependencies) {
   return ({ tenant, session }: SessionIds): Promise<Measurement> =>
     runStep('measure', async () => {
       const row = await loadSession(pool, { tenant, session });
-      const policy = policyOf(row.policy);
-      const limits = limitsOf(policy, factsOf(row));
+      const { policy, limits, triggered, worthwhile } = await judge(pool, row);
       // Where a fallback may serve, compactions go on without the model; after another failure that committed nothing
       // they wait, for the retry or, where its result was refused, for something compactable.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
-      const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
-      const triggered =
-        policy.enabled && (isTriggered(limits, size) || (await argumentsDue(pool, row, policy, limits)));
-      // While exhausted, `measureAt` lies past the point where something compactable has arrived.
-      const worthwhile =
-        row.exhausted === null ||
-        reached(row.liveTokens, row.measureAtTokens) ||
-        reached(row.liveMessages, row.measureAtMessages);
       const paused = row.pausedAt !== null;
       return {
         paused,
@@ -70,6 +61,30 @@ export function measure({ pool, now }: Dependencies) {
         notBefore: !paused && triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
       };
     });
+}
+
+export interface Judged {
+  policy: Policy;
+  limits: Limits;
+  /** A trigger of its own fires, or long arguments are to be truncated. */
+  triggered: boolean;
+  /** Not exhausted, or something compactable has arrived since. */
+  worthwhile: boolean;
+}
+
+/** What the session's sizes say, whatever failed lately. */
+export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
+  const policy = policyOf(row.policy);
+  const limits = limitsOf(policy, factsOf(row));
+  const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
+  const triggered =
+    policy.enabled && (isTriggered(limits, size) || (await argumentsDue(pool, row, policy, limits)));
+  // While exhausted, `measureAt` lies past the point where something compactable has arrived.
+  const worthwhile =
+    row.exhausted === null ||
+    reached(row.liveTokens, row.measureAtTokens) ||
+    reached(row.liveMessages, row.measureAtMessages);
+  return { policy, limits, triggered, worthwhile };
 }
 
 /** Below the trigger: the size from which long arguments are truncated is reached, and there are some. */

@@ -1,7 +1,7 @@
 import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan-types.js';
 import { makePlan } from '../src/compaction/plan.js';
 import { isTriggered, limitsOf } from '../src/policy/limits.js';
-import { policyOf, withSummarizer } from '../src/policy/layers.js';
+import { effectivePolicy, policyOf, withSummarizer, type PolicyLayers } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
 import { readChain, readMetas, spentOn } from '../src/store/chain.js';
 import { readTailMetas } from '../src/store/compactions.js';
@@ -17,7 +17,7 @@ import { runStep } from './run.js';
 
 export interface PlanInput extends SessionIds {
   reason: CompactionReason;
-  /** Asked for by hand: no trigger, no minimum gain, no exhausted mark, no waiting after a failure. */
+  /** Asked for by hand, or of every session: no trigger, no minimum gain, no exhausted mark, no waiting after a failure. */
   force: boolean;
 }
 
@@ -29,7 +29,9 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy, factsOf(row));
-      const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !input.force;
+      // Who starts a backfill asks for a model now, as who asks by hand does.
+      const asked = input.force || input.reason === 'backfill';
+      const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
       const limited = policy.spend.perSession !== null;
       const [chain, spent] = await Promise.all([
         readChain(pool, input, row.generation),
@@ -78,8 +80,19 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
           await setExhausted(pool, input, mark, row);
         } else if (!isTriggered(limits, size)) await passReduceMark(pool, input, row);
       }
-      return made;
+      if ('nothing' in made || input.reason !== 'backfill') return made;
+      return {
+        ...made,
+        summarizer: { ...made.summarizer, deadlineMs: backfillDeadline(row.policy, policy) },
+      };
     });
+}
+
+/** Nobody waits for a backfill: where no policy says otherwise, the model has a day before the fallback serves. */
+const backfillDeadlineMs = 24 * 60 * 60 * 1000;
+
+function backfillDeadline(layers: PolicyLayers, { summary }: Policy): number {
+  return 'summary.deadline' in effectivePolicy(layers).sources ? summary.deadline : backfillDeadlineMs;
 }
 
 const asksModel = ({ summary }: Policy) => summary.method === 'model';

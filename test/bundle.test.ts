@@ -22,6 +22,7 @@ test('the workflow bundle holds the Temporal SDK, its small helpers and our own 
     'src/compaction/summarize.ts',
     'src/errors.ts',
     'src/summary/layers.ts',
+    'src/temporal/compaction-end.ts',
     'src/temporal/failures.ts',
     'src/temporal/names.ts',
   ]);

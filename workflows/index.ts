@@ -1,2 +1,3 @@
+export { backfill } from './backfill.js';
 export { compaction } from './compaction.js';
 export { session } from './session.js';

@@ -1,6 +1,7 @@
 import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
 import type { FormatName } from '../src/conversation/formats/format.js';
 import type { CompactionOutcome } from '../activities/commit.js';
+import type { BackfillState } from '../src/store/backfill-types.js';
 
 /*
  * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
@@ -92,4 +93,47 @@ export function checkCompactRequest(request: CompactRequest | null | undefined):
         `compact has no field ${JSON.stringify(field).slice(0, 80)}`,
         'fields: note, resummarize',
       );
+}
+
+export interface BackfillProgress {
+  state: BackfillState;
+  concurrency: number;
+  /** Compactions in flight, and sessions that this run holds for the next ones. */
+  running: number;
+  ready: number;
+  /** Money of this job so far. */
+  spent: number;
+}
+
+export interface ResizeRequest {
+  /** Compactions at once, 1 to 500. */
+  concurrency: number;
+}
+
+export interface RetryRequest {
+  /** Replaces the job's limit. */
+  spendLimit?: number;
+}
+
+/*
+ * Workflow type `backfill`. `pause` and `resume` have the names and forms that a session's have. Compactions in flight
+ * end as they end after `pause` and `cancel` alike.
+ */
+export const cancelSignal = defineSignal<[]>('cancel');
+export const cancelUpdate = defineUpdate<void>('cancel');
+export const resizeUpdate = defineUpdate<void, [ResizeRequest]>('resize');
+/** The failed sessions, and those never tried because the job was cut short, once more. */
+export const retryUpdate = defineUpdate<void, [RetryRequest]>('retry');
+export const progressQuery = defineQuery<BackfillProgress>('status');
+
+export function checkResizeRequest(request: ResizeRequest | null | undefined): void {
+  const concurrency: unknown = request?.concurrency;
+  if (Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 500) return;
+  throw refusal('concurrency must be a whole number from 1 to 500', 'send {"concurrency": 32}');
+}
+
+export function checkRetryRequest(request: RetryRequest | null | undefined): void {
+  const limit: unknown = request?.spendLimit;
+  if (limit === undefined || limit === null || (typeof limit === 'number' && limit > 0)) return;
+  throw refusal('spendLimit must be a number above 0', 'leave it out to keep the present limit');
 }

@@ -27,6 +27,19 @@ export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
   });
 }
 
+/**
+ * Steps of a backfill, which has time: a database that is away for hours holds the job up and does not end it. They are
+ * safe to repeat. What cannot succeed (a typed failure that is not retried) ends the run.
+ */
+export function backfillActivities(): ActivityInterfaceFor<DatabaseActivities> {
+  return proxyActivities<DatabaseActivities>({
+    taskQueue: siblingQueues(workflowInfo().taskQueue).db,
+    startToCloseTimeout: '2 minutes',
+    heartbeatTimeout,
+    retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
+  });
+}
+
 /** Milliseconds by which a model step outlives the deadline, so that the workflow's timer always ends it, never its own timeout. */
 const beyondDeadlineMs = 60_000;
 

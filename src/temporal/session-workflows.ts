@@ -159,7 +159,7 @@ async function unlessGone(call: () => Promise<unknown>): Promise<void> {
 }
 
 /** Temporal's errors as ours: what a workflow failed with keeps its type, everything else is `Temporal.Unavailable`. */
-async function typed<T>(call: () => Promise<T>): Promise<T> {
+export async function typed<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {

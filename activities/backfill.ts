@@ -1,0 +1,78 @@
+import type { Backfill, BackfillState } from '../src/store/backfill-types.js';
+import {
+  finishBackfill as finishItems,
+  reopenItems,
+  retryItems,
+  spentBy,
+} from '../src/store/backfill-items.js';
+import {
+  loadBackfill,
+  loadBackfillRow,
+  updateBackfill,
+  type BackfillIds,
+  type BackfillRow,
+} from '../src/store/backfills.js';
+import { withTransaction } from '../src/store/transaction.js';
+import { checkSpendLimit } from '../src/store/backfill-request.js';
+import type { Dependencies } from './dependencies.js';
+import { runStep } from './run.js';
+
+/** What a run of the job goes by. */
+export interface OpenedBackfill {
+  mode: 'due' | 'all';
+  state: BackfillState;
+  reason: string | null;
+  ended: boolean;
+  concurrency: number;
+  spendLimit: number | null;
+  /** Money so far. */
+  spent: number;
+}
+
+/** Takes up a job; what an earlier run left behind is put in order. */
+export function openBackfill({ pool }: Dependencies) {
+  return (ids: BackfillIds): Promise<OpenedBackfill> =>
+    runStep('open backfill', async () => {
+      const { endedAt } = await loadBackfillRow(pool, ids);
+      if (endedAt === null) await reopenItems(pool, ids);
+      return opened(await loadBackfillRow(pool, ids), await spentBy(pool, ids));
+    });
+}
+
+function opened({ request, state, reason, endedAt, concurrency, spendLimit }: BackfillRow, spent: number) {
+  return { mode: request.mode, state, reason, ended: endedAt !== null, concurrency, spendLimit, spent };
+}
+
+export interface SavedBackfill extends BackfillIds {
+  state: BackfillState;
+  reason: string | null;
+  concurrency: number;
+}
+
+/** Writes down what an operator, or the spend limit, has made of a running job. */
+export function saveBackfill({ pool }: Dependencies) {
+  return ({ state, reason, concurrency, ...ids }: SavedBackfill): Promise<void> =>
+    runStep('save backfill', () =>
+      withTransaction(pool, ({ query }) => updateBackfill(query, ids, { state, reason, concurrency })),
+    );
+}
+
+/** Failed and skipped sessions wait again. Throws `Input.Invalid` where the spend limit leaves nothing to spend. */
+export function retryBackfill({ pool }: Dependencies) {
+  return ({ spendLimit, ...ids }: BackfillIds & { spendLimit?: number }): Promise<OpenedBackfill> =>
+    runStep('retry backfill', async () => {
+      const spent = await spentBy(pool, ids);
+      checkSpendLimit(spendLimit ?? (await loadBackfillRow(pool, ids)).spendLimit, spent);
+      await retryItems(pool, ids, spendLimit);
+      return opened(await loadBackfillRow(pool, ids), spent);
+    });
+}
+
+/** Ends the job and answers its report. */
+export function finishBackfill({ pool }: Dependencies) {
+  return (ids: BackfillIds): Promise<Backfill> =>
+    runStep('finish backfill', async () => {
+      await finishItems(pool, ids);
+      return loadBackfill(pool, ids);
+    });
+}

@@ -1,0 +1,79 @@
+import { recordItems, type BegunItem, type ItemResult } from '../src/store/backfill-items.js';
+import type { Backfill } from '../src/store/backfill-types.js';
+import { loadBackfill, type BackfillIds } from '../src/store/backfills.js';
+import type { End } from '../src/temporal/compaction-end.js';
+import type { Dependencies } from './dependencies.js';
+import { runStep } from './run.js';
+import { stillDue } from './selectSessions.js';
+
+export interface EndedCompaction {
+  session: string;
+  /** Unix milliseconds. */
+  at: number;
+  end: End;
+  /** Asked for whatever its size: a trigger of its own is not needed to look again. */
+  force: boolean;
+  /** Compactions of this session by this job so far. */
+  rounds: number;
+}
+
+/** A session that is to be compacted. */
+export interface Start {
+  session: string;
+  /** That it stands at; the compaction makes the next one. */
+  generation: number;
+  /** Whatever its size. */
+  force: boolean;
+  /** Compactions of this session by this job before. */
+  rounds: number;
+}
+
+export interface RecordInput extends BackfillIds {
+  begun: BegunItem[];
+  ended: EndedCompaction[];
+  /** Answer the report as well. */
+  report: boolean;
+}
+
+export interface Recorded {
+  /** Sessions that are to be compacted once more. */
+  again: Start[];
+  report: Backfill | null;
+}
+
+/**
+ * Writes down which sessions have begun and what the compactions came to, and which sessions need another one: many at
+ * once, so that a small session costs hardly more than its own compaction.
+ */
+export function recordOutcomes({ pool }: Dependencies) {
+  return ({ begun, ended, report, ...ids }: RecordInput): Promise<Recorded> =>
+    runStep('record outcomes', async () => {
+      const open = ended.filter(({ end, rounds }) => rounds < mostRounds && leavesMore(end));
+      // After a commit the session's own trigger decides, whatever began it.
+      const asked = open.map((one) => ({ ...one, force: one.force && one.end.kind === 'elsewhere' }));
+      const due = await stillDue(pool, ids.tenant, asked);
+      const results = ended.map((one) => resultOf(one, due.has(one.session)));
+      await recordItems(pool, ids, begun, results);
+      return {
+        again: asked.flatMap(({ session, force, rounds }) => {
+          const generation = due.get(session);
+          return generation === undefined ? [] : [{ session, generation, force, rounds }];
+        }),
+        report: report ? await loadBackfill(pool, ids) : null,
+      };
+    });
+}
+
+/** A session whose turn has come so often, because others compact it or it is enormous, is left as it is. */
+const mostRounds = 50;
+
+function leavesMore({ kind }: End): boolean {
+  return kind === 'committed' || kind === 'elsewhere';
+}
+
+function resultOf({ session, at, end }: EndedCompaction, again: boolean): ItemResult {
+  const step = end.kind === 'committed' ? end.step : null;
+  const error = end.kind === 'failed' ? { type: end.type, message: end.message } : null;
+  const state = again ? 'running' : step ? 'compacted' : error ? 'failed' : 'unchanged';
+  return { session, at, state, step, error };
+}

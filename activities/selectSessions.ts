@@ -1,0 +1,123 @@
+import type { Pool } from 'pg';
+import { PalimpsestError } from '../src/errors.js';
+import { upToDate } from '../src/store/configure.js';
+import { insertPage, readPending, type PendingItem, type SelectedItem } from '../src/store/backfill-items.js';
+import type { FullRequest } from '../src/store/backfill-request.js';
+import { readSelection, readSessions, type SelectedSession } from '../src/store/backfill-selection.js';
+import { loadBackfillRow, type BackfillIds } from '../src/store/backfills.js';
+import type { SessionRow } from '../src/store/sessions.js';
+import type { Dependencies } from './dependencies.js';
+import { judge } from './measure.js';
+import { runStep } from './run.js';
+
+export interface SelectInput extends BackfillIds {
+  /** The last session that was begun; null: none, or everything that waits is to be looked at anew. */
+  after: string | null;
+  /** Sessions at once. */
+  pageSize: number;
+}
+
+export interface Selected {
+  /** Sessions to compact, in the order of their ids; may be empty though more follow. */
+  sessions: PendingItem[];
+  more: boolean;
+}
+
+/** Pages without anything to do are passed over within one step, as long as it may take. */
+const patienceMs = 20_000;
+
+/**
+ * The next sessions that wait. Where none does, the next page of the selection is judged by the sizes on its rows and
+ * written down together with the cursor: what is not due is `unchanged` from the start and costs no workflow.
+ */
+export function selectSessions(dependencies: Dependencies) {
+  const { pool } = dependencies;
+  return ({ after, pageSize, ...ids }: SelectInput): Promise<Selected> =>
+    runStep('select sessions', async () => {
+      const until = Date.now() + patienceMs;
+      for (;;) {
+        const sessions = await readPending(pool, ids, after, pageSize);
+        if (sessions.length === pageSize) return { sessions, more: true };
+        const { request, cursor, selecting } = await loadBackfillRow(pool, ids);
+        if (sessions.length > 0 || !selecting) return { sessions, more: selecting };
+        const page = await readSelection(pool, ids.tenant, request.select, cursor, pageSize);
+        const judged = await judgePage(dependencies, ids.tenant, request, page);
+        await insertPage(pool, ids, cursor, judged, page.length < pageSize);
+        if (Date.now() > until) return { sessions: [], more: true };
+      }
+    });
+}
+
+type Verdict = Pick<SelectedItem, 'state' | 'error'>;
+const unchanged: Verdict = { state: 'unchanged', error: null };
+const pending: Verdict = { state: 'pending', error: null };
+
+async function judgePage(
+  dependencies: Dependencies,
+  tenant: string,
+  request: FullRequest,
+  page: readonly SelectedSession[],
+): Promise<SelectedItem[]> {
+  const possible = page.filter(({ candidate, empty }) => (request.mode === 'all' ? !empty : candidate));
+  const rows = await readSessions(
+    dependencies.pool,
+    tenant,
+    possible.map(({ session }) => session),
+  );
+  const verdicts = new Map<string, Verdict>();
+  for (const row of rows) verdicts.set(row.session, await verdictOf(dependencies, request, row));
+  return page.map(({ session, tokens }) => ({ session, tokens, ...(verdicts.get(session) ?? unchanged) }));
+}
+
+async function verdictOf(
+  { pool, model }: Dependencies,
+  { mode, spendLimit }: Pick<FullRequest, 'mode' | 'spendLimit'>,
+  row: SessionRow,
+): Promise<Verdict> {
+  try {
+    const { policy, triggered, worthwhile } = await judge(pool, await upToDate(pool, row));
+    if (!policy.enabled || (mode === 'due' && !(triggered && worthwhile))) return unchanged;
+    if (row.pausedAt !== null) return refused('the session is paused: resume it, then retry the job');
+    const asksModel = model.available && policy.summary.method === 'model';
+    if (spendLimit !== undefined && asksModel && policy.prices.currency === null)
+      return refused('a spend limit needs prices in the policy: what its summary would cost is not known');
+    return pending;
+  } catch (error) {
+    if (!(error instanceof PalimpsestError) || error.type === 'Store.Unavailable') throw error;
+    const { type, message } = error;
+    return { state: 'failed', error: { type, message } };
+  }
+}
+
+function refused(message: string): Verdict {
+  return { state: 'failed', error: { type: 'Input.Invalid', message } };
+}
+
+/** Which of these are to be compacted (once more), with the generation they stand at. */
+export async function stillDue(
+  pool: Pool,
+  tenant: string,
+  asked: readonly { session: string; force: boolean }[],
+): Promise<Map<string, number>> {
+  const due = new Map<string, number>();
+  if (asked.length === 0) return due;
+  const forced = new Set(asked.filter(({ force }) => force).map(({ session }) => session));
+  const rows = await readSessions(
+    pool,
+    tenant,
+    asked.map(({ session }) => session),
+  );
+  for (const row of rows) {
+    const quiet =
+      (row.measureAtTokens === null || row.liveTokens < row.measureAtTokens) &&
+      (row.measureAtMessages === null || row.liveMessages < row.measureAtMessages);
+    if (row.pausedAt !== null) continue;
+    if (forced.has(row.session)) {
+      if (row.throughSeq < row.nextSeq - 1) due.set(row.session, row.generation);
+    } else if (!quiet) {
+      const { triggered, worthwhile } = await judge(pool, await upToDate(pool, row));
+      if (triggered && worthwhile) due.set(row.session, row.generation);
+    }
+  }
+  return due;
+}

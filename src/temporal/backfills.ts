@@ -1,0 +1,80 @@
+import { WithStartWorkflowOperation, WorkflowIdConflictPolicy, type Client } from '@temporalio/client';
+import type { backfill as backfillWorkflow, BackfillInput } from '../../workflows/backfill.js';
+import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
+import { typed } from './session-workflows.js';
+
+export interface BackfillIds {
+  tenant: string;
+  job: string;
+}
+
+/** Started or answered in milliseconds; longer where a worker replays a history first. */
+const callTimeoutMs = 5_000;
+/** What a message changes is written to PostgreSQL before it is answered. */
+const answerTimeoutMs = 30_000;
+
+/** The workflows of backfills as their callers see them. All that they are asked for stands in PostgreSQL. */
+export class BackfillWorkflows {
+  constructor(
+    private readonly client: Client,
+    private readonly queuePrefix: string,
+    /** Options of the workflow, for tests. */
+    private readonly input: Pick<BackfillInput, 'pageSize' | 'maxHistoryEvents'> = {},
+  ) {}
+
+  /** Starts the job's workflow; does nothing where it runs. Throws `Temporal.Unavailable`. */
+  async start(ids: BackfillIds): Promise<void> {
+    const { workflow } = this.client;
+    await typed(() => this.within(callTimeoutMs, () => workflow.start('backfill', this.startOptions(ids))));
+  }
+
+  /**
+   * Tells the workflow, which is started where it does not run, and waits until it has written that down. Throws
+   * `Input.Invalid` where it refuses, `Temporal.Unavailable`.
+   */
+  async tell(
+    ids: BackfillIds,
+    update: 'pause' | 'resume' | 'cancel' | 'resize' | 'retry',
+    ...args: object[]
+  ): Promise<void> {
+    const { workflow } = this.client;
+    const startWorkflowOperation = new WithStartWorkflowOperation<typeof backfillWorkflow>(
+      'backfill',
+      this.startOptions(ids),
+    );
+    await typed(async () => {
+      const told = await this.within(callTimeoutMs, () =>
+        workflow.startUpdateWithStart<typeof backfillWorkflow, void, object[]>(update, {
+          waitForStage: 'ACCEPTED',
+          startWorkflowOperation,
+          args,
+        }),
+      );
+      await this.within(answerTimeoutMs, () => told.result());
+    });
+  }
+
+  private within<T>(ms: number, call: () => Promise<T>): Promise<T> {
+    return this.client.withDeadline(Date.now() + ms, call);
+  }
+
+  private startOptions(ids: BackfillIds) {
+    const { tenant, job } = ids;
+    const args: [BackfillInput] = [{ v: 1, ...ids, ...this.input }];
+    return {
+      workflowId: backfillWorkflowId(ids),
+      workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+      taskQueue: taskQueues(this.queuePrefix).workflow,
+      args,
+      staticSummary: `backfill ${job} of ${tenant}`.slice(0, 200),
+      staticDetails:
+        'Compacts many sessions (child workflows `compaction/…`), a page of them after another. Current details show ' +
+        'how far it is. Signals: `pause`, `resume`, `cancel`; the outcome of every session is in Postgres.',
+      typedSearchAttributes: [
+        { key: searchAttributes.tenantId, value: tenant },
+        { key: searchAttributes.backfillJob, value: job },
+      ],
+      priority: backfillPriority(tenant),
+    };
+  }
+}

@@ -1,0 +1,93 @@
+/** Backfills on a stack: many old sessions that no workflow knows, and the job's side of the library. */
+import type { Pool } from 'pg';
+import { Backfills } from '../../src/library/backfills.js';
+import type { PolicyInput } from '../../src/policy/schema.js';
+import type { Backfill } from '../../src/store/backfill-types.js';
+import { openPool } from '../../src/store/pool.js';
+import { appendTurn } from '../../src/store/turns.js';
+import { BackfillWorkflows } from '../../src/temporal/backfills.js';
+import { connectClient } from '../../src/temporal/connection.js';
+import { dialogue, smallPolicy, type Stack } from './stack.js';
+
+export interface BackfillBench {
+  pool: Pool;
+  backfills: Backfills;
+  /** Of another tenant over the same connections. */
+  of(tenant: string): Backfills;
+  close(): Promise<void>;
+}
+
+export async function openBackfills(
+  stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>,
+  input: { pageSize?: number; maxHistoryEvents?: number } = {},
+): Promise<BackfillBench> {
+  const pool = openPool(stack.databaseUrl, { max: 8 });
+  const client = await connectClient(stack.temporal);
+  const workflows = new BackfillWorkflows(client, stack.queuePrefix, input);
+  const of = (tenant: string) => new Backfills(pool, workflows, tenant);
+  return {
+    ...{ pool, of, backfills: of(stack.queuePrefix) },
+    async close() {
+      await client.connection.close();
+      await pool.end();
+    },
+  };
+}
+
+/** Old sessions as an import leaves them: in Postgres alone. Ids sort as they are numbered. */
+export async function fillSessions(
+  pool: Pool,
+  tenant: string,
+  count: number,
+  {
+    prefix = 'old-',
+    turns = 18,
+    policy = smallPolicy,
+    from = 0,
+  }: { prefix?: string; turns?: number; policy?: PolicyInput; from?: number } = {},
+): Promise<string[]> {
+  const sessions = Array.from(
+    { length: count },
+    (_, index) => `${prefix}${String(from + index).padStart(5, '0')}`,
+  );
+  const messages = dialogue(turns).flat();
+  const queue = [...sessions];
+  await Promise.all(
+    Array.from({ length: 8 }, async () => {
+      for (let session = queue.shift(); session; session = queue.shift()) {
+        // Every session says something of its own: no digest serves two of them.
+        const own = [{ role: 'user' as const, content: `This is ${session}.` }, ...messages];
+        await appendTurn(pool, { tenant, session, turnId: 't', messages: own, policy });
+      }
+    }),
+  );
+  return sessions;
+}
+
+/** The report once it says what is waited for. */
+export async function until(
+  backfills: Backfills,
+  job: string,
+  condition: (report: Backfill) => boolean,
+  timeoutMs = 60_000,
+): Promise<Backfill> {
+  for (const deadline = Date.now() + timeoutMs; ;) {
+    const report = await backfills.report({ job });
+    if (condition(report)) return report;
+    if (Date.now() > deadline) throw new Error(`waited in vain: ${JSON.stringify(report)}`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+export const ended = ({ endedAt }: Backfill) => endedAt !== null;
+
+/** Committed compactions of each session of a tenant. */
+export async function commitsOf(pool: Pool, tenant: string): Promise<Map<string, number>> {
+  const { rows } = await pool.query<{ session: string; commits: number }>(
+    `select s.session_id as session, count(c.generation) filter (where c.generation > 0)::int as commits
+     from palimpsest.sessions s left join palimpsest.compactions c using (tenant_id, session_id)
+     where s.tenant_id = $1 group by 1`,
+    [tenant],
+  );
+  return new Map(rows.map(({ session, commits }) => [session, commits]));
+}

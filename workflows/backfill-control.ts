@@ -1,0 +1,112 @@
+import { condition, setHandler } from '@temporalio/workflow';
+import type { BackfillState } from '../src/store/backfill-types.js';
+import {
+  cancelSignal,
+  cancelUpdate,
+  checkResizeRequest,
+  checkRetryRequest,
+  pauseSignal,
+  pauseUpdate,
+  refusal,
+  resizeUpdate,
+  resumeSignal,
+  resumeUpdate,
+  retryUpdate,
+  type RetryRequest,
+} from './messages.js';
+
+/** Why nothing more begins, before all is done. */
+export interface Cut {
+  state: Extract<BackfillState, 'cancelled' | 'stopped'>;
+  reason: string;
+}
+
+/** Someone waiting for the job to run again. */
+export interface Retry {
+  request: RetryRequest;
+  settle(error?: unknown): void;
+}
+
+/**
+ * What operators make of a running job. Each message counts from the moment it arrives; it is answered when it is
+ * written down too, which only the workflow's main loop does, so that two never overtake one another.
+ */
+export class Control {
+  paused = false;
+  cut: Cut | null = null;
+  concurrency = 1;
+  /** The job's end is written down; only a retry wakes it. */
+  ended = false;
+  readonly retries: Retry[] = [];
+  /** Changes so far, and how many of them are written down. */
+  private changes = 0;
+  private saved = 0;
+
+  constructor() {
+    const refuseEnded = () => {
+      if (this.ended) throw refusal('the job has ended', 'retry it, or start another one');
+    };
+    const refuseCut = () => {
+      refuseEnded();
+      if (this.cut) throw refusal(`the job is ${this.cut.state}`, 'retry it when it has ended');
+    };
+    const pause = (paused: boolean) => this.changing(() => void (this.paused = paused));
+    const cancel = () => this.changing(() => this.cutShort('cancelled', 'cancelled by an operator'));
+    setHandler(pauseSignal, () => void pause(true));
+    setHandler(resumeSignal, () => void pause(false));
+    setHandler(cancelSignal, () => void cancel());
+    setHandler(pauseUpdate, () => pause(true), { validator: refuseCut });
+    setHandler(resumeUpdate, () => pause(false), { validator: refuseCut });
+    setHandler(cancelUpdate, cancel, { validator: refuseEnded });
+    setHandler(
+      resizeUpdate,
+      ({ concurrency }) => this.changing(() => void (this.concurrency = concurrency)),
+      {
+        validator: (request) => {
+          refuseCut();
+          checkResizeRequest(request);
+        },
+      },
+    );
+    setHandler(
+      retryUpdate,
+      (request) =>
+        new Promise<void>((resolve, reject) => {
+          const settle = (error?: unknown) => (error === undefined ? resolve() : reject(error));
+          this.retries.push({ request: request ?? {}, settle });
+        }),
+      { validator: checkRetryRequest },
+    );
+  }
+
+  get unsaved(): boolean {
+    return this.saved < this.changes;
+  }
+
+  /** Nothing may begin. */
+  get held(): boolean {
+    return this.paused || this.cut !== null || this.ended;
+  }
+
+  get state(): Exclude<BackfillState, 'completed'> {
+    return this.cut?.state ?? (this.paused ? 'paused' : 'running');
+  }
+
+  cutShort(state: Cut['state'], reason: string): void {
+    if (this.ended || this.cut) return;
+    this.cut = { state, reason };
+    this.changes++;
+  }
+
+  async save(write: () => Promise<void>): Promise<void> {
+    const upTo = this.changes;
+    if (!this.ended) await write();
+    this.saved = upTo;
+  }
+
+  private async changing(change: () => void): Promise<void> {
+    if (!this.ended) change();
+    const mine = ++this.changes;
+    await condition(() => this.saved >= mine);
+  }
+}
