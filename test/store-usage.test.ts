@@ -257,7 +257,7 @@ describe('reported usage', () => {
     const usage = { inputTokens: 5_000, outputTokens: 1 };
     const withUsage = await cost(() => appendTurn(pool, { ...plain, turnId: 'with', usage }));
     sent.mockRestore();
-    expect([without, withUsage]).toEqual([5, 6]);
+    expect([without, withUsage]).toEqual([4, 5]);
   });
 });
 

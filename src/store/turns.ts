@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
 import { readNative, splitNative } from '../conversation/native.js';
 import { warningsOf, type MessageWarning } from '../conversation/validate.js';
-import { invalid } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import type { ReportedUsage } from '../tokens/calibration.js';
@@ -10,8 +10,9 @@ import { defined, upToDate, type DeploymentPolicy } from './configure.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
 import { checkUsage, progressed } from './progress.js';
+import { forget, recall, remember, type KnownSession } from './known-sessions.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
-import type { SessionIds, SessionRow, TenantPolicy } from './session-row.js';
+import { checkIds, type SessionIds, type SessionRow, type TenantPolicy } from './session-row.js';
 import { insertSession, lockSession, readSession } from './session-table.js';
 import { settingsOf, type SessionSettings } from './settings.js';
 import { checkId } from './text.js';
@@ -37,18 +38,39 @@ export interface TurnInput extends SessionIds {
 }
 
 /**
- * Stores one turn and the session's new counters in one short transaction. The same turn twice is stored once and
- * answered the same. The first turn makes the session. Tokens are counted before the transaction is opened.
+ * Stores one turn and the session's new counters in one short transaction, and asks nothing else of the database where
+ * this process has seen the session before. The same turn twice is stored once and answered the same. The first turn
+ * makes the session. Tokens are counted before the transaction is opened.
  * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
  */
 export async function appendTurn(
   pool: Pool,
   turn: TurnInput,
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
+  checkIds(turn);
   checkId(turn.turnId, 'turnId');
   const usage = turn.usage && checkUsage(turn.usage);
+  const known = recall(pool, turn);
+  if (known) {
+    try {
+      return await store(pool, { ...turn, usage }, known);
+    } catch (error) {
+      // Erased meanwhile, perhaps made anew in another format.
+      if (!isFailure(error, 'Store.SessionNotFound') && !isFailure(error, 'Input.Invalid')) throw error;
+      forget(pool, turn);
+    }
+  }
   const { row, tenantPolicy } = await readSession(pool, turn);
-  let known = row && (await upToDate(pool, row));
+  return store(pool, { ...turn, usage }, row && (await upToDate(pool, row)), tenantPolicy);
+}
+
+async function store(
+  pool: Pool,
+  turn: TurnInput,
+  session: KnownSession | null,
+  tenantPolicy?: TenantPolicy,
+): Promise<AppendResult & { warnings: MessageWarning[] }> {
+  let known = session;
   const format = formatOfTurn(turn, known);
   const logged = readNative(turn.messages, format);
   if (logged.length === 0) throw invalid('a turn has at least one message', 'messages');
@@ -60,15 +82,18 @@ export async function appendTurn(
     const { tokenizer } = known ?? fresh!.settings;
     const tokens = await countAll(messages, serialized.bodies, tokenizer);
     const prepared = { ...serialized, tokens, tokenizer, format };
-    const outcome = await withTransaction(pool, (tx) => append(tx, { ...turn, usage }, prepared, fresh));
-    if ('turnId' in outcome) return { ...outcome, warnings: warningsOf(messages, 'turn') };
+    const outcome = await withTransaction(pool, (tx) => append(tx, turn, prepared, fresh));
+    if ('turnId' in outcome) {
+      remember(pool, turn, { format, tokenizer });
+      return { ...outcome, warnings: warningsOf(messages, 'turn') };
+    }
     // Another tokenizer or policy was configured, or the session was made by somebody else, after the counting.
     known = await upToDate(pool, outcome);
   }
 }
 
 /** Throws `Input.Invalid` where the turn comes in another format than the session has. */
-function formatOfTurn({ format, session }: TurnInput, known: SessionRow | null): FormatName {
+function formatOfTurn({ format, session }: TurnInput, known: KnownSession | null): FormatName {
   if (known && format !== undefined && known.format !== format)
     throw invalid(
       `session ${session} is in the format ${known.format}, the turn in ${format}`,
