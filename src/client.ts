@@ -24,6 +24,8 @@ import type { SearchRequest, SearchResult } from './store/search.js';
 import type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';
 import type { ReportedUsage } from './tokens/calibration.js';
 
+export type * from './store/backfill-types.js';
+
 export interface OfSession {
   session: string;
 }

@@ -2,6 +2,7 @@ import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
 import type * as client from './client.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
 import { append } from './library/append.js';
+import { Backfills } from './library/backfills.js';
 import {
   closeConnections,
   openConnections,
@@ -43,7 +44,9 @@ export type { Status } from './session-status.js';
  * await palimpsest.appendTurn({ session: 's-1', turnId: 't-1', messages: [{ role: 'user', content: 'Hello' }] });
  * const { messages } = await palimpsest.context({ session: 's-1' });
  */
-export class Palimpsest implements Omit<client.PalimpsestClient, `${string}ackfill${string}`> {
+export class Palimpsest implements client.PalimpsestClient {
+  private readonly jobs: Backfills;
+
   private constructor(
     private readonly connections: Connections,
     readonly tenant: string,
@@ -51,6 +54,7 @@ export class Palimpsest implements Omit<client.PalimpsestClient, `${string}ackfi
     private readonly owner: boolean,
   ) {
     encodeIdPart(tenant, 'tenant');
+    this.jobs = new Backfills(connections.pool, connections.backfills, tenant);
   }
 
   /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
@@ -195,6 +199,46 @@ export class Palimpsest implements Omit<client.PalimpsestClient, `${string}ackfi
   async fork({ to, throughSeq, ...of }: client.OfSession & ForkRequest): Promise<Forked> {
     encodeIdPart(to, 'to');
     return fork(this.connections.pool, this.ids(of), { to, throughSeq });
+  }
+
+  async startBackfill(request: client.BackfillRequest): Promise<client.Backfill> {
+    return this.jobs.start(request);
+  }
+
+  async estimateBackfill(request: Omit<client.BackfillRequest, 'job'>): Promise<client.BackfillEstimate> {
+    return this.jobs.estimate(request);
+  }
+
+  async backfills(): Promise<client.Backfill[]> {
+    return this.jobs.list();
+  }
+
+  async backfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.report(request);
+  }
+
+  async backfillItems(request: client.BackfillItemRequest): Promise<client.BackfillItemList> {
+    return this.jobs.items(request);
+  }
+
+  async pauseBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.pause(request);
+  }
+
+  async resumeBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.resume(request);
+  }
+
+  async resizeBackfill(request: { job: string; concurrency: number }): Promise<client.Backfill> {
+    return this.jobs.resize(request);
+  }
+
+  async cancelBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.cancel(request);
+  }
+
+  async retryBackfill(request: { job: string; spendLimit?: number }): Promise<client.Backfill> {
+    return this.jobs.retry(request);
   }
 
   /** Throws `Input.Invalid` for a session id that no session can have. */

@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
 import { openPool } from '../store/pool.js';
+import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
@@ -30,6 +31,7 @@ export interface PalimpsestOptions {
 export interface Connections {
   pool: Pool;
   workflows: SessionWorkflows;
+  backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
 }
 
@@ -47,8 +49,10 @@ export async function openConnections({
   const pool = openPool(databaseUrl, { max: poolSize });
   try {
     await assertMigrated(pool);
-    const workflows = new SessionWorkflows(await connectClient(temporal), queuePrefix);
-    return { pool, workflows, deployment };
+    const client = await connectClient(temporal);
+    const workflows = new SessionWorkflows(client, queuePrefix);
+    const backfills = new BackfillWorkflows(client, queuePrefix);
+    return { pool, workflows, backfills, deployment };
   } catch (error) {
     await pool.end();
     throw error;
