@@ -9,16 +9,25 @@ import {
   type RequestFormat,
 } from './format.js';
 import { anthropic } from './anthropic.js';
+import { codex } from './codex.js';
+import { langchain } from './langchain.js';
+import { openaiAgents } from './openai-agents.js';
 import { openaiChat } from './openai-chat.js';
+import { openaiResponses } from './openai-responses.js';
 
 export * from './format.js';
 
 const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
   'openai-chat': openaiChat,
   anthropic,
+  'openai-responses': openaiResponses,
+  langchain,
 };
 
-const logs: Partial<Record<FormatName, Format>> = {};
+const logs: Partial<Record<FormatName, Format>> = {
+  codex,
+  'openai-agents': openaiAgents,
+};
 
 /** Throws `Input.Invalid` naming the known formats. */
 export function formatOf(name: string): Format {

@@ -1,0 +1,74 @@
+import type { Json } from '../message.js';
+import { isFields, textOr, type Fields } from './content.js';
+import { closeLists, listAt, openLists, type List } from './enveloped.js';
+import type { Opened, RequestFormat } from './format.js';
+import { readItem, unitsOfItems } from './responses-items.js';
+import { renderResponses, withCallIds } from './responses-render.js';
+import { responsesViolations } from './responses-rules.js';
+
+/** OpenAI Responses: input and output items. Instructions beside them lead, and go back beside them. */
+export const openaiResponses: RequestFormat = {
+  name: 'openai-responses',
+  title: 'OpenAI Responses',
+  contextFormat: 'openai-responses',
+  normalize: (items, path) =>
+    unitsOfItems(items.map((item, index) => ({ item, meaning: readItem(item, `${path}[${index}]`) }))),
+  requestItems: withCallIds,
+  render: renderResponses,
+  violations: responsesViolations,
+  open,
+  close: closeLists,
+};
+
+/** Items in a list; a request (`input`), a response (`output`), or both (`responses_create_params` and `response`). */
+function open(document: Json): Opened | null {
+  if (Array.isArray(document)) return areItems(document) ? { items: document } : null;
+  if (!isFields(document)) return null;
+  const { responses_create_params: request, response } = document;
+  if (isFields(request) && isFields(response)) {
+    const lists = [
+      listAt(document, ['responses_create_params', 'input'], true),
+      outputOf(document, ['response']),
+    ];
+    return opened(document, lists, request, textOr(response.id));
+  }
+  if (document.object === 'response')
+    return opened(document, [outputOf(document, [])], document, textOr(document.id));
+  const input = listAt(document, ['input'], true);
+  const isRequest =
+    input && (input.text || areItems(input.items) || typeof document.instructions === 'string');
+  return isRequest ? opened(document, [input], document, '') : null;
+}
+
+const outputOf = (document: Fields, path: string[]): List | null => listAt(document, [...path, 'output']);
+
+function opened(
+  document: Fields,
+  lists: (List | null)[],
+  { instructions }: Fields,
+  id: string,
+): Opened | null {
+  const found = lists.filter((list) => list !== null);
+  if (found.length < lists.length) return null;
+  const leading: Fields = typeof instructions === 'string' ? { instructions } : {};
+  return { ...(id === '' ? {} : { id }), items: openLists(document, found, leading) };
+}
+
+const itemTypes =
+  /^(?:message|reasoning|compaction|item_reference|[a-z_]+_call|[a-z_]+_call_output|mcp_[a-z_]+)$/;
+const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
+
+/** Whether all are messages or items of the API, and something among them says so: a chat message has no `type`. */
+export function areItems(items: readonly Json[]): boolean {
+  const typed = (item: Json): boolean => isFields(item) && itemTypes.test(textOr(item.type));
+  return (
+    items.every((item) => typed(item) || (isFields(item) && item.type === undefined && hasItemRole(item))) &&
+    items.some((item) => typed(item) || (isFields(item) && hasItemParts(item)))
+  );
+}
+
+const hasItemRole = ({ role, tool_calls: calls }: Fields): boolean =>
+  calls === undefined && ['user', 'assistant', 'system', 'developer'].includes(textOr(role));
+
+const hasItemParts = ({ content }: Fields): boolean =>
+  Array.isArray(content) && content.some((part) => isFields(part) && partTypes.test(textOr(part.type)));
