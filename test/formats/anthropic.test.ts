@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anthropic } from '../../src/conversation/formats/anthropic.js';
+import { gemini } from '../../src/conversation/formats/gemini.js';
 import type { Json } from '../../src/conversation/message.js';
 import { checkMessages } from '../../src/conversation/validate.js';
 import { validateView } from '../../src/conversation/validity.js';
@@ -11,8 +12,6 @@ import { anthropicHistories } from '../support/native-histories.js';
 
 const messagesOf = (...items: Json[]) =>
   anthropic.normalize(items, 'messages').flatMap(({ messages }) => messages);
-const violationsOf = (items: Json[]) =>
-  anthropic.violations(shown(logged([items], 'anthropic'), 'anthropic'));
 const withoutMarks = (value: unknown): unknown =>
   JSON.parse(JSON.stringify(value, (key, inner: unknown) => (key === 'cache_control' ? undefined : inner)));
 
@@ -209,13 +208,13 @@ describe('for random histories of Anthropic messages', () => {
     );
   });
 
-  it('the context is valid, for Anthropic and for chat completions', () => {
+  it('the context is valid, for Anthropic, Gemini and chat completions', () => {
     fc.assert(
       fc.property(anthropicHistories, (items) => {
-        expect(violationsOf(items)).toEqual([]);
-        expect(validateView(shown(logged([items], 'anthropic'), 'openai-chat').messages as never)).toEqual(
-          [],
-        );
+        const log = logged([items], 'anthropic');
+        expect(anthropic.violations(shown(log, 'anthropic'))).toEqual([]);
+        expect(gemini.violations(shown(log, 'gemini'))).toEqual([]);
+        expect(validateView(shown(log, 'openai-chat').messages as never)).toEqual([]);
       }),
       { numRuns: 500 },
     );

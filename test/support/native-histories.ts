@@ -111,3 +111,87 @@ export const anthropicHistories: fc.Arbitrary<Item[]> = fc
     ...(system === null ? [] : [{ role: 'system', content: system }]),
     ...messages.flat(),
   ]);
+
+const signed = fc.option(fc.constant('c2lnbmF0dXJl'), { nil: undefined, freq: 3 });
+const functionIds = fc.option(fc.constantFrom('f1', 'f2', 'f 3'), { nil: undefined });
+const functionNames = fc.constantFrom('bash', 'read_file', 'ns.exec', 'odd name');
+const said = fc
+  .tuple(anyText, signed, fc.option(fc.constant(true), { nil: undefined, freq: 3 }))
+  .map(([value, thoughtSignature, thought]) => clean({ text: value, thought, thoughtSignature }));
+const shownPart = fc.constantFrom(
+  clean({ inlineData: { mimeType: 'image/png', data: 'iVBORw0KGgo=' } }),
+  clean({ inline_data: { mime_type: 'audio/ogg', data: 'T2dnUw==' } }),
+  clean({ fileData: { mimeType: 'video/mp4', fileUri: 'gs://bucket/a.mp4' } }),
+  clean({ executableCode: { language: 'PYTHON', code: 'print(1)' } }),
+  clean({ codeExecutionResult: { outcome: 'OUTCOME_OK', output: '1' } }),
+  clean({ ofNextYear: { value: 7 } }),
+);
+const functionCall = fc
+  .record({ id: functionIds, name: functionNames, args: inputs, thoughtSignature: signed })
+  .map(({ thoughtSignature, ...call }) => clean({ functionCall: call, thoughtSignature }));
+const functionResponse = fc
+  .record({
+    id: functionIds,
+    name: functionNames,
+    response: fc.oneof(
+      anyText.map((output) => ({ output })),
+      texts.map((error) => ({ error, code: 1 })),
+      fc.constant({}),
+    ),
+  })
+  .map((response) => clean({ functionResponse: response }));
+
+const content = (role: string, parts: fc.Arbitrary<Item[]>): fc.Arbitrary<Item[]> =>
+  parts.map((value) => [{ role, parts: value }]);
+
+const functionBatch: fc.Arbitrary<Item[]> = fc
+  .record({
+    before: fc.array(said, { maxLength: 2 }),
+    calls: fc.array(functionCall, { minLength: 1, maxLength: 4 }),
+    kept: fc.array(fc.boolean(), { minLength: 4, maxLength: 4 }),
+    role: fc.constantFrom('user', 'function'),
+    after: fc.option(said),
+    split: fc.boolean(),
+    output: anyText,
+  })
+  .map(({ before, calls, kept, role, after, split, output }) => {
+    const responses = calls
+      .filter((_, index) => kept[index] || index > 1)
+      .map(({ functionCall: call }): Item => {
+        const { id, name } = call as Item;
+        return clean({ functionResponse: { id, name, response: { output } } });
+      });
+    const contents = split ? responses.map((one) => [one]) : [[...responses, ...(after ? [after] : [])]];
+    return [
+      { role: 'model', parts: [...before, ...calls] },
+      ...contents.filter((parts) => parts.length > 0).map((parts): Item => ({ role, parts })),
+    ];
+  });
+
+const anyPart = fc.array(fc.oneof(said, shownPart, functionCall, functionResponse), { maxLength: 5 });
+
+/** Contents of Gemini's API; the first may be the system instruction. */
+export const geminiHistories: fc.Arbitrary<Item[]> = fc
+  .tuple(
+    fc.option(anyText.map((value) => ({ role: 'system', parts: [{ text: value }] }))),
+    fc.array(
+      fc.oneof(
+        {
+          weight: 4,
+          arbitrary: content(
+            'user',
+            anyText.map((value) => [{ text: value }]),
+          ),
+        },
+        {
+          weight: 3,
+          arbitrary: content('model', fc.array(fc.oneof(said, shownPart), { minLength: 1, maxLength: 3 })),
+        },
+        { weight: 6, arbitrary: functionBatch },
+        { weight: 2, arbitrary: content('user', anyPart) },
+        { weight: 2, arbitrary: content('model', anyPart) },
+      ),
+      { maxLength: 10 },
+    ),
+  )
+  .map(([system, contents]) => [...(system === null ? [] : [system]), ...contents.flat()]);

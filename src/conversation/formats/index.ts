@@ -12,6 +12,7 @@ import { anthropic } from './anthropic.js';
 import { codex } from './codex.js';
 import { langchain } from './langchain.js';
 import { openaiAgents } from './openai-agents.js';
+import { gemini } from './gemini.js';
 import { openaiChat } from './openai-chat.js';
 import { openaiResponses } from './openai-responses.js';
 
@@ -22,6 +23,7 @@ const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
   anthropic,
   'openai-responses': openaiResponses,
   langchain,
+  gemini,
 };
 
 const logs: Partial<Record<FormatName, Format>> = {
