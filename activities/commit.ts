@@ -1,3 +1,4 @@
+import { log } from '@temporalio/activity';
 import { makeReplacement } from '../src/compaction/replacement.js';
 import { policyOf } from '../src/policy/layers.js';
 import { economicsOf } from '../src/policy/economics.js';
@@ -9,6 +10,7 @@ import {
   type CompactionFacts,
 } from '../src/store/compactions.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
+import { isOwnLimit } from '../src/store/sessions.js';
 import type { RepairProblem } from '../src/summary/repair.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
@@ -70,7 +72,7 @@ export interface CompactionOutcome {
  * it answers with what it committed.
  */
 export function commit(dependencies: Dependencies) {
-  const { pool, now } = dependencies;
+  const { pool, now, metrics } = dependencies;
   return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
     runStep('commit', async () => {
       for (;;) {
@@ -133,7 +135,10 @@ export function commit(dependencies: Dependencies) {
       runId: request.runId,
       failure: request.failure && {
         ...request.failure,
-        retryAt: retryAt(policy, session.failures, now()),
+        // Who only waited for the deployment's own limit has no reason to leave the model alone.
+        retryAt: isOwnLimit(request.failure.type)
+          ? new Date(now())
+          : retryAt(policy, session.failures, now()),
       },
       exhausted: missed
         ? {
@@ -145,7 +150,21 @@ export function commit(dependencies: Dependencies) {
       measureAt: marksAfter(policy, limits, { missed, tokens: tokensAfter, messages: view.length }),
     });
     await expireDigests(pool, ids.tenant, policy.retention.digests);
-    return outcomeOf(row);
+    const outcome = outcomeOf(row);
+    report(ids, outcome, request.failure?.type ?? null);
+    return outcome;
+  }
+
+  /** One line a compaction in the log, and its figures: ids and numbers, no text. */
+  function report(ids: SessionIds, outcome: CompactionOutcome, fallbackFor: string | null): void {
+    log.info('compaction committed', {
+      ...ids,
+      ...outcome,
+      ...(fallbackFor === null ? {} : { fallbackFor }),
+    });
+    metrics?.compacted(outcome);
+    if (fallbackFor !== null) metrics?.fellBack(fallbackFor);
+    if (outcome.cost !== null && outcome.currency !== null) metrics?.spent(outcome.cost, outcome.currency);
   }
 }
 

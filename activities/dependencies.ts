@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
+import type { Metrics } from '../src/metrics.js';
 import type { DeploymentPolicy } from '../src/store/configure.js';
 
 /** What the activities close over: one set per worker process. */
@@ -8,6 +9,9 @@ export interface Dependencies {
   model: ModelClient;
   /** Summarizer settings of the environment, used where a session's policy names none. */
   summarizer: { model?: string; contextWindow?: number };
+  /** Prompt and answer tokens that all workers together may use per minute. @default unlimited */
+  tokensPerMinute?: number;
+  metrics?: Metrics;
   /** Unix milliseconds. */
   now: () => number;
   /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */

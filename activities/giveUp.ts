@@ -1,6 +1,7 @@
+import { log } from '@temporalio/activity';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
-import { loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
+import { isOwnLimit, loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -15,7 +16,7 @@ export interface GiveUpInput extends SessionIds {
 }
 
 /** Records a compaction that left the context unchanged, and when the next attempt may be made. */
-export function giveUp({ pool, now }: Dependencies) {
+export function giveUp({ pool, now, metrics }: Dependencies) {
   return ({ type, message, exhausted, model, ...ids }: GiveUpInput): Promise<{ notBefore: number | null }> =>
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
@@ -24,11 +25,17 @@ export function giveUp({ pool, now }: Dependencies) {
       // was to blame: something else must come. With no fallback a refused result was the model's.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
-      const next = blameless ? null : retryAt(policy, row.failures, now());
+      const next = blameless ? null : retryAt(policy, isOwnLimit(type) ? 0 : row.failures, now());
       const fallback = model && policy.summary.fallback !== 'none';
       await recordFailure(pool, ids, { type, message, retryAt: next, fallback });
       if (exhausted || unreachable)
         await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
+      log.warn('compaction left the context unchanged', {
+        ...ids,
+        failure: type,
+        notBefore: next?.getTime() ?? null,
+      });
+      metrics?.gaveUp(type);
       return { notBefore: next?.getTime() ?? null };
     });
 }

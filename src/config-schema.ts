@@ -190,26 +190,31 @@ export const configSchema = z.strictObject({
       'PALIMPSEST_API_HOST',
       'address the HTTP API listens on; anything but loopback needs tokens',
     ),
-    port: setting(wholeOr(0, 8080, 65_535), 'PALIMPSEST_API_PORT', 'its port; 0: a free one', '8080'),
+    port: setting(wholeOr(0, 7280, 65_535), 'PALIMPSEST_API_PORT', 'its port; 0: a free one', '7280'),
     tokens: setting(
       z.array(tokenSchema).default([]),
       'PALIMPSEST_API_TOKENS',
       'bearer tokens, `tenant:token` separated by commas; in the file also `{tenant, sha256}`',
     ),
-    bodyLimit: setting(
-      wholeOr(1_024, 16_777_216),
-      'PALIMPSEST_API_BODY_LIMIT',
-      'largest request body, bytes',
+    bodyLimitBytes: setting(
+      wholeOr(1_024, 32 * 1024 * 1024),
+      'PALIMPSEST_API_BODY_LIMIT_BYTES',
+      'largest request body',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),
       'PALIMPSEST_API_REQUEST_TIMEOUT_MS',
-      'time a client has for sending its request',
+      'time in which a request must have arrived whole',
     ),
-    longestWaitMs: setting(
-      wholeOr(0, 60_000),
-      'PALIMPSEST_API_LONGEST_WAIT_MS',
-      'longest `?wait=` for a compaction in flight',
+    maxInFlight: setting(
+      wholeOr(1, 1_000),
+      'PALIMPSEST_API_MAX_IN_FLIGHT',
+      'requests in work at once, waiting ones included; more are refused',
+    ),
+    shutdownGraceMs: setting(
+      wholeOr(0, 10_000),
+      'PALIMPSEST_API_SHUTDOWN_GRACE_MS',
+      'time in which requests in work may finish after SIGTERM',
     ),
   }),
   metrics: z.strictObject({

@@ -21,7 +21,8 @@ export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Prom
   return { postgres, temporal };
 }
 
-async function troubleWith(ask: () => Promise<void>): Promise<Trouble> {
+/** What keeps `ask` from being answered; null: nothing. */
+export async function troubleWith(ask: () => Promise<void>): Promise<Trouble> {
   try {
     await ask();
     return null;

@@ -1,23 +1,41 @@
-import { Worker, type WorkflowBundleOption } from '@temporalio/worker';
+import {
+  Worker,
+  type NativeConnection,
+  type WorkerOptions,
+  type WorkflowBundleOption,
+} from '@temporalio/worker';
+import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../activities/index.js';
 import type { Dependencies } from '../activities/dependencies.js';
-import { createModelClient } from './llm/client.js';
+import { measured } from '../activities/measured.js';
+import { workerRoles, type WorkerRole } from './config-schema.js';
+import { invalid } from './errors.js';
+import { createModelClient, type ModelClient } from './llm/client.js';
+import type { Metrics } from './metrics.js';
 import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
+import { troubleWith, type Readiness } from './readiness.js';
 import { assertMigrated } from './store/migrate.js';
 import { openPool } from './store/pool.js';
+import { bucketLevel } from './store/rate-bucket.js';
 import {
   connectClient,
   connectWorker,
   ensureSearchAttributes,
+  reachNamespace,
   type TemporalSettings,
 } from './temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
+export type { WorkerRole } from './config-schema.js';
+
 export interface WorkerSettings {
-  databaseUrl: string;
+  /** Needed by the roles `database` and `model`. */
+  databaseUrl?: string;
   temporal: TemporalSettings;
+  /** What this process serves. It opens only what that needs. @default all */
+  roles?: readonly WorkerRole[];
   /** OpenAI-compatible endpoint; without a key the deterministic extractive summarizer serves. */
   model: {
     apiKey?: string;
@@ -25,86 +43,64 @@ export interface WorkerSettings {
     summaryModel?: string;
     contextWindow?: number;
     timeoutMs?: number;
+    /**
+     * Model steps begun per second, over all workers. The server holds it, and the worker that polled last says how much it
+     * is: give all of them the same. @default unlimited
+     */
+    requestsPerSecond?: number;
+    /** Prompt and answer tokens per minute, over all workers; the same for all of them. @default unlimited */
+    tokensPerMinute?: number;
   };
   /** @default 'compaction' */
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
   workflowBundle?: WorkflowBundleOption;
-  /** Database steps at once; the pool has as many connections. @default 8 */
+  /** Database steps at once; the pool has as many connections and four more. @default 8 */
   databaseSteps?: number;
-  /** Model calls in flight at once, over all sessions. @default 32 */
+  /** Model calls in flight at once in this process. @default 32 */
   modelCalls?: number;
-  /** Milliseconds in which steps may finish after a shutdown was asked for. @default 10,000 */
+  /** Sessions kept in memory: one costs memory (README, numbers), one that is not there a replay. @default 1,000 */
+  cachedWorkflows?: number;
+  /** Milliseconds in which steps may finish after a shutdown was asked for. @default 60,000 */
   shutdownGraceMs?: number;
   inlineTurnTenants?: readonly string[];
   /** Layers of the policy for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
   counters?: Counters;
+  /** Counts what this worker does. @default nothing is counted */
+  metrics?: Metrics;
 }
 
 export interface RunningWorker {
   /** Settles when the worker has stopped; rejects when it failed. */
   finished: Promise<void>;
+  /** Whether it polls, and what it depends on answers. */
+  readiness(): Promise<Readiness & { polling: boolean }>;
   /** Takes no new work, lets steps finish within the grace time, closes its connections. */
   shutdown(): Promise<void>;
 }
 
-/** One process serving the three queues: orchestration, database steps, model calls. */
+/** How long after the grace time a step that does not heed its abort is waited for. Milliseconds. */
+const forcedAfterMs = 5_000;
+/** A process without database steps still looks for digests and stores them. */
+const modelConnections = 8;
+
+/** One process serving the queues of its roles: orchestration, database steps, model calls. */
 export async function startWorker(settings: WorkerSettings): Promise<RunningWorker> {
-  const { databaseUrl, temporal, model, queuePrefix = defaultQueuePrefix } = settings;
-  const { databaseSteps = 8, modelCalls = 32, shutdownGraceMs = 10_000, inlineTurnTenants = [] } = settings;
+  const roles = rolesOf(settings);
   registerCounters(settings.counters);
-  const deployment = checkedDeployment(settings.policy);
-  const queues = taskQueues(queuePrefix);
-  const pool = openPool(databaseUrl, { max: databaseSteps + 4 });
+  const pool = poolFor(roles, settings);
   try {
-    await assertMigrated(pool);
-    const client = await connectClient(temporal);
+    if (pool) await assertMigrated(pool);
+    const client = await connectClient(settings.temporal);
     await ensureSearchAttributes(client);
     await client.connection.close();
-    const connection = await connectWorker(temporal);
-    const dependencies: Dependencies = {
-      pool,
-      model: createModelClient({
-        apiKey: model.apiKey,
-        baseUrl: model.baseUrl,
-        timeoutMs: model.timeoutMs ?? 150_000,
-      }),
-      summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
-      now: Date.now,
-      inlineTurnTenants,
-      deployment,
-    };
-    const common = {
-      connection,
-      namespace: temporal.namespace ?? 'default',
-      shutdownGraceTime: shutdownGraceMs,
-      shutdownForceTime: shutdownGraceMs + 5_000,
-    };
-    const workers = await Promise.all([
-      Worker.create({
-        ...common,
-        taskQueue: queues.workflow,
-        workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
-        // A cached session costs memory, one that is not cached costs a replay (bench/README figures).
-        maxCachedWorkflows: 1_000,
-        // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
-        stickyQueueScheduleToStartTimeout: '5 seconds',
-      }),
-      Worker.create({
-        ...common,
-        taskQueue: queues.db,
-        activities: createDatabaseActivities(dependencies),
-        maxConcurrentActivityTaskExecutions: databaseSteps,
-      }),
-      Worker.create({
-        ...common,
-        taskQueue: queues.llm,
-        activities: createModelActivities(dependencies),
-        maxConcurrentActivityTaskExecutions: modelCalls,
-      }),
-    ]);
+    const connection = await connectWorker(settings.temporal);
+    const workers = await createWorkers(roles, settings, connection, pool).catch(async (error: unknown) => {
+      await connection.close();
+      throw error;
+    });
     const stop = () => {
       for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
     };
@@ -112,17 +108,135 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
       .then(() => undefined)
       .finally(async () => {
         await connection.close();
-        await pool.end();
+        await pool?.end();
       });
     return {
       finished,
+      readiness: async () => {
+        const [postgres, temporal] = await Promise.all([
+          pool ? troubleWith(() => assertMigrated(pool)) : null,
+          troubleWith(() => reachNamespace(connection, settings.temporal)),
+        ]);
+        return { polling: workers.every((worker) => worker.getState() === 'RUNNING'), postgres, temporal };
+      },
       shutdown: async () => {
         stop();
         await finished;
       },
     };
   } catch (error) {
-    if (!pool.ended) await pool.end();
+    if (pool && !pool.ended) await pool.end();
     throw error;
   }
 }
+
+function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRole> {
+  const unknown = roles.find((role) => !workerRoles.includes(role));
+  if (unknown === undefined && roles.length > 0) return new Set(roles);
+  const what =
+    unknown === undefined ? 'A worker needs a role' : `There is no role ${JSON.stringify(unknown)}`;
+  throw invalid(
+    `${what}.`,
+    'worker.roles',
+    `Roles are ${workerRoles.join(', ')}; without any it serves all.`,
+  );
+}
+
+/** None for a process that only orchestrates. */
+function poolFor(
+  roles: ReadonlySet<WorkerRole>,
+  { databaseUrl, databaseSteps = 8 }: WorkerSettings,
+): Pool | null {
+  if (!roles.has('database') && !roles.has('model')) return null;
+  if (databaseUrl === undefined)
+    throw invalid(
+      'A worker with the role database or model needs PostgreSQL.',
+      'DATABASE_URL',
+      'Set it, or start with the role workflow alone.',
+    );
+  return openPool(databaseUrl, { max: roles.has('database') ? databaseSteps + 4 : modelConnections });
+}
+
+async function createWorkers(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+  connection: NativeConnection,
+  pool: Pool | null,
+): Promise<Worker[]> {
+  const { temporal, model, queuePrefix = defaultQueuePrefix, metrics, shutdownGraceMs = 60_000 } = settings;
+  const { databaseSteps = 8, modelCalls = 32, cachedWorkflows = 1_000 } = settings;
+  const queues = taskQueues(queuePrefix);
+  const common = {
+    connection,
+    namespace: temporal.namespace ?? 'default',
+    shutdownGraceTime: shutdownGraceMs,
+    shutdownForceTime: shutdownGraceMs + forcedAfterMs,
+    interceptors: metrics ? { activity: [measured(metrics)] } : {},
+  };
+  const options: WorkerOptions[] = [];
+  if (roles.has('workflow')) {
+    options.push({
+      ...common,
+      taskQueue: queues.workflow,
+      workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
+      maxCachedWorkflows: cachedWorkflows,
+      // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
+      stickyQueueScheduleToStartTimeout: '5 seconds',
+    });
+  }
+  if (pool) {
+    const dependencies = dependenciesOf(roles, settings, pool);
+    if (roles.has('database')) {
+      options.push({
+        ...common,
+        taskQueue: queues.db,
+        activities: createDatabaseActivities(dependencies),
+        maxConcurrentActivityTaskExecutions: databaseSteps,
+      });
+    }
+    if (roles.has('model')) {
+      options.push({
+        ...common,
+        taskQueue: queues.llm,
+        activities: createModelActivities(dependencies),
+        maxConcurrentActivityTaskExecutions: modelCalls,
+        maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
+      });
+    }
+    const { tokensPerMinute } = model;
+    if (metrics && tokensPerMinute !== undefined) {
+      const help = 'Tokens that model calls may draw now; below zero: given away in advance';
+      metrics.gauge('token_bucket_level', help, () => bucketLevel(pool, tokensPerMinute));
+    }
+  }
+  return Promise.all(options.map((one) => Worker.create(one)));
+}
+
+function dependenciesOf(
+  roles: ReadonlySet<WorkerRole>,
+  { model, inlineTurnTenants = [], policy, metrics }: WorkerSettings,
+  pool: Pool,
+): Dependencies {
+  return {
+    pool,
+    model: roles.has('model')
+      ? createModelClient({
+          apiKey: model.apiKey,
+          baseUrl: model.baseUrl,
+          timeoutMs: model.timeoutMs ?? 150_000,
+        })
+      : elsewhere,
+    summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
+    tokensPerMinute: model.tokensPerMinute,
+    metrics,
+    now: Date.now,
+    inlineTurnTenants,
+    deployment: checkedDeployment(policy),
+  };
+}
+
+/** Who plans without calling takes it that the workers of the role `model` have an endpoint. */
+const elsewhere: ModelClient = {
+  available: true,
+  summarize: () => Promise.reject(new Error('this process makes no model calls')),
+};

@@ -5,7 +5,7 @@ import {
   type ActivityInterfaceFor,
 } from '@temporalio/workflow';
 import type { DatabaseActivities, ModelActivities } from '../activities/index.js';
-import { siblingQueues } from '../src/temporal/names.js';
+import { beyondDeadlineMs, siblingQueues } from '../src/temporal/names.js';
 
 /*
  * Every step heartbeats (activities/run.ts), so a killed worker is noticed within the heartbeat timeout rather than
@@ -39,9 +39,6 @@ export function backfillActivities(): ActivityInterfaceFor<DatabaseActivities> {
     retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
   });
 }
-
-/** Milliseconds by which a model step outlives the deadline, so that the workflow's timer always ends it, never its own timeout. */
-const beyondDeadlineMs = 60_000;
 
 /**
  * Model calls: one call takes up to three minutes (the client's own timeout is below), the whole may retry until the

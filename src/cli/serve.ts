@@ -1,24 +1,18 @@
-import pino from 'pino';
 import { readConfig } from '../config.js';
 import { invalid } from '../errors.js';
 import { migrate } from '../store/migrate.js';
-import { startWorker } from '../worker.js';
+import { runWorkerProcess } from '../worker-process.js';
 import { onInterrupt } from './interrupt.js';
 import { plural } from './report.js';
-import { installLoggedRuntime, serializers, workerSettings } from './stack.js';
 
 /** `palimpsest worker`: serves until SIGTERM, then lets steps finish within the grace time. */
 export async function serve(): Promise<void> {
   const config = readConfig();
-  const databaseUrl = required(config.databaseUrl, 'DATABASE_URL');
+  const orchestrates = config.worker.roles.every((role) => role === 'workflow');
+  const databaseUrl = orchestrates ? undefined : required(config.databaseUrl, 'DATABASE_URL');
   const address = required(config.temporal.address, 'TEMPORAL_ADDRESS');
   const { signal } = onInterrupt();
-  const log = pino({ level: config.logLevel, serializers });
-  installLoggedRuntime(log);
-  const running = await startWorker(workerSettings(config, databaseUrl, { ...config.temporal, address }));
-  log.info({ address, namespace: config.temporal.namespace }, 'worker is polling');
-  signal.addEventListener('abort', () => void running.shutdown(), { once: true });
-  await running.finished;
+  await runWorkerProcess(config, { databaseUrl, temporal: { ...config.temporal, address }, signal });
 }
 
 /** `palimpsest migrate` */

@@ -1,11 +1,12 @@
 import path from 'node:path';
-import { makeTelemetryFilterString, Runtime, type LogLevel } from '@temporalio/worker';
 import pino from 'pino';
 import type { Config } from '../config.js';
+import { createLogger, installRuntime } from '../logging.js';
 import { Palimpsest } from '../palimpsest.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { migrate } from '../store/migrate.js';
-import { startWorker, type RunningWorker, type WorkerSettings } from '../worker.js';
+import { startWorker, type RunningWorker } from '../worker.js';
+import { workerSettings } from '../worker-process.js';
 import { loadWorkflowBundle } from '../workflow-bundle.js';
 import { plural, seconds } from './report.js';
 import type { Servers } from './servers.js';
@@ -31,7 +32,7 @@ export async function openStack(
   controller: AbortController,
   say: (line: string) => void,
 ): Promise<Stack> {
-  installRuntime(config);
+  await installFileLog(config);
   // Bundled while the servers start.
   const bundle = loadWorkflowBundle(config.cacheDir);
   bundle.catch(() => {});
@@ -61,6 +62,7 @@ export async function openStack(
     palimpsest = await Palimpsest.connect({
       databaseUrl,
       temporal,
+      queuePrefix: config.queuePrefix,
       poolSize: 16,
       policy: config.policy,
     });
@@ -71,27 +73,6 @@ export async function openStack(
     await close();
     throw error;
   }
-}
-
-/** The worker's settings as the environment gives them. */
-export function workerSettings(
-  config: Config,
-  databaseUrl: string,
-  temporal: WorkerSettings['temporal'],
-): WorkerSettings {
-  const { llm, summary, inlineTurnTenants, policy } = config;
-  return {
-    databaseUrl,
-    temporal,
-    inlineTurnTenants,
-    policy,
-    model: {
-      apiKey: llm.apiKey,
-      baseUrl: llm.baseUrl,
-      summaryModel: summary.model,
-      contextWindow: summary.contextWindow,
-    },
-  };
 }
 
 function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
@@ -105,31 +86,8 @@ function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
 const workerLog = ({ dataDir }: Config): string =>
   path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
 
-/** The SDK's log goes to a file, so that it does not run through the live lines; signals are this program's business. */
-function installRuntime(config: Config): void {
-  const destination = pino.destination({ dest: path.join(config.dataDir, 'worker.log'), sync: true });
-  installLoggedRuntime(pino({ level: config.logLevel, serializers }, destination));
-}
-
-/** The SDK hands errors over under either name. */
-export const serializers = { error: pino.stdSerializers.err, err: pino.stdSerializers.err };
-
-export function installLoggedRuntime(logger: pino.Logger): void {
-  const at = { TRACE: 'trace', DEBUG: 'debug', INFO: 'info', WARN: 'warn', ERROR: 'error' } as const;
-  const write = (level: LogLevel, message: string, meta: object = {}): void =>
-    logger[at[level]](meta, message);
-  Runtime.install({
-    shutdownSignals: [],
-    logger: {
-      log: write,
-      trace: (message, meta) => write('TRACE', message, meta),
-      debug: (message, meta) => write('DEBUG', message, meta),
-      info: (message, meta) => write('INFO', message, meta),
-      warn: (message, meta) => write('WARN', message, meta),
-      error: (message, meta) => write('ERROR', message, meta),
-    },
-    telemetryOptions: {
-      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN', other: 'ERROR' }) },
-    },
-  });
+/** The SDK's log goes to a file, so that it does not run through the live lines. */
+async function installFileLog({ dataDir, logLevel, logFormat }: Config): Promise<void> {
+  const destination = pino.destination({ dest: path.join(dataDir, 'worker.log'), sync: true });
+  await installRuntime(createLogger({ level: logLevel, format: logFormat, destination }));
 }

@@ -17,6 +17,7 @@ import {
   updateSession,
   type SessionIds,
   type SessionRow,
+  isOwnLimit,
 } from './sessions.js';
 import { liveSizes } from './sizes.js';
 import { storable } from './text.js';
@@ -190,7 +191,7 @@ function failuresAfter(
   if (failure) {
     const { type, message } = failure;
     const error = { type, message: storable(message), fallback: true };
-    return { failures: failures + 1, retryAt: failure.retryAt, lastError: error };
+    return { failures: failures + (isOwnLimit(type) ? 0 : 1), retryAt: failure.retryAt, lastError: error };
   }
   if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
   const { exhausted: _exhausted, ...forgotten } = cleared;

@@ -83,7 +83,15 @@ export async function passReduceMark(
   });
 }
 
-/** Counts a failed attempt; `retryAt` is when the next one may be made. */
+/**
+ * The deployment's tokens per minute came too late: the only way in which this type ends a model step, for what an endpoint
+ * limits is tried again until the deadline. No model failed.
+ */
+export function isOwnLimit(type: string): boolean {
+  return type === 'Llm.RateLimited';
+}
+
+/** Counts a failed attempt (not one that only waited for a limit); `retryAt` is when the next one may be made. */
 export async function recordFailure(
   pool: Pool,
   ids: SessionIds,
@@ -96,7 +104,11 @@ export async function recordFailure(
 ): Promise<void> {
   const lastError = { type, message: storable(message), ...(fallback ? { fallback } : {}) };
   await withTransaction(pool, (tx) =>
-    updateSession(tx, ids, { failures: sql`${sessions.failures} + 1`, lastError, retryAt }),
+    updateSession(tx, ids, {
+      failures: sql`${sessions.failures} + ${isOwnLimit(type) ? 0 : 1}`,
+      lastError,
+      retryAt,
+    }),
   );
 }
 

@@ -58,6 +58,21 @@ export async function connectWorker(settings: TemporalSettings): Promise<NativeC
   }
 }
 
+/** Throws `Temporal.Unavailable` where the server does not answer for the namespace within seconds. */
+export async function reachNamespace(
+  connection: NativeConnection,
+  settings: TemporalSettings,
+): Promise<void> {
+  const { namespace = 'default' } = settings;
+  try {
+    await connection.withDeadline(Date.now() + connectTimeoutMs, () =>
+      connection.workflowService.describeNamespace({ namespace }),
+    );
+  } catch (error) {
+    throw unreachable(settings, error);
+  }
+}
+
 /** `IndexedValueType` of the server's API (temporal/api/enums/v1/common.proto). */
 const kinds = { Keyword: 2, Int: 3 } as const;
 

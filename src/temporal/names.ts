@@ -88,7 +88,15 @@ export function livePriority(tenant: string): { priorityKey: number; fairnessKey
   return { priorityKey: 2, fairnessKey: encodeURIComponent(tenant).slice(0, 64) };
 }
 
+export const backfillPriorityKey = 5;
+
 /** The same for a backfill and all that it starts: whatever is live goes first. */
 export function backfillPriority(tenant: string): { priorityKey: number; fairnessKey: string } {
-  return { ...livePriority(tenant), priorityKey: 5 };
+  return { ...livePriority(tenant), priorityKey: backfillPriorityKey };
 }
+
+/**
+ * Milliseconds by which a model step outlives the deadline of its compaction, so that the workflow's timer always ends it,
+ * never its own timeout.
+ */
+export const beyondDeadlineMs = 60_000;

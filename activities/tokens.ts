@@ -1,0 +1,67 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { isFailure, PalimpsestError } from '../src/errors.js';
+import type { SummaryAnswer } from '../src/llm/client.js';
+import { correctTokens, drawTokens } from '../src/store/rate-bucket.js';
+import type { Dependencies } from './dependencies.js';
+import type { Attempt } from './run.js';
+
+/** Waits of a backfill are stretched by up to this share, so that its calls do not all come back at once. */
+const spread = 0.25;
+
+/**
+ * A model call within the tokens per minute that all workers share: drawn before with what the call may use at most,
+ * corrected afterwards by what it did use. Without enough tokens there is no call: `Llm.RateLimited` says when to come
+ * back, so that nobody's slot is held; final where that is past the deadline of the compaction.
+ */
+export async function withinTokens(
+  { pool, tokensPerMinute: perMinute, metrics }: Dependencies,
+  attempt: Attempt,
+  { caller, expected }: { caller: string; expected: () => number },
+  call: () => Promise<SummaryAnswer>,
+): Promise<SummaryAnswer> {
+  if (perMinute === undefined) return call();
+  const tokens = expected();
+  const { backfill, deadline } = attempt;
+  const { waitMs } = await drawTokens(pool, { tokens, perMinute, backfill, caller });
+  if (waitMs > 0) {
+    metrics?.tokenWait(backfill, waitMs);
+    throw notNow(backfill ? Math.ceil(waitMs * (1 + spread * Math.random())) : waitMs, tokens, deadline);
+  }
+  let used = tokens;
+  try {
+    const answer = await call();
+    used = answer.inputTokens + answer.outputTokens;
+    return answer;
+  } catch (error) {
+    used = usedBy(error) ?? tokens;
+    throw error;
+  } finally {
+    await correctTokens(pool, tokens - used).catch((error: unknown) => {
+      // What was not given back flows in again within the minute; the answer is worth more.
+      if (!isFailure(error, 'Store.Unavailable')) throw error;
+    });
+  }
+}
+
+function notNow(waitMs: number, tokens: number, deadline: number): Error {
+  const message = `No tokens are left this minute for a call of ${tokens}; the next may go in ${waitMs} ms.`;
+  const hint = 'Raise PALIMPSEST_TOKENS_PER_MINUTE where the provider allows more.';
+  if (Date.now() + waitMs < deadline)
+    return new PalimpsestError('Llm.RateLimited', message, { hint, details: { retryAfterMs: waitMs } });
+  const late = `${message} That is past the deadline of this compaction. — ${hint}`;
+  return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited');
+}
+
+/** Tokens of a call that failed; null where nobody knows: then it may have used all of them. */
+function usedBy(error: unknown): number | null {
+  const spent = spentBy(error);
+  if (spent !== null) return spent.inputTokens + spent.outputTokens;
+  return isFailure(error) && typeof error.details?.['status'] === 'number' ? 0 : null;
+}
+
+/** What a refused answer cost, as the endpoint reported it; null where there was none. */
+export function spentBy(error: unknown): { inputTokens: number; outputTokens: number; calls: number } | null {
+  const { inputTokens, outputTokens, calls } = isFailure(error) ? (error.details ?? {}) : {};
+  if (typeof inputTokens !== 'number' || typeof outputTokens !== 'number') return null;
+  return { inputTokens, outputTokens, calls: typeof calls === 'number' ? calls : 1 };
+}

@@ -1,0 +1,208 @@
+/**
+ * What an operator watches, for Prometheus. Labels are words of the product (reasons, methods, failure types, routes): never
+ * an id of a tenant, a session or a run, never text.
+ */
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+
+export interface CompactionFigures {
+  reason: string;
+  method: string;
+  tokensBefore: number;
+  tokensAfter: number;
+  evicted: number;
+  overheadMs: number;
+}
+
+export interface ModelCallFigures {
+  model: string;
+  /** `ok` or the type of the failure. */
+  result: string;
+  seconds: number;
+  inputTokens?: number;
+  outputTokens?: number;
+  calls?: number;
+}
+
+/** More models than this in one process are counted as `other`: policies may name any. */
+const mostModels = 50;
+
+const short = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const long = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 180, 600];
+const sizes = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_000_000];
+
+/** One set for a process: created once, handed to activities, worker and API. */
+export class Metrics {
+  readonly registry = new Registry();
+  readonly #models = new Set<string>();
+
+  readonly #compactions = this.#counter('compactions_total', 'Compactions that came to an end', [
+    'outcome',
+    'reason',
+    'method',
+  ]);
+  readonly #failures = this.#counter(
+    'compaction_failures_total',
+    'Compactions that left the context unchanged',
+    ['type'],
+  );
+  readonly #fallbacks = this.#counter(
+    'compaction_fallbacks_total',
+    'Compactions that the fallback made because the model failed',
+    ['type'],
+  );
+  readonly #before = this.#histogram('compaction_tokens_before', 'Context tokens before', [], sizes);
+  readonly #after = this.#histogram('compaction_tokens_after', 'Context tokens after', [], sizes);
+  readonly #evicted = this.#counter('evicted_messages_total', 'Messages moved into the archive', []);
+  readonly #overhead = this.#histogram(
+    'compaction_overhead_seconds',
+    'Wall time of a compaction beyond its model calls',
+    [],
+    long,
+  );
+  readonly #modelCalls = this.#counter('model_calls_total', 'Requests to the model endpoint', [
+    'model',
+    'result',
+  ]);
+  readonly #modelSeconds = this.#histogram(
+    'model_answer_seconds',
+    'Wall time of an answer, repeated requests included',
+    ['model', 'result'],
+    long,
+  );
+  readonly #modelTokens = this.#counter('model_tokens_total', 'Tokens of the model endpoint', [
+    'model',
+    'direction',
+  ]);
+  readonly #cost = this.#counter('model_cost_total', 'Money for the summarizer, where policies name prices', [
+    'currency',
+  ]);
+  readonly #digests = this.#counter('digests_total', 'Answers needed: found in the cache, or asked for', [
+    'found',
+  ]);
+  readonly #tokenWaits = this.#counter(
+    'token_waits_total',
+    'Model calls put off because the tokens of this minute were used',
+    ['traffic'],
+  );
+  readonly #tokenWaitSeconds = this.#counter('token_wait_seconds_total', 'Seconds they were put off by', [
+    'traffic',
+  ]);
+  readonly #activities = this.#histogram(
+    'activity_seconds',
+    'Wall time of one attempt of a step',
+    ['activity', 'result'],
+    long,
+  );
+  readonly #queueWaits = this.#histogram(
+    'activity_queue_wait_seconds',
+    'Time a step waited in its task queue for a free slot',
+    ['activity', 'traffic'],
+    long,
+  );
+  readonly #requests = this.#histogram(
+    'http_request_seconds',
+    'Wall time of an HTTP request',
+    ['method', 'route', 'status'],
+    short,
+  );
+
+  constructor() {
+    collectDefaultMetrics({ register: this.registry });
+  }
+
+  compacted({ reason, method, tokensBefore, tokensAfter, evicted, overheadMs }: CompactionFigures): void {
+    this.#compactions.inc({ outcome: 'committed', reason, method });
+    this.#before.observe(tokensBefore);
+    this.#after.observe(tokensAfter);
+    this.#evicted.inc(evicted);
+    this.#overhead.observe(overheadMs / 1000);
+  }
+
+  /** The extractive fallback committed because of this failure. */
+  fellBack(type: string): void {
+    this.#fallbacks.inc({ type });
+  }
+
+  gaveUp(type: string): void {
+    this.#compactions.inc({ outcome: 'failed', reason: '', method: '' });
+    this.#failures.inc({ type });
+  }
+
+  spent(cost: number, currency: string): void {
+    this.#cost.inc({ currency }, cost);
+  }
+
+  modelAnswered({
+    model,
+    result,
+    seconds,
+    inputTokens = 0,
+    outputTokens = 0,
+    calls = 1,
+  }: ModelCallFigures): void {
+    const labels = { model: this.#known(model), result };
+    this.#modelCalls.inc(labels, calls);
+    this.#modelSeconds.observe(labels, seconds);
+    this.#modelTokens.inc({ model: labels.model, direction: 'input' }, inputTokens);
+    this.#modelTokens.inc({ model: labels.model, direction: 'output' }, outputTokens);
+  }
+
+  digest(found: boolean): void {
+    this.#digests.inc({ found: found ? 'cache' : 'asked' });
+  }
+
+  tokenWait(backfill: boolean, waitMs: number): void {
+    const traffic = trafficOf(backfill);
+    this.#tokenWaits.inc({ traffic });
+    this.#tokenWaitSeconds.inc({ traffic }, waitMs / 1000);
+  }
+
+  activity(name: string, backfill: boolean, result: string, waitedMs: number, tookMs: number): void {
+    this.#activities.observe({ activity: name, result }, tookMs / 1000);
+    this.#queueWaits.observe({ activity: name, traffic: trafficOf(backfill) }, Math.max(0, waitedMs) / 1000);
+  }
+
+  request(method: string, route: string, status: number, seconds: number): void {
+    this.#requests.observe({ method, route, status: String(status) }, seconds);
+  }
+
+  /** Asked for at each scrape; left out where it cannot be told. */
+  gauge(name: string, help: string, ask: () => Promise<number | null>): void {
+    const gauge: Gauge = new Gauge({
+      name: `palimpsest_${name}`,
+      help,
+      registers: [this.registry],
+      async collect() {
+        const value = await ask().catch(() => null);
+        if (value === null) gauge.reset();
+        else gauge.set(value);
+      },
+    });
+  }
+
+  /** In Prometheus's text format. */
+  text(): Promise<string> {
+    return this.registry.metrics();
+  }
+
+  #known(model: string): string {
+    if (this.#models.size < mostModels) this.#models.add(model);
+    return this.#models.has(model) ? model : 'other';
+  }
+
+  #counter(name: string, help: string, labelNames: string[]): Counter {
+    return new Counter({ name: `palimpsest_${name}`, help, labelNames, registers: [this.registry] });
+  }
+
+  #histogram(name: string, help: string, labelNames: string[], buckets: number[]): Histogram {
+    return new Histogram({
+      name: `palimpsest_${name}`,
+      help,
+      labelNames,
+      buckets,
+      registers: [this.registry],
+    });
+  }
+}
+
+const trafficOf = (backfill: boolean): string => (backfill ? 'backfill' : 'live');

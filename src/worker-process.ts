@@ -1,0 +1,86 @@
+import type { Config, WorkerRole } from './config.js';
+import { createLogger, installRuntime } from './logging.js';
+import { Metrics } from './metrics.js';
+import { startStatusServer, type StatusServer } from './status-server.js';
+import type { TemporalSettings } from './temporal/connection.js';
+import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
+
+export interface WorkerProcess {
+  /** Needed by the roles `database` and `model`. */
+  databaseUrl: string | undefined;
+  temporal: TemporalSettings;
+  /** @default those of the configuration */
+  roles?: readonly WorkerRole[];
+  /** Its abort lets steps finish within the grace time, then the process is done. */
+  signal: AbortSignal;
+}
+
+/** A process that is a worker: logs, `/metrics` and `/readyz`, and an orderly end. Returns when it has stopped. */
+export async function runWorkerProcess(config: Config, options: WorkerProcess): Promise<void> {
+  const { databaseUrl, temporal, roles = config.worker.roles, signal } = options;
+  const log = createLogger({ level: config.logLevel, format: config.logFormat });
+  const metrics = config.metrics.address === undefined ? undefined : new Metrics();
+  const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
+  const running = await startWorker({ ...workerSettings(config, databaseUrl, temporal), roles, metrics });
+  const stop = (): void => {
+    log.info({ graceMs: config.worker.graceMs }, 'worker takes no new work');
+    // Its failure is that of `finished`.
+    running.shutdown().catch(() => undefined);
+  };
+  let status: StatusServer | undefined;
+  try {
+    if (metrics) status = await serveStatus(config, running, metrics, sdkMetrics, signal);
+    const { address, namespace } = temporal;
+    const { queuePrefix } = config;
+    log.info({ address, namespace, roles, queuePrefix, status: status?.url }, 'worker is polling');
+    if (signal.aborted) stop();
+    else signal.addEventListener('abort', stop, { once: true });
+    await running.finished;
+    log.info('worker has stopped');
+  } catch (error) {
+    await running.shutdown().catch(() => undefined);
+    throw error;
+  } finally {
+    await status?.close();
+  }
+}
+
+/** The worker's settings as environment and file give them. */
+export function workerSettings(
+  config: Config,
+  databaseUrl: string | undefined,
+  temporal: TemporalSettings,
+): WorkerSettings {
+  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker } = config;
+  return {
+    databaseUrl,
+    temporal,
+    queuePrefix,
+    inlineTurnTenants,
+    policy,
+    model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
+    databaseSteps: worker.databaseSteps,
+    modelCalls: worker.modelCalls,
+    cachedWorkflows: worker.cachedWorkflows,
+    shutdownGraceMs: worker.graceMs,
+  };
+}
+
+function serveStatus(
+  { metrics: { address = '' } }: Config,
+  running: RunningWorker,
+  metrics: Metrics,
+  sdkMetrics: () => Promise<string>,
+  stopping: AbortSignal,
+): Promise<StatusServer> {
+  return startStatusServer({
+    address,
+    metrics: async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`,
+    readiness: async () => {
+      const { polling, ...depends } = await running.readiness();
+      const working = polling && !stopping.aborted;
+      const ready = working && depends.postgres === null && depends.temporal === null;
+      return { ready, polling: working, ...depends };
+    },
+  });
+}
