@@ -1,0 +1,33 @@
+/** Bodies exactly: what JSON.parse would change in silence is refused with line, column and path. */
+import { isUtf8 } from 'node:buffer';
+import { parseExact } from '../conversation/json.js';
+import type { Json } from '../conversation/message.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { Refused } from './problem.js';
+
+/** Undefined for an empty body. Throws `Input.Invalid`. */
+export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
+  if (bytes.length === 0) return undefined;
+  if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
+  if (!isUtf8(bytes)) throw invalid('The body is not UTF-8.', 'body', 'Send JSON in UTF-8.');
+  try {
+    return parseExact(bytes.toString('utf8'));
+  } catch (error) {
+    if (!isFailure(error)) throw error;
+    const { type, message, path = 'body', hint = 'Send strict JSON (RFC 8259).' } = error;
+    throw new PalimpsestError(type, message, { path, hint });
+  }
+}
+
+/** The usual ones first: this is the hot path. */
+function isJsonInUtf8(mediaType: string): boolean {
+  if (mediaType === 'application/json' || mediaType === 'application/json; charset=utf-8') return true;
+  return /^application\/json\s*(?:;\s*charset="?utf-?8"?\s*)?;?\s*$/i.test(mediaType);
+}
+
+export function otherMedia(mediaType: string): Refused {
+  return new Refused(415, 'Input.Invalid', `Bodies of the type ${mediaType || '(none)'} are not read.`, {
+    path: 'headers.content-type',
+    hint: 'Send JSON in UTF-8 as application/json.',
+  });
+}

@@ -1,0 +1,105 @@
+/** What goes wrong before an operation runs: HTTP's own refusals, and defects. */
+import type { Duplex } from 'node:stream';
+import { STATUS_CODES } from 'node:http';
+import { isFailure, PalimpsestError } from '../errors.js';
+import { otherMedia } from './body.js';
+import type { Operation } from './operation.js';
+import { problemMediaType, problemOf, Refused } from './problem.js';
+
+/** Any error as a failure of README's table; what nobody foresaw is `Api.Failed`. */
+export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}): PalimpsestError {
+  if (isFailure(error)) return error;
+  const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
+  switch (code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new Refused(413, 'Input.Invalid', `The body has more than ${bodyLimit} bytes.`, {
+        path: 'body',
+        hint: 'Send the turn in parts: a session takes any number of turns.',
+        details: { bodyLimitBytes: bodyLimit },
+      });
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+    case 'FST_ERR_CTP_EMPTY_TYPE':
+      return otherMedia(mediaType);
+    case 'FST_ERR_BAD_URL':
+      return new Refused(400, 'Input.Invalid', 'The path is not percent-encoded UTF-8.', {
+        path: 'url',
+        hint: 'Encode each id as encodeURIComponent does.',
+      });
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new Refused(400, 'Input.Invalid', 'An id in the path is too long.', {
+        path: 'url',
+        hint: 'Use a shorter id, for instance a UUID or a hash.',
+      });
+  }
+  if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500)
+    return new Refused(400, 'Input.Invalid', 'The request cannot be read.', { path: 'body' });
+  return new PalimpsestError('Api.Failed', 'The request ended in an unexpected error.', {
+    hint: 'Look for the requestId in the log of the API.',
+    cause: error,
+  });
+}
+
+/** Where an unexpected error came from. Its message is left out: those of parsers and databases repeat what they read. */
+export function traceOf({ cause }: PalimpsestError): Record<string, unknown> {
+  if (!(cause instanceof Error)) return { error: typeof cause };
+  const frames = (cause.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
+  const { code } = cause as { code?: unknown };
+  return { error: cause.name, ...(typeof code === 'string' ? { code } : {}), stack: frames.slice(0, 12) };
+}
+
+/** No such path, or no such method on it. */
+export function notThere(operations: readonly Operation[], method: string, url: string): Refused {
+  const path = url.split('?')[0] ?? '';
+  const methods = operations.filter((one) => patternOf(one.path).test(path)).map((one) => one.method);
+  if (methods.length === 0)
+    return new Refused(404, 'Input.Invalid', 'There is nothing at this path.', {
+      path: 'url',
+      hint: '/openapi.json lists every operation.',
+    });
+  const allow = methods.join(', ');
+  return new Refused(
+    405,
+    'Input.Invalid',
+    `This path does not take ${method}.`,
+    { path: 'method', hint: `Use ${allow}.` },
+    { allow },
+  );
+}
+
+function patternOf(path: string): RegExp {
+  return new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`);
+}
+
+/** What Node's parser refuses has no request yet: the answer is written to the connection itself. */
+export function answerRaw(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+  const failure = ofParser(error.code);
+  const body = JSON.stringify(problemOf(failure));
+  socket.end(
+    [
+      `HTTP/1.1 ${failure.status} ${STATUS_CODES[failure.status]}`,
+      `Content-Type: ${problemMediaType}`,
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      'Connection: close',
+      '',
+      body,
+    ].join('\r\n'),
+  );
+}
+
+function ofParser(code: string | undefined): Refused {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new Refused(431, 'Input.Invalid', 'Request line and headers have more than 16 KiB.', {
+      path: 'headers',
+      hint: 'Send ids of at most 200 bytes and no more headers than are needed.',
+    });
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return new Refused(408, 'Input.Invalid', 'The request did not arrive whole in time.', {
+      path: 'body',
+      hint: 'Send it again, faster or in smaller turns.',
+    });
+  return new Refused(400, 'Input.Invalid', 'This is not HTTP/1.1.', {
+    path: 'headers',
+    hint: 'Is this the port of another service?',
+  });
+}

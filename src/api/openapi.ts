@@ -1,0 +1,168 @@
+/** The OpenAPI 3.1 document, made of the operations and the schemas that they check with. */
+import { z } from 'zod';
+import type { FailureType } from '../errors.js';
+import type { AnswerDocument, Operation } from './operation.js';
+import { problem, problemMediaType, statusOf } from './problem.js';
+import { components } from './schemas/component.js';
+import { serviceOperations } from './service.js';
+
+type JsonObject = { [key: string]: unknown };
+
+export interface OpenApiDocument extends JsonObject {
+  openapi: string;
+  paths: Record<string, Record<string, JsonObject>>;
+  components: { schemas: Record<string, JsonObject>; securitySchemes: JsonObject };
+}
+
+/** Of `/v1`: rises with what is added to it. */
+const apiVersion = '1.0.0';
+
+const reference = (id: string) => `#/components/schemas/${id}`;
+
+/** Failures that any operation can end with. */
+const always: readonly FailureType[] = [
+  'Input.Invalid',
+  'Api.Unauthorized',
+  'Api.Overloaded',
+  'Store.Unavailable',
+  'Api.Failed',
+];
+
+export function openApiDocument(
+  operations: readonly Operation[],
+  { secured }: { secured: boolean },
+): OpenApiDocument {
+  const paths: OpenApiDocument['paths'] = {};
+  for (const operation of operations)
+    (paths[operation.path] ??= {})[operation.method.toLowerCase()] = described(operation);
+  for (const { path, id, summary, answers } of serviceOperations) {
+    const responses = responsesOf(answers);
+    paths[path] = { get: { operationId: id, tags: ['Service'], summary, security: [], responses } };
+  }
+  return {
+    openapi: '3.1.1',
+    info: {
+      title: 'Palimpsest',
+      version: apiVersion,
+      summary: 'Durable conversation compaction for LLM agents.',
+      description:
+        'Turns in, contexts that fit out; originals stay readable. Every failure is a problem (RFC 9457) whose ' +
+        '`failure` is a type of the table of failures in the README.',
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: '/' }],
+    tags: [...new Set(operations.map(({ tag }) => tag)), 'Service'].map((name) => ({ name })),
+    ...(secured ? { security: [{ token: [] }] } : {}),
+    paths,
+    components: {
+      schemas: schemasOfComponents(),
+      securitySchemes: {
+        token: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A token of one tenant: it sees that tenant only.',
+        },
+      },
+    },
+  };
+}
+
+function described(operation: Operation): JsonObject {
+  const { id, tag, summary, description, params, query, headers = {}, body, bodyOptional } = operation;
+  const parameters = [
+    ...parametersOf('path', params),
+    ...parametersOf('query', query),
+    ...Object.entries(headers).map(([name, meaning]) => ({
+      ...{ name, in: 'header', required: false, description: meaning, schema: { type: 'string' } },
+    })),
+  ];
+  return {
+    ...{ operationId: id, tags: [tag], summary },
+    ...(description === undefined ? {} : { description }),
+    ...(parameters.length === 0 ? {} : { parameters }),
+    ...(body === undefined
+      ? {}
+      : { requestBody: { required: !bodyOptional, content: contentOf({ 'application/json': body }) } }),
+    responses: {
+      ...responsesOf(operation.answers),
+      ...problemsOf(operation),
+    },
+  };
+}
+
+function parametersOf(place: 'path' | 'query', schema: z.ZodObject | undefined): JsonObject[] {
+  return Object.entries(schema?.shape ?? {}).map(([name, field]) => {
+    const { description, ...json } = inline(field);
+    const required = place === 'path' || !field.safeParse(undefined).success;
+    return { name, in: place, required, ...(description === undefined ? {} : { description }), schema: json };
+  });
+}
+
+function responsesOf(answers: Operation['answers']): JsonObject {
+  return Object.fromEntries(Object.entries(answers).map(([status, answer]) => [status, answerOf(answer)]));
+}
+
+function answerOf({ description, content, headers }: AnswerDocument): JsonObject {
+  return {
+    description,
+    ...(headers === undefined
+      ? {}
+      : {
+          headers: Object.fromEntries(
+            Object.entries(headers).map(([name, meaning]) => [
+              name,
+              { description: meaning, schema: { type: 'string' } },
+            ]),
+          ),
+        }),
+    ...(content === undefined ? {} : { content: contentOf(content) }),
+  };
+}
+
+function contentOf(content: Readonly<Record<string, z.ZodType>>): JsonObject {
+  return Object.fromEntries(
+    Object.entries(content).map(([mediaType, schema]) => [
+      mediaType.split(';')[0],
+      { schema: referenceTo(schema) },
+    ]),
+  );
+}
+
+/** One response a status, which lists the failure types that it may have. */
+function problemsOf({ failures = [], body, params }: Operation): JsonObject {
+  const byStatus = new Map<number, string[]>();
+  const add = (status: number, type: string) => byStatus.set(status, [...(byStatus.get(status) ?? []), type]);
+  for (const type of new Set([...always, ...failures])) add(statusOf(type), type);
+  if (body !== undefined) for (const status of [413, 415]) add(status, 'Input.Invalid');
+  if (params?.shape.session !== undefined && !byStatus.has(404)) add(404, 'Store.SessionNotFound');
+  return Object.fromEntries(
+    [...byStatus].map(([status, types]) => [
+      status,
+      {
+        description: types.map((type) => `\`${type}\``).join(', '),
+        content: { [problemMediaType]: { schema: referenceTo(problem) } },
+      },
+    ]),
+  );
+}
+
+function referenceTo(schema: z.ZodType): JsonObject {
+  const id = components.get(schema)?.id;
+  return id === undefined ? inline(schema) : { $ref: reference(id) };
+}
+
+/** As it is after parsing: numbers in queries are numbers. */
+function inline(schema: z.ZodType): JsonObject {
+  return plain(z.toJSONSchema(schema, { unrepresentable: 'any' }));
+}
+
+/** As it is sent: answers may have further fields one day, requests may not. */
+function schemasOfComponents(): Record<string, JsonObject> {
+  const { schemas } = z.toJSONSchema(components, { uri: reference, io: 'input', unrepresentable: 'any' });
+  return Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, plain(schema)]));
+}
+
+/** Without what belongs to a document of its own. */
+function plain({ $schema, $id, ...schema }: JsonObject): JsonObject {
+  return schema;
+}

@@ -1,0 +1,118 @@
+/** What was evicted, and how it is found. */
+import { z } from 'zod';
+import { roles } from '../../conversation/message.js';
+import type { ArchivePart } from '../../store/compactions.js';
+import type { SearchHit, SearchRequest, SearchResult } from '../../store/search.js';
+import type { ToolResponse } from '../../store/tool-response.js';
+import { component, moment } from './component.js';
+
+/** Dates are ISO 8601 in JSON. */
+type PartInJson = Omit<ArchivePart, 'createdAt'> & { createdAt: string };
+
+const archivePart = component<PartInJson>()(
+  'ArchivePart',
+  z.object({
+    part: z.int(),
+    generation: z.int(),
+    fromSeq: z.int(),
+    throughSeq: z.int(),
+    messages: z.int(),
+    tokens: z.number(),
+    bytes: z.number(),
+    sha256: z.string().describe('Over the sha256 of each message, in order.'),
+    createdAt: moment,
+  }),
+  {
+    description: 'The range of the log that one compaction evicted.',
+    example: {
+      ...{ part: 1, generation: 1, fromSeq: 1, throughSeq: 24, messages: 24, tokens: 2_440, bytes: 11_208 },
+      sha256: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+      createdAt: '2026-03-02T09:00:00.000Z',
+    },
+  },
+);
+
+export const archivePartList = component<{ parts: PartInJson[] }>()(
+  'ArchivePartList',
+  z.object({ parts: z.array(archivePart) }),
+  { description: 'The archive parts, oldest first.', example: { parts: [] } },
+);
+
+const searchMode = z.enum(['words', 'substring']);
+
+export const searchBody = component<SearchRequest>()(
+  'SearchRequest',
+  z.strictObject({
+    query: z.string().describe('At most 10,000 characters; a substring at most 2,000.'),
+    mode: searchMode
+      .optional()
+      .describe('`words`: every word, the last one may be a beginning, phrases in `"…"`. Default `words`.'),
+    role: z.enum(roles).optional(),
+    tool: z.string().optional().describe('Its results, and the messages that call it.'),
+    fromSeq: z.int().min(1).optional(),
+    throughSeq: z.int().min(1).optional(),
+    limit: z.int().min(1).max(50).optional().describe('Hits at most. Default 10.'),
+    offset: z.int().min(0).optional().describe('Hits to leave out. Default 0.'),
+  }),
+  { description: 'A search in archive and tail alike.', example: { query: 'order 4711', limit: 5 } },
+);
+
+const searchHit = component<SearchHit>()(
+  'SearchHit',
+  z.object({
+    seq: z.int(),
+    role: z.enum(roles),
+    tool: z.string().nullable(),
+    offset: z.int().describe("Where the match begins in the message's text, in UTF-16 code units."),
+    snippet: z.string().describe('One line around the match, which stands between `«` and `»`.'),
+    rank: z.number(),
+  }),
+  {
+    description: 'A message that answers the query.',
+    example: {
+      seq: 1,
+      role: 'user',
+      tool: null,
+      offset: 12,
+      snippet: 'Where is my «order 4711»?',
+      rank: 0.1,
+    },
+  },
+);
+
+export const searchResult = component<SearchResult>()(
+  'SearchResult',
+  z.object({
+    mode: searchMode.describe('As served.'),
+    hits: z.array(searchHit),
+    nextOffset: z.int().nullable(),
+  }),
+  { description: 'Hits, best first.', example: { mode: 'words', hits: [], nextOffset: null } },
+);
+
+export const toolResponse = component<ToolResponse>()(
+  'ToolResponse',
+  z.object({
+    seq: z.int(),
+    callId: z.string().nullable(),
+    tool: z.string().nullable(),
+    role: z.enum(roles),
+    part: z.int().nullable().describe('Archive part that holds it; null while it is in the tail.'),
+    format: z.enum(['text', 'parts', 'message']).describe('What `content` is a page of.'),
+    content: z.string(),
+    offset: z.int(),
+    totalCharacters: z.int(),
+    nextOffset: z.int().nullable(),
+    occurrences: z
+      .array(z.object({ seq: z.int(), part: z.int().nullable() }))
+      .describe('Every result with this call id, newest first.'),
+  }),
+  {
+    description: 'The original content of a message, exact and page by page.',
+    example: {
+      ...{ seq: 3, callId: 'call_1', tool: 'get_order', role: 'tool', part: 1, format: 'text' },
+      ...{ content: '{"order": 4711}', offset: 0, totalCharacters: 15, nextOffset: null },
+      occurrences: [{ seq: 3, part: 1 }],
+    },
+  },
+);

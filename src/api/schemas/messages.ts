@@ -1,0 +1,252 @@
+/** Turns, contexts and the log. */
+import { z } from 'zod';
+import type { AppendedTurn, Turn } from '../../client.js';
+import { contextFormats, formatNames } from '../../conversation/formats/format.js';
+import {
+  roles,
+  type ChatMessage,
+  type Json,
+  type LoggedMessage,
+  type Native,
+} from '../../conversation/message.js';
+import type { MessageWarning } from '../../conversation/validate.js';
+import type { ContextEntry, SessionContext } from '../../session-context.js';
+import type { Expansion } from '../../store/expand.js';
+import type { ReportedUsage } from '../../tokens/calibration.js';
+import { component, opaque } from './component.js';
+import { policy } from './policy.js';
+
+const chat: ChatMessage = { role: 'user', content: 'Where is my order 4711?' };
+
+/** Checked by the session's format, which names the field of the message that is wrong. */
+const nativeMessages = opaque<Turn['messages']>(
+  {
+    type: 'array',
+    minItems: 1,
+    items: { type: 'object' },
+    description: "In the session's format, at least one.",
+  },
+  { is: Array.isArray, otherwise: 'must be a list of messages' },
+);
+
+const chatMessage = component<ChatMessage>()(
+  'ChatMessage',
+  opaque<ChatMessage>({
+    type: 'object',
+    required: ['role'],
+    properties: {
+      role: { enum: [...roles] },
+      content: {
+        anyOf: [
+          { type: 'string' },
+          {
+            type: 'array',
+            items: { type: 'object', required: ['type'], properties: { type: { type: 'string' } } },
+          },
+          { type: 'null' },
+        ],
+      },
+      name: { type: 'string' },
+      tool_calls: { type: 'array', items: { type: 'object' } },
+      tool_call_id: { type: 'string' },
+    },
+    additionalProperties: true,
+  }),
+  {
+    description: 'An OpenAI chat-completions message; fields beyond the known ones are kept.',
+    example: chat,
+  },
+);
+
+const json = opaque<Json>({});
+
+const native = component<Native>()(
+  'NativeItems',
+  z.object({
+    format: z.enum(formatNames),
+    items: z.array(json).describe('As they came in.'),
+    messages: z.int().describe('How many messages of the log they mean, from this one on.'),
+  }),
+  {
+    description: 'What came in, where the session has another format than `openai-chat`.',
+    example: {
+      format: 'anthropic',
+      items: [{ role: 'user', content: [{ type: 'text', text: 'Where is my order 4711?' }] }],
+      messages: 1,
+    },
+  },
+);
+
+export const loggedMessage = component<LoggedMessage>()(
+  'LoggedMessage',
+  z.object({
+    seq: z.int().describe('Place in the log, from 1.'),
+    message: chatMessage,
+    tokens: z.number().describe("Tokens in a request, by the session's tokenizer."),
+    native: native.optional(),
+  }),
+  { description: 'An original of the log, exact.', example: { seq: 1, message: chat, tokens: 12 } },
+);
+
+const usage = component<ReportedUsage>()(
+  'ReportedUsage',
+  z.strictObject({
+    inputTokens: z.number().describe('The whole request, tokens read from or written to a cache included.'),
+    outputTokens: z.number(),
+    model: z.string().optional().describe("As the provider names it. Default: the policy's."),
+  }),
+  {
+    description: 'What the provider reported for the request behind the first assistant message of the turn.',
+    example: { inputTokens: 1_204, outputTokens: 87, model: 'gpt-4o' },
+  },
+);
+
+export type TurnBody = Omit<Turn, 'session' | 'turnId'> & { turnId?: string };
+
+export const turnBody = component<TurnBody>()(
+  'Turn',
+  z.strictObject({
+    turnId: z
+      .string()
+      .min(1)
+      .optional()
+      .describe('Idempotency key within the session; or the header `Idempotency-Key`.'),
+    messages: nativeMessages,
+    format: z
+      .enum(formatNames)
+      .optional()
+      .describe("Fixed by the first turn. Default: the session's own, `openai-chat` for a new one."),
+    policy: policy.optional().describe('Of a new session.'),
+    expectedSeq: z
+      .int()
+      .min(0)
+      .optional()
+      .describe('Last `seq` the caller has seen; a lost race is refused with `Store.StaleAppend`.'),
+    usage: usage.optional(),
+  }),
+  {
+    description: 'One append of messages. The same turn twice is stored once and answered the same.',
+    example: { turnId: 't-1', messages: [chat] },
+  },
+);
+
+const warning = component<MessageWarning>()(
+  'MessageWarning',
+  z.object({
+    index: z.int().describe('In the messages of the turn, from 0.'),
+    type: z.enum(['orphan_result', 'result_without_id', 'reused_id', 'empty_turn', 'unanswered_call']),
+    message: z.string(),
+  }),
+  {
+    description: 'Something odd that is stored as it came and shown in contexts in a valid form.',
+    example: { index: 0, type: 'result_without_id', message: 'The tool result has no tool_call_id.' },
+  },
+);
+
+export const appendedTurn = component<AppendedTurn>()(
+  'AppendedTurn',
+  z.object({
+    turnId: z.string(),
+    fromSeq: z.int(),
+    throughSeq: z.int(),
+    due: z.boolean().describe("The session's size asks for a measurement."),
+    repeated: z.boolean().describe('This turn was stored before.'),
+    signalled: z
+      .boolean()
+      .describe('False: the turn is stored, but Temporal could not be told; the next turn tells it.'),
+    warnings: z.array(warning),
+  }),
+  {
+    description: 'A stored turn.',
+    example: {
+      ...{ turnId: 't-1', fromSeq: 1, throughSeq: 1 },
+      ...{ due: false, repeated: false, signalled: true, warnings: [] },
+    },
+  },
+);
+
+const contextEntry = component<ContextEntry>()(
+  'ContextEntry',
+  z.object({
+    seq: z.int().nullable().describe('Message of the log; null for the summary and what belongs to it.'),
+    source: z.enum([
+      'system',
+      'summarization',
+      'acknowledgment',
+      'carried',
+      'log',
+      'synthetic',
+      'orphan',
+      'reduced',
+      'omitted',
+    ]),
+    tokens: z.number(),
+  }),
+  { description: 'Where a message of a context comes from.', example: { seq: 1, source: 'log', tokens: 12 } },
+);
+
+export const sessionContext = component<SessionContext>()(
+  'SessionContext',
+  z.object({
+    session: z.string(),
+    generation: z.int(),
+    format: z.enum(contextFormats),
+    messages: opaque<ChatMessage[]>({
+      type: 'array',
+      items: { type: 'object' },
+      description: 'What to send to the model, in `format`: valid for its provider and within `budget`.',
+    }),
+    system: opaque<Json>({
+      description: 'The instructions, in formats whose provider wants them apart.',
+    }).optional(),
+    entries: z
+      .array(contextEntry)
+      .describe('One for each message as it is logged: for each of `messages` in the format `openai-chat`.'),
+    tokens: z.number().describe('Of `messages`.'),
+    budget: z.number(),
+    window: z.number(),
+    etag: z.string().describe('Changes whenever `messages` change.'),
+  }),
+  {
+    description: 'What the model is sent: summary, tail and reductions, never longer than the budget.',
+    example: {
+      ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chat] },
+      entries: [{ seq: 1, source: 'log', tokens: 12 }],
+      ...{ tokens: 12, budget: 28_672, window: 32_768, etag: '4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c' },
+    },
+  },
+);
+
+export const expansion = component<Expansion>()(
+  'Expansion',
+  z.object({
+    part: z.int().nullable(),
+    messages: z.array(loggedMessage),
+    nextSeq: z.int().nullable().describe('Where the next page begins; null at the end.'),
+  }),
+  {
+    description: 'A page of originals, each checked against its hash.',
+    example: { part: null, messages: [{ seq: 1, message: chat, tokens: 12 }], nextSeq: null },
+  },
+);
+
+export const messagePage = component<{ messages: LoggedMessage[]; next: number | null }>()(
+  'MessagePage',
+  z.object({
+    messages: z.array(loggedMessage),
+    next: z.int().nullable().describe('Give it as `after` to read on; null at the end.'),
+  }),
+  {
+    description: 'A page of the replay.',
+    example: { messages: [{ seq: 1, message: chat, tokens: 12 }], next: null },
+  },
+);
+
+export const messageList = component<{ messages: LoggedMessage[] }>()(
+  'MessageList',
+  z.object({ messages: z.array(loggedMessage) }),
+  {
+    description: 'The originals of one archive part.',
+    example: { messages: [{ seq: 1, message: chat, tokens: 12 }] },
+  },
+);

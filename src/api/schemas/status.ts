@@ -1,0 +1,136 @@
+import { z } from 'zod';
+import type { Policy } from '../../policy/schema.js';
+import type { PolicyRow } from '../../policy/describe.js';
+import type { Status } from '../../session-status.js';
+import type { ArchivedTool, SummaryRecord } from '../../store/records.js';
+import { component, moment, opaque } from './component.js';
+
+const summaryRecord = component<SummaryRecord>()(
+  'SummaryRecord',
+  z.object({
+    generation: z.int(),
+    at: moment,
+    reason: z.string(),
+    method: z.enum(['model', 'extractive', 'none']),
+    fallback: z.boolean().describe('The extractive summarizer served because the model could not.'),
+    range: z.object({ fromSeq: z.int(), throughSeq: z.int() }).nullable(),
+    tokensBefore: z.number(),
+    tokensAfter: z.number(),
+    evicted: z.int(),
+    summary: z.string().nullable().describe("The snapshot's first 500 characters."),
+  }),
+  {
+    description: 'One committed generation, briefly.',
+    example: {
+      ...{
+        generation: 1,
+        at: '2026-03-02T09:00:00.000Z',
+        reason: 'trigger',
+        method: 'model',
+        fallback: false,
+      },
+      ...{ range: { fromSeq: 1, throughSeq: 24 }, tokensBefore: 3_100, tokensAfter: 900, evicted: 24 },
+      summary: 'The customer asks for order 4711 …',
+    },
+  },
+);
+
+const archivedTool = component<ArchivedTool>()(
+  'ArchivedTool',
+  z.object({
+    callId: z.string(),
+    tool: z.string().nullable(),
+    seq: z.int(),
+    part: z.int(),
+    tokens: z.number(),
+  }),
+  {
+    description: 'A result of a tool behind the head.',
+    example: { callId: 'call_1', tool: 'get_order', seq: 3, part: 1, tokens: 812 },
+  },
+);
+
+const knob = component<PolicyRow>()(
+  'PolicyKnob',
+  z.object({
+    path: z.string(),
+    value: z.unknown(),
+    source: opaque<PolicyRow['source']>({
+      type: 'string',
+      description: 'The layer that gave it, or `default`.',
+    }),
+  }),
+  {
+    description: 'One knob of the policy in force.',
+    example: { path: 'contextWindow', value: 128_000, source: 'session' },
+  },
+);
+
+const exampleCounts = {
+  messages: 2,
+  liveMessages: 2,
+  tokens: 31,
+  budget: 28_672,
+  generation: 0,
+  failures: 0,
+};
+
+export const status = component<Omit<Status, 'policy'> & { policy: Partial<Policy> }>()(
+  'Status',
+  z.object({
+    session: z.string(),
+    messages: z.int().describe('In the log.'),
+    liveMessages: z.int().describe('In the context.'),
+    tokens: z.number(),
+    window: z.object({ tokens: z.number(), source: z.string() }),
+    budget: z.number(),
+    measureAt: z.number().nullable().describe('Context tokens at which the next measurement is due.'),
+    generation: z.int(),
+    phase: z.enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown']),
+    paused: z.boolean().describe('No compaction begins until it is resumed.'),
+    compaction: z.object({ generation: z.int(), workflowId: z.string(), startedAt: z.number() }).nullable(),
+    exhausted: z.object({ atSeq: z.int(), tokens: z.number(), reason: z.string() }).nullable(),
+    failures: z.int(),
+    retryAt: moment.nullable(),
+    lastError: z.object({ type: z.string(), message: z.string() }).nullable(),
+    rejectedTurns: z.array(z.object({ turnId: z.string(), type: z.string(), message: z.string() })),
+    policy: opaque<Partial<Policy>>({ type: 'object', description: 'In force, every default filled in.' }),
+    knobs: z.array(knob).describe('The same, with who set each.'),
+    policyVersion: z.int(),
+    calibration: z.object({
+      model: z.string(),
+      factor: z.number(),
+      samples: z.int(),
+      applied: z.number(),
+    }),
+    summaryRecords: z.array(summaryRecord).describe('Newest first, at most 50.'),
+    toolHistoryArchived: z.object({ count: z.int(), tokens: z.number(), newest: z.array(archivedTool) }),
+    summariesPerformed: z.int(),
+    tokensSummarized: z.number(),
+    lastSummary: z.string().nullable(),
+  }),
+  {
+    description: 'Sizes, effective policy, and what the workflow of the session is doing.',
+    example: {
+      ...{
+        session: 's-1',
+        ...exampleCounts,
+        window: { tokens: 32_768, source: 'fallback' },
+        measureAt: 25_804,
+      },
+      ...{
+        phase: 'idle',
+        paused: false,
+        compaction: null,
+        exhausted: null,
+        retryAt: null,
+        lastError: null,
+        rejectedTurns: [],
+      },
+      ...{ policy: {}, knobs: [], policyVersion: 1 },
+      calibration: { model: '', factor: 1, samples: 0, applied: 1 },
+      ...{ summaryRecords: [], toolHistoryArchived: { count: 0, tokens: 0, newest: [] } },
+      ...{ summariesPerformed: 0, tokensSummarized: 0, lastSummary: null },
+    },
+  },
+);

@@ -1,0 +1,210 @@
+/** The HTTP API: operations as routes, failures as problems, limits, and an end that lets requests finish. */
+import { randomUUID } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { invalid } from '../errors.js';
+import { readBody } from './body.js';
+import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
+import { InFlight } from './in-flight.js';
+import { jsonMediaType, linesMediaType, Streamed, type Operation } from './operation.js';
+import { openApiDocument } from './openapi.js';
+import { operations } from './operations/index.js';
+import { headersOf, problemMediaType, problemOf } from './problem.js';
+import { addServiceRoutes } from './service.js';
+import {
+  checkedSettings,
+  type ApiService,
+  type ApiSettings,
+  type CompleteSettings,
+  type RunningApi,
+} from './settings.js';
+import { tenantsOf } from './tenants.js';
+
+export type { ApiService, ApiSettings, ApiToken, RunningApi } from './settings.js';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    tenant: string | null;
+    /** Failure type of the answer. */
+    failure: string | null;
+  }
+}
+
+/** Request line and headers stay below 16 KiB, so that no id is refused for its length before it is looked at. */
+const longestParameter = 16 * 1024;
+const keepAliveMs = 72_000;
+
+/** Listens. Throws `Input.Invalid` naming the setting that is wrong, also where the port is taken. */
+export async function startApi(given: ApiSettings, service: ApiService): Promise<RunningApi> {
+  const settings = checkedSettings(given);
+  const inFlight = new InFlight(settings.maxInFlight);
+  const app = Fastify({
+    logger: false,
+    bodyLimit: settings.bodyLimitBytes,
+    requestTimeout: settings.requestTimeoutMs,
+    keepAliveTimeout: keepAliveMs,
+    forceCloseConnections: true,
+    exposeHeadRoutes: false,
+    routerOptions: { maxParamLength: longestParameter },
+    // Node looks for late requests only every 30 s by itself.
+    http: { connectionsCheckingInterval: Math.min(30_000, Math.ceil(settings.requestTimeoutMs / 4)) },
+    genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
+    clientErrorHandler: answerRaw,
+    frameworkErrors: (error, request, reply) => fail(settings, error, request, reply),
+  });
+  app.decorateRequest('tenant', null);
+  app.decorateRequest('failure', null);
+  readExactly(app);
+  logRequests(app, settings);
+  app.setErrorHandler((error, request, reply) => fail(settings, error, request, reply));
+  app.setNotFoundHandler((request) => {
+    throw notThere(operations, request.method, request.url);
+  });
+  addServiceRoutes(app, {
+    service,
+    metrics: settings.metrics,
+    document: documentOf(settings),
+    ending: () => inFlight.ending,
+  });
+  const tenantOf = tenantsOf(settings.tokens);
+  for (const operation of operations)
+    app.route({
+      method: operation.method,
+      url: operation.path.replace(/\{(\w+)\}/g, ':$1'),
+      onRequest: (request, reply, done) => {
+        inFlight.enter(reply.raw);
+        request.tenant = tenantOf(request.headers);
+        done();
+      },
+      handler: (request, reply) => answer(operation, service, request, reply),
+    });
+  await listen(app, settings);
+  return {
+    address: addressOf(app.server.address() as AddressInfo),
+    async close() {
+      await inFlight.end(settings.shutdownGraceMs);
+      await app.close();
+    },
+  };
+}
+
+async function answer(
+  operation: Operation,
+  service: ApiService,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { params, query, body, headers } = request;
+  const client = service.forTenant(request.tenant!);
+  const made = await operation.run({ client, params, query, body, headers });
+  reply.header('cache-control', 'private, no-cache');
+  if (made instanceof Streamed) return send(made, request, reply);
+  reply.code(made.status).headers(made.headers);
+  if (made.body === undefined) return reply.send();
+  return reply.header('content-type', jsonMediaType).send(JSON.stringify(made.body));
+}
+
+/** What fails before the first text is answered as a problem. */
+async function send(
+  { texts, mediaType }: Streamed,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const first = await texts.next();
+  if (first.done) return reply.header('content-type', mediaType).send('');
+  return reply.header('content-type', mediaType).send(Readable.from(all()));
+
+  async function* all(): AsyncGenerator<string> {
+    try {
+      yield first.value as string;
+      yield* texts;
+    } catch (error) {
+      const problem = problemOf(asFailure(error), request.id);
+      request.failure = problem.failure;
+      if (mediaType === linesMediaType) yield `${JSON.stringify({ problem })}\n`;
+      // The line is on its way before the connection breaks off.
+      await new Promise((resolve) => setImmediate(resolve));
+      throw error;
+    }
+  }
+}
+
+function fail(
+  settings: CompleteSettings,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const mediaType = request.headers['content-type'];
+  const failure = asFailure(error, { mediaType, bodyLimit: settings.bodyLimitBytes });
+  if (failure.type === 'Api.Failed')
+    settings.log?.error({ requestId: request.id, ...traceOf(failure) }, 'unexpected error');
+  request.failure = failure.type;
+  const problem = problemOf(failure, request.id);
+  reply
+    .code(problem.status)
+    .headers(headersOf(failure, problem.status))
+    .header('cache-control', 'no-store')
+    .header('content-type', problemMediaType)
+    .send(JSON.stringify(problem));
+}
+
+function readExactly(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
+    try {
+      done(null, readBody(bytes, request.headers['content-type'] ?? ''));
+    } catch (error) {
+      done(error as Error);
+    }
+  });
+}
+
+/** Also of requests whose caller has gone away. Patterns of paths, never ids or queries. */
+function logRequests(app: FastifyInstance, { log }: CompleteSettings): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    reply.header('x-request-id', request.id);
+    if (log) {
+      const began = performance.now();
+      reply.raw.once('close', () => {
+        const { id: requestId, method, tenant, failure } = request;
+        const route = request.routeOptions.url ?? null;
+        const status = reply.raw.statusCode;
+        const line = { method, route, status, ms: Math.round((performance.now() - began) * 10) / 10, tenant };
+        const aborted = reply.raw.writableFinished ? {} : { aborted: true };
+        const level = status >= 500 ? 'warn' : route?.startsWith('/v1/') ? 'info' : 'debug';
+        log[level]({ ...line, ...(failure === null ? {} : { failure }), ...aborted, requestId }, 'request');
+      });
+    }
+    done();
+  });
+}
+
+/** A caller's own id is taken over where it can do no harm in a log. */
+function requestIdOf(header: string | string[] | undefined): string {
+  return typeof header === 'string' && /^[\w.:-]{1,64}$/.test(header) ? header : randomUUID();
+}
+
+/** Made when first asked for. */
+function documentOf({ tokens }: CompleteSettings): () => string {
+  let text: string | undefined;
+  return () => (text ??= JSON.stringify(openApiDocument(operations, { secured: tokens.length > 0 })));
+}
+
+async function listen(app: FastifyInstance, { host, port }: CompleteSettings): Promise<void> {
+  try {
+    await app.listen({ host, port });
+  } catch (error) {
+    await app.close();
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === undefined || !/^E[A-Z]+$/.test(code)) throw error;
+    const hint =
+      code === 'EADDRINUSE' ? 'Another process has the port: choose another, 0 takes a free one.' : undefined;
+    throw invalid(`cannot listen on ${host}:${port}: ${code}`, code === 'EADDRINUSE' ? 'port' : 'host', hint);
+  }
+}
+
+function addressOf({ address, family, port }: AddressInfo): string {
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}

@@ -1,0 +1,99 @@
+/** What operators and their machines ask of the process itself, without a token. */
+import { z } from 'zod';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { failureTypes } from '../errors.js';
+import type { Readiness } from '../readiness.js';
+import { jsonMediaType, type AnswerDocument } from './operation.js';
+import { component } from './schemas/component.js';
+import type { ApiService } from './settings.js';
+
+const health = component<{ status: 'ok' }>()('Health', z.object({ status: z.literal('ok') }), {
+  description: 'The process answers.',
+  example: { status: 'ok' },
+});
+
+const trouble = z
+  .object({ type: z.enum(failureTypes), message: z.string(), hint: z.string().optional() })
+  .nullable();
+
+type ReadinessReport = Readiness & { ready: boolean; ending: boolean };
+
+const readiness = component<ReadinessReport>()(
+  'Readiness',
+  z.object({
+    ready: z.boolean(),
+    ending: z.boolean().describe('The process takes nothing new; what is in work finishes.'),
+    postgres: trouble.describe("Answers and has this version's schema: null."),
+    temporal: trouble.describe('Answers: null. Turns are stored without it.'),
+  }),
+  {
+    description: 'Whether requests should be sent here.',
+    example: { ready: true, ending: false, postgres: null, temporal: null },
+  },
+);
+
+export const metricsMediaType = 'text/plain; version=0.0.4; charset=utf-8';
+
+interface ServiceOperation {
+  path: string;
+  id: string;
+  summary: string;
+  answers: Readonly<Record<number, AnswerDocument>>;
+}
+
+export const serviceOperations: readonly ServiceOperation[] = [
+  {
+    ...{ path: '/healthz', id: 'healthz', summary: 'Whether the process answers' },
+    answers: { 200: { description: 'It does.', content: { [jsonMediaType]: health } } },
+  },
+  {
+    ...{ path: '/readyz', id: 'readyz', summary: 'Whether PostgreSQL, its schema and Temporal can be used' },
+    answers: {
+      200: { description: 'They can.', content: { [jsonMediaType]: readiness } },
+      503: { description: 'One cannot, or the process is ending.', content: { [jsonMediaType]: readiness } },
+    },
+  },
+  {
+    ...{ path: '/metrics', id: 'metrics', summary: "Counters in Prometheus's text format" },
+    answers: { 200: { description: 'The metrics.', content: { [metricsMediaType]: z.string() } } },
+  },
+  {
+    ...{ path: '/openapi.json', id: 'openapi', summary: 'This document' },
+    answers: {
+      200: {
+        description: 'OpenAPI 3.1.',
+        content: { [jsonMediaType]: z.looseObject({ openapi: z.string() }) },
+      },
+    },
+  },
+];
+
+export function addServiceRoutes(
+  app: FastifyInstance,
+  {
+    service,
+    metrics,
+    document,
+    ending,
+  }: {
+    service: ApiService;
+    metrics: (() => Promise<string>) | undefined;
+    document: () => string;
+    ending: () => boolean;
+  },
+): void {
+  const json = (reply: FastifyReply, status: number, body: string) =>
+    reply.code(status).header('content-type', jsonMediaType).header('cache-control', 'no-store').send(body);
+  app.get('/healthz', (_request, reply) => json(reply, 200, '{"status":"ok"}'));
+  app.get('/readyz', async (_request, reply) => {
+    const found = await service.readiness();
+    const ready = !ending() && found.postgres === null && found.temporal === null;
+    const report: ReadinessReport = { ready, ending: ending(), ...found };
+    return json(reply, ready ? 200 : 503, JSON.stringify(report));
+  });
+  app.get('/openapi.json', (_request, reply) => json(reply, 200, document()));
+  if (metrics)
+    app.get('/metrics', async (_request, reply) =>
+      reply.header('content-type', metricsMediaType).send(await metrics()),
+    );
+}
