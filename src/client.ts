@@ -164,13 +164,13 @@ export interface PalimpsestClient {
    * Compacts now, whatever the size. A compaction that is running already is joined. Answers null where there is
    * nothing to evict or the result would not be smaller. Waits for the outcome; the agent's reads need not.
    */
-  compact(request: OfSession): Promise<CompactionOutcome | null>;
+  compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
    * Evicts nothing, but has a model write anew, from the archive, what the extractive fallback wrote while no model
    * answered. Answers null where there is no such part, or no model can be asked now. The next compaction does the same
    * by itself.
    */
-  resummarize(request: OfSession): Promise<CompactionOutcome | null>;
+  resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
   /** Sizes, effective policy and what the session's workflow is doing; `asleep` when it has ended for idleness. */
   status(request: OfSession): Promise<Status>;

@@ -91,7 +91,7 @@ function branchesOf(place: JsonSchema): JsonSchema[] {
 
 /** What the schema says about the value at a path: one entry, or one for each branch of a union. */
 function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
-  let places = branchesOf(z.toJSONSchema(schema) as JsonSchema);
+  let places = branchesOf(z.toJSONSchema(schema, { unrepresentable: 'any' }) as JsonSchema);
   for (const key of path) {
     places = places.flatMap((place) => {
       const next = typeof key === 'number' ? place.items : place.properties?.[String(key)];

@@ -21,6 +21,7 @@ const sessionSummary = component<SessionSummary>()(
     budget: z.number(),
     generation: z.int(),
     exhausted: z.boolean(),
+    paused: z.boolean(),
     lastError,
     closedAt: moment.nullable(),
     createdAt: moment,
@@ -30,7 +31,7 @@ const sessionSummary = component<SessionSummary>()(
     description: 'One line of a list of sessions.',
     example: {
       ...{ session: 's-1', format: 'openai-chat', messages: 2, turns: 1, tokens: 31, budget: 28_672 },
-      ...{ generation: 0, exhausted: false, lastError: null, closedAt: null },
+      ...{ generation: 0, exhausted: false, paused: false, lastError: null, closedAt: null },
       ...{ createdAt: '2026-03-02T09:00:00.000Z', updatedAt: '2026-03-02T09:00:01.000Z' },
     },
   },
