@@ -21,6 +21,7 @@ export const failureTypes = [
   'Store.Unavailable',
   'Temporal.Unavailable',
   'Budget.Unreachable',
+  'Api.Unavailable',
   'Api.Unauthorized',
   'Api.Overloaded',
   'Api.Failed',

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { textOf } from './conversation/validate.js';
 import { isFailure } from './errors.js';
-import type { Palimpsest } from './palimpsest.js';
+import type { PalimpsestClient } from './client.js';
 
 const seq = z.number().int().min(1);
 
@@ -82,7 +82,7 @@ export const recoveryTools: readonly ToolDefinition[] = [
 ];
 
 /** What the tools need of the library. */
-export type RecoverySource = Pick<Palimpsest, 'toolResponse' | 'search' | 'expand'>;
+export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 'expand'>;
 
 /**
  * Answers one call of the agent: the content for its tool message, a JSON object. Mistakes of the model (an unknown

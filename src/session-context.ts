@@ -32,7 +32,7 @@ export interface SessionContext<Message = ChatMessage> {
   tokens: number;
   budget: number;
   window: number;
-  /** Changes whenever `messages` change. */
+  /** Changes whenever anything above does. */
   etag: string;
 }
 
@@ -72,16 +72,8 @@ function inFormat(
     format === 'openai-chat'
       ? { messages: context.messages }
       : contextFormatOf(format).render(shownUnits(items, logged, format));
-  const shown = JSON.stringify(rendered);
-  return {
-    ...context,
-    format,
-    ...(rendered as { messages: ChatMessage[]; system?: Json }),
-    etag: createHash('sha256')
-      .update(`${context.generation}\n${format}\n${shown}`)
-      .digest('hex')
-      .slice(0, 32),
-  };
+  const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
+  return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
 }
 
 function contextOf(

@@ -1,6 +1,6 @@
 import type { ContextRequest } from '../client.js';
 import { contextFormatOf } from '../conversation/formats/index.js';
-import { invalid } from '../errors.js';
+import { checkContextRequest } from '../context-request.js';
 import { fitted, type SessionContext } from '../session-context.js';
 import { readContextLocked, readContextSource, saveReductions } from '../store/context.js';
 import type { SessionIds } from '../temporal/names.js';
@@ -9,7 +9,6 @@ import { compactionEnded } from './waiting.js';
 
 /** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
 const lockFreeReads = 3;
-const longestWaitMs = 600_000;
 
 /** One statement, unless the context has to be cut to its budget anew. */
 export async function readContext(
@@ -18,8 +17,7 @@ export async function readContext(
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
 ): Promise<SessionContext> {
   if (format !== undefined) contextFormatOf(format);
-  checkWhole(budget, 'budget', 1, Number.MAX_SAFE_INTEGER);
-  checkWhole(waitMs, 'waitMs', 0, longestWaitMs);
+  checkContextRequest({ budget, waitMs });
   if (waitMs > 0) await compactionEnded(pool, workflows, ids, waitMs);
   const key = budget ?? 'own';
   const fit = (found: Parameters<typeof fitted>[1]) => fitted(ids.session, found, { format, budget });
@@ -33,9 +31,4 @@ export async function readContext(
     if (await saveReductions(pool, ids, { generation, seen, budget: within, reductions })) return context;
   }
   return (await readContextLocked(pool, ids, key, fit)).context;
-}
-
-function checkWhole(value: number | undefined, path: string, least: number, most: number): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= least && value <= most)) return;
-  throw invalid(`${path} must be a whole number from ${least} to ${most}`, path);
 }

@@ -1,0 +1,241 @@
+/** One exchange with the HTTP API: timeouts, what may be tried again, and failures as the library throws them. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { invalid, isFailure, isFailureType, PalimpsestError } from '../errors.js';
+
+export interface TransportOptions {
+  /** Of the API, e.g. `https://palimpsest.example`; a path is kept as a prefix of the API's own. */
+  url: string;
+  /** Of the tenant. @default none, for an API on this machine that has no tokens */
+  token?: string;
+  /** Milliseconds in which an answer must arrive, besides those that a call itself waits for. @default 30,000 */
+  timeoutMs?: number;
+  /** In place of the global `fetch`: with a proxy, certificates or a pool of your own. */
+  fetch?: typeof globalThis.fetch;
+}
+
+export interface Exchange {
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  path: string;
+  query?: Readonly<Record<string, string | number | boolean | undefined>>;
+  body?: object;
+  headers?: Readonly<Record<string, string>>;
+  /** Milliseconds that the server may take beyond the usual. */
+  waitMs?: number;
+  /** May be sent again where it is unknown whether it arrived. @default true for GET */
+  repeatable?: boolean;
+}
+
+/** Pauses before a request that may be repeated is sent again, in milliseconds; then its failure is final. */
+const pauses = [100, 400, 1_600];
+const longestPauseMs = 5_000;
+
+export class Transport {
+  private readonly base: string;
+  private readonly token: string | undefined;
+  private readonly timeoutMs: number;
+  private readonly fetch: typeof globalThis.fetch;
+
+  /** Throws `Input.Invalid` naming the option. */
+  constructor({ url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions) {
+    this.base = baseOf(url);
+    if (token !== undefined && !/^[\x21-\x7e]+$/.test(token))
+      throw invalid('token must be printable ASCII without spaces', 'token');
+    if (!Number.isSafeInteger(timeoutMs) || timeoutMs < 1)
+      throw invalid('timeoutMs must be a whole number of milliseconds, at least 1', 'timeoutMs');
+    this.token = token;
+    this.timeoutMs = timeoutMs;
+    this.fetch = fetch;
+  }
+
+  /** Status and text of the answer. Throws what the API answers with, `Api.Unavailable`, `Api.Failed`. */
+  text(exchange: Exchange): Promise<{ response: Response; text: string }> {
+    return this.repeated(exchange, async () => {
+      const { response, signal, stop } = await this.begin(exchange);
+      try {
+        return { response, text: await this.connected(signal, () => response.text()) };
+      } finally {
+        stop();
+      }
+    });
+  }
+
+  async json<Answer>(exchange: Exchange): Promise<Answer> {
+    const { response, text } = await this.text(exchange);
+    return response.status === 204 ? (undefined as Answer) : (parsed(text, response) as Answer);
+  }
+
+  /** The answer's text as it arrives; the timeout is for its beginning. */
+  async *stream(exchange: Exchange): AsyncGenerator<string> {
+    const { response, signal, stop, arrived } = await this.repeated(exchange, () => this.begin(exchange));
+    arrived();
+    try {
+      const decoder = new TextDecoder();
+      const reader = response.body?.getReader();
+      while (reader) {
+        const { done, value } = await this.connected(signal, () => reader.read());
+        if (done) return;
+        const text = decoder.decode(value, { stream: true });
+        if (text !== '') yield text;
+      }
+    } finally {
+      stop();
+    }
+  }
+
+  private async repeated<T>(exchange: Exchange, attempt: () => Promise<T>): Promise<T> {
+    const { repeatable = exchange.method === 'GET' } = exchange;
+    for (const pause of repeatable ? pauses : []) {
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!isFailure(error, 'Api.Unavailable') && !isFailure(error, 'Api.Overloaded')) throw error;
+        if (error.details?.['timedOut'] === true) throw error;
+        const asked = error.details?.['retryAfterMs'];
+        // Spread, so that callers that lost one server do not come back as one.
+        await sleep(
+          typeof asked === 'number' ? Math.min(asked, longestPauseMs) : pause * (0.5 + Math.random()),
+        );
+      }
+    }
+    return attempt();
+  }
+
+  /** The answer once its headers are here. Throws where it is a failure. */
+  private async begin({ method, path, query = {}, body, headers, waitMs = 0 }: Exchange) {
+    const url = new URL(this.base + path);
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, String(value));
+    const given = new AbortController();
+    const { signal } = given;
+    const withinMs = this.timeoutMs + waitMs;
+    const timer = setTimeout(() => given.abort(this.silent(`not within ${withinMs} ms`, true)), withinMs);
+    const arrived = () => clearTimeout(timer);
+    const stop = () => {
+      arrived();
+      given.abort();
+    };
+    try {
+      const response = await this.connected(signal, () =>
+        this.fetch(url, {
+          method,
+          signal,
+          headers: {
+            accept: 'application/json, */*;q=0.1',
+            ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
+            ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+            ...headers,
+          },
+          ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        }),
+      );
+      if (response.ok || response.status === 304) return { response, signal, stop, arrived };
+      throw this.failure(response, await this.connected(signal, () => response.text()));
+    } catch (error) {
+      stop();
+      throw error;
+    }
+  }
+
+  private async connected<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
+    try {
+      return await call();
+    } catch (error) {
+      // What was given up in the middle of a body fails with another error than the one given up with.
+      throw isFailure(signal.reason) ? signal.reason : this.silent(reasonOf(error), false, error);
+    }
+  }
+
+  private silent(reason: string, timedOut: boolean, cause?: unknown): PalimpsestError {
+    return new PalimpsestError('Api.Unavailable', `the API at ${this.base} does not answer: ${reason}`, {
+      hint: 'Check the URL and that `palimpsest api` runs, then try again; a turn may be sent again under its id.',
+      ...(timedOut ? { details: { timedOut } } : {}),
+      cause,
+    });
+  }
+
+  private failure(response: Response, text: string): PalimpsestError {
+    const { status } = response;
+    const problem = problemIn(text);
+    const retryAfter = Number(response.headers.get('retry-after') ?? NaN);
+    if (problem) return errorOf(problem, Number.isFinite(retryAfter) ? retryAfter * 1_000 : undefined);
+    if (status === 502 || status === 503 || status === 504)
+      return this.silent(`HTTP status ${status} of something before it`, false);
+    const what = `${response.url} answers HTTP status ${status}, and not as the API does`;
+    const hint = 'Is this the URL of `palimpsest api`, and not of something before it?';
+    return new PalimpsestError(status === 401 || status === 403 ? 'Api.Unauthorized' : 'Api.Failed', what, {
+      hint,
+      details: { status },
+    });
+  }
+}
+
+function baseOf(url: string): string {
+  const read = URL.canParse(url) ? new URL(url) : null;
+  if (!read || !['http:', 'https:'].includes(read.protocol))
+    throw invalid('url is not an http(s) URL', 'url', 'e.g. http://127.0.0.1:7280');
+  if (read.username !== '' || read.password !== '')
+    throw invalid('url holds a name or password', 'url', 'Give the tenant’s token as `token`.');
+  return read.origin + read.pathname.replace(/\/+$/, '');
+}
+
+/** What `problem+json` holds of a failure; the API's other fields repeat it. */
+interface Problem {
+  failure: string;
+  detail: string;
+  path?: string;
+  hint?: string;
+  details?: Record<string, string | number | boolean | null>;
+  requestId?: string;
+}
+
+function problemIn(text: string): Problem | null {
+  try {
+    const read: unknown = JSON.parse(text);
+    return typeof read === 'object' && read !== null && 'failure' in read && 'detail' in read
+      ? (read as Problem)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+export function errorOf(
+  { failure, detail, path, hint, details, requestId }: Problem,
+  retryAfterMs?: number,
+): PalimpsestError {
+  const known = isFailureType(failure);
+  const more = {
+    ...details,
+    ...(known ? {} : { failure }),
+    ...(failure === 'Api.Overloaded' && retryAfterMs !== undefined ? { retryAfterMs } : {}),
+    ...(failure === 'Api.Failed' && requestId !== undefined ? { requestId } : {}),
+  };
+  return new PalimpsestError(known ? failure : 'Api.Failed', detail, {
+    path,
+    hint,
+    ...(Object.keys(more).length > 0 ? { details: more } : {}),
+  });
+}
+
+/** Throws `Api.Failed` for what is no JSON. */
+export function parsed(text: string, { url, status }: { url: string; status: number }): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new PalimpsestError('Api.Failed', `${url} answers what is no JSON`, {
+      hint: 'Is this the URL of `palimpsest api`, and not of something before it?',
+      details: { status },
+      cause,
+    });
+  }
+}
+
+/** `fetch` says only that it failed; why is in its cause, for several addresses only as a code. */
+function reasonOf(error: unknown): string {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if (current.cause instanceof Error) continue;
+    const code = 'code' in current && typeof current.code === 'string' ? current.code : '';
+    return current.message || code || current.name;
+  }
+  return String(error);
+}

@@ -1,0 +1,31 @@
+import { invalid } from './errors.js';
+
+/** Owner and one conversation. Both are free text of the platform, at most 200 bytes each once percent-encoded. */
+export interface SessionIds {
+  tenant: string;
+  session: string;
+}
+
+const maxIdBytes = 200;
+
+/** One id part, percent-encoded so that `/` stays a separator. Throws `Input.Invalid` naming the field. */
+export function encodeIdPart(value: string, field: string): string {
+  if (typeof value !== 'string' || value.length === 0)
+    throw invalid(`${field} must be a non-empty string`, field);
+  let encoded: string;
+  try {
+    encoded = encodeURIComponent(value);
+  } catch {
+    throw invalid(`${field} holds half of a surrogate pair`, field, 'Use valid Unicode text as an id.');
+  }
+  // Postgres text cannot hold NUL.
+  if (value.includes('\u0000')) throw invalid(`${field} holds a NUL character`, field);
+  if (encoded.length > maxIdBytes) {
+    throw invalid(
+      `${field} takes ${encoded.length} bytes percent-encoded, at most ${maxIdBytes} are allowed`,
+      field,
+      'Use a shorter id, for instance a UUID or a hash.',
+    );
+  }
+  return encoded;
+}
