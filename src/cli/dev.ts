@@ -1,10 +1,11 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { readConfig, type Config } from '../config.js';
+import type { Config } from '../config.js';
 import { invalid } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { makeDataFolder } from '../runtime/home.js';
 import { inOrder } from './batch.js';
+import { configOf, refuseUrl, type Globals } from './connect.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
 import { Interrupted, onInterrupt } from './interrupt.js';
 import { playSession } from './player.js';
@@ -28,7 +29,7 @@ import { openServers } from './servers.js';
 import type { Stack } from './stack.js';
 import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
 
-export interface DevFlags extends PolicyFlags {
+export interface DevFlags extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url'> {
   once?: boolean;
   json?: boolean;
   out?: string;
@@ -50,7 +51,8 @@ export async function dev(files: string[], flags: DevFlags): Promise<number> {
   if (flags.out !== undefined) checkOutFile(flags.out);
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read once only.', 'FILE');
-  const config = readConfig();
+  refuseUrl(flags, 'dev');
+  const config = configOf(flags);
   const controller = onInterrupt();
   const session = new DevSession(config, policy, flags, controller);
   return session.run(files.length === 0 ? [bundledSample()] : files);

@@ -70,10 +70,11 @@ function wholeNumber(text: string, flag: string): number {
 }
 
 /** Refuses an `--out` that could not be written, before any work is done. */
-export function checkOutFile(file: string): void {
+export function checkOutFile(file: string, option = '--out'): void {
   const folder = path.dirname(path.resolve(file));
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
-    throw invalid(`--out: there is no folder ${folder}`, '--out');
+    throw invalid(`${option}: there is no folder ${folder}`, option);
   }
-  if (existsSync(file) && statSync(file).isDirectory()) throw invalid(`--out: ${file} is a folder`, '--out');
+  if (existsSync(file) && statSync(file).isDirectory())
+    throw invalid(`${option}: ${file} is a folder`, option);
 }

@@ -7,6 +7,9 @@ export class Interrupted extends Error {
   }
 }
 
+/** Whoever read our output had enough. */
+export class ReaderGone extends Interrupted {}
+
 /**
  * Aborted by the first Ctrl-C (or SIGTERM, or a reader of our output that went away), with an error where the output
  * cannot be written. A later press ends the process at once; what was in flight goes on at the next start.
@@ -14,18 +17,18 @@ export class Interrupted extends Error {
 export function onInterrupt(): AbortController {
   const controller = new AbortController();
   let first = 0;
-  const interrupt = (): void => {
+  const interrupt = (reason = new Interrupted()): void => {
     if (controller.signal.aborted) {
       if (Date.now() - first > samePressMs) process.exit(130);
       return;
     }
     first = Date.now();
-    controller.abort(new Interrupted());
+    controller.abort(reason);
   };
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interrupt());
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EPIPE') interrupt();
+      if (error.code === 'EPIPE') interrupt(new ReaderGone());
       else controller.abort(new Error(`the output cannot be written: ${error.message}`));
     });
   }

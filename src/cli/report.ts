@@ -183,3 +183,9 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
 
 export const errorJson = (session: string, error: unknown): string =>
   JSON.stringify({ session, error: errorShape(error) });
+
+/** What `--json` prints in place of a result, or after the part of it that was there. */
+export function failureJson(error: unknown): string {
+  const hint = error instanceof PalimpsestError ? error.hint : undefined;
+  return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
+}

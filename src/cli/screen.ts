@@ -1,8 +1,5 @@
 import type { WriteStream } from 'node:tty';
-
-// Control characters and direction marks of an id or a message: a transcript does not steer the reader's terminal.
-const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
-const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
+import { printable } from './width.js';
 
 /** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
 export class Screen {

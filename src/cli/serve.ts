@@ -1,31 +1,31 @@
-import { readConfig } from '../config.js';
-import { invalid } from '../errors.js';
+import { workerRoles } from '../config.js';
 import { migrate } from '../store/migrate.js';
-import { runWorkerProcess } from '../worker-process.js';
+import { configOf, findDatabase, findTemporal, refuseUrl, type Globals } from './connect.js';
 import { onInterrupt } from './interrupt.js';
+import { oneOf } from './numbers.js';
 import { plural } from './report.js';
+import type { Run } from './run.js';
 
 /** `palimpsest worker`: serves until SIGTERM, then lets steps finish within the grace time. */
-export async function serve(): Promise<void> {
-  const config = readConfig();
-  const orchestrates = config.worker.roles.every((role) => role === 'workflow');
-  const databaseUrl = orchestrates ? undefined : required(config.databaseUrl, 'DATABASE_URL');
-  const address = required(config.temporal.address, 'TEMPORAL_ADDRESS');
+export async function serveWorker(globals: Globals, given: readonly string[] | undefined): Promise<void> {
+  refuseUrl(globals, 'worker');
+  const config = configOf(globals);
+  const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
+  const { temporal } = await findTemporal(config);
+  // Orchestration alone needs no database.
+  const orchestrates = roles.every((role) => role === 'workflow');
+  const databaseUrl = orchestrates ? undefined : await findDatabase(config);
   const { signal } = onInterrupt();
-  await runWorkerProcess(config, { databaseUrl, temporal: { ...config.temporal, address }, signal });
+  const { runWorkerProcess } = await import('../worker-process.js');
+  await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });
 }
 
 /** `palimpsest migrate` */
-export async function migrateSchema(): Promise<void> {
-  const applied = await migrate(required(readConfig().databaseUrl, 'DATABASE_URL'));
-  console.log(applied === 0 ? 'The schema is up to date.' : `${plural(applied, 'migration')} applied.`);
-}
-
-function required(value: string | undefined, variable: string): string {
-  if (value !== undefined) return value;
-  throw invalid(
-    `${variable} is not set.`,
-    variable,
-    'This command needs running servers; `palimpsest dev` brings its own.',
+export async function migrateSchema(run: Run): Promise<void> {
+  refuseUrl(run.globals, 'migrate');
+  const applied = await migrate(await findDatabase(run.config));
+  if (run.json) return run.out.value({ applied });
+  await run.out.line(
+    applied === 0 ? 'The schema is up to date.' : `${plural(applied, 'migration')} applied.`,
   );
 }

@@ -55,6 +55,15 @@ export async function openCluster(
   }
 }
 
+/** null where there is no cluster, or its file cannot be read. */
+export function readCredentials(home: string): Credentials | null {
+  try {
+    return JSON.parse(readFileSync(credentialsOf(home), 'utf8')) as Credentials;
+  } catch {
+    return null;
+  }
+}
+
 // Made under a name of its own and renamed at the end: a killed attempt leaves no half cluster, and its `initdb`, which may still
 // be at work, disturbs no later one.
 async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {

@@ -8,6 +8,7 @@ import { commandFor, postgresPrograms, type PostgresPrograms } from './postgres-
 import {
   clusterOf,
   openCluster,
+  readCredentials,
   saveCredentials,
   unavailable,
   user,
@@ -63,6 +64,14 @@ export async function startPostgres({
     started: running.started,
     stop: () => stopPostgres(home),
   };
+}
+
+/** Connection string of the server that runs on this data folder; null where none does. Starts nothing. */
+export function runningPostgres(dataDir: string): string | null {
+  const home = path.resolve(dataDir);
+  const server = findPostmaster(clusterOf(home));
+  const credentials = server && readCredentials(home);
+  return credentials ? urlOf(credentials, server.port) : null;
 }
 
 /** Ends the server that runs on this data folder, if any: a fast shutdown, then harder. */

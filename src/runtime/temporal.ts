@@ -75,6 +75,14 @@ export async function startTemporal(options: TemporalOptions): Promise<RunningTe
   };
 }
 
+/** Addresses of the server that runs on this data folder; null where none does. Starts nothing. */
+export function runningTemporal(dataDir: string): { address: string; uiUrl: string | null } | null {
+  const server = findServer(path.resolve(dataDir));
+  if (server === null) return null;
+  const { ports } = server;
+  return { address: addressOf(ports), uiUrl: ports.ui === null ? null : `http://127.0.0.1:${ports.ui}` };
+}
+
 /** Ends the server that runs on this data folder, if any. */
 export async function stopTemporal(dataDir: string): Promise<void> {
   const home = path.resolve(dataDir);

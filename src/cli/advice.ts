@@ -1,0 +1,21 @@
+import { isFailureType, type FailureType } from '../errors.js';
+
+/** What an operator does about a failure that is over: README's table, briefly. */
+const advice: Partial<Record<FailureType, string>> = {
+  'Llm.RateLimited': "raise the endpoint's limit, or lower summary.concurrency",
+  'Llm.Unavailable': 'look at the endpoint (`palimpsest doctor`); the fallback serves meanwhile',
+  'Llm.ContextOverflow': 'set summary.contextWindow where it repeats',
+  'Llm.Rejected': 'correct OPENAI_API_KEY, OPENAI_BASE_URL or PALIMPSEST_SUMMARY_MODEL of the workers',
+  'Llm.BadOutput': 'try another summary model',
+  'Summary.NotSmaller': 'lower summary.minGain, or keep less',
+  'Summary.PinsLost': 'shorten the pins',
+  'Summary.DepthExceeded': 'raise summary.depthLimit, or use a summarizer with a larger window',
+  'Store.StaleGeneration': 'nothing: it is planned anew',
+  'Store.Corrupt': 'run `palimpsest verify`; restore the database from a backup',
+  'Store.Unavailable': 'look at DATABASE_URL; run `palimpsest doctor`',
+  'Temporal.Unavailable': 'look at TEMPORAL_ADDRESS; run `palimpsest doctor`',
+  'Budget.Unreachable': 'a larger window, fewer pins, or a shorter message',
+};
+
+export const adviceFor = (type: string): string | undefined =>
+  isFailureType(type) ? advice[type] : undefined;

@@ -1,0 +1,229 @@
+import type { Role } from '../../conversation/message.js';
+import { argument, numberArgument } from '../arguments.js';
+import type { CommandGroup } from '../command.js';
+import { oneOf, wholeNumber } from '../numbers.js';
+
+const whole = (text: string | undefined, option: string, least: number, most?: number): number | undefined =>
+  text === undefined ? undefined : wholeNumber(text, option, { least, most });
+
+/** The originals: found, read, replayed. */
+export function addLogCommands(group: CommandGroup): void {
+  addSearch(group);
+  addTool(group);
+  addReplay(group);
+  addArchive(group);
+  addExpand(group);
+  addHistory(group);
+}
+
+interface SearchFlags {
+  substring?: boolean;
+  role?: string;
+  tool?: string;
+  from?: string;
+  through?: string;
+  limit?: string;
+  offset?: string;
+  exitCode?: boolean;
+}
+
+function addSearch(group: CommandGroup): void {
+  group
+    .add<SearchFlags>(
+      {
+        name: 'search',
+        arguments: '<session> <query>',
+        summary: 'find originals, evicted or not',
+        description:
+          'Finds messages of archive and tail with every word of the query, identifiers also by their parts; the ' +
+          'match stands between « and ». Best first.',
+        examples: [
+          ['palimpsest search ticket-4711 "refund order"', 'words in any order'],
+          [
+            `palimpsest search ticket-4711 --substring 'src/store/turns.ts' --tool read_file`,
+            'to the letter',
+          ],
+        ],
+      },
+      async (run, args, flags) => {
+        const session = argument(args, 0, 'session');
+        const { roles } = await import('../../conversation/message.js');
+        const role = flags.role === undefined ? undefined : oneOf<Role>(flags.role, '--role', roles);
+        const found = await (
+          await run.client()
+        ).search({
+          session,
+          query: argument(args, 1, 'query'),
+          ...(flags.substring ? { mode: 'substring' as const } : {}),
+          ...{ role, tool: flags.tool },
+          fromSeq: whole(flags.from, '--from', 1),
+          throughSeq: whole(flags.through, '--through', 1),
+          limit: whole(flags.limit, '--limit', 1, 50),
+          offset: whole(flags.offset, '--offset', 0),
+        });
+        const { exitCodes } = await import('../run.js');
+        const code = flags.exitCode && found.hits.length === 0 ? exitCodes.nothing : exitCodes.done;
+        if (run.json) await run.out.value(found);
+        else await (await import('../log-page.js')).showHits(run.out, found);
+        return code;
+      },
+    )
+    .option('--substring', 'to the letter, case aside, newest first')
+    .option('--role <role>', 'only messages of this role')
+    .option('--tool <name>', 'only results of this tool, and the messages that call it')
+    .option('--from <seq>', 'first message that counts')
+    .option('--through <seq>', 'last message that counts')
+    .option('--limit <number>', 'hits at most, up to 50 (default: 10)')
+    .option('--offset <number>', 'hits to leave out (default: 0)')
+    .option('--exit-code', 'exit with 3 where nothing was found');
+}
+
+function addTool(group: CommandGroup): void {
+  group
+    .add<{ call?: string; seq?: string; offset?: string; limit?: string }>(
+      {
+        name: 'tool',
+        arguments: '<session>',
+        summary: 'the exact output of a tool',
+        description:
+          "Prints the original content of a tool's result by its call id, as the log or the context shows it, or of any " +
+          'message by its seq; exact, page by page.',
+        examples: [
+          ['palimpsest tool ticket-4711 --call call_9f2 > result.txt', 'the newest result of this call'],
+          ['palimpsest tool ticket-4711 --seq 17 --offset 20000 --json', 'the second page of message 17'],
+        ],
+      },
+      async (run, args, { call, seq, offset, limit }) => {
+        const { invalid } = await import('../../errors.js');
+        if ((call === undefined) === (seq === undefined))
+          throw invalid('Name either --call or --seq.', '--call', '`palimpsest search` finds both.');
+        const reference =
+          call === undefined ? { seq: wholeNumber(seq ?? '', '--seq', { least: 1 }) } : { callId: call };
+        const response = await (
+          await run.client()
+        ).toolResponse({
+          session: argument(args, 0, 'session'),
+          ...reference,
+          offset: whole(offset, '--offset', 0),
+          limit: whole(limit, '--limit', 1),
+        });
+        if (run.json) return run.out.value(response);
+        await (await import('../log-page.js')).showResponse(run.out, response);
+      },
+    )
+    .option('--call <id>', 'id of the call')
+    .option('--seq <seq>', 'number of the message')
+    .option('--offset <characters>', 'characters to leave out (default: 0)')
+    .option('--limit <characters>', 'characters at most (default: 20000)');
+}
+
+function addReplay(group: CommandGroup): void {
+  group.add(
+    {
+      name: 'replay',
+      arguments: '<session>',
+      summary: 'every original, in order',
+      description:
+        'Streams the whole log, archive parts first, each message and part checked against its hash. Ends with ' +
+        'Store.Corrupt where one does not match.',
+      examples: [
+        ['palimpsest replay ticket-4711 | less', 'to read'],
+        ['palimpsest replay ticket-4711 --json | jq -c .message > log.jsonl', 'the messages alone'],
+      ],
+    },
+    async (run, args) => {
+      const messages = (await run.client()).replay({ session: argument(args, 0, 'session') });
+      await (await import('../log-page.js')).showMessages(run, messages);
+    },
+  );
+}
+
+function addArchive(group: CommandGroup): void {
+  group.add(
+    {
+      name: 'archive',
+      arguments: '<session> [part]',
+      summary: 'the archive parts, or the originals of one',
+      description:
+        'Lists the archive parts with their ranges, sizes and hashes; with a part, streams its originals, each checked.',
+      examples: [
+        ['palimpsest archive ticket-4711', 'the list'],
+        ['palimpsest archive ticket-4711 2 --json > part-2.jsonl', 'the messages of part 2'],
+      ],
+    },
+    async (run, args) => {
+      const session = argument(args, 0, 'session');
+      const client = await run.client();
+      const page = await import('../log-page.js');
+      if (args[1] !== undefined) {
+        const part = numberArgument(args, 1, 'part', { least: 1 });
+        return page.showMessages(run, await client.archive({ session, part }));
+      }
+      const parts = await client.archive({ session });
+      if (run.json) return run.out.value(parts);
+      await page.showParts(run.out, parts);
+    },
+  );
+}
+
+function addExpand(group: CommandGroup): void {
+  group
+    .add<{ part?: string; from?: string; limit?: string; maxCharacters?: string }>(
+      {
+        name: 'expand',
+        arguments: '<session>',
+        summary: 'a page of originals',
+        description:
+          'Prints a page of originals, of an archive part or of any range of the log, each checked against its hash. ' +
+          'With --json one document that says where the next page begins.',
+        examples: [
+          ['palimpsest expand ticket-4711 --from 120 --limit 10', 'messages 120 to 129'],
+          ['palimpsest expand ticket-4711 --part 2 --json | jq .nextSeq', 'the first page of part 2'],
+        ],
+      },
+      async (run, args, flags) => {
+        const expansion = await (
+          await run.client()
+        ).expand({
+          session: argument(args, 0, 'session'),
+          part: whole(flags.part, '--part', 1),
+          fromSeq: whole(flags.from, '--from', 1),
+          limit: whole(flags.limit, '--limit', 1, 1_000),
+          maxCharacters: whole(flags.maxCharacters, '--max-characters', 1),
+        });
+        if (run.json) return run.out.value(expansion);
+        await (await import('../log-page.js')).showMessages(run, expansion.messages);
+        if (expansion.nextSeq !== null) run.out.note(`the next page: --from ${expansion.nextSeq}`);
+      },
+    )
+    .option('--part <number>', 'only this archive part')
+    .option('--from <seq>', 'first message (default: the first of the part, or of the log)')
+    .option('--limit <number>', 'messages at most, up to 1000 (default: 50)')
+    .option('--max-characters <number>', 'characters of their JSON at most (default: 100000)');
+}
+
+function addHistory(group: CommandGroup): void {
+  group.add(
+    {
+      name: 'history',
+      arguments: '<session>',
+      summary: 'the archive as Markdown',
+      description:
+        'Streams what was evicted so far as Markdown, a section an archive part; what it prints later begins with what ' +
+        'it prints now. With --json one object a line, `{"markdown": …}`.',
+      examples: [
+        ['palimpsest history ticket-4711 > history.md', 'as a file'],
+        ['palimpsest history ticket-4711 | grep "^## "', 'when was what summarized'],
+      ],
+    },
+    async (run, args) => {
+      const pieces = (await run.client()).historyLog({ session: argument(args, 0, 'session') });
+      let shown = false;
+      for await (const markdown of pieces) {
+        shown = true;
+        await (run.json ? run.out.value({ markdown }) : run.out.content(markdown));
+      }
+      if (!shown) run.out.note('Nothing has been archived yet.');
+    },
+  );
+}
