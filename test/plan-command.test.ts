@@ -126,7 +126,7 @@ describe('the command', () => {
   test('--help teaches by example', async () => {
     const { code, stdout } = await run('--help');
     expect(stdout).toMatch(
-      /--prices <spec>[\s\S]*Examples:\n {2}palimpsest plan session\.jsonl --window 128000/,
+      /--prices <spec>[\s\S]*Examples:\n {2}# the default.*\n {2}palimpsest plan session\.jsonl --window 128000/,
     );
     expect(code).toBe(0);
   });

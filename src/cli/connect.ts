@@ -88,7 +88,7 @@ function missing(variable: string, server: string, { dataDir }: Config): never {
 export async function connectClient(globals: Globals): Promise<PalimpsestClient> {
   const api = apiOf(globals);
   if (api !== null) {
-    throw invalid('HTTP', '--url');
+    throw invalid('Commands over HTTP need the client of palimpsest/http.', '--url');
   }
   const config = configOf(globals);
   const { databaseUrl, temporal } = await findServers(config);
