@@ -19,14 +19,16 @@ export function readNative(value: unknown, format: FormatName, path = 'messages'
   if (!Array.isArray(value)) throw invalid(`${path} must be an array of messages`, path);
   checkPlainJson(value, path);
   const units = adapter.normalize(value, path);
-  return format === 'openai-chat' ? units.flatMap(({ messages }) => messages) : withNative(units, format);
+  return withNative(units, format);
 }
 
-/** The messages of units, each first one with its unit's items. */
+/** The messages of units, each first one with its unit's items; a chat message is its own. */
 export function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
   return units.flatMap(({ items, messages }) =>
     messages.map((message, index) =>
-      index > 0 ? message : { ...message, [nativeField]: { format, items, messages: messages.length } },
+      index > 0 || (items.length === 1 && items[0] === (message as unknown))
+        ? message
+        : { ...message, [nativeField]: { format, items, messages: messages.length } },
     ),
   );
 }

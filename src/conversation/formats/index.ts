@@ -9,12 +9,16 @@ import {
   type RequestFormat,
 } from './format.js';
 import { anthropic } from './anthropic.js';
+import { aiSdk } from './ai-sdk.js';
 import { codex } from './codex.js';
+import { deerFlow } from './deer-flow.js';
 import { langchain } from './langchain.js';
 import { openaiAgents } from './openai-agents.js';
 import { gemini } from './gemini.js';
 import { openaiChat } from './openai-chat.js';
 import { openaiResponses } from './openai-responses.js';
+import { openhands } from './openhands.js';
+import { sweAgent } from './swe-agent.js';
 
 export * from './format.js';
 
@@ -24,12 +28,18 @@ const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
   'openai-responses': openaiResponses,
   langchain,
   gemini,
+  'ai-sdk': aiSdk,
 };
 
 const logs: Partial<Record<FormatName, Format>> = {
   codex,
+  openhands,
+  'swe-agent': sweAgent,
+  'deer-flow': deerFlow,
   'openai-agents': openaiAgents,
 };
+
+export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
 
 /** Throws `Input.Invalid` naming the known formats. */
 export function formatOf(name: string): Format {

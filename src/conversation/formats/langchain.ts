@@ -44,6 +44,12 @@ function open(document: Json): Opened | null {
 
 /** Chat messages have a role and no type of message. */
 function areMessages(items: readonly Json[]): boolean {
-  const typed = items.filter((item) => isFields(item) && typeof item.type === 'string' && unwrap(item, ''));
-  return items.length > 0 && typed.length === items.length;
+  return (
+    items.length > 0 && items.every((item) => isFields(item) && typeof item.type === 'string' && isOwn(item))
+  );
+}
+
+function isOwn(item: Json): boolean {
+  const unwrapped = unwrap(item, '');
+  return unwrapped !== null && (unwrapped.type === 'remove' || 'content' in unwrapped.fields);
 }

@@ -60,15 +60,22 @@ const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
 
 /** Whether all are messages or items of the API, and something among them says so: a chat message has no `type`. */
 export function areItems(items: readonly Json[]): boolean {
-  const typed = (item: Json): boolean => isFields(item) && itemTypes.test(textOr(item.type));
-  return (
-    items.every((item) => typed(item) || (isFields(item) && item.type === undefined && hasItemRole(item))) &&
-    items.some((item) => typed(item) || (isFields(item) && hasItemParts(item)))
-  );
+  return items.every((item) => isFields(item) && (isTyped(item) || isUntyped(item))) && items.some(isOwn);
 }
 
-const hasItemRole = ({ role, tool_calls: calls }: Fields): boolean =>
-  calls === undefined && ['user', 'assistant', 'system', 'developer'].includes(textOr(role));
+/** A message of type `message` is one of Anthropic's where its parts are. */
+const isTyped = (item: Fields): boolean =>
+  item.type === 'message'
+    ? hasRole(item) && !hasParts(item, /^(?!input_|output_|refusal)/)
+    : itemTypes.test(textOr(item.type));
 
-const hasItemParts = ({ content }: Fields): boolean =>
-  Array.isArray(content) && content.some((part) => isFields(part) && partTypes.test(textOr(part.type)));
+const isUntyped = (item: Fields): boolean =>
+  item.type === undefined && item.tool_calls === undefined && hasRole(item);
+
+const isOwn = (item: Json): boolean => isFields(item) && (isTyped(item) || hasParts(item, partTypes));
+
+const hasRole = ({ role }: Fields): boolean =>
+  ['user', 'assistant', 'system', 'developer'].includes(textOr(role));
+
+const hasParts = ({ content }: Fields, types: RegExp): boolean =>
+  Array.isArray(content) && content.some((part) => isFields(part) && types.test(textOr(part.type)));
