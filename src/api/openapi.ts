@@ -105,18 +105,15 @@ function responsesOf(answers: Operation['answers']): JsonObject {
 function answerOf({ description, content, headers }: AnswerDocument): JsonObject {
   return {
     description,
-    ...(headers === undefined
-      ? {}
-      : {
-          headers: Object.fromEntries(
-            Object.entries(headers).map(([name, meaning]) => [
-              name,
-              { description: meaning, schema: { type: 'string' } },
-            ]),
-          ),
-        }),
+    ...(headers === undefined ? {} : { headers: headersDocument(headers) }),
     ...(content === undefined ? {} : { content: contentOf(content) }),
   };
+}
+
+function headersDocument(headers: Readonly<Record<string, string>>): JsonObject {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, description]) => [name, { description, schema: { type: 'string' } }]),
+  );
 }
 
 function contentOf(content: Readonly<Record<string, z.ZodType>>): JsonObject {
@@ -140,6 +137,10 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
       status,
       {
         description: types.map((type) => `\`${type}\``).join(', '),
+        ...(status === 429 || status === 503
+          ? { headers: headersDocument({ 'Retry-After': 'Seconds.' }) }
+          : {}),
+        ...(status === 401 ? { headers: headersDocument({ 'WWW-Authenticate': '`Bearer`' }) } : {}),
         content: { [problemMediaType]: { schema: referenceTo(problem) } },
       },
     ]),
@@ -153,14 +154,23 @@ function referenceTo(schema: z.ZodType): JsonObject {
 
 /** As it is after parsing: numbers in queries are numbers. */
 function inline(schema: z.ZodType): JsonObject {
-  return plain(z.toJSONSchema(schema, { unrepresentable: 'any' }));
+  return plain(z.toJSONSchema(schema, written));
 }
 
 /** As it is sent: answers may have further fields one day, requests may not. */
 function schemasOfComponents(): Record<string, JsonObject> {
-  const { schemas } = z.toJSONSchema(components, { uri: reference, io: 'input', unrepresentable: 'any' });
+  const { schemas } = z.toJSONSchema(components, { ...written, uri: reference, io: 'input' });
   return Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, plain(schema)]));
 }
+
+/** Bounds that say no more than that a number is exact are left out. */
+const written = {
+  unrepresentable: 'any',
+  override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {
+    if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum;
+    if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum;
+  },
+} as const;
 
 /** Without what belongs to a document of its own. */
 function plain({ $schema, $id, ...schema }: JsonObject): JsonObject {

@@ -1,7 +1,7 @@
 /** One operation: what it takes, what it answers, what it does. Routes and the OpenAPI document are made of these. */
 import { z } from 'zod';
 import type { PalimpsestClient } from '../client.js';
-import { invalid, type FailureType } from '../errors.js';
+import { invalid, type FailureType, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { idText } from './schemas/component.js';
 
@@ -132,7 +132,15 @@ function plainAnswer(schema: z.ZodType | null): AnswerDocument {
 function parsed(schema: z.ZodType, value: unknown): unknown {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
-  throw complain(read.error, schema, value, '');
+  throw refused(read.error, schema, value);
+}
+
+/** A field that is not known first: the one that is missing is often the same, misspelt. */
+function refused(error: z.ZodError, schema: z.ZodType, value: unknown): PalimpsestError {
+  const isUnknownField = ({ code, path }: z.core.$ZodIssue) =>
+    code === 'unrecognized_keys' && path.length === 0;
+  const unknown = error.issues.find(isUnknownField);
+  return complain(unknown ? new z.ZodError([unknown]) : error, schema, value, '');
 }
 
 /** The body itself, not zod's copy: what is stored is what came. */
@@ -142,5 +150,5 @@ function checkedBody(schema: z.ZodType, body: unknown, mayBeAbsent: boolean): un
     throw invalid('The body must be a JSON object.', 'body', 'Send `content-type: application/json`.');
   const read = schema.safeParse(body);
   if (read.success) return body;
-  throw complain(read.error, schema, body, '');
+  throw refused(read.error, schema, body);
 }
