@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
+import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
 import { economics } from './economics.js';
 import { type BenchResult, type Figure, shown } from './figures.js';
@@ -22,6 +23,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   chunks: chunks32,
   turns,
   memory,
+  backfill,
 };
 
 /** Benches of the pure core. */
