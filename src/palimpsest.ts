@@ -54,7 +54,8 @@ export class Palimpsest implements client.PalimpsestClient {
     private readonly owner: boolean,
   ) {
     encodeIdPart(tenant, 'tenant');
-    this.jobs = new Backfills(connections.pool, connections.backfills, tenant);
+    const { pool, backfills, summarizer } = connections;
+    this.jobs = new Backfills(pool, backfills, tenant, summarizer);
   }
 
   /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */

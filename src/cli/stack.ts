@@ -65,6 +65,7 @@ export async function openStack(
       queuePrefix: config.queuePrefix,
       poolSize: 16,
       policy: config.policy,
+      summarizer: { ...config.summary, available: config.llm.apiKey !== undefined },
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { BackfillItemList, BackfillItemRequest } from '../client.js';
 import { invalid } from '../errors.js';
-import { estimateBackfill } from '../store/backfill-estimate.js';
+import { estimateBackfill, type SummarizerFacts } from '../store/backfill-estimate.js';
 import { itemStates, listItems, spentBy } from '../store/backfill-items.js';
 import {
   checkConcurrency,
@@ -21,6 +21,7 @@ export class Backfills {
     private readonly pool: Pool,
     private readonly workflows: BackfillWorkflows,
     private readonly tenant: string,
+    private readonly summarizer: SummarizerFacts = {},
   ) {}
 
   async start(request: BackfillRequest): Promise<Backfill> {
@@ -33,7 +34,7 @@ export class Backfills {
   }
 
   async estimate(request: Omit<BackfillRequest, 'job'>): Promise<BackfillEstimate> {
-    return estimateBackfill(this.pool, this.tenant, parseEstimate(request));
+    return estimateBackfill(this.pool, this.tenant, parseEstimate(request), this.summarizer);
   }
 
   async list(): Promise<Backfill[]> {

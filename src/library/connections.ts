@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
 import { openPool } from '../store/pool.js';
+import type { SummarizerFacts } from '../store/backfill-estimate.js';
 import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
@@ -25,6 +26,8 @@ export interface PalimpsestOptions {
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
   counters?: Counters;
+  /** What the workers ask where a policy names no summarizer: estimates of backfills follow it. */
+  summarizer?: SummarizerFacts;
 }
 
 /** What the views of all tenants share: one pool, one client of Temporal. */
@@ -33,6 +36,7 @@ export interface Connections {
   workflows: SessionWorkflows;
   backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
+  summarizer: SummarizerFacts;
 }
 
 /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
@@ -43,6 +47,7 @@ export async function openConnections({
   poolSize = 10,
   policy,
   counters,
+  summarizer = {},
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
@@ -52,7 +57,7 @@ export async function openConnections({
     const client = await connectClient(temporal);
     const workflows = new SessionWorkflows(client, queuePrefix);
     const backfills = new BackfillWorkflows(client, queuePrefix);
-    return { pool, workflows, backfills, deployment };
+    return { pool, workflows, backfills, deployment, summarizer };
   } catch (error) {
     await pool.end();
     throw error;

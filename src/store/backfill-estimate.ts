@@ -2,12 +2,20 @@ import type { Pool } from 'pg';
 import { isFailure } from '../errors.js';
 import { estimateCompaction } from '../policy/backfill-estimate.js';
 import { isTriggered, limitsOf, type Limits } from '../policy/limits.js';
-import { policyOf, type PolicyLayers } from '../policy/layers.js';
+import { policyOf, withSummarizer, type PolicyLayers } from '../policy/layers.js';
 import type { Policy } from '../policy/schema.js';
 import type { FullRequest } from './backfill-request.js';
 import type { BackfillEstimate } from './backfill-types.js';
 import { readSelection, readSessions } from './backfill-selection.js';
 import { factsOf, type SessionRow } from './session-row.js';
+
+/** What the workers ask where a policy names no summarizer of its own. */
+export interface SummarizerFacts {
+  model?: string;
+  contextWindow?: number;
+  /** False: no endpoint is configured, and rules serve. @default true */
+  available?: boolean;
+}
 
 const pageSize = 500;
 
@@ -19,11 +27,12 @@ export async function estimateBackfill(
   pool: Pool,
   tenant: string,
   { select, mode }: Omit<FullRequest, 'job'>,
+  summarizer: SummarizerFacts = {},
 ): Promise<BackfillEstimate> {
   const sum = { selected: 0, due: 0, tokensBefore: 0, tokensAfter: 0 };
   const model = { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0 };
   const money = new Money();
-  const judge = judgeByRow();
+  const judge = judgeByRow(summarizer);
   for (let after: string | null = null; ;) {
     const page = await readSelection(pool, tenant, select, after, pageSize);
     sum.selected += page.length;
@@ -34,7 +43,8 @@ export async function estimateBackfill(
       if (judged === null || (mode === 'due' && !judged.due)) continue;
       const { policy, limits } = judged;
       const size = { tokens: row.liveTokens, messages: row.liveMessages };
-      const made = estimateCompaction(policy, limits, size, policy.summary.method === 'model');
+      const asksModel = summarizer.available !== false && policy.summary.method === 'model';
+      const made = estimateCompaction(policy, limits, size, asksModel);
       sum.due += 1;
       sum.tokensBefore += row.liveTokens;
       sum.tokensAfter += made.tokensAfter;
@@ -70,7 +80,9 @@ class Money {
 const keptPolicies = 200;
 
 /** Null: switched off, paused, or its policy contradicts itself. */
-function judgeByRow(): (row: SessionRow) => { policy: Policy; limits: Limits; due: boolean } | null {
+function judgeByRow(
+  summarizer: SummarizerFacts,
+): (row: SessionRow) => { policy: Policy; limits: Limits; due: boolean } | null {
   const known = new Map<string, { policy: Policy; limits: Limits } | null>();
   return (row) => {
     if (row.pausedAt !== null) return null;
@@ -85,7 +97,7 @@ function judgeByRow(): (row: SessionRow) => { policy: Policy; limits: Limits; du
     ]);
     let sizes = known.get(key);
     if (sizes === undefined) {
-      sizes = sizesOf(layers, row);
+      sizes = sizesOf(withSummarizer(layers, summarizer), row);
       if (known.size >= keptPolicies) known.clear();
       known.set(key, sizes);
     }

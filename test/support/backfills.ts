@@ -24,7 +24,7 @@ export async function openBackfills(
   const pool = openPool(stack.databaseUrl, { max: 8 });
   const client = await connectClient(stack.temporal);
   const workflows = new BackfillWorkflows(client, stack.queuePrefix, input);
-  const of = (tenant: string) => new Backfills(pool, workflows, tenant);
+  const of = (tenant: string) => new Backfills(pool, workflows, tenant, { model: 'test-summarizer' });
   return {
     ...{ pool, of, backfills: of(stack.queuePrefix) },
     async close() {
@@ -56,7 +56,12 @@ export async function fillSessions(
     Array.from({ length: 8 }, async () => {
       for (let session = queue.shift(); session; session = queue.shift()) {
         // Every session says something of its own: no digest serves two of them.
-        const own = [{ role: 'user' as const, content: `This is ${session}.` }, ...messages];
+        const own = [{ role: 'user' as const, content: `This is ${session}.` }, ...messages].map(
+          (message) => ({
+            ...message,
+            content: `${session}: ${String(message.content)}`,
+          }),
+        );
         await appendTurn(pool, { tenant, session, turnId: 't', messages: own, policy });
       }
     }),
