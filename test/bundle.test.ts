@@ -21,6 +21,7 @@ test('the workflow bundle holds the Temporal SDK, its small helpers and our own 
   expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual([
     'src/compaction/summarize.ts',
     'src/errors.ts',
+    'src/ids.ts',
     'src/summary/layers.ts',
     'src/temporal/compaction-end.ts',
     'src/temporal/failures.ts',

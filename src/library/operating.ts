@@ -1,8 +1,10 @@
 /** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
+import { z } from 'zod';
 import type { CompactionOutcome } from '../../activities/commit.js';
 import type { SessionPolicy } from '../client.js';
 import { policyOf } from '../policy/layers.js';
-import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { complain } from '../policy/issues.js';
+import { parsePolicy, policySchema, type PolicyInput } from '../policy/schema.js';
 import { eraseSession } from '../store/erase.js';
 import { changePolicy, closeSession, loadSession, setPaused } from '../store/sessions.js';
 import { findTenantPolicy } from '../store/tenants.js';
@@ -28,13 +30,17 @@ export async function configure(
   return change(connections, ids, () => given);
 }
 
+const pinsSchema = z.strictObject({ pins: policySchema.shape.pins.unwrap() });
+
 /** Of the session's own policy, its pins alone. */
 export async function pin(
   connections: Connections,
   ids: SessionIds,
   given: PolicyInput['pins'],
 ): Promise<{ policyVersion: number }> {
-  const { pins = [] } = parsePolicy({ pins: given });
+  const read = pinsSchema.safeParse({ pins: given });
+  if (!read.success) throw complain(read.error, pinsSchema, { pins: given }, '');
+  const { pins } = read.data;
   return change(connections, ids, (own) => ({ ...own, pins }));
 }
 

@@ -1,0 +1,169 @@
+import type { FormatName } from '../../src/conversation/formats/format.js';
+import type { ChatMessage } from '../../src/conversation/message.js';
+import { dialogue, words } from '../support/stack.js';
+import { failure, invalidAt, noSession, talked, type Case } from './case.js';
+
+const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];
+const anthropic = [
+  { role: 'user', content: [{ type: 'text', text: 'Look it up.' }] },
+  { role: 'assistant', content: [{ type: 'tool_use', id: 'c1', name: 'look', input: { order: 4711 } }] },
+  { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c1', content: 'shipped' }] },
+];
+
+export const turns: Case[] = [
+  {
+    name: 'a turn is stored once, however often it is sent',
+    async run(client) {
+      const turn = { session: 'once', turnId: 't-1', messages: hello };
+      return [await client.appendTurn(turn), await client.appendTurn(turn)];
+    },
+    expected: [
+      { fromSeq: 1, throughSeq: 1, repeated: false, signalled: true, warnings: [] },
+      { fromSeq: 1, throughSeq: 1, repeated: true },
+    ],
+  },
+  {
+    name: 'what is odd about a turn is said by index',
+    run: (client) =>
+      client.appendTurn({
+        ...{ session: 'odd', turnId: 't-1' },
+        messages: [...hello, { role: 'tool', content: 'x' }],
+      }),
+    expected: { warnings: [{ index: 1, type: 'result_without_id' }] },
+  },
+  {
+    name: 'a turn that cannot be stored is refused with the place, and nothing is stored',
+    async run(client) {
+      await talked(client, 'refused', dialogue(2, 10));
+      const turn = { session: 'refused', turnId: 'new', messages: hello };
+      const wrong = (changes: object) => failure(client.appendTurn({ ...turn, ...changes }));
+      return [
+        await wrong({ turnId: 't-0' }),
+        await wrong({ expectedSeq: 3 }),
+        await wrong({ policy: { contextWindow: 9_000 } }),
+        await wrong({ format: 'anthropic' }),
+        await wrong({ messages: [] }),
+        await wrong({ messages: [{ role: 'robot', content: 'x' }] }),
+        await wrong({ messages: [{ role: 'user', content: 'x', score: NaN }] }),
+        await wrong({ messages: [{ role: 'user', content: 'x', at: new Date() }] }),
+        await wrong({ turnId: '' }),
+        await wrong({ session: '' }),
+        await wrong({ session: 'x'.repeat(300) }),
+        await wrong({ session: 'half \ud800' }),
+        await wrong({ turnId: 'NUL \u0000' }),
+        await wrong({ session: 'new', policy: { contextWindw: 9_000 } }),
+        await wrong({ session: 'new', format: 'morse' }),
+        await wrong({ usage: { inputTokens: -1, outputTokens: 1 } }),
+        (await client.status({ session: 'refused' })).messages,
+        await failure(client.status({ session: 'new' })),
+      ];
+    },
+    expected: [
+      { type: 'Store.TurnConflict', path: 'turnId', details: { fromSeq: 1, throughSeq: 2 } },
+      { type: 'Store.StaleAppend', path: 'expectedSeq', details: { lastSeq: 4, expectedSeq: 3 } },
+      invalidAt('policy'),
+      invalidAt('format'),
+      invalidAt('messages'),
+      invalidAt('messages[0].role'),
+      invalidAt('messages[0].score'),
+      invalidAt('messages[0].at'),
+      invalidAt('turnId'),
+      invalidAt('session'),
+      invalidAt('session'),
+      invalidAt('session'),
+      invalidAt('turnId'),
+      invalidAt('policy.contextWindw'),
+      invalidAt('format'),
+      invalidAt('usage.inputTokens'),
+      4,
+      noSession,
+    ],
+  },
+  {
+    name: 'a context is what is to be sent, with its sizes, and is the same as long as nothing happens',
+    async run(client) {
+      await talked(client, 'context');
+      const [first, again] = [
+        await client.context({ session: 'context' }),
+        await client.context({ session: 'context' }),
+      ];
+      await client.appendTurn({ session: 'context', turnId: 'more', messages: hello });
+      const grown = await client.context({ session: 'context' });
+      return [first, again, first.etag === again.etag, first.etag === grown.etag, grown];
+    },
+    expected: [{ generation: 0, format: 'openai-chat' }, {}, true, false, { window: 8_000 }],
+  },
+  {
+    name: 'a caller may change the context that it was given',
+    async run(client) {
+      await talked(client, 'own', dialogue(1, 10));
+      const { messages } = await client.context({ session: 'own' });
+      messages.push({ role: 'user', content: 'only here' });
+      return (await client.context({ session: 'own' })).messages.length;
+    },
+    expected: 2,
+  },
+  {
+    name: 'a context has the format of its session, or the one that is asked for',
+    async run(client) {
+      const session = 'formats';
+      const format: FormatName = 'anthropic';
+      await client.appendTurn({ session, turnId: 't-1', messages: anthropic, format });
+      return [
+        await client.context({ session }),
+        await client.context({ session, format: 'openai-chat' }),
+        await failure(client.context({ session, format: 'morse' as 'anthropic' })),
+        await failure(client.context({ session, format: 'codex' as 'anthropic' })),
+      ];
+    },
+    expected: [
+      { format: 'anthropic', messages: anthropic },
+      { format: 'openai-chat', messages: [{ role: 'user' }, { role: 'assistant' }, { role: 'tool' }] },
+      invalidAt('format'),
+      invalidAt('format'),
+    ],
+  },
+  {
+    name: 'a context keeps to the budget that is asked for, or says that it cannot',
+    async run(client) {
+      const session = 'budget';
+      await talked(client, session);
+      const small = await client.context({ session, budget: 900 });
+      return [
+        small,
+        small.tokens <= 900,
+        await failure(client.context({ session, budget: 20 })),
+        await failure(client.context({ session, budget: 0 })),
+        await failure(client.context({ session, budget: 1.5 })),
+      ];
+    },
+    expected: [
+      { budget: 900 },
+      true,
+      { type: 'Budget.Unreachable' },
+      invalidAt('budget'),
+      invalidAt('budget'),
+    ],
+  },
+  {
+    name: 'a context can be waited for until a compaction has ended',
+    async run(client) {
+      const session = 'waited';
+      const long = [1, 2, 3].map((index): ChatMessage => ({ role: 'user', content: words(1_500, index) }));
+      await client.appendTurn({ session, turnId: 't', messages: long, policy: { contextWindow: 4_000 } });
+      const { generation } = await client.context({ session, waitMs: 30_000 });
+      return [
+        generation,
+        await failure(client.context({ session, waitMs: -1 })),
+        await failure(client.context({ session, waitMs: 10 ** 9 })),
+        await failure(client.context({ session: 'nobody', waitMs: 100 })),
+      ];
+    },
+    expected: [1, invalidAt('waitMs'), invalidAt('waitMs'), noSession],
+  },
+  {
+    name: 'a context of no session is none',
+    run: (client) => failure(client.context({ session: 'nobody' })),
+    expected: noSession,
+  },
+];
