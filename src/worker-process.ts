@@ -4,6 +4,7 @@ import { Metrics } from './metrics.js';
 import { startStatusServer, type StatusServer } from './status-server.js';
 import type { TemporalSettings } from './temporal/connection.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
+import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerProcess {
   /** Needed by the roles `database` and `model`. */
@@ -21,7 +22,12 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const metrics = config.metrics.address === undefined ? undefined : new Metrics();
   const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
-  const running = await startWorker({ ...workerSettings(config, databaseUrl, temporal), roles, metrics });
+  const running = await startWorker({
+    ...workerSettings(config, databaseUrl, temporal),
+    ...(roles.includes('workflow') ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
+    roles,
+    metrics,
+  });
   const stop = (): void => {
     log.info({ graceMs: config.worker.graceMs }, 'worker takes no new work');
     // Its failure is that of `finished`.
