@@ -13,10 +13,11 @@ const retryable: ReadonlySet<FailureType> = new Set([
  * Retries of the endpoint itself are bounded by time; these are not, so they need a count.
  */
 const badOutputAttempts = 3;
+const firstRedrawMs = 1_000;
 const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.NotSmaller']);
 
 export interface FailureContext {
-  /** Attempt number of the activity, from 1. */
+  /** From 1: which draw of an answer this was. Attempts that only found the endpoint busy are none. */
   attempt: number;
   /** The step asks a model: a bad answer may be a bad draw. Other steps would only come to the same result again. */
   drawn: boolean;
@@ -31,7 +32,8 @@ export function toApplicationFailure(
 ): ApplicationFailure {
   const redraw = drawn && drawnAgain.has(error.type) && attempt < badOutputAttempts;
   const again = retryable.has(error.type) || redraw;
-  const retryAfterMs = error.details?.['retryAfterMs'];
+  // Bad draws have a delay of their own: the server's grows with all attempts, also those that only waited.
+  const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({
     type: error.type,
     message: [error.message, error.hint].filter(Boolean).join(' — '),
