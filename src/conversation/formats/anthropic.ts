@@ -3,7 +3,8 @@ import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { render } from './anthropic-render.js';
 import { violations } from './anthropic-rules.js';
 import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
-import { envelope, envelopeOf } from './envelope.js';
+import { envelopeOf } from './envelope.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat, Unit } from './format.js';
 
 /**
@@ -27,21 +28,21 @@ export const anthropic: RequestFormat = {
     return !alone && document.every(isMessage) && document.some(isOfAnthropic) ? { items: document } : null;
   },
   close(items) {
-    const [first, ...rest] = items;
-    const fields = envelopeOf(first);
-    if (fields) return { ...fields, messages: rest };
-    return items.length === 1 && isResponse(first) ? first! : [...items];
+    const [first] = items;
+    return items.length === 1 && isResponse(first) ? first : closeLists(items);
   },
 };
 
 function pieceOf(item: Json, path: string): Unit {
-  const fields = envelopeOf(item);
-  if (!fields) return { items: [item], messages: chatMessages(fieldsAt(item, path), path) };
-  const { system } = fields;
-  const messages = isEmptySystem(system)
-    ? []
-    : chatMessages({ role: 'system', content: system ?? null }, path);
-  return { items: [item], messages };
+  const message = envelopeOf(item) ? instructionOf(item) : fieldsAt(item, path);
+  return { items: [item], messages: message ? chatMessages(message, path) : [] };
+}
+
+/** The `system` of the request that was opened. */
+function instructionOf(item: Json): Fields | null {
+  const request = envelopeOf(item)?.document;
+  const system = isFields(request) ? request.system : undefined;
+  return isEmptySystem(system) ? null : { role: 'system', content: system! };
 }
 
 const isEmptySystem = (system: Json | undefined): boolean =>
@@ -50,8 +51,7 @@ const isEmptySystem = (system: Json | undefined): boolean =>
 /** Messages of responses carry what requests do not take: id, model, usage, … */
 function requestMessages(item: Json): Fields[] {
   if (!isFields(item)) return [];
-  const fields = envelopeOf(item);
-  if (fields) return isEmptySystem(fields.system) ? [] : [{ role: 'system', content: fields.system! }];
+  if (envelopeOf(item)) return [instructionOf(item) ?? []].flat();
   const { role, content } = item;
   return [Object.keys(item).length === 2 ? item : { role: role!, content: content! }];
 }
@@ -75,14 +75,11 @@ function isOfAnthropic({ content }: Fields): boolean {
 }
 
 function openRequest(document: Json): Opened | null {
-  if (!isFields(document) || !Array.isArray(document.messages) || !document.messages.every(isMessage))
-    return null;
-  const ofAnthropic =
-    (document.system !== undefined && !document.messages.some(({ role }) => role === 'system')) ||
-    document.messages.some(isOfAnthropic);
-  return ofAnthropic
-    ? { ...idOf(document), items: [envelope({ ...document, messages: [] }), ...document.messages] }
-    : null;
+  const list = isFields(document) ? listAt(document, ['messages']) : null;
+  if (!list || !isFields(document) || !list.items.every(isMessage)) return null;
+  const apart = document.system !== undefined && !list.items.some(({ role }) => role === 'system');
+  if (!apart && !list.items.some(isOfAnthropic)) return null;
+  return { ...idOf(document), items: openLists(document, [list]) };
 }
 
 function idOf({ id }: Fields): { id?: string } {

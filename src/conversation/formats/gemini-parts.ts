@@ -157,21 +157,3 @@ function ofMedia(blob: Fields, where: { data: string } | { url: string }): Conte
   const name = textOr(read(blob, 'displayName'));
   return mediaPart({ kind: mediaKind(mediaType), mediaType, name, ...where });
 }
-
-/** Contents with the call ids that a context gives them, where they have ids: Gemini pairs by name and order otherwise. */
-export function withCallIds(contents: readonly Fields[], shown: readonly ChatMessage[]): Fields[] {
-  const calls = shown.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
-  const answers = shown.flatMap(({ role, tool_call_id: id }) => (role === 'tool' ? [id ?? ''] : []));
-  return contents.map((content) => {
-    const { role, parts } = content;
-    if (!Array.isArray(parts)) return content;
-    const name = role === 'model' ? 'functionCall' : 'functionResponse';
-    const renamed = parts.map((part) => {
-      const link = isFields(part) ? readObject(part, name) : undefined;
-      if (!isFields(part) || !link) return part;
-      const id = (role === 'model' ? calls : answers).shift();
-      return !link.id || id === undefined || link.id === id ? part : written(part, name, { ...link, id });
-    });
-    return renamed.every((part, index) => part === parts[index]) ? content : { ...content, parts: renamed };
-  });
-}

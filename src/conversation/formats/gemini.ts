@@ -1,8 +1,9 @@
 import type { Json } from '../message.js';
 import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
-import { envelope, envelopeOf } from './envelope.js';
+import { envelopeOf } from './envelope.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
 import type { RequestFormat, Unit } from './format.js';
-import { chatMessages, read, withCallIds } from './gemini-parts.js';
+import { chatMessages, read } from './gemini-parts.js';
 import { render } from './gemini-render.js';
 import { violations } from './gemini-rules.js';
 
@@ -15,32 +16,30 @@ export const gemini: RequestFormat = {
   title: 'Gemini contents',
   contextFormat: 'gemini',
   normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
-  requestItems: (items, messages) => withCallIds(items.flatMap(requestContents), messages),
+  requestItems: (items) => items.flatMap(requestContents),
   render,
   violations,
   open(document, layout) {
     if (layout !== 'document') return null;
     if (Array.isArray(document))
       return document.length > 0 && document.every(isContent) ? { items: document } : null;
-    if (!isFields(document) || !Array.isArray(document.contents) || !document.contents.every(isContent))
-      return null;
-    return { items: [envelope({ ...document, contents: [] }), ...document.contents] };
+    const list = isFields(document) ? listAt(document, ['contents']) : null;
+    return list && isFields(document) && list.items.every(isContent)
+      ? { items: openLists(document, [list]) }
+      : null;
   },
-  close(items) {
-    const fields = envelopeOf(items[0]);
-    return fields ? { ...fields, contents: items.slice(1) } : [...items];
-  },
+  close: closeLists,
 };
 
 function pieceOf(item: Json, path: string): Unit {
-  const fields = envelopeOf(item);
-  const content = fields ? instructionOf(fields) : fieldsAt(item, path);
+  const content = envelopeOf(item) ? instructionOf(item) : fieldsAt(item, path);
   return { items: [item], messages: content ? chatMessages(content, path) : [] };
 }
 
-/** What a request says as `systemInstruction`, as an item of its own would. */
-function instructionOf(request: Fields): Fields | null {
-  const instruction = read(request, 'systemInstruction');
+/** What the request that was opened says as `systemInstruction`, as an item of its own would. */
+function instructionOf(item: Json): Fields | null {
+  const request = envelopeOf(item)?.document;
+  const instruction = isFields(request) ? read(request, 'systemInstruction') : undefined;
   if (typeof instruction === 'string') return { role: 'system', parts: [{ text: instruction }] };
   if (!isFields(instruction) || !Array.isArray(instruction.parts)) return null;
   return { role: 'system', parts: instruction.parts };
@@ -48,8 +47,8 @@ function instructionOf(request: Fields): Fields | null {
 
 function requestContents(item: Json): Fields[] {
   if (!isFields(item)) return [];
-  const fields = envelopeOf(item);
-  const content = fields ? instructionOf(fields) : item;
+  if (!envelopeOf(item)) return [item];
+  const content = instructionOf(item);
   return content ? [content] : [];
 }
 

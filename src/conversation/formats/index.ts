@@ -5,16 +5,21 @@ import {
   formatNames,
   type ContextFormat,
   type Format,
-  type FormatName,
+  type LogFormat,
   type RequestFormat,
 } from './format.js';
 import { anthropic } from './anthropic.js';
 import { aiSdk } from './ai-sdk.js';
+import { chatgpt } from './chatgpt.js';
+import { claudeCode } from './claude-code.js';
+import { cline } from './cline.js';
 import { codex } from './codex.js';
 import { deerFlow } from './deer-flow.js';
 import { langchain } from './langchain.js';
 import { openaiAgents } from './openai-agents.js';
+import { geminiCli } from './gemini-cli.js';
 import { gemini } from './gemini.js';
+import { googleAdk } from './google-adk.js';
 import { openaiChat } from './openai-chat.js';
 import { openaiResponses } from './openai-responses.js';
 import { openhands } from './openhands.js';
@@ -22,7 +27,7 @@ import { sweAgent } from './swe-agent.js';
 
 export * from './format.js';
 
-const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
+const requestFormats: Record<ContextFormat, RequestFormat> = {
   'openai-chat': openaiChat,
   anthropic,
   'openai-responses': openaiResponses,
@@ -31,7 +36,12 @@ const requestFormats: Partial<Record<ContextFormat, RequestFormat>> = {
   'ai-sdk': aiSdk,
 };
 
-const logs: Partial<Record<FormatName, Format>> = {
+const logs: Record<LogFormat, Format> = {
+  'claude-code': claudeCode,
+  'gemini-cli': geminiCli,
+  'google-adk': googleAdk,
+  cline,
+  chatgpt,
   codex,
   openhands,
   'swe-agent': sweAgent,
@@ -43,14 +53,14 @@ export const formats: readonly Format[] = [...Object.values(requestFormats), ...
 
 /** Throws `Input.Invalid` naming the known formats. */
 export function formatOf(name: string): Format {
-  const format: Format | undefined = requestFormats[name as ContextFormat] ?? logs[name as FormatName];
+  const format = formats.find((one) => one.name === name);
   if (format) return format;
   throw invalid(`${JSON.stringify(name)} is no format`, 'format', `Formats: ${formatNames.join(', ')}.`);
 }
 
 /** Throws `Input.Invalid` naming the formats that a context can have. */
 export function contextFormatOf(name: string): RequestFormat {
-  const format = requestFormats[name as ContextFormat];
+  const format = Object.values(requestFormats).find((one) => one.name === name);
   if (format) return format;
   const hint = `A context can be had as ${contextFormats.join(', ')}.`;
   throw invalid(`${JSON.stringify(name)} is no format of a context`, 'format', hint);
