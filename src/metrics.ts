@@ -23,6 +23,13 @@ export interface ModelCallFigures {
   calls?: number;
 }
 
+export interface RequestFigures {
+  method: string;
+  route: string | null;
+  status: number;
+  seconds: number;
+}
+
 /** More models than this in one process are counted as `other`: policies may name any. */
 const mostModels = 50;
 
@@ -128,8 +135,9 @@ export class Metrics {
     this.#failures.inc({ type });
   }
 
+  /** `currency` is what a policy calls it. */
   spent(cost: number, currency: string): void {
-    this.#cost.inc({ currency }, cost);
+    this.#cost.inc({ currency: /^[A-Z]{3}$/.test(currency) ? currency : 'other' }, cost);
   }
 
   modelAnswered({
@@ -162,8 +170,9 @@ export class Metrics {
     this.#queueWaits.observe({ activity: name, traffic: trafficOf(backfill) }, Math.max(0, waitedMs) / 1000);
   }
 
-  request(method: string, route: string, status: number, seconds: number): void {
-    this.#requests.observe({ method, route, status: String(status) }, seconds);
+  /** `route` is a pattern, null for a path that is none. */
+  request({ method, route, status, seconds }: RequestFigures): void {
+    this.#requests.observe({ method, route: route ?? 'none', status: String(status) }, seconds);
   }
 
   /** Asked for at each scrape; left out where it cannot be told. */

@@ -56,7 +56,7 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
   app.decorateRequest('tenant', null);
   app.decorateRequest('failure', null);
   readExactly(app);
-  logRequests(app, settings);
+  watchRequests(app, settings);
   app.setErrorHandler((error, request, reply) => fail(settings, error, request, reply));
   app.setNotFoundHandler((request) => {
     throw notThere(operations, request.method, request.url);
@@ -162,21 +162,21 @@ function readExactly(app: FastifyInstance): void {
 }
 
 /** Also of requests whose caller has gone away. Patterns of paths, never ids or queries. */
-function logRequests(app: FastifyInstance, { log }: CompleteSettings): void {
+function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
-    if (log) {
-      const began = performance.now();
-      reply.raw.once('close', () => {
-        const { id: requestId, method, tenant, failure } = request;
-        const route = request.routeOptions.url ?? null;
-        const status = reply.raw.statusCode;
-        const line = { method, route, status, ms: Math.round((performance.now() - began) * 10) / 10, tenant };
-        const aborted = reply.raw.writableFinished ? {} : { aborted: true };
-        const level = status >= 500 ? 'warn' : route?.startsWith('/v1/') ? 'info' : 'debug';
-        log[level]({ ...line, ...(failure === null ? {} : { failure }), ...aborted, requestId }, 'request');
-      });
-    }
+    const began = performance.now();
+    reply.raw.once('close', () => {
+      const { id: requestId, method, tenant, failure } = request;
+      const route = request.routeOptions.url ?? null;
+      const status = reply.raw.statusCode;
+      const took = performance.now() - began;
+      observe?.({ method, route, status, seconds: took / 1000 });
+      const line = { method, route, status, ms: Math.round(took * 10) / 10, tenant };
+      const aborted = reply.raw.writableFinished ? {} : { aborted: true };
+      const level = status >= 500 ? 'warn' : route?.startsWith('/v1/') ? 'info' : 'debug';
+      log?.[level]({ ...line, ...(failure === null ? {} : { failure }), ...aborted, requestId }, 'request');
+    });
     done();
   });
 }

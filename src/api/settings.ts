@@ -27,6 +27,8 @@ export interface ApiSettings {
   shutdownGraceMs?: number;
   /** One line a request: method, route, status, milliseconds, tenant; never texts, tokens or queries. @default silent */
   log?: Logger;
+  /** Told of every request that has ended. `route` is its pattern; null where there is no such path. */
+  observe?: (request: { method: string; route: string | null; status: number; seconds: number }) => void;
   /** Text of `/metrics` in Prometheus's format. @default `/metrics` is not there */
   metrics?: () => Promise<string>;
 }
@@ -44,8 +46,8 @@ export interface RunningApi {
   close(): Promise<void>;
 }
 
-export type CompleteSettings = Required<Omit<ApiSettings, 'log' | 'metrics'>> &
-  Pick<ApiSettings, 'log' | 'metrics'>;
+export type CompleteSettings = Required<Omit<ApiSettings, 'log' | 'metrics' | 'observe'>> &
+  Pick<ApiSettings, 'log' | 'metrics' | 'observe'>;
 
 /** Throws `Input.Invalid` naming the setting. */
 export function checkedSettings(settings: ApiSettings): CompleteSettings {
