@@ -33,7 +33,7 @@ export function readMessage(value: Json, path: string): ChatMessage[] {
   return readModel(message, path);
 }
 
-function readModel(message: Fields, path: string): ChatMessage[] {
+export function readModel(message: Fields, path: string): ChatMessage[] {
   const { role } = message;
   const at = `${path}.content`;
   const parts = partsAt(message.content, at);

@@ -1,8 +1,8 @@
 /** A context as ModelMessages of the AI SDK, and what it refuses of them. */
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../message.js';
 import { isBlank, noOutput } from '../projection.js';
-import { textOf } from '../validate.js';
-import { isUiMessage, modelMessages } from './ai-sdk-messages.js';
+import { metaOf, textOf } from '../validate.js';
+import { isUiMessage, modelMessages, readModel } from './ai-sdk-messages.js';
 import {
   argumentsOf,
   isFields,
@@ -21,7 +21,7 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
   const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
   const answered = messages.filter(({ role }) => role === 'tool').map(({ tool_call_id: id }) => id);
   return withoutEnvelope(items)
-    .flatMap((item): Json[] => (isUiMessage(item) ? modelMessages(item) : [item]))
+    .flatMap((item): Json[] => (isUiMessage(item) ? modelMessages(item).filter(saysSomething) : [item]))
     .map((item): Json => {
       if (!isFields(item) || !Array.isArray(item.content)) return item;
       let same = true;
@@ -38,6 +38,10 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
       return same ? item : { ...item, content };
     });
 }
+
+/** A step of thoughts alone is shown nowhere. */
+const saysSomething = (message: Fields): boolean =>
+  readModel(message, 'message').some((one) => !metaOf(one).empty);
 
 export function renderAiSdk(units: readonly ShownUnit[]): Rendered {
   const converter = new Converter();
@@ -167,7 +171,7 @@ export function aiSdkViolations({ messages }: Rendered): string[] {
       return typeof content === 'string' && content.trim() ? undefined : fault('empty system message');
     if (typeof content === 'string')
       return content.trim() && role !== 'tool' ? undefined : fault('empty message');
-    if (!Array.isArray(content) || content.length === 0) return fault('empty message');
+    if (!Array.isArray(content) || content.every(saysNothing)) return fault('empty message');
     for (const part of content) {
       const what = isFields(part) ? partFault(textOr(role), part) : 'a part that is no object';
       if (what) fault(what);
@@ -185,6 +189,10 @@ export function aiSdkViolations({ messages }: Rendered): string[] {
   for (const id of open) violations.push(`call ${id} has no result`);
   return violations;
 }
+
+const saysNothing = (part: Json): boolean =>
+  isFields(part) &&
+  (part.type === 'reasoning' || (part.type === 'text' && textOr(part.text, '.').trim() === ''));
 
 const partsOfRole: Record<string, RegExp> = {
   user: /^(?:text|image|file)$/,

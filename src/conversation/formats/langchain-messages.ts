@@ -70,6 +70,7 @@ const classes: Partial<Record<MessageType, string>> = {
   ai: 'AIMessage',
   system: 'SystemMessage',
   tool: 'ToolMessage',
+  function: 'FunctionMessage',
 };
 
 export function wrap(form: Form, type: MessageType, fields: Fields): Json {

@@ -42,54 +42,47 @@ export function renderLangchain(units: readonly ShownUnit[]): Rendered {
   const original = units.flatMap(({ items }) => items ?? []).map((item) => unwrap(item, ''))[0];
   const converter = new Converter(original?.form ?? 'plain');
   return {
-    messages: units.flatMap(
-      ({ items, messages }) => items ?? messages.flatMap((one) => converter.message(one)),
-    ),
+    messages: units.flatMap(({ items, messages }) => items ?? messages.map((one) => converter.message(one))),
   };
 }
 
 class Converter {
-  private legacyCalls = 0;
-
   constructor(private readonly form: Form) {}
 
-  message(message: ChatMessage): Json[] {
+  message(message: ChatMessage): Json {
     const { role, name } = message;
     const named: Fields = name ? { name } : {};
-    if (role === 'assistant') return [wrap(this.form, 'ai', { ...this.answer(message), ...named })];
-    if (role === 'tool' || role === 'function') {
-      const id = role === 'tool' ? (message.tool_call_id ?? '') : `call_legacy_${this.legacyCalls}`;
-      return [wrap(this.form, 'tool', { content: contentOfResult(message), tool_call_id: id, ...named })];
-    }
+    if (role === 'assistant') return wrap(this.form, 'ai', { ...answerOf(message), ...named });
     const content = shownContent(message.content);
-    if (role === 'user') return [wrap(this.form, 'human', { content, ...named })];
-    const developer: Fields =
-      role === 'developer' ? { additional_kwargs: { __openai_role__: 'developer' } } : {};
-    return [wrap(this.form, 'system', { content, ...developer, ...named })];
+    if (role === 'user') return wrap(this.form, 'human', { content, ...named });
+    if (role === 'system' || role === 'developer') {
+      const developer: Fields =
+        role === 'developer' ? { additional_kwargs: { __openai_role__: 'developer' } } : {};
+      return wrap(this.form, 'system', { content, ...developer, ...named });
+    }
+    const result: Fields = { content: isBlank(message.content) ? noOutput : content, ...named };
+    if (role === 'function') return wrap(this.form, 'function', result);
+    return wrap(this.form, 'tool', { ...result, tool_call_id: message.tool_call_id ?? '' });
   }
+}
 
-  private answer(message: ChatMessage): Fields {
-    const calls = [...(message.tool_calls ?? []), ...this.legacyCall(message)].map((call): Fields => ({
-      ...nameAndArguments(call),
-      id: call.id,
-      type: 'tool_call',
-    }));
-    const refusal = textOr(message.refusal as Json);
-    const content = isBlank(message.content) ? refusal : shownContent(message.content);
-    const reasoning = textOr(message.reasoning_content as Json) || textOr(message.reasoning as Json);
-    return {
-      content,
-      ...(calls.length > 0 ? { tool_calls: calls } : {}),
-      ...(reasoning === '' ? {} : { additional_kwargs: { reasoning_content: reasoning } }),
-    };
-  }
-
-  /** LangChain's agents know calls with ids only. */
-  private legacyCall({ function_call: call }: ChatMessage): ToolCall[] {
-    if (!call) return [];
-    this.legacyCalls += 1;
-    return [{ id: `call_legacy_${this.legacyCalls}`, type: 'function', function: call }];
-  }
+function answerOf(message: ChatMessage): Fields {
+  const calls = (message.tool_calls ?? []).map((call): Fields => ({
+    ...nameAndArguments(call),
+    id: call.id,
+    type: 'tool_call',
+  }));
+  const refusal = textOr(message.refusal as Json);
+  const reasoning = textOr(message.reasoning_content as Json) || textOr(message.reasoning as Json);
+  const more: Fields = {
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+    ...(message.function_call ? { function_call: message.function_call } : {}),
+  };
+  return {
+    content: isBlank(message.content) ? refusal : shownContent(message.content),
+    ...(calls.length > 0 ? { tool_calls: calls } : {}),
+    ...(Object.keys(more).length > 0 ? { additional_kwargs: more } : {}),
+  };
 }
 
 function nameAndArguments({ function: called, custom }: ToolCall): Fields {
@@ -106,10 +99,6 @@ function shownContent(content: ChatMessage['content']): Json {
     .map((part) =>
       part.type === 'refusal' ? { type: 'text', text: part.refusal as string } : (part as Json),
     );
-}
-
-function contentOfResult({ content }: ChatMessage): Json {
-  return isBlank(content) ? noOutput : shownContent(content);
 }
 
 /**
@@ -129,26 +118,35 @@ export function langchainViolations({ messages }: Rendered): string[] {
     if (type === 'remove') return fault('removes messages');
     if (typeof fields.content !== 'string' && !Array.isArray(fields.content))
       fault('content is no text and no list');
-    if (type === 'tool') {
-      const id = textOr(fields.tool_call_id);
-      if (id === '') fault('result without tool_call_id');
-      else if (!open.delete(id)) fault(`result for ${id} without its call before it`);
+    if (type === 'tool' || type === 'function') {
+      const answered = type === 'tool' ? textOr(fields.tool_call_id) : legacy(textOr(fields.name));
+      if (type === 'tool' && answered === '') fault('result without tool_call_id');
+      else if (!open.delete(answered)) fault(`result for ${answered} without its call before it`);
       return;
     }
     for (const id of open) fault(`call ${id} has no result directly after it`);
     open = new Set();
-    const calls = type === 'ai' ? (readMessage(value, '')?.tool_calls ?? []) : [];
-    for (const { id } of calls) {
+    const said = type === 'ai' ? readMessage(value, '') : null;
+    for (const { id } of said?.tool_calls ?? []) {
       if (id === '') fault('call without id');
       if (made.has(id)) fault(`call id ${id} used twice`);
       made.add(id);
       open.add(id);
     }
-    if (calls.length === 0 && isEmpty(fields.content)) fault(`empty ${type} message`);
+    if (said?.function_call) open.add(legacy(said.function_call.name));
+    if (open.size === 0 && isEmpty(fields.content)) fault(`empty ${type} message`);
   });
   for (const id of open) violations.push(`call ${id} has no result`);
   return violations;
 }
 
-const isEmpty = (content: Json | undefined): boolean =>
-  typeof content === 'string' ? content.trim() === '' : !Array.isArray(content) || content.length === 0;
+/** A call of before there were ids. */
+const legacy = (name: string): string => `function ${name}`;
+
+function isEmpty(content: Json | undefined): boolean {
+  if (typeof content === 'string') return content.trim() === '';
+  return (
+    !Array.isArray(content) ||
+    content.every((block) => isFields(block) && textOr(block.text, '.').trim() === '')
+  );
+}

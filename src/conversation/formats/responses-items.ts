@@ -81,6 +81,14 @@ export function isCall(item: Fields): boolean {
   return /_call$/.test(textOr(item.type)) && callIdOf(item) !== undefined;
 }
 
+/** A message without a word or a picture, which the API refuses. */
+export function isBlankMessage({ type, role, content }: Fields): boolean {
+  if (typeof role !== 'string' || (type !== undefined && type !== 'message')) return false;
+  if (typeof content === 'string') return content.trim() === '';
+  const says = (part: Json): boolean => isFields(part) && textOr(part.text, '.').trim() !== '';
+  return !Array.isArray(content) || !content.some(says);
+}
+
 function readMessage(item: Fields, path: string): Meaning {
   const role = stringAt(item.role, `${path}.role`);
   if (!roles.some((known) => known === role))
@@ -215,7 +223,8 @@ function saysSomething(meaning: Meaning): boolean {
   return meaning !== null && 'spoken' in meaning && !isThought(meaning.spoken);
 }
 
-const isThought = ({ parts, calls }: Spoken): boolean => parts.length === 0 && calls.length === 0;
+const isThought = ({ parts, calls }: Spoken): boolean =>
+  calls.length === 0 && parts.every(({ type, text }) => type === 'text' && text?.trim() === '');
 
 function spokenMessage(run: readonly ReadItem[]): ChatMessage[] {
   const said = run.flatMap(({ meaning }) => (meaning && 'spoken' in meaning ? [meaning.spoken] : []));

@@ -5,11 +5,11 @@ import { textOf } from '../validate.js';
 import { isFields, mediaOf, partsOf, placeholder, textOr, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered, ShownUnit } from './format.js';
-import { callIdOf, isCall, isOutput } from './responses-items.js';
+import { callIdOf, isBlankMessage, isCall, isOutput } from './responses-items.js';
 
 /**
- * The items of a unit with the call ids that its messages have in the context. An envelope stays where it holds the
- * instructions, for {@link renderResponses}.
+ * The items of a unit with the call ids that its messages have in the context, without messages that say nothing. An
+ * envelope stays where it holds the instructions, for {@link renderResponses}.
  */
 export function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
   const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
@@ -18,6 +18,7 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
     const document = envelopeOf(item);
     if (document) return typeof document.instructions === 'string' ? [item] : [];
     if (!isFields(item)) return [item];
+    if (isBlankMessage(item)) return [];
     const id = isOutput(item) ? answered.shift() : asksForResult(item) ? calls.shift() : undefined;
     return [id === undefined || id === item.call_id ? item : { ...item, call_id: id }];
   });

@@ -9,7 +9,7 @@ import type { Json } from '../message.js';
 import { isFields, textOr, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered } from './format.js';
-import { callIdOf, isCall, isOutput } from './responses-items.js';
+import { callIdOf, isBlankMessage, isCall, isOutput } from './responses-items.js';
 
 const inputParts = /^input_(?:text|image|file|audio)$/;
 const outputParts = /^(?:output_text|refusal)$/;
@@ -63,8 +63,8 @@ function follows(next: Json | undefined): boolean {
 
 function messageFaults({ role, content }: Fields): string[] {
   if (!['user', 'assistant', 'system', 'developer'].includes(textOr(role))) return [`role ${String(role)}`];
-  if (typeof content === 'string') return content === '' ? ['empty message'] : [];
-  if (!Array.isArray(content) || content.length === 0) return ['empty message'];
+  if (isBlankMessage({ role: role!, content: content ?? null })) return ['empty message'];
+  if (!Array.isArray(content)) return [];
   const allowed = role === 'assistant' ? outputParts : inputParts;
   return content.flatMap((part) => {
     const type = isFields(part) ? textOr(part.type) : '';
