@@ -21,6 +21,8 @@ const roles = 'Roles: user, assistant; a leading item of role system stands for 
 /** What one Anthropic message means. Results of tools come first, as messages of their own. */
 export function chatMessages(message: Fields, path: string): ChatMessage[] {
   const role = stringAt(message.role, `${path}.role`);
+  if (role !== 'assistant' && role !== 'user' && role !== 'system')
+    throw mustBe('user, assistant or system', role, `${path}.role`, roles);
   const content = message.content;
   if (typeof content !== 'string' && !Array.isArray(content))
     throw mustBe('a string or an array of content blocks', content, `${path}.content`);
@@ -30,9 +32,7 @@ export function chatMessages(message: Fields, path: string): ChatMessage[] {
       : content.map((block, index) => blockAt(block, `${path}.content[${index}]`));
   if (role === 'assistant') return [ofAssistant(blocks)];
   if (role === 'user') return ofUser(blocks);
-  if (role === 'system')
-    return [{ role, content: contentOf(blocks.flatMap(([block, at]) => partsOf(block, at))) }];
-  throw mustBe('user, assistant or system', message.role, `${path}.role`, roles);
+  return [{ role, content: contentOf(blocks.flatMap(([block, at]) => partsOf(block, at))) }];
 }
 
 const hidden = '[redacted thinking]';

@@ -144,9 +144,9 @@ export function mediaOf(part: ContentPart): Media | null {
   };
 }
 
-/** Text and media of content that is no string; `null` content has none. */
+/** Content as parts; nothing and '' have none. */
 export function partsOf(content: ChatMessage['content']): ContentPart[] {
-  if (content === null || content === undefined) return [];
+  if (content === null || content === undefined || content === '') return [];
   return typeof content === 'string' ? [textPart(content)] : content;
 }
 

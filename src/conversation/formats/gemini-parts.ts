@@ -11,6 +11,7 @@ import {
   mediaKind,
   mediaPart,
   mustBe,
+  partsOf,
   placeholder,
   stringAt,
   textOr,
@@ -102,13 +103,20 @@ function ofUser(parts: readonly [Fields, string][]): ChatMessage[] {
   const ids = new IdsByName();
   for (const [part, path] of parts) {
     const response = read(part, 'functionResponse');
-    if (response === undefined) shown.push(...readable(part, path));
+    const last = results.at(-1);
+    // A function that returns a picture has it beside its response.
+    if (last && shown.length === 0 && isMedia(part))
+      last.content = contentOf([...partsOf(last.content), ...readable(part, path)]);
+    else if (response === undefined) shown.push(...readable(part, path));
     else
       results.push(resultOf(fieldsAt(response, `${path}.functionResponse`), ids, `${path}.functionResponse`));
   }
   if (results.length > 0 && shown.length === 0) return results;
   return [...results, { role: 'user', content: contentOf(shown) }];
 }
+
+const isMedia = (part: Fields): boolean =>
+  readObject(part, 'inlineData') !== undefined || readObject(part, 'fileData') !== undefined;
 
 function resultOf(response: Fields, ids: IdsByName, path: string): ChatMessage {
   const name = nameAt(response, path);
