@@ -23,5 +23,7 @@ COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY --from=build /app/migrations ./migrations
 USER node
+# API; metrics and readiness of a worker.
+EXPOSE 7280 9464
 ENTRYPOINT ["node", "--enable-source-maps", "/app/dist/src/cli/main.js"]
 CMD ["worker"]
