@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { readTranscripts } from '../src/cli/transcripts.js';
-import { cutTurns } from '../src/cli/turns.js';
+import { cutTurns } from '../src/conversation/turns.js';
 import { Conversation } from '../src/compaction/conversation.js';
 import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';

@@ -5,7 +5,7 @@
  */
 import { encode } from 'gpt-tokenizer/encoding/o200k_base';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { cutTurns } from '../src/cli/turns.js';
+import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { validateView } from '../src/conversation/validity.js';
 import { isFailure } from '../src/errors.js';

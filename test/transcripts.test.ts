@@ -10,7 +10,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import { parseTranscripts, readTranscripts, type ReadTranscript } from '../src/cli/transcripts.js';
-import { cutTurns } from '../src/cli/turns.js';
+import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 
 const hello: ChatMessage[] = [

@@ -11,7 +11,7 @@ import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/cou
 import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './plan-cache.js';
 import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './plan-rehearsed.js';
 import { SummarizerEstimate, type SummarizerUse } from './plan-summarizer.js';
-import { cutTurns } from './turns.js';
+import { cutTurns } from '../conversation/turns.js';
 
 export interface RehearsalOptions {
   /** Who counts. @default the policy's tokenizer */

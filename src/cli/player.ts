@@ -7,7 +7,7 @@ import type { Palimpsest, SessionContext, Status } from '../palimpsest.js';
 import { resolvePolicy, type PolicyInput } from '../policy/schema.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import type { Transcript } from './transcripts.js';
-import { cutTurns } from './turns.js';
+import { cutTurns } from '../conversation/turns.js';
 
 /** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
 const turnsAhead = 2;

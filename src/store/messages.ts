@@ -49,6 +49,17 @@ export async function readMembers(
   );
 }
 
+/** Lower-case hex of every message of the log, in order; empty where there is no such session. */
+export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {
+  const rows = await read<{ sha256: string }>(
+    pool,
+    `select encode(sha256, 'hex') as sha256 from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 order by seq`,
+    [ids.tenant, ids.session],
+  );
+  return rows.map(({ sha256 }) => sha256);
+}
+
 /**
  * A range of the log in order, in pages of at most 500 messages and about 4 MB (one message larger than that comes
  * alone), so that memory does not follow the length of the log.

@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
+import type { ChatMessage } from '../conversation/message.js';
 import { readNative, splitNative } from '../conversation/native.js';
 import { warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid, isFailure } from '../errors.js';
@@ -24,7 +25,9 @@ export interface TurnInput extends SessionIds {
   /** Idempotency key within the session, at most 512 bytes. */
   turnId: string;
   /** At least one, in the session's format; checked here. */
-  messages: unknown;
+  messages?: unknown;
+  /** Instead of `messages`: what they are logged as, from `readNative`. */
+  logged?: readonly ChatMessage[];
   /** Format of `messages`: fixed by the first turn. @default the session's own, `openai-chat` for a new one */
   format?: FormatName;
   /** The last seq the caller knows; 0 for a new session. */
@@ -72,7 +75,7 @@ async function store(
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
   let known = session;
   const format = formatOfTurn(turn, known);
-  const logged = readNative(turn.messages, format);
+  const logged = turn.logged ?? readNative(turn.messages, format);
   if (logged.length === 0) throw invalid('a turn has at least one message', 'messages');
   const messages = logged.map((message) => splitNative(message).message);
   const serialized = serialize(logged);

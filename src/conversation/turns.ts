@@ -1,4 +1,4 @@
-import type { ChatMessage } from '../conversation/message.js';
+import type { ChatMessage } from './message.js';
 
 /** Messages that an agent platform appends together. Indexes count from 0, `to` is exclusive. */
 export interface TranscriptTurn {
