@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
-import type { ChatMessage } from '../conversation/message.js';
+import type { ChatMessage, Json } from '../conversation/message.js';
 import { readNative } from '../conversation/native.js';
 import { cutTurns } from '../conversation/turns.js';
 import { serializeMessage } from '../conversation/validate.js';
@@ -10,10 +10,11 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { DeploymentPolicy } from '../policy-sources.js';
 import { readHashes } from '../store/messages.js';
-import { closeSession } from '../store/sessions.js';
+import { closeImported, importedTurnId } from '../store/imported.js';
 import { appendTurn } from '../store/turns.js';
-import { encodeIdPart } from '../temporal/names.js';
+import { encodeIdPart, type SessionIds } from '../temporal/names.js';
 import type { ImportRecord, ReadOptions, ReadSession } from './records.js';
+import { detached, Remembered } from './remembered.js';
 import type { Source } from './sources.js';
 
 /**
@@ -60,6 +61,9 @@ export interface ImportOptions extends ReadOptions {
 
 export type ImportTotals = Record<ImportStatus, number> & { messages: number; added: number };
 
+/** Characters of the sessions that are worked on at once, unless one alone is larger. */
+const mostInWork = 64_000_000;
+
 /**
  * Every session of every source: memory holds `concurrency` of them at once. What is malformed is reported and set aside;
  * what the database refuses for being away is thrown (`Store.Unavailable`), and the same import again goes on from there.
@@ -69,37 +73,44 @@ export async function importSessions(
   sources: Iterable<Source>,
   options: ImportOptions,
 ): Promise<ImportTotals> {
-  const totals: ImportTotals = {
-    stored: 0,
-    extended: 0,
-    present: 0,
-    duplicate: 0,
-    refused: 0,
-    messages: 0,
-    added: 0,
-  };
-  const seen = new Map<string, string>();
-  const report = (one: ImportReport): void => {
-    totals[one.status]++;
-    totals.messages += one.messages;
-    totals.added += one.added;
-    options.onReport?.(one);
-  };
+  const { concurrency = 4, onRead = () => undefined, onReport } = options;
+  const totals = { stored: 0, extended: 0, present: 0, duplicate: 0, refused: 0, messages: 0, added: 0 };
+  const seen: Seen = new Remembered();
   const running = new Set<Promise<void>>();
+  let inWork = 0;
   let failure: unknown;
-  for (const source of sources) {
-    for await (const record of source.records(options, options.onRead ?? (() => undefined))) {
-      options.signal?.throwIfAborted();
-      while (running.size >= (options.concurrency ?? 4)) await Promise.race(running);
-      if (failure !== undefined) throw failure;
-      const task = importOne(pool, record, seen, options)
-        .then((one) => report({ source: source.name, line: record.line, ...one }))
-        .catch((error: unknown) => void (failure ??= error))
-        .finally(() => running.delete(task));
-      running.add(task);
+  const start = (source: string, record: ImportRecord): void => {
+    const size = 'size' in record ? record.size : 0;
+    inWork += size;
+    const task = importOne(pool, record, seen, options)
+      .then((one) => {
+        totals[one.status]++;
+        totals.messages += one.messages;
+        totals.added += one.added;
+        onReport?.({ source, line: record.line, ...one });
+      })
+      .catch((error: unknown) => void (failure ??= error))
+      .finally(() => {
+        inWork -= size;
+        running.delete(task);
+      });
+    running.add(task);
+  };
+  try {
+    for (const source of sources) {
+      for await (const record of source.records(options, onRead)) {
+        const size = 'size' in record ? record.size : 0;
+        while (running.size >= concurrency || (running.size > 0 && inWork + size > mostInWork))
+          await Promise.race(running);
+        options.signal?.throwIfAborted();
+        if (failure !== undefined) throw failure;
+        start(source.name, record);
+      }
     }
+  } finally {
+    // What has begun ends before the caller closes the pool.
+    await Promise.all(running);
   }
-  await Promise.all(running);
   if (failure !== undefined) throw failure;
   return totals;
 }
@@ -109,18 +120,18 @@ type Outcome = Omit<ImportReport, 'source' | 'line'>;
 async function importOne(
   pool: Pool,
   record: ImportRecord,
-  seen: Map<string, string>,
+  seen: Seen,
   options: ImportOptions,
 ): Promise<Outcome> {
-  const session = `${options.prefix ?? ''}${record.id}`;
-  const format = 'error' in record ? null : record.format;
+  const session = detached(`${options.prefix ?? ''}${record.id}`);
   try {
     if ('error' in record) throw record.error;
     encodeIdPart(session, 'session');
-    return await storeSession(pool, session, record, seen, options);
+    return await importNew(pool, session, record, seen, options);
   } catch (error) {
     if (!isFailure(error) || error.type === 'Store.Unavailable') throw error;
     const { type, message, path, hint } = error;
+    const format = 'error' in record ? null : record.format;
     return {
       session,
       status: 'refused',
@@ -132,33 +143,89 @@ async function importOne(
   }
 }
 
+/** By a hash of all messages: the id of the session that holds them, once that is known; null where it was refused. */
+type Seen = Remembered<string | Promise<string | null>>;
+
+interface Messages {
+  messages: ChatMessage[];
+  /** As the log has them. */
+  hashes: string[];
+  format: FormatName;
+}
+
+/** Not what came under another id before, once that is stored. */
+async function importNew(
+  pool: Pool,
+  session: string,
+  record: ReadSession,
+  seen: Seen,
+  options: ImportOptions,
+): Promise<Outcome> {
+  const read = messagesOf(record);
+  const content = createHash('sha256').update(read.hashes.join()).digest('base64').slice(0, 24);
+  for (let earlier = seen.get(content); earlier && !options.keepDuplicates; earlier = seen.get(content)) {
+    const holder = await earlier;
+    if (holder === session) break;
+    if (holder === null) continue;
+    const outcome = { session, format: read.format, messages: read.messages.length, added: 0 };
+    return { ...outcome, status: 'duplicate', duplicateOf: holder };
+  }
+  const storing = storeSession(pool, session, read, options);
+  const holder = storing.then(
+    () => {
+      seen.set(content, session);
+      return session;
+    },
+    () => {
+      seen.delete(content);
+      return null;
+    },
+  );
+  seen.set(content, holder);
+  return storing;
+}
+
+function messagesOf({ items, format }: ReadSession): Messages {
+  const messages = asMessages(items, format);
+  if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
+  return { messages, hashes: messages.map((message) => serializeMessage(message).sha256), format };
+}
+
+function asMessages(items: Json[], format: FormatName): ChatMessage[] {
+  try {
+    return readNative(items, format);
+  } catch (error) {
+    if (isFailure(error)) throw error;
+    // A shape that nobody thought of: one session is no reason to stop all others.
+    const { message } = error as Error;
+    throw new PalimpsestError('Input.Invalid', `This cannot be read as ${format}: ${message}`, {
+      path: 'messages',
+      cause: error,
+    });
+  }
+}
+
 async function storeSession(
   pool: Pool,
   session: string,
-  { format, items }: ReadSession,
-  seen: Map<string, string>,
+  read: Messages,
   options: ImportOptions,
 ): Promise<Outcome> {
-  const messages = readNative(items, format);
-  if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
-  const hashes = messages.map((message) => serializeMessage(message).sha256);
-  const outcome = { session, format, messages: messages.length, added: 0 };
-  const content = createHash('sha256').update(hashes.join()).digest('base64');
-  const earlier = seen.get(content);
-  if (earlier !== undefined && earlier !== session && !options.keepDuplicates)
-    return { ...outcome, status: 'duplicate', duplicateOf: earlier };
-  seen.set(content, session);
+  const { messages, hashes, format } = read;
   const ids = { tenant: options.tenant, session };
+  const outcome = { session, format, messages: messages.length };
+  let before: number | undefined;
+  let added = 0;
   for (;;) {
     const stored = await readHashes(pool, ids);
+    before ??= stored.length;
     assertSameBeginning(session, stored, hashes);
-    const added = messages.length - Math.min(stored.length, messages.length);
-    const status = added === 0 ? 'present' : stored.length === 0 ? 'stored' : 'extended';
-    if (options.dryRun || added === 0) return { ...outcome, status, added };
+    const missing = Math.max(0, messages.length - stored.length);
+    if (options.dryRun) return { ...outcome, added: missing, status: statusOf(missing, before) };
     try {
-      await appendRest(pool, ids, messages, hashes, stored.length, format, options);
-      if (!options.keepOpen) await closeSession(pool, ids);
-      return { ...outcome, status, added };
+      for await (const count of appendRest(pool, ids, read, stored.length, options)) added += count;
+      if (!options.keepOpen) await closeImported(pool, ids);
+      return { ...outcome, added, status: statusOf(added, before) };
     } catch (error) {
       // Somebody else appended to it meanwhile: compare again.
       if (!isFailure(error, 'Store.StaleAppend')) throw error;
@@ -166,12 +233,17 @@ async function storeSession(
   }
 }
 
+function statusOf(added: number, before: number): ImportStatus {
+  if (added === 0) return 'present';
+  return before === 0 ? 'stored' : 'extended';
+}
+
 function assertSameBeginning(session: string, stored: readonly string[], hashes: readonly string[]): void {
   const differs = stored.findIndex((hash, index) => index < hashes.length && hash !== hashes[index]);
   if (differs < 0) return;
   throw new PalimpsestError(
     'Input.Invalid',
-    `session ${session} is stored with another message ${differs + 1}`,
+    `Session ${session} is stored with another message ${differs + 1}.`,
     {
       path: `messages[${differs}]`,
       hint: 'Import it under another id: --prefix puts something before all ids.',
@@ -179,29 +251,31 @@ function assertSameBeginning(session: string, stored: readonly string[], hashes:
   );
 }
 
-/** In the turns in which its platform would have appended it, from the first message on that is not stored. */
-async function appendRest(
+/**
+ * In the turns in which its platform would have appended it, from the first message on that is not stored. Answers with
+ * each turn how many messages were new.
+ */
+async function* appendRest(
   pool: Pool,
-  ids: { tenant: string; session: string },
-  messages: readonly ChatMessage[],
-  hashes: readonly string[],
+  ids: SessionIds,
+  { messages, hashes, format }: Messages,
   stored: number,
-  format: FormatName,
   { policy, deployment, signal }: ImportOptions,
-): Promise<void> {
+): AsyncGenerator<number> {
   for (const { from, to } of cutTurns(messages)) {
     if (to <= stored) continue;
     signal?.throwIfAborted();
     const start = Math.max(from, stored);
-    const content = createHash('sha256').update(hashes.slice(start, to).join()).digest('hex').slice(0, 24);
-    await appendTurn(pool, {
+    const { repeated } = await appendTurn(pool, {
       ...ids,
-      turnId: `import-${start + 1}-${content}`,
+      turnId: importedTurnId(start + 1, hashes.slice(start, to)),
       logged: messages.slice(start, to),
       format,
       expectedSeq: start,
-      ...(policy === undefined ? {} : { policy }),
+      // A session that exists keeps the policy it has.
+      ...(policy === undefined || start > 0 ? {} : { policy }),
       ...(deployment === undefined ? {} : { deployment }),
     });
+    if (!repeated) yield to - start;
   }
 }

@@ -14,6 +14,9 @@ export interface Pieces {
   pieces: AsyncGenerator<Piece>;
 }
 
+/** Characters that are looked at, at most, to tell the layout. */
+const mostPeeked = 16_000_000;
+
 /**
  * Looks at the first lines to tell the layout. `longest`: characters of one piece that are held in memory; a longer one is
  * read over. Throws `Input.Invalid` for an empty text.
@@ -21,13 +24,21 @@ export interface Pieces {
 export async function piecesOf(text: AsyncIterable<string>, longest: number): Promise<Pieces> {
   const reader = new TextReader(text);
   if (!(await reader.skipSpace())) throw invalid('The input is empty.');
-  const first = await reader.peekLine(longest);
-  const second = first === null ? null : await reader.peekLine(longest, first.end);
-  // A value a line, or a broken first line before one that is whole.
-  const isLines = first !== null && second !== null && (parses(first.text) || parsesAsObject(second.text));
-  if (isLines) return { layout: 'lines', pieces: reader.lines(longest) };
+  if (await holdsLines(reader)) return { layout: 'lines', pieces: reader.lines(longest) };
   if (reader.next() === '[') return { layout: 'elements', pieces: reader.elements(longest) };
   return { layout: 'document', pieces: reader.document(longest) };
+}
+
+async function holdsLines(reader: TextReader): Promise<boolean> {
+  const { lines, isAll } = await reader.peekLines(1, mostPeeked);
+  const [first = ''] = lines;
+  // No end of the first line is in sight: an array is read by its elements, an object as a line.
+  if (lines.length === 1) return !isAll && first.startsWith('{');
+  if (parses(first)) return true;
+  // One document over several lines, or a value a line with a broken one at the beginning: the lines after it tell.
+  const further = await reader.peekLines(9, mostPeeked);
+  const rest = further.lines.slice(1, further.isAll ? undefined : -1);
+  return rest.filter(parsesAsObject).length * 2 > rest.length;
 }
 
 function parses(text: string): boolean {
@@ -39,7 +50,10 @@ function parses(text: string): boolean {
   }
 }
 
-const parsesAsObject = (text: string): boolean => /^\s*\{/.test(text) && parses(text);
+const parsesAsObject = (text: string): boolean => /^[ \t]*\{/.test(text) && parses(text);
+
+/** White space of JSON; others (U+2028, no-break spaces) are part of what stands in the text. */
+const isFilled = (line: string): boolean => /[^ \t\r\n]/.test(line);
 
 /** A buffer over the text that forgets what was read. */
 class TextReader {
@@ -63,30 +77,41 @@ class TextReader {
       while (this.at < this.buffer.length) {
         const character = this.buffer[this.at]!;
         if (character === '\n') this.line++;
-        else if (!/[ \t\r]/.test(character)) return true;
+        else if (character !== ' ' && character !== '\t' && character !== '\r') return true;
         this.at++;
       }
       if (!(await this.more())) return false;
     }
   }
 
-  /** The next filled line from `from` on (an offset in the buffer), without reading on; null where there is none, or one too long. */
-  async peekLine(longest: number, from = this.at): Promise<{ text: string; end: number } | null> {
-    // Nothing is forgotten while one looks ahead: offsets count from the place read so far.
-    let start = from - this.at;
+  /**
+   * The next lines that are not blank, without forgetting them: more than `count` (the last of them may be cut), fewer where
+   * the text ends before (`isAll`) or takes more than `most` characters.
+   */
+  async peekLines(count: number, most: number): Promise<{ lines: string[]; isAll: boolean }> {
     for (;;) {
-      const end = this.buffer.indexOf('\n', this.at + start);
-      if (end >= 0) {
-        const text = this.buffer.slice(this.at + start, end);
-        if (text.trim() !== '') return { text, end: end + 1 };
-        start = end + 1 - this.at;
-        continue;
-      }
-      if (this.buffer.length - this.at - start > longest) return null;
-      if (await this.more()) continue;
-      const text = this.buffer.slice(this.at + start);
-      return text.trim() === '' ? null : { text, end: this.buffer.length };
+      const ahead = this.buffer.slice(this.at);
+      const lines = ahead.split('\n').filter(isFilled);
+      const isAll = this.ended;
+      if (lines.length > count || isAll || ahead.length >= most) return { lines, isAll };
+      await this.readLine(most - ahead.length);
     }
+  }
+
+  /** Reads on up to a line feed at least; joined once, so that a line takes time by its length. */
+  private async readLine(most: number): Promise<void> {
+    const chunks = [this.buffer.slice(this.at)];
+    for (let length = 0; length < most; length += chunks.at(-1)!.length) {
+      const { value, done } = await this.chunks.next();
+      if (done) {
+        this.ended = true;
+        break;
+      }
+      chunks.push(value);
+      if (value.includes('\n')) break;
+    }
+    this.buffer = chunks.join('');
+    this.at = 0;
   }
 
   async *lines(longest: number): AsyncGenerator<Piece> {
@@ -127,7 +152,7 @@ class TextReader {
       const end = find(this.at);
       const upTo = end < 0 ? this.buffer.length : end;
       const text = this.buffer.slice(this.at, upTo);
-      for (const character of text.match(/\n/g) ?? []) this.line += character.length;
+      this.line += text.match(/\n/g)?.length ?? 0;
       if (!tooLong && parts.length + text.length > longest) {
         tooLong = true;
         parts = '';
@@ -164,7 +189,7 @@ class ElementScan {
       } else if (code === 0x22) this.inString = true;
       else if (code === 0x7b || code === 0x5b) this.depth++;
       else if (this.depth === 0 && (code === 0x2c || code === 0x5d)) return at;
-      else if (code === 0x7d || code === 0x5d) this.depth--;
+      else if (code === 0x7d || code === 0x5d) this.depth = Math.max(0, this.depth - 1);
     }
     return -1;
   }

@@ -1,6 +1,6 @@
 /** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
 import { classifyLine, openDocument, openDocumentAs } from '../conversation/formats/documents.js';
-import type { FormatName } from '../conversation/formats/format.js';
+import type { FileLayout, FormatName } from '../conversation/formats/format.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
@@ -15,6 +15,8 @@ export interface ReadSession {
   id: string;
   /** Where it begins. */
   line: number;
+  /** Characters it was read from: a measure of the memory it takes. */
+  size: number;
   format: FormatName;
   items: Json[];
 }
@@ -32,7 +34,7 @@ export interface ReadOptions {
   longestSession?: number;
 }
 
-const defaultLongest = 256_000_000;
+export const defaultLongestSession = 256_000_000;
 
 /**
  * Never throws for what the bytes hold: a session that cannot be read is a record with its `Input.Invalid`, and leaves the
@@ -43,83 +45,94 @@ export async function* readRecords(
   name: string,
   options: ReadOptions = {},
 ): AsyncGenerator<ImportRecord> {
-  const { longestSession = defaultLongest } = options;
+  const longest = options.longestSession ?? defaultLongestSession;
+  let line = 1;
   try {
-    const { layout, pieces } = await piecesOf(decodedText(bytes), longestSession);
-    if (layout === 'document') yield* documents(pieces, name, options);
-    else yield* series(pieces, name, layout, { ...options, longestSession });
+    const { layout, pieces } = await piecesOf(decodedText(bytes), longest);
+    const input = { name, layout, longest, format: options.format };
+    for await (const record of layout === 'document' ? documents(pieces, input) : series(pieces, input)) {
+      line = record.line;
+      yield record;
+    }
   } catch (error) {
     if (!isFailure(error)) throw error;
-    yield { id: name, line: 1, error };
+    yield { id: name, line, error };
   }
 }
 
-async function* documents(
-  pieces: AsyncGenerator<Piece>,
-  name: string,
-  options: ReadOptions,
-): AsyncGenerator<ImportRecord> {
-  for await (const piece of pieces)
-    yield attempt(name, piece.line, () => opened(parsed(piece), 'document', name, piece.line, options));
+interface Input {
+  name: string;
+  layout: 'lines' | 'elements' | 'document';
+  longest: number;
+  format: FormatName | undefined;
 }
 
-/** Lines or elements: each a session, or all of them the items of one. The first that can be told decides. */
-async function* series(
-  pieces: AsyncGenerator<Piece>,
-  name: string,
-  layout: 'lines' | 'elements',
-  options: ReadOptions & { longestSession: number },
-): AsyncGenerator<ImportRecord> {
-  const items: Json[] = [];
-  let size = 0;
+async function* documents(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenerator<ImportRecord> {
+  for await (const piece of pieces)
+    yield opened({ ...read(piece), id: input.name }, 'document', input.format);
+}
+
+/** What a piece holds, and where it stood. */
+type Read = { id: string; line: number; size: number } & ({ value: Json } | { error: PalimpsestError });
+
+/**
+ * Lines or elements: each a session, or all of them the items of one. The first that can be told decides; until then they
+ * wait, for a broken one spoils the one session, but none of several.
+ */
+async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenerator<ImportRecord> {
   let kind: 'session' | 'item' | null = null;
+  let held: Read[] = [];
+  let size = 0;
   let number = 0;
   for await (const piece of pieces) {
     number++;
-    const id = `${name}#${layout === 'lines' ? piece.line : number}`;
-    let value: Json;
-    try {
-      value = parsed(piece, kind === 'item' ? `[${number - 1}]` : undefined);
-    } catch (error) {
-      if (!isFailure(error) || kind === 'item') throw error;
-      yield { id, line: piece.line, error };
-      continue;
-    }
-    kind ??= classifyLine(value)?.kind ?? (layout === 'lines' || isHistory(value) ? 'session' : 'item');
+    const id = `${input.name}#${input.layout === 'lines' ? piece.line : number}`;
+    const one: Read = { ...read(piece, kind === 'session' ? undefined : `[${number - 1}]`), id };
+    kind ??= 'value' in one ? (classifyLine(one.value)?.kind ?? null) : null;
+    held.push(one);
     if (kind === 'session') {
-      yield attempt(id, piece.line, () => opened(value, 'document', id, piece.line, options));
+      for (const session of held) yield opened(session, 'document', input.format);
+      held = [];
       continue;
     }
     size += piece.text.length;
-    if (size > options.longestSession) throw tooLong();
-    items.push(value);
+    if (size > input.longest) throw tooLong();
+    if (kind === 'item') for (const item of held.slice(held.length === number ? 0 : -1)) valueOf(item);
   }
-  if (kind !== 'item') return;
-  yield attempt(name, 1, () => opened(items, layout === 'lines' ? 'lines' : 'document', name, 1, options));
+  if (kind === 'session') return;
+  const whole = { id: input.name, line: held[0]?.line ?? 1, size, value: held.map(valueOf) };
+  yield opened(whole, input.layout === 'lines' ? 'lines' : 'document', input.format);
 }
 
-/** An array of arrays of messages. */
-const isHistory = (value: Json): boolean => Array.isArray(value);
-
-function attempt(id: string, line: number, read: () => ReadSession): ImportRecord {
+function read(
+  piece: Piece,
+  path?: string,
+): Omit<Read, 'id'> & ({ value: Json } | { error: PalimpsestError }) {
+  const place = { line: piece.line, size: piece.text.length };
   try {
-    return read();
+    return { ...place, value: parsed(piece, path) };
   } catch (error) {
-    if (isFailure(error)) return { id, line, error: atLine(error, line) };
+    if (isFailure(error)) return { ...place, error };
     throw error;
   }
 }
 
-function opened(
-  value: Json,
-  layout: 'lines' | 'document',
-  fallbackId: string,
-  line: number,
-  { format }: ReadOptions,
-): ReadSession {
-  const found = format ? openDocumentAs(format, value, layout) : openDocument(value, layout);
-  const id = found.id !== undefined && found.id !== '' ? found.id : fallbackId;
-  return { id, line, format: found.format, items: found.items };
+function valueOf(one: Read): Json {
+  if ('error' in one) throw one.error;
+  return one.value;
+}
+
+function opened(one: Read, layout: FileLayout, format: FormatName | undefined): ImportRecord {
+  const { id, line, size } = one;
+  try {
+    const value = valueOf(one);
+    const found = format ? openDocumentAs(format, value, layout) : openDocument(value, layout);
+    const own = found.id === undefined || found.id === '' ? id : found.id;
+    return { id: own, line, size, format: found.format, items: found.items };
+  } catch (error) {
+    if (isFailure(error)) return { id, line, error: atLine(error, line) };
+    throw error;
+  }
 }
 
 function parsed({ text, line, tooLong: isTooLong }: Piece, path?: string): Json {
@@ -129,7 +142,7 @@ function parsed({ text, line, tooLong: isTooLong }: Piece, path?: string): Json 
 
 function tooLong(line?: number): PalimpsestError {
   return invalid(
-    `${line === undefined ? 'The session' : `Line ${line}: the session`} is longer than one import takes`,
+    `${line === undefined ? 'The session' : `Line ${line}: the session`} is longer than one import takes.`,
     undefined,
     'Split it, or raise --max-session-mb.',
   );
