@@ -87,7 +87,7 @@ async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenera
   for await (const piece of pieces) {
     number++;
     const id = `${input.name}#${input.layout === 'lines' ? piece.line : number}`;
-    const one: Read = { ...read(piece, kind === 'session' ? undefined : `[${number - 1}]`), id };
+    const one: Read = { ...read(piece, isPart(kind, input) ? `[${number - 1}]` : undefined), id };
     kind ??= 'value' in one ? (classifyLine(one.value)?.kind ?? null) : null;
     held.push(one);
     if (kind === 'session') {
@@ -103,6 +103,9 @@ async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenera
   const whole = { id: input.name, line: held[0]?.line ?? 1, size, value: held.map(valueOf) };
   yield opened(whole, input.layout === 'lines' ? 'lines' : 'document', input.format);
 }
+
+const isPart = (kind: 'session' | 'item' | null, { layout }: Input): boolean =>
+  kind === 'item' || (kind === null && layout === 'elements');
 
 function read(
   piece: Piece,

@@ -22,4 +22,4 @@ export class Remembered<Value> {
 }
 
 /** A copy: a text that was cut out of another one keeps all of that in memory. */
-export const detached = (text: string): string => Buffer.from(text, 'utf8').toString('utf8');
+export const detached = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');
