@@ -54,7 +54,8 @@ export interface ImportOptions extends ReadOptions {
   /** Leave the sessions open: more turns are to come, and unanswered calls may still be answered. */
   keepOpen?: boolean;
   signal?: AbortSignal;
-  onReport?: (report: ImportReport) => void;
+  /** The import goes no faster than this. */
+  onReport?: (report: ImportReport) => void | Promise<void>;
   /** Bytes read since the last call. */
   onRead?: (bytes: number) => void;
 }
@@ -87,7 +88,7 @@ export async function importSessions(
         totals[one.status]++;
         totals.messages += one.messages;
         totals.added += one.added;
-        onReport?.({ source, line: record.line, ...one });
+        return onReport?.({ source, line: record.line, ...one });
       })
       .catch((error: unknown) => void (failure ??= error))
       .finally(() => {

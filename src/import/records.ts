@@ -1,5 +1,5 @@
 /** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
-import { classifyLine, openDocument, openDocumentAs } from '../conversation/formats/documents.js';
+import { classifyLine, openDocument } from '../conversation/formats/documents.js';
 import type { FileLayout, FormatName } from '../conversation/formats/format.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
@@ -129,7 +129,7 @@ function opened(one: Read, layout: FileLayout, format: FormatName | undefined): 
   const { id, line, size } = one;
   try {
     const value = valueOf(one);
-    const found = format ? openDocumentAs(format, value, layout) : openDocument(value, layout);
+    const found = openDocument(value, layout, format);
     const own = found.id === undefined || found.id === '' ? id : found.id;
     return { id: own, line, size, format: found.format, items: found.items };
   } catch (error) {

@@ -1,7 +1,7 @@
 /** Old sessions in another PostgreSQL database, read by a query a few rows at a time. */
 import pg from 'pg';
 import Cursor from 'pg-cursor';
-import { openDocument, openDocumentAs } from '../conversation/formats/documents.js';
+import { openDocument } from '../conversation/formats/documents.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
@@ -151,7 +151,7 @@ function opened(id: string, line: number, text: string, options: ReadOptions): I
     if (text.length > longestSession)
       throw invalid('The session is longer than one import takes.', undefined, 'Raise --max-session-mb.');
     const value: Json = parseExact(text);
-    const found = format ? openDocumentAs(format, value, 'document') : openDocument(value, 'document');
+    const found = openDocument(value, 'document', format);
     return { id, line, size: text.length, format: found.format, items: found.items };
   } catch (error) {
     if (!isFailure(error)) throw error;
