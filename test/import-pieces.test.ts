@@ -98,7 +98,8 @@ describe('pieces', () => {
               text
                 .split('\n')
                 .slice(line - 1)
-                .join('\n').includes(piece.slice(0, 20)),
+                .join('\n')
+                .includes(piece.slice(0, 20)),
             ).toBe(true);
         },
       ),

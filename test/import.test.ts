@@ -50,7 +50,7 @@ async function run(inputs: string[] | Source[], options: Partial<ImportOptions> 
     typeof inputs[0] === 'string' ? await fileSources(inputs as string[]) : (inputs as Source[]);
   const totals = await importSessions(pool, sources, {
     tenant,
-    onReport: (report) => reports.push(report),
+    onReport: (report) => void reports.push(report),
     ...options,
   });
   reports.sort((a, b) => (a.source === b.source ? a.line - b.line : a.source < b.source ? -1 : 1));
@@ -104,7 +104,9 @@ describe('an import', () => {
     let reports = 0;
     const interrupted = run([file], {
       signal: controller.signal,
-      onReport: () => ++reports === 9 && controller.abort(new Error('interrupted')),
+      onReport: () => {
+        if (++reports === 9) controller.abort(new Error('interrupted'));
+      },
     });
     await expect(interrupted).rejects.toThrow('interrupted');
     const before = await sessionCount();

@@ -6,6 +6,7 @@ import { addCompactionCommands } from './commands/compaction.js';
 import { addCompletionCommands } from './commands/completion.js';
 import { addDevCommands } from './commands/dev.js';
 import { addHealthCommands } from './commands/health.js';
+import { addImportCommand } from './commands/import.js';
 import { addLogCommands } from './commands/log.js';
 import { addPolicyCommands } from './commands/policy.js';
 import { addServerCommands } from './commands/servers.js';
@@ -31,6 +32,7 @@ export function commands(setCode: SetCode): Command {
   addCompactionCommands(change);
   addPolicyCommands(change);
   const many = group('Old sessions, in bulk:');
+  addImportCommand(many);
   addBackfillCommands(many);
   const health = group('Check it:');
   addHealthCommands(health);

@@ -1,0 +1,107 @@
+/** Every recorded session, clean and malformed, and every original of another format: imported, exact, and recognised the second time. */
+import { readFileSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { closeDocument } from '../src/conversation/formats/documents.js';
+import type { ChatMessage, Json } from '../src/conversation/message.js';
+import { importSessions, type ImportReport } from '../src/import/importer.js';
+import { fileSources } from '../src/import/sources.js';
+import { openPool } from '../src/store/pool.js';
+import { createDatabase, type TestDatabase } from './support/database.js';
+import { replayed } from './support/store.js';
+import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
+
+const recordings = process.env.PALIMPSEST_TRANSCRIPTS ?? '';
+
+describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () => {
+  let database: TestDatabase;
+  let pool: Pool;
+  beforeAll(async () => {
+    database = await createDatabase();
+    pool = openPool(database.url, { max: 12 });
+  });
+  afterAll(async () => {
+    await pool.end();
+    await database.drop();
+  });
+
+  async function run(inputs: string[], tenant: string): Promise<ImportReport[]> {
+    const reports: ImportReport[] = [];
+    await importSessions(pool, await fileSources(inputs), {
+      tenant,
+      concurrency: 8,
+      keepDuplicates: true,
+      onReport: (report) => void reports.push(report),
+    });
+    return reports;
+  }
+
+  test('keeps every message, and adds nothing the second time', { timeout: 300_000 }, async () => {
+    const files = new Set<string>();
+    const expected = new Map<string, ChatMessage[]>();
+    for await (const { line, file } of readTranscripts()) {
+      files.add(path.join(recordings, file));
+      const { id, messages } = JSON.parse(line) as { id: string; messages: ChatMessage[] };
+      expected.set(id, messages);
+    }
+    const started = performance.now();
+    const reports = await run([...files], 'recorded');
+    const seconds = (performance.now() - started) / 1_000;
+    expect(reports.filter(({ status }) => status !== 'stored')).toEqual([]);
+    expect(reports.map(({ session }) => session).sort()).toEqual([...expected.keys()].sort());
+    for (const [session, messages] of expected) {
+      const log = await replayed(pool, { tenant: 'recorded', session });
+      if (JSON.stringify(log.map(({ message }) => message)) !== JSON.stringify(messages))
+        throw new Error(`${session} is not what was imported`);
+    }
+    const again = await run([...files], 'recorded');
+    expect(again.filter(({ status }) => status !== 'present')).toEqual([]);
+    const sum = reports.reduce((total, { messages }) => total + messages, 0);
+    console.log(
+      `${reports.length} sessions, ${sum} messages imported in ${seconds.toFixed(1)} s (${(reports.length / seconds).toFixed(0)} sessions/s)`,
+    );
+  });
+
+  test('keeps every original of another format whole, or says why not', { timeout: 120_000 }, async () => {
+    const folder = path.join(recordings, 'native');
+    const names = (await readdir(folder, { recursive: true })).filter((name) =>
+      /\.(jsonl?|traj)(\.gz)?$/.test(name),
+    );
+    expect(names.length).toBeGreaterThan(0);
+    const outcomes: string[] = [];
+    for (const name of names.sort()) {
+      const file = path.join(folder, name);
+      for (const report of await run([file], name)) {
+        const { session, status, format, messages, error } = report;
+        if (status === 'refused') {
+          expect(error).toMatchObject({ type: 'Input.Invalid' });
+          outcomes.push(`${name}: refused: ${error?.message}`);
+          continue;
+        }
+        outcomes.push(`${name}: ${format}, ${messages} messages`);
+        const log = await replayed(pool, { tenant: name, session });
+        const items = log.flatMap(({ message, native }) => native?.items ?? [message as unknown as Json]);
+        const whole = format === 'openai-chat' ? items : closeDocument(items, format!);
+        expect(documentsOf(file)).toContainEqual(whole);
+      }
+      for (const { status } of await run([file], name)) expect(['present', 'refused']).toContain(status);
+    }
+    console.log(outcomes.join('\n'));
+  });
+});
+
+/** What the file holds: as one document, as the values of its lines, and each of these. */
+function documentsOf(file: string): Json[] {
+  const bytes = readFileSync(file);
+  const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
+  try {
+    return [JSON.parse(text) as Json];
+  } catch {
+    const lines = text.split('\n').filter((line) => line.trim() !== '');
+    const values = lines.map((line) => JSON.parse(line) as Json);
+    return [values, ...values];
+  }
+}
