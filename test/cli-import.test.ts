@@ -102,7 +102,7 @@ test('says what became of the sessions, what was set aside and why, and what com
       'refused | 26 | 0 | 0 | set aside, see below',
       expect.stringMatching(/^29 sessions in \d+\.\d\d s, [\d,.]+ a second$/),
       `${file}:4 | old-bad-0`,
-      ' | Input.Invalid: messages[0].role "robot" is not known.',
+      ' | Input.Invalid: Line 4: messages[0].role "robot" is not known.',
       `and 6 more; all in ${rejects}`,
       'Next: palimpsest backfill start <job> --prefix "old-" compacts those that are over their trigger.',
     ]),

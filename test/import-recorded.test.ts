@@ -1,12 +1,14 @@
 /** Every recorded session, clean and malformed, and every original of another format: imported, exact, and recognised the second time. */
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { closeDocument } from '../src/conversation/formats/documents.js';
-import type { ChatMessage, Json } from '../src/conversation/message.js';
+import type { FormatName } from '../src/conversation/formats/index.js';
+import type { ChatMessage, Json, LoggedMessage } from '../src/conversation/message.js';
 import { importSessions, type ImportReport } from '../src/import/importer.js';
 import { fileSources } from '../src/import/sources.js';
 import { openPool } from '../src/store/pool.js';
@@ -83,15 +85,49 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
         }
         outcomes.push(`${name}: ${format}, ${messages} messages`);
         const log = await replayed(pool, { tenant: name, session });
-        const items = log.flatMap(({ message, native }) => native?.items ?? [message as unknown as Json]);
-        const whole = format === 'openai-chat' ? items : closeDocument(items, format!);
+        const whole = closeDocument(itemsOf(log, format!), format!);
         expect(documentsOf(file)).toContainEqual(whole);
       }
       for (const { status } of await run([file], name)) expect(['present', 'refused']).toContain(status);
     }
     console.log(outcomes.join('\n'));
   });
+
+  test('continues a log of an agent that has grown since', { timeout: 120_000 }, async () => {
+    const folder = path.join(recordings, 'native');
+    const files = [
+      'claude-code/jnarowski+agentcmd--full-session-two.jsonl',
+      'codex/jnarowski+agentcmd--rollout-2025-09-25T15-12-14-019982b8-3422-79e0-8b3b-05abaf4f3c3e.jsonl',
+    ];
+    const copy = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-grown-'));
+    for (const [number, name] of files.entries()) {
+      const text = readFileSync(path.join(folder, name), 'utf8');
+      const lines = text.trimEnd().split('\n');
+      const values = lines.map((line) => JSON.parse(line) as Json);
+      const file = path.join(copy, `${number}.jsonl`);
+      const tenant = `grown-${number}`;
+      const statuses: string[] = [];
+      for (let count = 7; count < lines.length + 7; count += 7) {
+        writeFileSync(file, lines.slice(0, count).join('\n'));
+        for (const { status, session, error, format } of await run([file], tenant)) {
+          statuses.push(error ? `${count}: ${error.message}` : status);
+          if (error || count < lines.length) continue;
+          const log = await replayed(pool, { tenant, session });
+          expect(closeDocument(itemsOf(log, format!), format!)).toEqual(values);
+        }
+      }
+      console.log(name, statuses.join(', '));
+      expect(statuses.at(-1)).toMatch(/extended|present/);
+    }
+    rmSync(copy, { recursive: true });
+  });
 });
+
+/** A chat message that came without anything beside it is its own item. */
+function itemsOf(log: readonly LoggedMessage[], format: FormatName): Json[] {
+  const own = (message: ChatMessage) => (format === 'openai-chat' ? [message as unknown as Json] : []);
+  return log.flatMap(({ message, native }) => native?.items ?? own(message));
+}
 
 /** What the file holds: as one document, as the values of its lines, and each of these. */
 function documentsOf(file: string): Json[] {

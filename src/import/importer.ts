@@ -3,19 +3,15 @@ import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import { readNative } from '../conversation/native.js';
-import { cutTurns } from '../conversation/turns.js';
-import { serializeMessage } from '../conversation/validate.js';
+import { readNative, splitNative } from '../conversation/native.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { DeploymentPolicy } from '../policy-sources.js';
-import { readHashes } from '../store/messages.js';
-import { closeImported, importedTurnId } from '../store/imported.js';
-import { appendTurn } from '../store/turns.js';
-import { encodeIdPart, type SessionIds } from '../temporal/names.js';
+import { encodeIdPart } from '../temporal/names.js';
 import type { ImportRecord, ReadOptions, ReadSession } from './records.js';
 import { detached, Remembered } from './remembered.js';
 import type { Source } from './sources.js';
+import { storeSession } from './store-session.js';
 
 /**
  * `stored`: new. `extended`: its beginning was there. `present`: all of it was. `duplicate`: the same messages came under
@@ -147,13 +143,6 @@ async function importOne(
 /** By a hash of all messages: the id of the session that holds them, once that is known; null where it was refused. */
 type Seen = Remembered<string | Promise<string | null>>;
 
-interface Messages {
-  messages: ChatMessage[];
-  /** As the log has them. */
-  hashes: string[];
-  format: FormatName;
-}
-
 /** Not what came under another id before, once that is stored. */
 async function importNew(
   pool: Pool,
@@ -162,16 +151,19 @@ async function importNew(
   seen: Seen,
   options: ImportOptions,
 ): Promise<Outcome> {
-  const read = messagesOf(record);
-  const content = createHash('sha256').update(read.hashes.join()).digest('base64').slice(0, 24);
+  const { format, items } = record;
+  const messages = asMessages(items, format);
+  if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
+  const outcome = { session, format, messages: messages.length };
+  const content = contentOf(messages);
   for (let earlier = seen.get(content); earlier && !options.keepDuplicates; earlier = seen.get(content)) {
     const holder = await earlier;
     if (holder === session) break;
     if (holder === null) continue;
-    const outcome = { session, format: read.format, messages: read.messages.length, added: 0 };
-    return { ...outcome, status: 'duplicate', duplicateOf: holder };
+    return { ...outcome, added: 0, status: 'duplicate', duplicateOf: holder };
   }
-  const storing = storeSession(pool, session, read, options);
+  const ids = { tenant: options.tenant, session };
+  const storing = storeSession(pool, ids, { messages, format }, options);
   const holder = storing.then(
     () => {
       seen.set(content, session);
@@ -183,13 +175,14 @@ async function importNew(
     },
   );
   seen.set(content, holder);
-  return storing;
+  return { ...outcome, ...(await storing) };
 }
 
-function messagesOf({ items, format }: ReadSession): Messages {
-  const messages = asMessages(items, format);
-  if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
-  return { messages, hashes: messages.map((message) => serializeMessage(message).sha256), format };
+/** The same for the same messages, whatever a file says beside them. */
+function contentOf(messages: readonly ChatMessage[]): string {
+  const hash = createHash('sha256');
+  for (const message of messages) hash.update(`${JSON.stringify(splitNative(message).message)}\n`);
+  return hash.digest('base64').slice(0, 24);
 }
 
 function asMessages(items: Json[], format: FormatName): ChatMessage[] {
@@ -203,80 +196,5 @@ function asMessages(items: Json[], format: FormatName): ChatMessage[] {
       path: 'messages',
       cause: error,
     });
-  }
-}
-
-async function storeSession(
-  pool: Pool,
-  session: string,
-  read: Messages,
-  options: ImportOptions,
-): Promise<Outcome> {
-  const { messages, hashes, format } = read;
-  const ids = { tenant: options.tenant, session };
-  const outcome = { session, format, messages: messages.length };
-  let before: number | undefined;
-  let added = 0;
-  for (;;) {
-    const stored = await readHashes(pool, ids);
-    before ??= stored.length;
-    assertSameBeginning(session, stored, hashes);
-    const missing = Math.max(0, messages.length - stored.length);
-    if (options.dryRun) return { ...outcome, added: missing, status: statusOf(missing, before) };
-    try {
-      for await (const count of appendRest(pool, ids, read, stored.length, options)) added += count;
-      if (!options.keepOpen) await closeImported(pool, ids);
-      return { ...outcome, added, status: statusOf(added, before) };
-    } catch (error) {
-      // Somebody else appended to it meanwhile: compare again.
-      if (!isFailure(error, 'Store.StaleAppend')) throw error;
-    }
-  }
-}
-
-function statusOf(added: number, before: number): ImportStatus {
-  if (added === 0) return 'present';
-  return before === 0 ? 'stored' : 'extended';
-}
-
-function assertSameBeginning(session: string, stored: readonly string[], hashes: readonly string[]): void {
-  const differs = stored.findIndex((hash, index) => index < hashes.length && hash !== hashes[index]);
-  if (differs < 0) return;
-  throw new PalimpsestError(
-    'Input.Invalid',
-    `Session ${session} is stored with another message ${differs + 1}.`,
-    {
-      path: `messages[${differs}]`,
-      hint: 'Import it under another id: --prefix puts something before all ids.',
-    },
-  );
-}
-
-/**
- * In the turns in which its platform would have appended it, from the first message on that is not stored. Answers with
- * each turn how many messages were new.
- */
-async function* appendRest(
-  pool: Pool,
-  ids: SessionIds,
-  { messages, hashes, format }: Messages,
-  stored: number,
-  { policy, deployment, signal }: ImportOptions,
-): AsyncGenerator<number> {
-  for (const { from, to } of cutTurns(messages)) {
-    if (to <= stored) continue;
-    signal?.throwIfAborted();
-    const start = Math.max(from, stored);
-    const { repeated } = await appendTurn(pool, {
-      ...ids,
-      turnId: importedTurnId(start + 1, hashes.slice(start, to)),
-      logged: messages.slice(start, to),
-      format,
-      expectedSeq: start,
-      // A session that exists keeps the policy it has.
-      ...(policy === undefined || start > 0 ? {} : { policy }),
-      ...(deployment === undefined ? {} : { deployment }),
-    });
-    if (!repeated) yield to - start;
   }
 }

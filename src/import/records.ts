@@ -1,8 +1,10 @@
 /** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
 import { classifyLine, openDocument } from '../conversation/formats/documents.js';
+import { isFields } from '../conversation/formats/content.js';
 import type { FileLayout, FormatName } from '../conversation/formats/format.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
+import { checkMessages } from '../conversation/validate.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { piecesOf, type Piece } from './pieces.js';
 import { decodedText } from './text.js';
@@ -133,8 +135,29 @@ function opened(one: Read, layout: FileLayout, format: FormatName | undefined): 
     const own = found.id === undefined || found.id === '' ? id : found.id;
     return { id: own, line, size, format: found.format, items: found.items };
   } catch (error) {
-    if (isFailure(error)) return { id, line, error: atLine(error, line) };
+    if (isFailure(error)) return { id: ownId(one) ?? id, line, error: atLine(explained(one, error), line) };
     throw error;
+  }
+}
+
+/** For the report: what is refused is found by the name it has. */
+function ownId(one: Read): string | null {
+  const id = 'value' in one && isFields(one.value) ? one.value.id : null;
+  return typeof id === 'string' && id !== '' ? id : null;
+}
+
+/** What is wrong with messages that are nearly OpenAI's, rather than that they are in no known format. */
+function explained(one: Read, error: PalimpsestError): PalimpsestError {
+  const value = 'value' in one ? one.value : null;
+  const messages = isFields(value) ? value.messages : null;
+  if (!Array.isArray(messages)) return error;
+  if (messages.length === 0) return invalid('The session holds no message.', 'messages');
+  if ((classifyLine(value)?.format ?? 'openai-chat') !== 'openai-chat') return error;
+  try {
+    checkMessages(messages);
+    return error;
+  } catch (better) {
+    return isFailure(better) ? better : error;
   }
 }
 
