@@ -186,7 +186,7 @@ describe('pieces', () => {
       expect(pieces.map(({ text: piece }) => piece.length)).toEqual(
         pieces.map(() => filler.length + (text[0] === '[' ? 11 : 20)),
       );
-      expect(performance.now() - start).toBeLessThan(8_000);
+      expect(performance.now() - start).toBeLessThan(20_000);
     }
   });
 });
