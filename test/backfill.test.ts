@@ -248,7 +248,6 @@ describe('sessions that fail', () => {
     await fillSessions(bench.pool, tenant, 1, { prefix: 'bad-', policy });
     await fillSessions(bench.pool, tenant, 3, { policy });
     const backfills = bench.of(tenant);
-    stack.model.reply((request) => ({ ...rejecting(request), delayMs: 300 }) as never);
     stack.model.reply(async (request) => {
       await new Promise((resolve) => setTimeout(resolve, 400));
       return rejecting(request);
