@@ -1,6 +1,10 @@
-import { recordItems, type BegunItem, type ItemResult } from '../src/store/backfill-items.js';
+import type { Pool } from 'pg';
+import { policyOf } from '../src/policy/layers.js';
+import { recordItems, spentBy, type BegunItem, type ItemResult } from '../src/store/backfill-items.js';
 import type { Backfill } from '../src/store/backfill-types.js';
+import { readSessions } from '../src/store/backfill-selection.js';
 import { loadBackfill, type BackfillIds } from '../src/store/backfills.js';
+import { paidTowards } from '../src/store/digests.js';
 import type { End } from '../src/temporal/compaction-end.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -11,6 +15,8 @@ export interface EndedCompaction {
   /** Unix milliseconds. */
   at: number;
   end: End;
+  /** That it stood at. */
+  generation: number;
   /** Asked for whatever its size: a trigger of its own is not needed to look again. */
   force: boolean;
   /** Compactions of this session by this job so far. */
@@ -33,12 +39,15 @@ export interface RecordInput extends BackfillIds {
   ended: EndedCompaction[];
   /** Answer the report as well. */
   report: boolean;
+  /** Answer what was spent, too: the job has a limit. */
+  limited: boolean;
 }
 
 export interface Recorded {
   /** Sessions that are to be compacted once more. */
   again: Start[];
   report: Backfill | null;
+  spent: number | null;
 }
 
 /**
@@ -46,13 +55,21 @@ export interface Recorded {
  * once, so that a small session costs hardly more than its own compaction.
  */
 export function recordOutcomes({ pool }: Dependencies) {
-  return ({ begun, ended, report, ...ids }: RecordInput): Promise<Recorded> =>
+  return ({ begun, ended, report, limited, ...ids }: RecordInput): Promise<Recorded> =>
     runStep('record outcomes', async () => {
       const open = ended.filter(({ end, rounds }) => rounds < mostRounds && leavesMore(end));
       // After a commit the session's own trigger decides, whatever began it.
       const asked = open.map((one) => ({ ...one, force: one.force && one.end.kind === 'elsewhere' }));
       const due = await stillDue(pool, ids.tenant, asked);
-      const results = ended.map((one) => resultOf(one, due.has(one.session)));
+      const paid = await paidInVain(
+        pool,
+        ids.tenant,
+        ended.filter(({ end }) => end.kind === 'failed'),
+      );
+      const results = ended.map((one) => ({
+        ...resultOf(one, due.has(one.session)),
+        unsettled: paid.get(one.session) ?? null,
+      }));
       await recordItems(pool, ids, begun, results);
       return {
         again: asked.flatMap(({ session, force, rounds }) => {
@@ -60,6 +77,7 @@ export function recordOutcomes({ pool }: Dependencies) {
           return generation === undefined ? [] : [{ session, generation, force, rounds }];
         }),
         report: report ? await loadBackfill(pool, ids) : null,
+        spent: limited ? await spentBy(pool, ids) : null,
       };
     });
 }
@@ -71,9 +89,32 @@ function leavesMore({ kind }: End): boolean {
   return kind === 'committed' || kind === 'elsewhere';
 }
 
-function resultOf({ session, at, end }: EndedCompaction, again: boolean): ItemResult {
+function resultOf({ session, at, end }: EndedCompaction, again: boolean): Omit<ItemResult, 'unsettled'> {
   const step = end.kind === 'committed' ? end.step : null;
   const error = end.kind === 'failed' ? { type: end.type, message: end.message } : null;
   const state = again ? 'running' : step ? 'compacted' : error ? 'failed' : 'unchanged';
   return { session, at, state, step, error };
+}
+
+/** Money for answers of the model that reached the database, though the compaction that asked for them failed. */
+async function paidInVain(
+  pool: Pool,
+  tenant: string,
+  failed: readonly EndedCompaction[],
+): Promise<Map<string, { generation: number; cost: number }>> {
+  const paid = new Map<string, { generation: number; cost: number }>();
+  if (failed.length === 0) return paid;
+  const sessions = failed.map(({ session }) => session);
+  const towards = await paidTowards(pool, tenant, sessions);
+  const rows = new Map((await readSessions(pool, tenant, sessions)).map((row) => [row.session, row]));
+  for (const { session, generation } of failed) {
+    const found = towards.find((one) => one.session === session && one.generation === generation + 1);
+    const row = rows.get(session);
+    const prices = row && policyOf(row.policy).prices;
+    if (!found || !prices || prices.currency === null) continue;
+    const { inputTokens, outputTokens } = found;
+    const cost = (prices.summarizerInput * inputTokens + prices.summarizerOutput * outputTokens) / 1_000_000;
+    paid.set(session, { generation: generation + 1, cost });
+  }
+  return paid;
 }

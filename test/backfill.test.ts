@@ -309,6 +309,31 @@ describe('money', () => {
     expect(await commits(tenant)).toEqual(Array.from({ length: 30 }, () => 1));
   });
 
+  test('what failed attempts paid for counts, and is not counted twice when a retry finds it', async () => {
+    const tenant = tenantOf('in-vain');
+    const summary = { fallback: 'none' as const, chunkTokens: 600, concurrency: 1 };
+    const policy: PolicyInput = { ...priced, summary };
+    await fillSessions(bench.pool, tenant, 1, { policy });
+    const backfills = bench.of(tenant);
+    let asked = 0;
+    stack.model.reply((request) => (++asked > 3 ? status(400) : ok())(request));
+    await backfills.start({ job: 'j', spendLimit: 1 });
+    const failed = await until(backfills, 'j', ended);
+    expect(failed.counts).toMatchObject({ failed: 1 });
+    expect(failed.cost).toBeGreaterThan(1);
+    stack.model.reply(ok());
+    await expect(backfills.retry({ job: 'j' })).rejects.toMatchObject({ path: 'spendLimit' });
+    await backfills.retry({ job: 'j', spendLimit: 1_000 });
+    const report = await until(backfills, 'j', ended);
+    expect(report.counts).toMatchObject({ compacted: 1 });
+    const { rows } = await bench.pool.query<{ cost: number }>(
+      'select cost from palimpsest.compactions where tenant_id = $1 and generation = 1',
+      [tenant],
+    );
+    expect(report.cost).toBeCloseTo(rows[0]!.cost, 9);
+    expect(report.cost).toBeGreaterThan(failed.cost!);
+  });
+
   test('a session whose policy has no prices is not begun under a spend limit', async () => {
     const tenant = tenantOf('priceless');
     await fillSessions(bench.pool, tenant, 1);

@@ -89,9 +89,9 @@ export class Window {
   }
 
   private end(flight: Flight, end: End): void {
-    const { session, force, rounds } = flight;
+    const { session, generation, force, rounds } = flight;
     this.flights.delete(session);
-    this.onEnd({ session, at: Date.now(), end, force, rounds: rounds + 1 });
+    this.onEnd({ session, at: Date.now(), end, generation, force, rounds: rounds + 1 });
   }
 
   private follow(flights: readonly Flight[]): void {

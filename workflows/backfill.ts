@@ -133,9 +133,13 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
   function onEnd(one: EndedCompaction): void {
     outcomes.push(one);
     flush ??= startTimer(batchMs, 'until outcomes are written down');
-    if (one.end.kind === 'committed') spent += one.end.step.cost ?? 0;
-    if (spendLimit !== null && spent >= spendLimit) control.cutShort('stopped', 'spend limit');
+    spent += costOf(one);
+    checkLimit();
     fill();
+  }
+
+  function checkLimit(): void {
+    if (spendLimit !== null && spent >= spendLimit) control.cutShort('stopped', 'spend limit');
   }
 
   /** Those that need another compaction go first: they are too large still. */
@@ -224,12 +228,15 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
 
   async function record(): Promise<void> {
     const wanted = Date.now() - reportedAt >= pageEveryMs;
-    const request = { ...ids, begun, ended: outcomes, report: wanted };
+    const request = { ...ids, begun, ended: outcomes, report: wanted, limited: spendLimit !== null };
     begun = [];
     outcomes = [];
     if (flush?.fired) flush = null;
     const recorded = await recordOutcomes(request);
     again.push(...recorded.again);
+    // What failed attempts have paid for is known there only; what ended meanwhile is not in it yet.
+    if (recorded.spent !== null) spent = outcomes.reduce((sum, one) => sum + costOf(one), recorded.spent);
+    checkLimit();
     if (recorded.report) show(recorded.report);
   }
 
@@ -282,4 +289,8 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
       : { ...report, state, concurrency, spendLimit, reason: cut?.reason ?? null };
     setCurrentDetails(backfillPage(now, control.ended ? null : perSecond));
   }
+}
+
+function costOf({ end }: EndedCompaction): number {
+  return end.kind === 'committed' ? (end.step.cost ?? 0) : 0;
 }

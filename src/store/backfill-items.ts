@@ -90,6 +90,8 @@ export interface ItemResult {
   state: Extract<BackfillItemState, 'running' | 'compacted' | 'unchanged' | 'failed'>;
   step: CommittedStep | null;
   error: { type: string; message: string } | null;
+  /** What a failed attempt at a generation has paid for. */
+  unsettled: { generation: number; cost: number } | null;
 }
 
 export interface BegunItem {
@@ -121,9 +123,12 @@ export async function recordItems(
   });
 }
 
-/** A session that changed once stays `compacted`, whatever a later look at it came to but for a failure. */
+/**
+ * A session that changed once stays `compacted`, whatever a later look at it came to but for a failure. What failed
+ * attempts paid counts until a commit of the same generation counts it.
+ */
 async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
-  const { session, at, state, step, error } = result;
+  const { session, at, state, step, error, unsettled } = result;
   const done = state !== 'running';
   await query(
     `update palimpsest.backfill_items i set
@@ -134,7 +139,10 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
        tokens_before = coalesce(i.tokens_before, $10), tokens_after = coalesce($11, i.tokens_after),
        model_calls = i.model_calls + $12, model_input_tokens = i.model_input_tokens + $13,
        model_output_tokens = i.model_output_tokens + $14,
-       cost = case when $15::float8 is null then i.cost else coalesce(i.cost, 0) + $15 end
+       cost = case when coalesce($15::float8, $16::float8) is null then i.cost else coalesce(i.cost, 0) + coalesce($15, $16)
+         - case when i.unsettled_generation = coalesce($9, $17::int) then i.unsettled_cost else 0 end end,
+       unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
+       unsettled_generation = coalesce($17, i.unsettled_generation)
      where i.tenant_id = $1 and i.job = $2 and i.session_id = $3 and i.state = 'running'
        and ($9::int is null or i.generation is null or i.generation < $9)`,
     [
@@ -147,6 +155,7 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
         step?.modelOutputTokens ?? 0,
         step?.cost ?? null,
       ],
+      ...[unsettled?.cost ?? null, unsettled?.generation ?? null],
     ],
   );
 }

@@ -5,7 +5,7 @@ import type { Layer } from '../summary/layers.js';
 import { compactionDigests, digests } from './schema.js';
 import type { SessionIds } from './sessions.js';
 import { storable } from './text.js';
-import { readWith, withTransaction, type Transaction } from './transaction.js';
+import { read, readWith, withTransaction, type Transaction } from './transaction.js';
 
 type Columns = typeof digests.$inferSelect;
 
@@ -75,6 +75,29 @@ export async function paidFor(
     modelInputTokens: paid?.modelInputTokens ?? 0,
     modelOutputTokens: paid?.modelOutputTokens ?? 0,
   };
+}
+
+export interface PaidTowards {
+  session: string;
+  generation: number;
+  inputTokens: number;
+  outputTokens: number;
+}
+
+/** What these sessions have lately paid for towards generations, committed or not; one look for all of them. */
+export async function paidTowards(
+  pool: Pool,
+  tenant: string,
+  sessions: readonly string[],
+): Promise<PaidTowards[]> {
+  return read<PaidTowards & Record<string, unknown>>(
+    pool,
+    `select payer_session as session, payer_generation as generation,
+       sum(input_tokens)::float8 as "inputTokens", sum(output_tokens)::float8 as "outputTokens"
+     from palimpsest.digests
+     where tenant_id = $1 and created_at > now() - interval '2 days' and payer_session = any($2) group by 1, 2`,
+    [tenant, sessions],
+  );
 }
 
 /** The text of a layer made by rule, under its key; nobody paid for it. */

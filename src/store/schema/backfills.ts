@@ -58,6 +58,9 @@ export const backfillItems = palimpsest.table(
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
     /** Null where the policy has no prices. */
     cost: doublePrecision('cost'),
+    /** Of it, what attempts at this generation cost that failed; a commit of it counts that by itself. */
+    unsettledCost: doublePrecision('unsettled_cost').notNull().default(0),
+    unsettledGeneration: integer('unsettled_generation'),
     startedAt: moment('started_at'),
     endedAt: moment('ended_at'),
   },

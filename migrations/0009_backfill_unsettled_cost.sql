@@ -1,0 +1,2 @@
+ALTER TABLE "palimpsest"."backfill_items" ADD COLUMN "unsettled_cost" double precision DEFAULT 0 NOT NULL;--> statement-breakpoint
+ALTER TABLE "palimpsest"."backfill_items" ADD COLUMN "unsettled_generation" integer;
