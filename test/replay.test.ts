@@ -10,8 +10,14 @@ import { Client, Connection } from '@temporalio/client';
 import { historyFromJSON, historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import { Worker } from '@temporalio/worker';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { compactionWorkflowId, sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
+import {
+  backfillWorkflowId,
+  compactionWorkflowId,
+  sessionWorkflowId,
+  taskQueues,
+} from '../src/temporal/names.js';
 import type { PolicyInput } from '../src/policy/schema.js';
+import { ended, fillSessions, openBackfills, until } from './support/backfills.js';
 import { status, withWindow } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
@@ -114,12 +120,60 @@ describe.runIf(process.env['RECORD_HISTORIES'])('recording', { timeout: 120_000 
     await record('session-handing-over', workflowId, firstExecutionRunId);
     await record('session-handed-over', workflowId);
   });
+
+  test('a backfill: paused, resized, handed from page to page, cut short and tried again', async () => {
+    const tenant = `jobs-${stack.queuePrefix}`;
+    const ids = { tenant, job: 'recorded' };
+    const bench = await openBackfills(stack, { pageSize: 5 });
+    const jobs = bench.of(tenant);
+    const running = async () => (await client.workflow.getHandle(backfillWorkflowId(ids)).describe()).runId;
+    try {
+      const policy = { ...chunky, prices: { input: 1_000 } };
+      await fillSessions(bench.pool, tenant, 12, { policy });
+      stack.model.hold();
+      await jobs.start({ job: ids.job, concurrency: 2, spendLimit: 60 });
+      await expect.poll(() => stack.model.inFlight()).toBeGreaterThan(1);
+      const first = await running();
+      await jobs.pause(ids);
+      await jobs.resize({ ...ids, concurrency: 3 });
+      await jobs.resume(ids);
+      stack.model.release();
+      await until(jobs, ids.job, ended);
+      await record('backfill-handing-over', backfillWorkflowId(ids), first);
+      await record('backfill-stopped', backfillWorkflowId(ids));
+      await record('compaction-backfill', compactionWorkflowId({ tenant, session: 'old-00000' }, 1));
+      stack.model.hold();
+      await jobs.retry({ ...ids, spendLimit: 10_000 });
+      await expect.poll(() => stack.model.inFlight()).toBeGreaterThan(1);
+      await jobs.cancel(ids);
+      stack.model.release();
+      await until(jobs, ids.job, ended);
+      await record('backfill-cancelled', backfillWorkflowId(ids));
+    } finally {
+      await bench.close();
+    }
+  });
+
+  test('a backfill meets a session that compacts itself', async () => {
+    stack.model.hold();
+    const asked = stack.model.requests.length;
+    // Asked for otherwise than the sessions before, so that no answer is stored yet.
+    await play('live', { ...smallPolicy, summary: { maxTokens: 300 } });
+    await stack.model.waitForRequests(asked + 1);
+    await stack.palimpsest.startBackfill({ job: 'live', select: { prefix: 'live' } });
+    const query = async () => (await stack.palimpsest.backfill({ job: 'live' })).counts.running;
+    await expect.poll(query, { timeout: 10_000 }).toBe(1);
+    stack.model.release();
+    const over = async () => (await stack.palimpsest.backfill({ job: 'live' })).endedAt;
+    await expect.poll(over, { timeout: 30_000 }).not.toBeNull();
+    await record('backfill-waiting', backfillWorkflowId({ tenant: stack.queuePrefix, job: 'live' }));
+  });
 });
 
 test('recorded histories replay against the present code', async () => {
   expect(existsSync(folder)).toBe(true);
   const names = (await readdir(folder)).filter((name) => name.endsWith('.json'));
-  expect(names.length).toBeGreaterThanOrEqual(12);
+  expect(names.length).toBeGreaterThanOrEqual(17);
   for (const name of names) {
     const history = historyFromJSON(JSON.parse(await readFile(folder + name, 'utf8')));
     await Worker.runReplayHistory({ workflowBundle: bundle() }, history, name);
