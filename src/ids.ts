@@ -8,18 +8,20 @@ export interface SessionIds {
 
 const maxIdBytes = 200;
 
+const wellFormed = 'Any Unicode text without NUL will do as an id.';
+
 /** One id part, percent-encoded so that `/` stays a separator. Throws `Input.Invalid` naming the field. */
 export function encodeIdPart(value: string, field: string): string {
   if (typeof value !== 'string' || value.length === 0)
-    throw invalid(`${field} must be a non-empty string`, field);
+    throw invalid(`${field} must be a non-empty string`, field, wellFormed);
   let encoded: string;
   try {
     encoded = encodeURIComponent(value);
   } catch {
-    throw invalid(`${field} holds half of a surrogate pair`, field, 'Use valid Unicode text as an id.');
+    throw invalid(`${field} holds half of a surrogate pair`, field, wellFormed);
   }
   // Postgres text cannot hold NUL.
-  if (value.includes('\u0000')) throw invalid(`${field} holds a NUL character`, field);
+  if (value.includes('\u0000')) throw invalid(`${field} holds a NUL character`, field, wellFormed);
   if (encoded.length > maxIdBytes) {
     throw invalid(
       `${field} takes ${encoded.length} bytes percent-encoded, at most ${maxIdBytes} are allowed`,

@@ -155,7 +155,12 @@ export class Palimpsest implements client.PalimpsestClient {
   }
 
   async compactions(request: client.OfSession): Promise<CompactionOutcome[]> {
-    return (await listCompactions(this.connections.pool, this.ids(request))).map(outcomeOf);
+    const { pool } = this.connections;
+    const ids = this.ids(request);
+    const rows = await listCompactions(pool, ids);
+    // None yet, or no such session.
+    if (rows.length === 0) await loadSession(pool, ids);
+    return rows.map(outcomeOf);
   }
 
   async archive(request: client.OfSession): Promise<ArchivePart[]>;
@@ -165,9 +170,14 @@ export class Palimpsest implements client.PalimpsestClient {
     ...of
   }: client.OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
     const { pool } = this.connections;
-    return part === undefined
-      ? listArchiveParts(pool, this.ids(of))
-      : readArchivePart(pool, this.ids(of), part);
+    const ids = this.ids(of);
+    if (part !== undefined) {
+      await loadSession(pool, ids);
+      return readArchivePart(pool, ids, part);
+    }
+    const parts = await listArchiveParts(pool, ids);
+    if (parts.length === 0) await loadSession(pool, ids);
+    return parts;
   }
 
   replay(request: client.OfSession): AsyncGenerator<LoggedMessage> {

@@ -1,38 +1,8 @@
 /** The agent is not held up by a Temporal server that is away: its turn is stored, and told when the server is back. */
-import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Palimpsest } from '../src/palimpsest.js';
 import { dialogue, startStack, type Stack } from './support/stack.js';
-
-/** A way to the server that can be cut. */
-class Way {
-  private server: Server | undefined;
-  private readonly sockets = new Set<Socket>();
-
-  constructor(private readonly target: string) {}
-
-  async open(port = 0): Promise<number> {
-    const [host, targetPort] = this.target.split(':');
-    this.server = createServer((incoming) => {
-      const outgoing = connect(Number(targetPort), host);
-      for (const socket of [incoming, outgoing]) {
-        this.sockets.add(socket);
-        socket.on('error', () => socket.destroy());
-      }
-      incoming.pipe(outgoing).pipe(incoming);
-    });
-    this.server.listen(port, '127.0.0.1');
-    await once(this.server, 'listening');
-    return (this.server.address() as AddressInfo).port;
-  }
-
-  cut(): void {
-    this.server?.close();
-    for (const socket of this.sockets) socket.destroy();
-    this.sockets.clear();
-  }
-}
+import { Way } from './support/way.js';
 
 let stack: Stack;
 beforeAll(async () => {

@@ -9,6 +9,7 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Input.Invalid': 400,
   'Api.Unauthorized': 401,
   'Store.SessionNotFound': 404,
+  'Store.BackfillNotFound': 404,
   'Store.TurnConflict': 409,
   'Store.StaleAppend': 409,
   'Store.StaleGeneration': 409,

@@ -53,6 +53,8 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
     clientErrorHandler: answerRaw,
     frameworkErrors: (error, request, reply) => fail(settings, error, request, reply),
   });
+  // Node takes the larger of the two for the whole request.
+  app.server.headersTimeout = Math.min(60_000, settings.requestTimeoutMs);
   app.decorateRequest('tenant', null);
   app.decorateRequest('failure', null);
   readExactly(app);
@@ -144,7 +146,7 @@ function fail(
   const problem = problemOf(failure, request.id);
   reply
     .code(problem.status)
-    .headers(headersOf(failure, problem.status))
+    .headers({ ...headersOf(failure, problem.status), 'x-request-id': request.id })
     .header('cache-control', 'no-store')
     .header('content-type', problemMediaType)
     .send(JSON.stringify(problem));

@@ -25,12 +25,27 @@ export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<Arc
 
 /** The originals of one part, each checked against its hash and all against the part's. Throws `Store.Corrupt`. */
 export async function readArchivePart(pool: Pool, ids: SessionIds, part: number): Promise<LoggedMessage[]> {
-  const found = (await listArchiveParts(pool, ids)).find((candidate) => candidate.part === part);
-  if (!found) throw invalid(`session ${ids.session} has no archive part ${part}`, 'part');
+  const parts = await listArchiveParts(pool, ids);
+  const found = parts.find((candidate) => candidate.part === part);
+  if (!found) throw noSuchPart(ids, part, parts);
   const messages: LoggedMessage[] = [];
   for await (const message of verifiedPart((text, values) => read(pool, text, values), ids, found))
     messages.push(message);
   return messages;
+}
+
+export function noSuchPart(
+  { session }: SessionIds,
+  part: number,
+  parts: readonly { part: number }[],
+): PalimpsestError {
+  return invalid(
+    `session ${session} has no archive part ${part}`,
+    'part',
+    parts.length === 0
+      ? 'Nothing has been archived yet.'
+      : `There are ${parts.length}, the newest is ${parts.at(-1)?.part}.`,
+  );
 }
 
 /** Streams one part. Throws `Store.Corrupt` at the message, or at the end of the part, that is not what was archived. */

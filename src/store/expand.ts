@@ -1,7 +1,6 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../conversation/message.js';
-import { invalid } from '../errors.js';
-import { listArchiveParts, verifiedRange } from './archive.js';
+import { listArchiveParts, noSuchPart, verifiedRange } from './archive.js';
 import { checkWhole } from './bounds.js';
 import { toLogged } from './messages.js';
 import { loadSession, type SessionIds } from './sessions.js';
@@ -63,11 +62,5 @@ async function rangeOf(
   const parts = await listArchiveParts(pool, ids);
   const found = parts.find((candidate) => candidate.part === part);
   if (found) return found;
-  throw invalid(
-    `session ${ids.session} has no archive part ${part}`,
-    'part',
-    parts.length === 0
-      ? 'Nothing has been archived yet.'
-      : `There are ${parts.length}, the newest is ${parts.at(-1)?.part}.`,
-  );
+  throw noSuchPart(ids, part, parts);
 }

@@ -44,6 +44,7 @@ export function checkIds({ tenant, session }: SessionIds): void {
 
 export function notFound({ tenant, session }: SessionIds): never {
   throw new PalimpsestError('Store.SessionNotFound', `tenant ${tenant} has no session ${session}`, {
+    path: 'session',
     hint: 'A session exists from its first appended turn on.',
   });
 }

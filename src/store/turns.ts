@@ -76,7 +76,8 @@ async function store(
   let known = session;
   const format = formatOfTurn(turn, known);
   const logged = turn.logged ?? readNative(turn.messages, format);
-  if (logged.length === 0) throw invalid('a turn has at least one message', 'messages');
+  if (logged.length === 0)
+    throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
   const messages = logged.map((message) => splitNative(message).message);
   const serialized = serialize(logged);
   for (;;) {

@@ -1,4 +1,5 @@
 import {
+  isGrpcServiceError,
   QueryRejectedError,
   ServiceError,
   WithStartWorkflowOperation,
@@ -41,7 +42,15 @@ export class SessionWorkflows {
   async reach(): Promise<void> {
     const { connection, options } = this.client;
     const { namespace } = options;
-    await typed(() => this.soon(() => connection.workflowService.describeNamespace({ namespace })));
+    try {
+      await this.soon(() => connection.workflowService.describeNamespace({ namespace }));
+    } catch (error) {
+      if (!isGrpcServiceError(error)) throw error;
+      throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.details}`, {
+        hint: 'Check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE. Turns are stored meanwhile.',
+        cause: error,
+      });
+    }
   }
 
   /** False when Temporal could not be told within two seconds. */

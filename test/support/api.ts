@@ -26,6 +26,7 @@ export type Ask = (path: string, asked?: Asked) => Promise<Answered>;
 export interface ApiStack {
   stack: Stack;
   api: RunningApi;
+  token: string;
   ask: Ask;
   stop(): Promise<void>;
 }
@@ -46,6 +47,7 @@ export async function startApiStack(
   return {
     stack,
     api,
+    token,
     ask: (path, asked) => ask(api.address, path, { token, ...asked }),
     async stop() {
       await api.close();

@@ -15,7 +15,8 @@ import {
 import { idText, wholeInQuery } from '../schemas/component.js';
 
 const tag = 'Backfills';
-const failures = ['Temporal.Unavailable'] as const;
+const reading = ['Store.BackfillNotFound'] as const;
+const steering = [...reading, 'Temporal.Unavailable'] as const;
 
 export const backfills = [
   operation({
@@ -24,7 +25,7 @@ export const backfills = [
     description: 'The same job with the same request is started once and answered as it stands.',
     body: backfillBody,
     answer: backfill,
-    failures,
+    failures: ['Temporal.Unavailable'],
     handle: ({ client, body }) => client.startBackfill(body),
   }),
   operation({
@@ -45,6 +46,7 @@ export const backfills = [
     summary: 'How far a job is',
     params: ofJob,
     answer: backfill,
+    failures: reading,
     handle: ({ client, params }) => client.backfill(params),
   }),
   operation({
@@ -57,6 +59,7 @@ export const backfills = [
       limit: wholeInQuery(1, 1_000).optional().describe('Sessions at most. Default 100.'),
     }),
     answer: backfillItemList,
+    failures: reading,
     handle: ({ client, params, query }) => client.backfillItems({ ...params, ...query }),
   }),
   told('pause', 'pauseBackfill', 'Begin no further compaction until `resume`'),
@@ -68,7 +71,7 @@ export const backfills = [
     params: ofJob,
     body: resizeBody,
     answer: backfill,
-    failures,
+    failures: steering,
     handle: ({ client, params, body }) => client.resizeBackfill({ ...params, ...body }),
   }),
   operation({
@@ -77,7 +80,7 @@ export const backfills = [
     params: ofJob,
     body: retryBody,
     answer: backfill,
-    failures,
+    failures: steering,
     handle: ({ client, params, body }) => client.retryBackfill({ ...params, ...body }),
   }),
 ];
@@ -91,7 +94,7 @@ function told(
     ...{ method: 'POST', path: `/v1/backfills/{job}/${word}`, id, tag, summary },
     params: ofJob,
     answer: backfill,
-    failures,
+    failures: steering,
     handle: ({ client, params }) => client[id](params),
   });
 }

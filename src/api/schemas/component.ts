@@ -3,14 +3,17 @@
  * client that both library and HTTP implement.
  */
 import { z } from 'zod';
+import type { Json } from '../../conversation/message.js';
 
 /** Schemas that the document names. */
 export const components = z.registry<{ id: string }>();
 
 /** Members alone, as JSON has them: interfaces, intersections and inferred types of the same members are the same. */
-type Plain<T> = T extends Date ? string : T extends object ? { [Key in keyof T]: Plain<T[Key]> } : T;
-type Probe<T> = <Any>() => Any extends Plain<T> ? 1 : 2;
-export type Same<A, B> = Probe<A> extends Probe<B> ? true : false;
+type Plain<T> = [Json] extends [T] ? T : PlainOf<T>;
+type PlainOf<T> = T extends Date ? string : T extends object ? { [Key in keyof T]: Plain<T[Key]> } : T;
+/** Identity, which tells a field that may be absent from one that is not there; behind an alias it would be looser. */
+export type Same<A, B> =
+  (<Any>() => Any extends Plain<A> ? 1 : 2) extends <Any>() => Any extends Plain<B> ? 1 : 2 ? true : false;
 
 interface Documentation<Type> {
   description: string;
