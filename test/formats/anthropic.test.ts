@@ -8,6 +8,7 @@ import { checkMessages } from '../../src/conversation/validate.js';
 import { validateView } from '../../src/conversation/validity.js';
 import { itemsOf, logged, shown, shownChat } from '../support/formats.js';
 import { histories } from '../support/histories.js';
+import { anthropicAgents } from '../support/native-agents.js';
 import { anthropicHistories } from '../support/native-histories.js';
 
 const messagesOf = (...items: Json[]) =>
@@ -231,6 +232,16 @@ describe('for random histories of Anthropic messages', () => {
         expect(withoutMarks(both.messages.slice(0, kept.length))).toEqual(withoutMarks(kept));
         if (kept.length > 0)
           expect(withoutMarks(both.system ?? null)).toEqual(withoutMarks(first.system ?? null));
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('runs of agents come out as they came in, with every block of theirs', () => {
+    fc.assert(
+      fc.property(anthropicAgents, (items) => {
+        expect(anthropic.violations({ messages: items })).toEqual([]);
+        expect(shown(logged([items], 'anthropic'), 'anthropic')).toEqual({ messages: items });
       }),
       { numRuns: 300 },
     );

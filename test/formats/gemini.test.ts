@@ -9,6 +9,7 @@ import { checkMessages } from '../../src/conversation/validate.js';
 import { validateView } from '../../src/conversation/validity.js';
 import { itemsOf, logged, shown, shownChat } from '../support/formats.js';
 import { histories } from '../support/histories.js';
+import { geminiAgents } from '../support/native-agents.js';
 import { geminiHistories } from '../support/native-histories.js';
 
 const messagesOf = (...items: Json[]) =>
@@ -179,6 +180,16 @@ describe('for random histories of Gemini contents', () => {
         const kept = first.messages.slice(0, -1);
         expect(both.messages.slice(0, kept.length)).toEqual(kept);
         if (kept.length > 0) expect(both.system).toEqual(first.system);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('runs of agents come out as they came in, with every block of theirs', () => {
+    fc.assert(
+      fc.property(geminiAgents, (items) => {
+        expect(gemini.violations({ messages: items })).toEqual([]);
+        expect(shown(logged([items], 'gemini'), 'gemini')).toEqual({ messages: items });
       }),
       { numRuns: 300 },
     );
