@@ -3,7 +3,9 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expireDigests, findDigest, storeDigest } from '../src/store/digests.js';
 import { openPool } from '../src/store/pool.js';
+import { appendTurn } from '../src/store/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
+import { talk } from './support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;
@@ -17,6 +19,7 @@ afterAll(async () => {
 });
 
 async function digest(tenant: string, key: string, ageDays: number): Promise<void> {
+  await appendTurn(pool, { tenant, session: 's', turnId: '1', messages: talk(1) });
   await storeDigest(pool, {
     ...{ tenant, key, kind: 'chunk' as const, text: '- said', tokens: 3, model: 'm', promptVersion: 2 },
     ...{ calls: 1, inputTokens: 9, outputTokens: 3, ms: 1, payerSession: 's', payerGeneration: 1 },

@@ -219,26 +219,28 @@ describe('invariant 5: appends during a compaction survive', () => {
 });
 
 describe('invariant 6: a model result is never paid for again', () => {
-  const digest = (tenant: string, key: string, text: string, payerSession = 's', payerGeneration = 1) => ({
+  const digest = (tenant: string, key: string, text: string, payerSession: string, payerGeneration = 1) => ({
     ...{ tenant, key, kind: 'chunk' as const, text, tokens: 3, model: 'm', promptVersion: 1 },
     ...{ calls: 1, inputTokens: 100, outputTokens: 10, ms: 7, payerSession, payerGeneration },
   });
 
   it('keeps the first result under a key and answers it to whoever comes later', async () => {
-    const { tenant, session: key } = newSession();
+    const { tenant, session } = await sessionWith(pool, talk(1));
+    const key = `key of ${session}`;
     const stored = await Promise.all(
-      ['a', 'b', 'c'].map((text) => storeDigest(pool, digest(tenant, key, text))),
+      ['a', 'b', 'c'].map((text) => storeDigest(pool, digest(tenant, key, text, session))),
     );
     expect(new Set(stored.map(({ text }) => text)).size).toBe(1);
     expect((await findDigest(pool, tenant, key))?.text).toBe(stored[0]?.text);
   });
 
   it('counts what one compaction paid, and not what was there before', async () => {
-    const ids = newSession();
+    const ids = await sessionWith(pool, talk(1));
+    const other = await sessionWith(pool, talk(1));
     const keys = ['k1', 'k2', 'k3'].map((key) => key + ids.session);
     await storeDigest(pool, digest(ids.tenant, keys[0] ?? '', 'earlier', ids.session, 1));
     await storeDigest(pool, digest(ids.tenant, keys[1] ?? '', 'now', ids.session, 2));
-    await storeDigest(pool, digest(ids.tenant, keys[2] ?? '', 'somebody else', 'other', 2));
+    await storeDigest(pool, digest(ids.tenant, keys[2] ?? '', 'somebody else', other.session, 2));
     expect(await paidFor(pool, ids, 2, keys)).toEqual({
       modelCalls: 1,
       modelInputTokens: 100,

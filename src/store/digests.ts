@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { PalimpsestError } from '../errors.js';
 import type { Layer } from '../summary/layers.js';
 import { compactionDigests, digests } from './schema.js';
-import type { SessionIds } from './sessions.js';
+import { notFound, type SessionIds } from './session-row.js';
 import { storable } from './text.js';
 import { read, readWith, withTransaction, type Transaction } from './transaction.js';
 
@@ -24,11 +24,17 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 
 /**
  * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
- * under the same key in the meantime, theirs is answered.
+ * under the same key in the meantime, theirs is answered. Throws `Store.SessionNotFound` where the payer was erased.
  */
 export async function storeDigest(pool: Pool, digest: Omit<DigestRow, 'createdAt'>): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
-  return withTransaction(pool, async ({ db }) => {
+  return withTransaction(pool, async ({ db, query }) => {
+    // A model may still answer when its session is erased already: from then on nothing of it is stored.
+    const alive = await query(
+      'select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share',
+      [tenant, row.payerSession],
+    );
+    if (alive.length === 0) notFound({ tenant, session: row.payerSession });
     const [stored] = await db
       .insert(digests)
       .values({ tenantId: tenant, text: storable(text), ...row })

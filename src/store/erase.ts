@@ -1,6 +1,5 @@
 import type { Pool } from 'pg';
-import type { SessionIds } from './session-row.js';
-import { lockSession } from './session-table.js';
+import { checkIds, notFound, type SessionIds } from './session-row.js';
 import { withTransaction, type Query } from './transaction.js';
 
 /** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */
@@ -21,9 +20,14 @@ const tables = [
  * session (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
  */
 export async function eraseSession(pool: Pool, ids: SessionIds): Promise<number> {
-  return withTransaction(pool, async (tx) => {
-    const { query } = tx;
-    const { nextSeq } = await lockSession(tx, ids);
+  checkIds(ids);
+  return withTransaction(pool, async ({ query }) => {
+    // Also against those who store what a model wrote about it.
+    const [row] = await query<{ messages: number }>(
+      `select next_seq - 1 as messages from palimpsest.sessions where tenant_id = $1 and session_id = $2 for update`,
+      [ids.tenant, ids.session],
+    );
+    if (!row) return notFound(ids);
     const keys = await digestsOf(query, ids);
     await query(`select palimpsest.erase_only($1, $2)`, [ids.tenant, ids.session]);
     for (const table of tables)
@@ -36,7 +40,7 @@ export async function eraseSession(pool: Pool, ids: SessionIds): Promise<number>
        and not exists (select from palimpsest.compaction_digests used where used.tenant_id = $1 and used.key = d.key)`,
       [ids.tenant, keys],
     );
-    return nextSeq - 1;
+    return row.messages;
   });
 }
 
