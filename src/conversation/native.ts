@@ -45,6 +45,16 @@ export function splitNative(logged: ChatMessage): { message: ChatMessage; native
   return { message, native: native as Native };
 }
 
+/** What came in, from the messages of a log in order: items of its format, or the chat messages themselves. */
+export function originalItems(log: readonly LoggedMessage[]): Json[] {
+  let rest = 0;
+  return log.flatMap(({ message, native }): Json[] => {
+    rest = native ? native.messages - 1 : rest - 1;
+    if (native) return native.items;
+    return rest >= 0 ? [] : [message as unknown as Json];
+  });
+}
+
 /** The view in units: those that it shows whole and unchanged with their items, as its format has them. */
 export function shownUnits(
   view: readonly ViewItem[],

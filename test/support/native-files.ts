@@ -1,0 +1,37 @@
+/** Recorded files in the formats of other agents and providers, where they are at hand. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import type { FileLayout } from '../../src/conversation/formats/index.js';
+import { parseExact } from '../../src/conversation/json.js';
+import type { Json } from '../../src/conversation/message.js';
+
+const folder = process.env.PALIMPSEST_NATIVE_DATA ?? path.resolve('../shared/data/native');
+
+export interface NativeFile {
+  /** `codex/rollout.jsonl`. */
+  file: string;
+  layout: FileLayout;
+  /** Of lines: the list of their values. */
+  value: Json;
+}
+
+/** Empty, and says so, where the folder is not there. */
+export function nativeFiles(): string[] {
+  if (!existsSync(folder)) {
+    process.stderr.write(`${folder} is not there (PALIMPSEST_NATIVE_DATA): recorded files did not run.\n`);
+    return [];
+  }
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .sort();
+}
+
+export function readNativeFile(file: string): NativeFile {
+  const bytes = readFileSync(path.join(folder, file));
+  const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
+  if (!/\.jsonl(?:\.gz)?$/.test(file)) return { file, layout: 'document', value: parseExact(text) };
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  return { file, layout: 'lines', value: lines.map((line) => parseExact(line)) };
+}
