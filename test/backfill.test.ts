@@ -366,6 +366,22 @@ describe('money', () => {
   });
 });
 
+test('a session erased in the middle of a job leaves nothing behind, and holds nothing up', async () => {
+  const { palimpsest, queuePrefix: tenant } = stack;
+  await fillSessions(bench.pool, tenant, 3, { prefix: 'gone-' });
+  stack.model.hold();
+  const asked = stack.model.requests.length;
+  await palimpsest.startBackfill({ job: 'gone', select: { prefix: 'gone-' }, concurrency: 1 });
+  await stack.model.waitForRequests(asked + 1);
+  await palimpsest.erase({ session: 'gone-00000' });
+  await palimpsest.erase({ session: 'gone-00002' });
+  stack.model.release();
+  const report = await until(bench.backfills, 'gone', ended);
+  expect(report).toMatchObject({ state: 'completed', counts: { selected: 1, compacted: 1 } });
+  const { items } = await palimpsest.backfillItems({ job: 'gone' });
+  expect(items.map(({ session }) => session)).toEqual(['gone-00001']);
+});
+
 describe('a session that is compacted live at the same time', () => {
   test('is waited for and looked at again: one commit, and the job says unchanged', async () => {
     const { palimpsest } = stack;

@@ -11,6 +11,7 @@ const tables = [
   'message_texts',
   'messages',
   'turns',
+  'backfill_items',
   'sessions',
 ] as const;
 
