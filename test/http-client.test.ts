@@ -161,6 +161,55 @@ describe('what a caller is told', () => {
   });
 });
 
+describe('what takes longer than a connection may be silent', () => {
+  const settled: Answer = (_, response) => void response.writeHead(204).end();
+  const accepted = json({ status: '/v1/sessions/s/status' }, 202);
+  const made = { generation: 4, reason: 'manual' };
+
+  it('a compaction goes on without a connection, and its outcome is looked up', async () => {
+    const compactions = json({ compactions: [{ generation: 3 }, made] });
+    const { client, seen } = await against([json({ generation: 3 }), accepted, settled, compactions]);
+    expect(await client.compact({ session: 's' })).toEqual(made);
+    expect(seen.map(({ url }) => url)).toEqual([
+      'GET /behind/v1/sessions/s/status',
+      'POST /behind/v1/sessions/s/compact?wait=45000',
+      'GET /behind/v1/sessions/s/settled?timeout=45000',
+      'GET /behind/v1/sessions/s/compactions',
+    ]);
+  });
+
+  it.each([
+    [null, { lastError: null }],
+    ['Llm.Rejected', { lastError: { type: 'Llm.Rejected', message: 'no' } }],
+  ])('one that commits nothing ends with %s', async (type, status) => {
+    const { client } = await against([
+      ...[
+        json({ generation: 3 }),
+        accepted,
+        settled,
+        json({ compactions: [{ generation: 3 }] }),
+        json(status),
+      ],
+    ]);
+    const call = client.resummarize({ session: 's' });
+    if (type === null) expect(await call).toBeNull();
+    else await expect(call).rejects.toMatchObject({ type });
+  });
+
+  it('one that is not waited for is not looked up', async () => {
+    const { client, seen } = await against([accepted]);
+    expect(await client.compact({ session: 's', wait: false })).toBeNull();
+    expect(seen.map(({ url }) => url)).toEqual(['POST /behind/v1/sessions/s/compact?wait=false']);
+  });
+
+  it('rest is waited for in slices, and a server that is away is not', async () => {
+    const { client, seen } = await against([problem('Temporal.Unavailable', 503)]);
+    const call = client.settled({ session: 's', timeoutMs: 100_000 });
+    await expect(call).rejects.toMatchObject({ type: 'Temporal.Unavailable' });
+    expect(seen.map(({ url }) => url)).toEqual(['GET /behind/v1/sessions/s/settled?timeout=45000']);
+  });
+});
+
 describe('a context that has not changed', () => {
   const context = { session: 's', messages: [{ role: 'user', content: 'Hello' }], etag: 'e1' };
 

@@ -1,4 +1,5 @@
 /** Calls that may take longer than an HTTP connection may be silent: asked for in slices. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { CompactionOutcome } from '../../activities/commit.js';
 import type { PalimpsestClient } from '../client.js';
 import { isFailure, isFailureType, PalimpsestError } from '../errors.js';
@@ -58,6 +59,7 @@ async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: st
       return await palimpsest.settled({ session, timeoutMs: sliceMs });
     } catch (error) {
       if (!isFailure(error, 'Temporal.Unavailable')) throw error;
+      await sleep(slackMs);
     }
   }
 }
