@@ -40,7 +40,7 @@ export function apiOf({ url, token, ...globals }: Globals): { url: string; token
   if (address === undefined) return null;
   if (url === undefined && globals.databaseUrl !== undefined) return null;
   if (!URL.canParse(address) || !/^https?:$/.test(new URL(address).protocol))
-    throw invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:8080');
+    throw invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:7280');
   if (globals.tenant !== undefined)
     throw invalid('Over HTTP the token says which tenant it is.', '--tenant', 'Leave --tenant out.');
   const bearer = token ?? (process.env.PALIMPSEST_TOKEN || undefined);
@@ -88,7 +88,8 @@ function missing(variable: string, server: string, { dataDir }: Config): never {
 export async function connectClient(globals: Globals): Promise<PalimpsestClient> {
   const api = apiOf(globals);
   if (api !== null) {
-    throw invalid('Commands over HTTP need the client of palimpsest/http.', '--url');
+    const { HttpPalimpsest } = await import('../http/index.js');
+    return HttpPalimpsest.connect(api);
   }
   const config = configOf(globals);
   const { databaseUrl, temporal } = await findServers(config);

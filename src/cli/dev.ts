@@ -8,7 +8,8 @@ import { inOrder } from './batch.js';
 import { configOf, refuseUrl, type Globals } from './connect.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
 import { Interrupted, onInterrupt } from './interrupt.js';
-import { playSession } from './player.js';
+import { nextSteps } from './next-steps.js';
+import { playSession, storedSessionId } from './player.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import {
   compactedLine,
@@ -78,6 +79,8 @@ class DevSession {
   private readonly screen: Screen;
   private succeeded = 0;
   private failed = 0;
+  /** Id under which a session is stored that can be looked at. */
+  private shown: string | undefined;
   private readonly written: { session: string; messages: PlayedSession['context'] }[] = [];
 
   constructor(
@@ -109,7 +112,10 @@ class DevSession {
       const servers = openServers(this.config, say);
       servers.catch(() => {});
       const { openStack } = await import('./stack.js');
-      stack = await openStack(servers, this.config, this.policy, controller, say);
+      stack = await openStack(servers, this.config, this.policy, controller, {
+        say,
+        api: !this.leaves,
+      });
     } catch (error) {
       // A step of the start that Ctrl-C ended, as the terminal sends it to child processes too, is no failure.
       if (controller.signal.reason instanceof Interrupted) {
@@ -188,6 +194,7 @@ class DevSession {
     }
     const { result } = played;
     this.succeeded += 1;
+    if ('messages' in played.read) this.shown ??= storedSessionId(played.read, this.policy);
     const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
     if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
     if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });
@@ -238,9 +245,7 @@ class DevSession {
   private async stay(stack: Stack): Promise<void> {
     const { signal } = this.controller;
     this.screen.line();
-    this.screen.line(
-      `The worker stays up${stack.uiUrl === null ? '' : `; look around in ${stack.uiUrl}`}. Ctrl-C ends it.`,
-    );
+    for (const line of nextSteps(stack, this.shown)) this.screen.line(line);
     // A pending promise alone would not keep the process alive if the worker ever stopped polling.
     const alive = setInterval(() => {}, 60_000);
     await new Promise<void>((resolve) => {

@@ -1,8 +1,8 @@
 import { workerRoles } from '../config.js';
 import { migrate } from '../store/migrate.js';
-import { configOf, findDatabase, findTemporal, refuseUrl, type Globals } from './connect.js';
+import { configOf, findDatabase, findServers, findTemporal, refuseUrl, type Globals } from './connect.js';
 import { onInterrupt } from './interrupt.js';
-import { oneOf } from './numbers.js';
+import { oneOf, wholeNumber } from './numbers.js';
 import { plural } from './report.js';
 import type { Run } from './run.js';
 
@@ -18,6 +18,21 @@ export async function serveWorker(globals: Globals, given: readonly string[] | u
   const { signal } = onInterrupt();
   const { runWorkerProcess } = await import('../worker-process.js');
   await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });
+}
+
+/** `palimpsest api`: serves until SIGTERM, then lets requests finish. */
+export async function serveApi(globals: Globals, flags: { host?: string; port?: string }): Promise<void> {
+  refuseUrl(globals, 'api');
+  const config = configOf(globals);
+  const api = {
+    ...config.api,
+    ...(flags.host === undefined ? {} : { host: flags.host }),
+    ...(flags.port === undefined ? {} : { port: wholeNumber(flags.port, '--port', { most: 65_535 }) }),
+  };
+  const servers = await findServers(config);
+  const { signal } = onInterrupt();
+  const { runApiProcess } = await import('../api-process.js');
+  await runApiProcess({ ...config, api }, { ...servers, signal });
 }
 
 /** `palimpsest migrate` */

@@ -49,7 +49,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     ['window', `${count(window.tokens)} tokens (${window.source})`],
     [
       'generation',
-      `${generation}: ${plural(status.summariesPerformed, 'part')} archived of ${count(status.tokensSummarized)} tokens so far`,
+      `${generation}; ${plural(status.summariesPerformed, 'archive part')} with ${count(status.tokensSummarized)} tokens`,
     ],
     calibration.applied === 1
       ? null

@@ -1,6 +1,8 @@
 import path from 'node:path';
 import pino from 'pino';
+import type { RunningApi } from '../api/settings.js';
 import type { Config } from '../config.js';
+import { isFailure } from '../errors.js';
 import { createLogger, installRuntime } from '../logging.js';
 import { Palimpsest } from '../palimpsest.js';
 import type { PolicyInput } from '../policy/schema.js';
@@ -14,6 +16,8 @@ import type { Servers } from './servers.js';
 /** Everything `dev` runs: servers, worker, and the library connected to them. */
 export interface Stack {
   palimpsest: Palimpsest;
+  /** Address of the HTTP API; null where none was asked for. */
+  apiUrl: string | null;
   uiUrl: string | null;
   close(): Promise<void>;
 }
@@ -30,7 +34,7 @@ export async function openStack(
   config: Config,
   policy: PolicyInput,
   controller: AbortController,
-  say: (line: string) => void,
+  { say, api: withApi }: { say: (line: string) => void; api: boolean },
 ): Promise<Stack> {
   await installFileLog(config);
   // Bundled while the servers start.
@@ -39,9 +43,11 @@ export async function openStack(
   const servers = await opening;
   let worker: RunningWorker | undefined;
   let palimpsest: Palimpsest | undefined;
+  let api: RunningApi | undefined;
   const fail = (error: unknown): void =>
     controller.abort(error instanceof Error ? error : new Error(String(error)));
   const close = async (): Promise<void> => {
+    await api?.close();
     await palimpsest?.close();
     await worker?.shutdown().catch(() => {});
     await servers.stop();
@@ -69,11 +75,31 @@ export async function openStack(
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
-    return { palimpsest, uiUrl, close };
+    if (withApi) api = await openApi(config, palimpsest, say);
+    return { palimpsest, apiUrl: api?.address ?? null, uiUrl, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** On loopback; where the port is taken, on another one. */
+async function openApi(
+  config: Config,
+  palimpsest: Palimpsest,
+  say: (line: string) => void,
+): Promise<RunningApi> {
+  const { startApi } = await import('../api/server.js');
+  const settings = { ...config.api, host: '127.0.0.1', shutdownGraceMs: graceMs };
+  const taken = (error: unknown) => isFailure(error, 'Input.Invalid') && error.path === 'port';
+  const api = await startApi(settings, palimpsest).catch((error: unknown) => {
+    if (!taken(error)) throw error;
+    return startApi({ ...settings, port: 0 }, palimpsest);
+  });
+  const elsewhere = api.address.endsWith(`:${config.api.port}`) ? '' : `; port ${config.api.port} is taken`;
+  const who = settings.tokens.length === 0 ? 'tenant default, no token asked for' : 'with its tokens';
+  say(`HTTP API    ${api.address} (${who}${elsewhere})`);
+  return api;
 }
 
 function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {

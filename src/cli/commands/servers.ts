@@ -20,6 +20,23 @@ export function addServerCommands(group: CommandGroup): void {
       async (_, flags) => (await import('../serve.js')).serveWorker(flags, flags.role),
     )
     .option('--role <role>', 'workflow, database or model; repeat for several (default: all)', collect);
+  group
+    .addLong<{ host?: string; port?: string }>(
+      {
+        name: 'api',
+        summary: 'serve the HTTP API until SIGTERM',
+        description:
+          'Serves the HTTP API. Without tokens (PALIMPSEST_API_TOKENS) it listens on the loopback interface only and ' +
+          'every caller is the tenant `default`.',
+        examples: [
+          ['palimpsest api --port 8080', 'on this machine'],
+          ['PALIMPSEST_API_TOKENS=acme:s3cret palimpsest api --host 0.0.0.0', 'for others'],
+        ],
+      },
+      async (_, flags) => (await import('../serve.js')).serveApi(flags, flags),
+    )
+    .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
+    .option('--port <number>', 'port; 0 takes a free one (default: 7280)');
   group.add(
     {
       name: 'migrate',

@@ -1,0 +1,31 @@
+import { startApi } from './api/server.js';
+import type { Config } from './config.js';
+import { createLogger } from './logging.js';
+import { Metrics } from './metrics.js';
+import { Palimpsest } from './palimpsest.js';
+import type { TemporalSettings } from './temporal/connection.js';
+
+/** A process that is the API: logs, `/metrics`, and an end that lets requests finish. Returns when it has stopped. */
+export async function runApiProcess(
+  config: Config,
+  { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
+): Promise<void> {
+  const log = createLogger({ level: config.logLevel, format: config.logFormat });
+  const { queuePrefix, policy } = config;
+  const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, policy, poolSize: 20 });
+  const metrics = new Metrics();
+  try {
+    const api = await startApi({ ...config.api, log, metrics: () => metrics.text() }, palimpsest);
+    const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
+    log.info({ address: api.address, tenants }, 'API is listening');
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+    log.info('API takes no new requests');
+    await api.close();
+    log.info('API has stopped');
+  } finally {
+    await palimpsest.close();
+  }
+}
