@@ -190,7 +190,10 @@ async function start(): Promise<{ palimpsest: PalimpsestClient; close(): Promise
     PALIMPSEST_QUEUE_PREFIX: `example-${process.pid}`,
   });
   makeDataFolder(config.dataDir);
-  const stack = await openStack(openServers(config, say), config, policy, new AbortController(), say);
+  const stack = await openStack(openServers(config, say), config, policy, new AbortController(), {
+    say,
+    api: false,
+  });
   if (flags.library) return stack;
   const api = await startApi({ port: 0 }, stack.palimpsest);
   say(`API         ${api.address}`);

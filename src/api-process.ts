@@ -1,7 +1,7 @@
 import { startApi } from './api/server.js';
 import type { Config } from './config.js';
 import { createLogger } from './logging.js';
-import { Metrics } from './metrics.js';
+import { Metrics, type RequestFigures } from './metrics.js';
 import { Palimpsest } from './palimpsest.js';
 import type { TemporalSettings } from './temporal/connection.js';
 
@@ -15,7 +15,11 @@ export async function runApiProcess(
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, policy, poolSize: 20 });
   const metrics = new Metrics();
   try {
-    const api = await startApi({ ...config.api, log, metrics: () => metrics.text() }, palimpsest);
+    const observed = {
+      metrics: () => metrics.text(),
+      observe: (request: RequestFigures) => metrics.request(request),
+    };
+    const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');
     await new Promise<void>((resolve) => {

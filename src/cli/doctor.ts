@@ -22,7 +22,7 @@ export async function doctor(run: Run, { model }: { model: boolean }): Promise<n
     const { style } = run.out;
     const summary = `${plural(findings.length, 'check')}: ${number('ok')} ok, ${plural(number('warn'), 'warning')}, ${failures} failed`;
     await run.out.line();
-    await run.out.line(failures > 0 ? style.red(summary) : summary);
+    await run.out.paragraph(summary, failures > 0 ? style.red : undefined);
   }
   return failures > 0 ? exitCodes.failed : exitCodes.done;
 }

@@ -40,8 +40,8 @@ export class Output {
   }
 
   /** Lines broken where they would not fit. */
-  async paragraph(text: string): Promise<void> {
-    for (const line of wrapped(printable(text), this.width)) await this.line(line);
+  async paragraph(text: string, paint = (line: string) => line): Promise<void> {
+    for (const line of wrapped(printable(text), this.width)) await this.line(paint(line));
   }
 
   /** Stored text: exact into a pipe or file; a terminal is not steered by it. */

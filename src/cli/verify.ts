@@ -38,8 +38,10 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   const started = Date.now();
   const found: Found = { sessions: 0, messages: 0, damaged: 0, damage: [] };
   const progress = new Progress({ unit: 'messages' });
-  const wanted = named.length > 0 ? theseOf(client, named) : allOf(client);
-  const total = named.length > 0 ? 0 : await messagesOf(client, progress, run.signal);
+  const these = await Promise.all(named.map((session) => wantedOf(client, session)));
+  const wanted = these.length > 0 ? each(these) : allOf(client);
+  const total = await messagesOf(these.length > 0 ? each(these) : allOf(client), run.signal);
+  progress.update(0, total);
   try {
     await Promise.all(
       Array.from({ length: atOnce }, async () => {
@@ -61,8 +63,12 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   return found.damaged > 0 ? exitCodes.failed : exitCodes.done;
 }
 
-async function* theseOf(client: PalimpsestClient, named: readonly string[]): AsyncGenerator<Wanted> {
-  for (const session of named) yield { session, messages: (await client.status({ session })).messages };
+async function wantedOf(client: PalimpsestClient, session: string): Promise<Wanted> {
+  return { session, messages: (await client.status({ session })).messages };
+}
+
+async function* each(these: readonly Wanted[]): AsyncGenerator<Wanted> {
+  yield* these;
 }
 
 /** Shared by several readers: a generator answers them one after the other. */
@@ -76,17 +82,12 @@ async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
 }
 
 /** How much there is to read: what the bar goes to. */
-async function messagesOf(
-  client: PalimpsestClient,
-  progress: Progress,
-  signal: AbortSignal,
-): Promise<number> {
+async function messagesOf(wanted: AsyncGenerator<Wanted>, signal: AbortSignal): Promise<number> {
   let messages = 0;
-  for await (const one of allOf(client)) {
+  for await (const one of wanted) {
     signal.throwIfAborted();
     messages += one.messages;
   }
-  progress.update(0, messages);
   return messages;
 }
 
@@ -130,7 +131,7 @@ async function tell({ out, json }: Run, found: Found, ms: number): Promise<void>
     );
   if (damaged > damage.length) await out.line(`and ${count(damaged - damage.length)} more`);
   const read = `${plural(sessions, 'session')}, ${plural(messages, 'message')} in ${seconds(ms)}`;
-  if (damaged === 0) return out.line(out.style.green(`${read}: every hash matches`));
-  await out.line(out.style.red(`${read}: ${plural(damaged, 'session')} damaged`));
+  if (damaged === 0) return out.paragraph(`${read}: every hash matches`, out.style.green);
+  await out.paragraph(`${read}: ${plural(damaged, 'session')} damaged`, out.style.red);
   out.note('Restore what is damaged from a backup of the database; nothing was changed.');
 }

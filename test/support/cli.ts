@@ -1,0 +1,100 @@
+/** The command line in a process of its own, on the servers of a stack. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Stack } from './stack.js';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+const ownVariables = /^(?:DATABASE_URL|TEMPORAL_|OPENAI_|PALIMPSEST_|LOG_|NO_COLOR|FORCE_COLOR|COLUMNS|npm_)/;
+
+export interface Ended {
+  code: number | null;
+  signal: string | null;
+  stdout: string;
+  stderr: string;
+}
+
+export class CliProcess {
+  stdout = '';
+  stderr = '';
+  readonly ended: Promise<Ended>;
+  readonly child: ChildProcess;
+  private readonly watchers: (() => void)[] = [];
+
+  constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+    const clean = Object.entries(process.env).filter(([name]) => !ownVariables.test(name));
+    this.child = spawn(process.execPath, ['--import', 'tsx', main, ...args], {
+      cwd: root,
+      env: { ...Object.fromEntries(clean), PALIMPSEST_DATA: '/nowhere/palimpsest', ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.child.stdout?.on('data', (chunk: Buffer) => this.note((this.stdout += chunk.toString())));
+    this.child.stderr?.on('data', (chunk: Buffer) => this.note((this.stderr += chunk.toString())));
+    this.ended = new Promise((resolve) =>
+      this.child.on('close', (code, signal) => {
+        resolve({ code, signal, stdout: this.stdout, stderr: this.stderr });
+        this.note('');
+      }),
+    );
+  }
+
+  /** Resolves once the output matches; rejects when the process ends before. */
+  async shows(pattern: RegExp): Promise<void> {
+    const seen = new Promise<void>((resolve) => {
+      const look = () => pattern.test(this.stdout + this.stderr) && resolve();
+      this.watchers.push(look);
+      look();
+    });
+    const gone = this.ended.then(({ stdout, stderr }) => {
+      if (!pattern.test(stdout + stderr))
+        throw new Error(`ended without ${String(pattern)}:\n${stdout}\n${stderr}`);
+    });
+    await Promise.race([seen, gone]);
+  }
+
+  private note(_: string): void {
+    for (const look of this.watchers) look();
+  }
+}
+
+export const runCli = (args: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended> =>
+  new CliProcess(args, env).ended;
+
+/** What names a stack's servers to the command line. */
+export function stackEnv(stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>): NodeJS.ProcessEnv {
+  return {
+    DATABASE_URL: stack.databaseUrl,
+    TEMPORAL_ADDRESS: stack.temporal.address,
+    PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
+  };
+}
+
+/** Runs commands as the tenant of a stack. */
+export function cliOf(stack: Stack) {
+  const env = stackEnv(stack);
+  const withTenant = (args: readonly string[]) => [
+    ...args.slice(0, 1),
+    '--tenant',
+    stack.queuePrefix,
+    ...args.slice(1),
+  ];
+  return {
+    env,
+    run: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
+      runCli(withTenant(args), { ...env, ...more }),
+    start: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
+      new CliProcess(withTenant(args), { ...env, ...more }),
+    async json<T = Record<string, unknown>>(args: readonly string[]): Promise<T> {
+      const { code, stdout, stderr } = await runCli(withTenant([...args, '--json']), env);
+      if (code !== 0) throw new Error(`${args.join(' ')} ended with ${code}: ${stdout}${stderr}`);
+      return JSON.parse(stdout) as T;
+    },
+  };
+}
+
+/** NDJSON. */
+export const linesOf = <T = Record<string, unknown>>(stdout: string): T[] =>
+  stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as T);
