@@ -160,8 +160,6 @@ function addArchive(group: CommandGroup): void {
         return page.showMessages(run, await client.archive({ session, part }));
       }
       const parts = await client.archive({ session });
-      // Nothing archived, or no such session: that is told apart.
-      if (parts.length === 0) await client.policy({ session });
       if (run.json) return run.out.value(parts);
       await page.showParts(run.out, parts);
     },
