@@ -10,6 +10,7 @@ import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
 import { economics } from './economics.js';
 import { type BenchResult, type Figure, shown } from './figures.js';
+import { http } from './http.js';
 import { overhead } from './overhead.js';
 import { memory } from './memory.js';
 import { plan } from './plan.js';
@@ -24,6 +25,7 @@ const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   turns,
   memory,
   backfill,
+  http,
 };
 
 /** Benches of the pure core. */

@@ -1,0 +1,12 @@
+/** The HTTP API in a process of its own, as in production. Settings come as JSON in `API`; ends with its parent. */
+import { startApi, type ApiSettings } from '../src/api/server.js';
+import { Palimpsest, type PalimpsestOptions } from '../src/palimpsest.js';
+
+const { library, api: settings } = JSON.parse(process.env['API'] ?? '{}') as {
+  library: PalimpsestOptions;
+  api: ApiSettings;
+};
+const palimpsest = await Palimpsest.connect(library);
+const api = await startApi(settings, palimpsest);
+process.once('disconnect', () => void api.close().then(() => palimpsest.close()));
+process.send?.(api.address);
