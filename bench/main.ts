@@ -1,5 +1,6 @@
 /**
  * `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about six minutes.
+ * `live` (only by name) is the load of many live sessions beside a backfill; its options stand in live/main.ts.
  * `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they measure recorded sessions too.
  */
 import { writeFileSync } from 'node:fs';
@@ -12,11 +13,15 @@ import { economics } from './economics.js';
 import { type BenchResult, type Figure, shown } from './figures.js';
 import { http } from './http.js';
 import { overhead } from './overhead.js';
+import { live } from './live/main.js';
 import { memory } from './memory.js';
 import { plan } from './plan.js';
 import { read } from './read.js';
 import { turns } from './turns.js';
 import { startServers, type Servers } from './servers.js';
+
+// A load of its own, with options and a table of its own; only on request.
+if (process.argv[2] === 'live') process.exit(await live(process.argv.slice(3)));
 
 const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   read,

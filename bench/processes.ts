@@ -8,10 +8,27 @@ const ticksPerSecond = 100;
 
 export const canAccount = process.platform === 'linux';
 
-/** Resident memory in MB. */
-export function residentMemory(pid: number): number {
-  const [, kilobytes = '0'] = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
-  return Number(kilobytes) / 1024;
+/** Resident memory in MB; with its children what they share with one another is counted once. 0 where it is not known. */
+export function residentMemory(pid: number, withChildren = false): number {
+  const pids = withChildren ? [pid, ...childrenOf(pid)] : [pid];
+  return pids.reduce((sum, one) => sum + kilobytesOf(one, withChildren) / 1024, 0);
+}
+
+function kilobytesOf(pid: number, shared: boolean): number {
+  const [file, pattern] = shared
+    ? ['smaps_rollup', /^Pss:\s+(\d+) kB$/m]
+    : ['status', /^VmRSS:\s+(\d+) kB$/m];
+  try {
+    return Number((pattern as RegExp).exec(readFileSync(`/proc/${pid}/${file as string}`, 'utf8'))?.[1] ?? 0);
+  } catch {
+    // It has ended meanwhile.
+    return 0;
+  }
+}
+
+function childrenOf(pid: number): number[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return pids.map(Number).filter((one) => statOf(one)?.parent === pid);
 }
 
 /** Something to account for, by a name for people. */

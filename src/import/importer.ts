@@ -73,13 +73,14 @@ export async function importSessions(
   const { concurrency = 4, onRead = () => undefined, onReport } = options;
   const totals = { stored: 0, extended: 0, present: 0, duplicate: 0, refused: 0, messages: 0, added: 0 };
   const seen: Seen = new Remembered();
+  const busy: Busy = new Map();
   const running = new Set<Promise<void>>();
   let inWork = 0;
   let failure: unknown;
   const start = (source: string, record: ImportRecord): void => {
     const size = 'size' in record ? record.size : 0;
     inWork += size;
-    const task = importOne(pool, record, seen, options)
+    const task = importOne(pool, record, { seen, busy }, options)
       .then((one) => {
         totals[one.status]++;
         totals.messages += one.messages;
@@ -117,14 +118,14 @@ type Outcome = Omit<ImportReport, 'source' | 'line'>;
 async function importOne(
   pool: Pool,
   record: ImportRecord,
-  seen: Seen,
+  known: Known,
   options: ImportOptions,
 ): Promise<Outcome> {
   const session = detached(`${options.prefix ?? ''}${record.id}`);
   try {
     if ('error' in record) throw record.error;
     encodeIdPart(session, 'session');
-    return await importNew(pool, session, record, seen, options);
+    return await importNew(pool, session, record, known, options);
   } catch (error) {
     if (!isFailure(error) || error.type === 'Store.Unavailable') throw error;
     const { type, message, path, hint } = error;
@@ -143,12 +144,20 @@ async function importOne(
 /** By a hash of all messages: the id of the session that holds them, once that is known; null where it was refused. */
 type Seen = Remembered<string | Promise<string | null>>;
 
+/** By session id: settles when nothing is stored under it at the moment. */
+type Busy = Map<string, Promise<void>>;
+
+interface Known {
+  seen: Seen;
+  busy: Busy;
+}
+
 /** Not what came under another id before, once that is stored. */
 async function importNew(
   pool: Pool,
   session: string,
   record: ReadSession,
-  seen: Seen,
+  { seen, busy }: Known,
   options: ImportOptions,
 ): Promise<Outcome> {
   const { format, items } = record;
@@ -163,7 +172,16 @@ async function importNew(
     return { ...outcome, added: 0, status: 'duplicate', duplicateOf: holder };
   }
   const ids = { tenant: options.tenant, session };
-  const storing = storeSession(pool, ids, { messages, format }, options);
+  // One after the other where an id comes again, so that the first content it came with is the one that stays.
+  const storing = (busy.get(session) ?? Promise.resolve()).then(() =>
+    storeSession(pool, ids, { messages, format }, options),
+  );
+  const done: Promise<void> = storing.then(
+    () => undefined,
+    () => undefined,
+  );
+  busy.set(session, done);
+  void done.then(() => busy.get(session) === done && busy.delete(session));
   const holder = storing.then(
     () => {
       seen.set(content, session);

@@ -7,7 +7,7 @@ import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import { closeImported, importedTurnId } from '../store/imported.js';
 import { readHashes } from '../store/messages.js';
-import { appendTurn } from '../store/turns.js';
+import { appendTurn, appendTurns, type TurnInput } from '../store/turns.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { ImportOptions } from './importer.js';
 import { missingFrom } from './missing.js';
@@ -54,30 +54,73 @@ function statusOf(added: number, before: number): Stored['status'] {
   return before === 0 ? 'stored' : 'extended';
 }
 
-/** In the turns in which its platform would have appended it. Answers with each turn how many messages were new. */
+/** Turns stored in one transaction, which is to be short. */
+const turnsAtOnce = 50;
+const charactersAtOnce = 2_000_000;
+
+/** In the turns in which its platform would have appended it. Answers again and again how many messages were new. */
 async function* appendRest(
   pool: Pool,
   ids: SessionIds,
+  read: ReadMessages,
+  stored: number,
+  options: ImportOptions,
+): AsyncGenerator<number> {
+  for (const turns of batches(turnsOf(ids, read, stored, options))) {
+    options.signal?.throwIfAborted();
+    if (await appendTurns(pool, turns)) {
+      yield turns.reduce((sum, { logged }) => sum + logged.length, 0);
+      continue;
+    }
+    for (const turn of turns) {
+      const { repeated } = await appendTurn(pool, turn);
+      if (!repeated) yield turn.logged.length;
+    }
+  }
+}
+
+type ImportTurn = TurnInput & { logged: readonly ChatMessage[]; size: number };
+
+function* turnsOf(
+  ids: SessionIds,
   { messages, format }: ReadMessages,
   stored: number,
-  { policy, deployment, signal }: ImportOptions,
-): AsyncGenerator<number> {
+  { policy, deployment }: ImportOptions,
+): Generator<ImportTurn> {
   for (const { from, to } of cutTurns(messages)) {
     if (to <= stored) continue;
-    signal?.throwIfAborted();
     const start = Math.max(from, stored);
     const logged = messages.slice(start, to);
-    const hashes = logged.map((message) => serializeMessage(message).sha256);
-    const { repeated } = await appendTurn(pool, {
+    const serialized = logged.map(serializeMessage);
+    yield {
       ...ids,
-      turnId: importedTurnId(start + 1, hashes),
+      turnId: importedTurnId(
+        start + 1,
+        serialized.map(({ sha256 }) => sha256),
+      ),
       logged,
+      size: serialized.reduce((sum, { body }) => sum + body.length, 0),
       format,
       expectedSeq: start,
       // A session that exists keeps the policy it has.
       ...(policy === undefined || start > 0 ? {} : { policy }),
       ...(deployment === undefined ? {} : { deployment }),
-    });
-    if (!repeated) yield to - start;
+    };
   }
+}
+
+function* batches(turns: Iterable<ImportTurn>): Generator<[ImportTurn, ...ImportTurn[]]> {
+  let batch: ImportTurn[] = [];
+  let size = 0;
+  for (const turn of turns) {
+    const [first, ...rest] = batch;
+    if (first && (batch.length >= turnsAtOnce || size + turn.size > charactersAtOnce)) {
+      yield [first, ...rest];
+      [batch, size] = [[], 0];
+    }
+    batch.push(turn);
+    size += turn.size;
+  }
+  const [first, ...rest] = batch;
+  if (first) yield [first, ...rest];
 }

