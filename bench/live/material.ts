@@ -5,12 +5,17 @@ import { readTranscripts } from '../../test/support/transcripts.js';
 import { agentTurns } from '../conversation.js';
 
 /** Small, so that a session of some thousand tokens is due. */
-export const window = 4_000;
-/** Longer messages would not fit beside anything else. */
-const longestMessage = 3_500;
+export const window = 6_000;
+/** Recorded sessions that are taken: of some length, of messages of some length, none of which fills the window. In characters. */
+const shortestScript = 12_000;
+const meanMessage = 400;
+const longestMessage = 8_000;
 /** Characters of an old session: over its trigger, so that a backfill has something to do. */
-const oldSession = 20_000;
-const shortestScript = 16_000;
+const oldSession = 24_000;
+/** Characters that a live session begins with: each is due after some turns more. */
+const head = 12_000;
+/** Turns of a live session after that. */
+const liveTurns = 60;
 
 /** Turns of one session. */
 export type Script = ChatMessage[][];
@@ -25,41 +30,59 @@ export async function readMaterial(): Promise<Material> {
   for await (const { line, dirty } of readTranscripts()) {
     if (dirty) continue;
     const { messages } = JSON.parse(line) as { messages: ChatMessage[] };
-    const turns = cutTurns(messages).map(({ from, to }) => messages.slice(from, to));
-    const sizes = messages.map((message) => JSON.stringify(message).length);
-    if (sizes.reduce((sum, size) => sum + size, 0) >= shortestScript && Math.max(...sizes) <= longestMessage)
-      scripts.push(turns);
+    const size = sizeOf(messages);
+    const longest = Math.max(...messages.map((message) => sizeOf([message])));
+    if (size >= shortestScript && size / messages.length >= meanMessage && longest <= longestMessage)
+      scripts.push(inTurns(messages));
   }
   if (scripts.length > 0) return { scripts, source: `${scripts.length} recorded sessions` };
-  const made = Array.from({ length: 40 }, (_, seed) =>
-    agentTurns(40, 120, seed + 1).flatMap((turn) =>
-      cutTurns(turn).map(({ from, to }) => turn.slice(from, to)),
-    ),
-  );
+  const made = Array.from({ length: 40 }, (_, seed) => inTurns(agentTurns(40, 120, seed + 1).flat()));
   return { scripts: made, source: 'sessions made from a seed' };
 }
 
+const inTurns = (messages: ChatMessage[]): Script =>
+  cutTurns(messages).map(({ from, to }) => messages.slice(from, to));
+
+const sizeOf = (messages: readonly ChatMessage[]): number =>
+  messages.reduce((sum, message) => sum + JSON.stringify(message).length, 0);
+
 export const oldSessionId = (index: number): string => `old-${String(index).padStart(6, '0')}`;
 
-/** A piece of a recorded session under another id, which its user messages name, so that no two are the same. */
+/** A recorded session as long as it must be, from a turn on that differs, under another id. */
 export function oldSessionOf({ scripts }: Material, index: number): { id: string; messages: ChatMessage[] } {
   const id = oldSessionId(index);
-  const script = scripts[index % scripts.length]!;
-  const messages: ChatMessage[] = [];
-  let size = 0;
-  for (let turn = (index * 7) % script.length, taken = 0; size < oldSession; turn++, taken++) {
-    // From the beginning again where the recording ends.
-    for (const message of script[turn % script.length]!) {
-      if (taken === 0 && message.role === 'tool') continue;
-      const own = tagged(message, id);
-      messages.push(own);
-      size += JSON.stringify(own).length;
-    }
-  }
-  return { id, messages };
+  const turns = endless(scripts[index % scripts.length]!, id, Math.floor(index / scripts.length));
+  return { id, messages: taken(turns, oldSession) };
 }
 
-export function tagged(message: ChatMessage, id: string): ChatMessage {
+/** A live session: what it begins with, then its turns. */
+export function liveSessionOf({ scripts }: Material, index: number, id: string): Script {
+  const turns = endless(scripts[index % scripts.length]!, id, index);
+  const begun = taken(turns, head * Math.random());
+  return [begun, ...Array.from({ length: liveTurns }, () => turns.next().value as ChatMessage[])].filter(
+    ({ length }) => length > 0,
+  );
+}
+
+function taken(turns: Iterator<ChatMessage[]>, size: number): ChatMessage[] {
+  const messages: ChatMessage[] = [];
+  while (sizeOf(messages) < size) messages.push(...(turns.next().value as ChatMessage[]));
+  return messages;
+}
+
+/** What the system says, then turn after turn, from the first again where the recording ends; users name the session. */
+function* endless(script: Script, id: string, from: number): Generator<ChatMessage[], never> {
+  const isSystem = ({ role }: ChatMessage): boolean => role === 'system' || role === 'developer';
+  const system = script[0]!.filter(isSystem);
+  for (let turn = from, first = true; ; turn++, first = false) {
+    const messages = script[turn % script.length]!.filter((message) => !isSystem(message));
+    const named = messages.map((message) => tagged(message, id));
+    if (first) yield [...system, { role: 'user', content: `This is session ${id}.` }, ...named];
+    else if (named.length > 0) yield named;
+  }
+}
+
+function tagged(message: ChatMessage, id: string): ChatMessage {
   if (message.role !== 'user' || typeof message.content !== 'string') return message;
   return { ...message, content: `${message.content}\n(${id})` };
 }

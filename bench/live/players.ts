@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure } from '../../src/errors.js';
 import type { HttpPalimpsest } from '../../src/http/index.js';
-import { tagged, window, type Material } from './material.js';
+import { liveSessionOf, window, type Material } from './material.js';
 
 export interface Phase {
   appends: number[];
@@ -64,14 +64,13 @@ export class Players {
   }
 
   private async playSession(player: number, round: number): Promise<void> {
-    const { scripts } = this.material;
-    const script = scripts[(player * 13 + round * 31) % scripts.length]!;
-    const played: PlayedSession = { session: `live-${player}-${round}`, hashes: [], due: [], broken: false };
+    const session = `live-${player}-${round}`;
+    const script = liveSessionOf(this.material, player * 13 + round * 31, session);
+    const played: PlayedSession = { session, hashes: [], due: [], broken: false };
     this.sessions.push(played);
     for (let turn = 0; turn < script.length && !this.stopped && !played.broken; turn++) {
       const began = performance.now();
-      const messages = script[turn]!.map((message) => tagged(message, played.session));
-      await this.takeTurn(played, turn, messages);
+      await this.takeTurn(played, turn, script[turn]!);
       await sleep(Math.max(0, this.pauseMs * (0.5 + Math.random()) - (performance.now() - began)));
     }
     if (!played.broken) await this.client.closeSession({ session: played.session }).catch(() => undefined);

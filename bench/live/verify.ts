@@ -26,7 +26,8 @@ export async function verify(
   const found: Verified = { live: 0, liveMessages: 0, old: 0, archiveParts: 0, wrong: [] };
   const check = async (session: string, expected: readonly string[]) => {
     try {
-      found.archiveParts += await checkSession(client, session, expected);
+      const parts = await checkSession(client, session, expected);
+      found.archiveParts += parts;
     } catch (error) {
       found.wrong.push(`${session}: ${(error as Error).message}`);
     }
