@@ -10,7 +10,6 @@ import {
   type CompactionFacts,
 } from '../src/store/compactions.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
-import { isOwnLimit } from '../src/store/sessions.js';
 import type { RepairProblem } from '../src/summary/repair.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
@@ -30,7 +29,7 @@ export interface CommitRequest extends ReplacementRequest {
   workflowId: string;
   runId: string;
   /** The model failure that made the deterministic fallback serve. */
-  failure: { type: string; message: string } | null;
+  failure: { type: string; message: string; onlyWaited?: boolean } | null;
 }
 
 /** The snapshot is to be asked for once more before it may be committed. */
@@ -136,9 +135,7 @@ export function commit(dependencies: Dependencies) {
       failure: request.failure && {
         ...request.failure,
         // Who only waited for the deployment's own limit has no reason to leave the model alone.
-        retryAt: isOwnLimit(request.failure.type)
-          ? new Date(now())
-          : retryAt(policy, session.failures, now()),
+        retryAt: request.failure.onlyWaited ? new Date(now()) : retryAt(policy, session.failures, now()),
       },
       exhausted: missed
         ? {

@@ -1,7 +1,7 @@
 import { log } from '@temporalio/activity';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
-import { isOwnLimit, loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
+import { loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -13,11 +13,20 @@ export interface GiveUpInput extends SessionIds {
   exhausted: boolean;
   /** The model's part failed. Where the policy has a fallback, compactions go on without the model until the next attempt. */
   model: boolean;
+  /** For tokens of the deployment's own limit: no failure of a model, so it is not counted. */
+  onlyWaited?: boolean;
 }
 
 /** Records a compaction that left the context unchanged, and when the next attempt may be made. */
 export function giveUp({ pool, now, metrics }: Dependencies) {
-  return ({ type, message, exhausted, model, ...ids }: GiveUpInput): Promise<{ notBefore: number | null }> =>
+  return ({
+    type,
+    message,
+    exhausted,
+    model,
+    onlyWaited,
+    ...ids
+  }: GiveUpInput): Promise<{ notBefore: number | null }> =>
     runStep('give up', async () => {
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
@@ -25,9 +34,9 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       // was to blame: something else must come. With no fallback a refused result was the model's.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
-      const next = blameless ? null : retryAt(policy, isOwnLimit(type) ? 0 : row.failures, now());
+      const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());
       const fallback = model && policy.summary.fallback !== 'none';
-      await recordFailure(pool, ids, { type, message, retryAt: next, fallback });
+      await recordFailure(pool, ids, { type, message, retryAt: next, fallback, onlyWaited });
       if (exhausted || unreachable)
         await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
       log.warn('compaction left the context unchanged', {

@@ -2,6 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { isFailure, PalimpsestError } from '../src/errors.js';
 import type { SummaryAnswer } from '../src/llm/client.js';
 import { correctTokens, drawTokens } from '../src/store/rate-bucket.js';
+import { onlyWaited } from '../src/temporal/failures.js';
 import type { Dependencies } from './dependencies.js';
 import type { Attempt } from './run.js';
 
@@ -49,7 +50,7 @@ function notNow(waitMs: number, tokens: number, deadline: number): Error {
   if (Date.now() + waitMs < deadline)
     return new PalimpsestError('Llm.RateLimited', message, { hint, details: { retryAfterMs: waitMs } });
   const late = `${message} That is past the deadline of this compaction. — ${hint}`;
-  return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited');
+  return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited', onlyWaited);
 }
 
 /** Tokens of a call that failed; null where nobody knows: then it may have used all of them. */

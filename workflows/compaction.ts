@@ -17,7 +17,7 @@ import {
   type ModelSteps,
   type Summarized,
 } from '../src/compaction/summarize.js';
-import { failureOf } from '../src/temporal/failures.js';
+import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import type { ChunkRef } from '../src/summary/chunk.js';
 import type { RepairProblem } from '../src/summary/repair.js';
@@ -57,7 +57,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     return await replaceHistory(plan);
   } catch (error) {
     if (isCancellation(error)) throw error;
-    const failure = failureOf(error) ?? { type: 'Unknown', message: String(error) };
+    const failure = failureOf(error) ?? { type: 'Unknown', message: String(error), details: [] };
     const refused = failure.type === 'Summary.NotSmaller' || failure.type === 'Summary.PinsLost';
     page.finish(`Context unchanged: **${failure.type}** ${failure.message}`, failure.type);
     if (refused && force) return null;
@@ -65,7 +65,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       const { type, message } = failure;
       const model = fallsBack(type) && !refused;
       await giveUp.executeWithOptions({ summary: type }, [
-        { ...ids, type, message, exhausted: refused, model },
+        { ...ids, type, message, exhausted: refused, model, onlyWaited: hasOnlyWaited(failure) },
       ]);
     }
     throw error;
@@ -86,7 +86,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
         failure.type,
       );
       const { type, message } = failure;
-      return await commitWith(planned, 'extractive', null, { type, message });
+      const onlyWaited = hasOnlyWaited(failure);
+      return await commitWith(planned, 'extractive', null, { type, message, onlyWaited });
     }
   }
 
@@ -113,7 +114,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     planned: Plan,
     method: Plan['method'],
     summarized: Summarized | null,
-    failure: { type: string; message: string } | null,
+    failure: CommitRequest['failure'],
   ): Promise<CompactionOutcome> {
     page.phase('committing');
     const { chunks: _chunks, messages: _messages, method: _method, ...references } = planned;

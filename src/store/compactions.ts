@@ -17,7 +17,6 @@ import {
   updateSession,
   type SessionIds,
   type SessionRow,
-  isOwnLimit,
 } from './sessions.js';
 import { liveSizes } from './sizes.js';
 import { storable } from './text.js';
@@ -80,7 +79,7 @@ export interface CommitInput {
   workflowId: string;
   runId: string;
   /** Why the model did not make this one although it was asked; it is left alone until `retryAt`. */
-  failure?: { type: string; message: string; retryAt: Date } | null;
+  failure?: { type: string; message: string; retryAt: Date; onlyWaited?: boolean } | null;
   exhausted?: { atSeq: number; tokens: number; reason: string } | null;
   measureAt: { tokens: number | null; messages: number | null };
 }
@@ -189,9 +188,9 @@ function failuresAfter(
   { method, failure }: CommitInput,
 ): Pick<SessionRow, 'failures' | 'retryAt' | 'lastError'> {
   if (failure) {
-    const { type, message } = failure;
+    const { type, message, onlyWaited } = failure;
     const error = { type, message: storable(message), fallback: true };
-    return { failures: failures + (isOwnLimit(type) ? 0 : 1), retryAt: failure.retryAt, lastError: error };
+    return { failures: failures + (onlyWaited ? 0 : 1), retryAt: failure.retryAt, lastError: error };
   }
   if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
   const { exhausted: _exhausted, ...forgotten } = cleared;

@@ -83,15 +83,7 @@ export async function passReduceMark(
   });
 }
 
-/**
- * The deployment's tokens per minute came too late: the only way in which this type ends a model step, for what an endpoint
- * limits is tried again until the deadline. No model failed.
- */
-export function isOwnLimit(type: string): boolean {
-  return type === 'Llm.RateLimited';
-}
-
-/** Counts a failed attempt (not one that only waited for a limit); `retryAt` is when the next one may be made. */
+/** Counts a failed attempt (not one that only waited for the deployment's own limit); `retryAt` is when the next one may be made. */
 export async function recordFailure(
   pool: Pool,
   ids: SessionIds,
@@ -100,12 +92,13 @@ export async function recordFailure(
     message,
     retryAt,
     fallback,
-  }: { type: string; message: string; retryAt: Date | null; fallback?: boolean },
+    onlyWaited,
+  }: { type: string; message: string; retryAt: Date | null; fallback?: boolean; onlyWaited?: boolean },
 ): Promise<void> {
   const lastError = { type, message: storable(message), ...(fallback ? { fallback } : {}) };
   await withTransaction(pool, (tx) =>
     updateSession(tx, ids, {
-      failures: sql`${sessions.failures} + ${isOwnLimit(type) ? 0 : 1}`,
+      failures: sql`${sessions.failures} + ${onlyWaited ? 0 : 1}`,
       lastError,
       retryAt,
     }),

@@ -43,6 +43,15 @@ export function toApplicationFailure(
   });
 }
 
+/** Detail of a model step that ended because the deployment's own tokens per minute came too late: no model failed. */
+export const onlyWaited = { onlyWaited: true };
+
+export function hasOnlyWaited({ details: [detail] }: { details: unknown[] }): boolean {
+  return (
+    typeof detail === 'object' && detail !== null && 'onlyWaited' in detail && detail.onlyWaited === true
+  );
+}
+
 /** The typed failure at the bottom of a chain of workflow and activity failures; null for anything else. */
 export function failureOf(error: unknown): { type: string; message: string; details: unknown[] } | null {
   for (let current = error; current instanceof Error; current = current.cause) {
