@@ -21,6 +21,8 @@ const policy: PolicyInput = { contextWindow: 1_000_000 };
 /** A session is left after so many turns, so that contexts stay of one size. */
 const turnsPerSession = 20;
 const rounds = 5;
+/** Until both processes have compiled what is hot; not counted. */
+const warmUpRounds = 4;
 const callsPerRound = 60;
 
 interface Size {
@@ -61,8 +63,7 @@ async function measure(library: PalimpsestClient, client: PalimpsestClient, size
   const appends: Record<'library' | 'http' | 'ratio', number[]> = { library: [], http: [], ratio: [] };
   const contexts: typeof appends = { library: [], http: [], ratio: [] };
   let seed = 1;
-  // The first round warms the code up and is not counted.
-  for (let round = 0; round <= rounds; round++) {
+  for (let round = 0; round < warmUpRounds + rounds; round++) {
     const seen = { library: [[], []] as number[][], http: [[], []] as number[][] };
     for (let call = 0; call < callsPerRound; call++, seed++) {
       for (const [way, by] of [['library', library] as const, ['http', client] as const]) {
@@ -72,7 +73,7 @@ async function measure(library: PalimpsestClient, client: PalimpsestClient, size
         seen[way][1]?.push(await timed(() => by.context({ session })));
       }
     }
-    if (round === 0) continue;
+    if (round < warmUpRounds) continue;
     for (const [index, kept] of [appends, contexts].entries()) {
       const [own, other] = [median(seen.library[index] ?? []), median(seen.http[index] ?? [])];
       kept.library.push(own);
