@@ -60,6 +60,21 @@ test('while paused nothing begins, turns are stored and the context fits; resume
   expect((await palimpsest.status({ session })).paused).toBe(false);
 });
 
+test('the last of several signals holds', async () => {
+  const { palimpsest } = stack;
+  const session = 'back and forth';
+  await play(session, 1);
+  await palimpsest.settled({ session });
+  for (const signal of ['pause', 'resume', 'pause', 'resume', 'pause'])
+    await handleOf(session).signal(signal);
+  await until(async () => (await palimpsest.status({ session })).paused);
+  await handleOf(session).executeUpdate('configure');
+  await palimpsest.settled({ session });
+  expect((await palimpsest.status({ session })).paused).toBe(true);
+  await Promise.all([handleOf(session).executeUpdate('resume'), palimpsest.status({ session })]);
+  expect((await palimpsest.status({ session })).paused).toBe(false);
+});
+
 test('a pause outlives the run of the workflow that took it', async () => {
   const { palimpsest } = stack;
   const session = 'asleep';

@@ -87,6 +87,7 @@ export async function session(input: SessionInput): Promise<void> {
   const requests: Caller[] = [];
   /** Callers that the running compaction answers. */
   let joined: Caller[] = [];
+  let pausing: Promise<void> = Promise.resolve();
   /** The running compaction evicts nothing, but writes anew what the fallback wrote. */
   let resummarizing = false;
 
@@ -190,9 +191,11 @@ export async function session(input: SessionInput): Promise<void> {
     if (state.closing) throw refusal('the session is closing', 'append a turn to open it again');
   }
 
-  async function pause(paused: boolean): Promise<void> {
-    await setPaused({ ...ids, paused });
-    configure();
+  /** One after the other, so that the last one asked for is the one that holds. */
+  function pause(paused: boolean): Promise<void> {
+    const done = pausing.then(() => setPaused({ ...ids, paused })).then(configure);
+    pausing = done.catch(() => undefined);
+    return done;
   }
 
   function hasWork(): boolean {
