@@ -14,14 +14,13 @@ import { checkMessages } from '../../src/conversation/validate.js';
 import { itemsOf, logged, shown, shownChat } from '../support/formats.js';
 import { histories, sourceOf } from '../support/histories.js';
 import { sessions } from '../support/random-sessions.js';
+import type { Item } from '../support/item-parts.js';
 import {
-  codexHistories,
   langchainHistories,
   modelMessageHistories,
-  responsesHistories,
   uiMessageHistories,
-  type Item,
-} from '../support/item-histories.js';
+} from '../support/library-histories.js';
+import { codexHistories, responsesHistories } from '../support/responses-histories.js';
 
 const kinds: [string, FormatName, fc.Arbitrary<Item[]>][] = [
   ['OpenAI Responses', 'openai-responses', responsesHistories],

@@ -20,7 +20,7 @@ export const anthropic: RequestFormat = {
   render,
   violations,
   open(document, layout) {
-    if (layout !== 'document') return null;
+    if (layout === 'lines' && !Array.isArray(document)) return null;
     if (isResponse(document)) return { ...idOf(document), items: [document] };
     if (!Array.isArray(document)) return openRequest(document);
     const [first] = document;

@@ -20,7 +20,7 @@ export const gemini: RequestFormat = {
   render,
   violations,
   open(document, layout) {
-    if (layout !== 'document') return null;
+    if (layout === 'lines' && !Array.isArray(document)) return null;
     if (Array.isArray(document))
       return document.length > 0 && document.every(isContent) ? { items: document } : null;
     const list = isFields(document) ? listAt(document, ['contents']) : null;
