@@ -18,7 +18,7 @@ let bench: BackfillBench;
 let client: Client;
 
 beforeAll(async () => {
-  stack = await startStack();
+  stack = await startStack({ modelTimeoutMs: 60_000 });
   // Pages smaller than what runs at once: compactions are handed from run to run.
   bench = await openBackfills(stack, { pageSize: 4 });
   client = new Client({ connection: await Connection.connect(stack.temporal) });
@@ -175,6 +175,17 @@ test('terminated and taken up while its compactions still run', async () => {
   const report = await until(ours(), job, ended);
   expect(report).toMatchObject({ state: 'completed', counts: { selected: 8, failed: 0 } });
   await expectAllOnce(8);
+});
+
+test('terminated while paused, it is resumed by the message that takes it up', async () => {
+  await held(6, 2);
+  await ours().pause({ job });
+  stack.model.release();
+  await until(ours(), job, ({ counts }) => counts.compacted === 2);
+  await handle().terminate('by somebody');
+  expect(await ours().resume({ job })).toMatchObject({ state: 'running' });
+  expect(await until(ours(), job, ended)).toMatchObject({ state: 'completed', counts: { compacted: 6 } });
+  await expectAllOnce(6);
 });
 
 test('the page shows how far it is', async () => {

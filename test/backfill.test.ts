@@ -19,7 +19,7 @@ let bench: BackfillBench;
 let client: Client;
 
 beforeAll(async () => {
-  stack = await startStack();
+  stack = await startStack({ modelTimeoutMs: 60_000 });
   bench = await openBackfills(stack, { pageSize: 20 });
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });

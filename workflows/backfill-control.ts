@@ -32,12 +32,13 @@ export interface Retry {
  * written down too, which only the workflow's main loop does, so that two never overtake one another.
  */
 export class Control {
-  paused = false;
   cut: Cut | null = null;
-  concurrency = 1;
   /** The job's end is written down; only a retry wakes it. */
   ended = false;
   readonly retries: Retry[] = [];
+  /** What the job was when this run took it up, and what was said since: it may have been said before. */
+  private taken = { paused: false, concurrency: 1 };
+  private readonly said: Partial<Control['taken']> = {};
   /** Changes so far, and how many of them are written down. */
   private changes = 0;
   private saved = 0;
@@ -50,7 +51,7 @@ export class Control {
       refuseEnded();
       if (this.cut) throw refusal(`the job is ${this.cut.state}`, 'retry it when it has ended');
     };
-    const pause = (paused: boolean) => this.changing(() => void (this.paused = paused));
+    const pause = (paused: boolean) => this.changing(() => void (this.said.paused = paused));
     const cancel = () => this.changing(() => this.cutShort('cancelled', 'cancelled by an operator'));
     setHandler(pauseSignal, () => void pause(true));
     setHandler(resumeSignal, () => void pause(false));
@@ -60,7 +61,7 @@ export class Control {
     setHandler(cancelUpdate, cancel, { validator: refuseEnded });
     setHandler(
       resizeUpdate,
-      ({ concurrency }) => this.changing(() => void (this.concurrency = concurrency)),
+      ({ concurrency }) => this.changing(() => void (this.said.concurrency = concurrency)),
       {
         validator: (request) => {
           refuseCut();
@@ -77,6 +78,26 @@ export class Control {
         }),
       { validator: checkRetryRequest },
     );
+  }
+
+  get paused(): boolean {
+    return this.said.paused ?? this.taken.paused;
+  }
+
+  get concurrency(): number {
+    return this.said.concurrency ?? this.taken.concurrency;
+  }
+
+  takeUp({ paused, concurrency, cut }: Control['taken'] & { cut: Cut | null }): void {
+    this.taken = { paused, concurrency };
+    this.cut ??= cut;
+  }
+
+  /** The job runs again, whatever held it. */
+  wake(): void {
+    this.cut = null;
+    this.ended = false;
+    this.said.paused = false;
   }
 
   get unsaved(): boolean {

@@ -100,10 +100,8 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
     ...{ running: window.flights.size, ready: ready.length + again.length },
   }));
   cancelled.catch(() => control.cutShort('cancelled', 'cancelled in Temporal'));
-  if (input.carried) {
-    const { concurrency, paused, cut } = input.carried;
-    Object.assign(control, { concurrency, paused: paused || control.paused, cut: cut ?? control.cut });
-  } else await open();
+  if (input.carried) control.takeUp(input.carried);
+  else await open();
   show();
 
   while (true) {
@@ -180,15 +178,14 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
   async function open(): Promise<void> {
     const opened = await openBackfill(ids);
     takeOver(opened);
-    const { state, reason } = opened;
-    control.paused ||= state === 'paused';
-    if (state === 'cancelled' || state === 'stopped') control.cut = { state, reason: reason ?? '' };
+    const { state, reason, concurrency } = opened;
+    const cut = state === 'cancelled' || state === 'stopped' ? { state, reason: reason ?? '' } : null;
+    control.takeUp({ paused: state === 'paused', concurrency, cut });
     if (opened.ended) await finish();
   }
 
   function takeOver(opened: OpenedBackfill): void {
     ({ mode, spendLimit, spent } = opened);
-    control.concurrency = opened.concurrency;
   }
 
   async function save(): Promise<void> {
@@ -205,7 +202,7 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
     for (const { request, settle } of control.retries.splice(0)) {
       try {
         takeOver(await retryBackfill({ ...ids, spendLimit: request.spendLimit ?? undefined }));
-        Object.assign(control, { cut: null, paused: false, ended: false });
+        control.wake();
         ready = [];
         [begunThrough, more] = [null, true];
         settle();

@@ -27,9 +27,15 @@ export interface StackOptions {
   /** Start a worker in this process. @default true */
   worker?: boolean;
   settings?: Partial<WorkerSettings>;
+  /** Longer for a test that holds answers back. @default 5,000 */
+  modelTimeoutMs?: number;
 }
 
-export async function startStack({ worker = true, settings: own }: StackOptions = {}): Promise<Stack> {
+export async function startStack({
+  worker = true,
+  settings: own,
+  modelTimeoutMs = 5_000,
+}: StackOptions = {}): Promise<Stack> {
   const database = await createDatabase();
   const model = await startModelServer();
   const temporal = { address: temporalAddress() };
@@ -38,7 +44,7 @@ export async function startStack({ worker = true, settings: own }: StackOptions 
     databaseUrl: database.url,
     temporal,
     queuePrefix,
-    model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: 5_000 },
+    model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: modelTimeoutMs },
     workflowBundle: { codePath: inject('workflowBundlePath') },
     shutdownGraceMs: 500,
     ...own,
