@@ -4,7 +4,7 @@
  */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { openPool } from '../src/store/pool.js';
 import { appendTurn } from '../src/store/turns.js';
@@ -13,6 +13,9 @@ import type { compaction } from '../workflows/compaction.js';
 import { samplesOf, startCliWorker, type CliWorker } from './support/cli-worker.js';
 import { countPrompt, empty, ok, rateLimited } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack, type StackOptions } from './support/stack.js';
+
+// Processes take their time to start where the cores are busy.
+vi.setConfig({ testTimeout: 180_000 });
 
 let stack: Stack;
 let pool: Pool;
@@ -97,7 +100,7 @@ test('the tokens of several worker processes stay within the rate, and backfill 
   const emptyAt = Date.now() - startedAt;
   const backfills = Array.from({ length: 20 }, (_, index) => `backfill-${index}`);
   const lives = Array.from({ length: 20 }, (_, index) => `live-${index}`);
-  await Promise.all(backfills.map(backfill));
+  for (const session of backfills) await backfill(session);
   await Promise.all(lives.map((session) => live(session)));
   await Promise.all(lives.map((session) => stack.palimpsest.settled({ session })));
 
@@ -145,7 +148,7 @@ test('the requests per second of several workers are those of the queue', async 
     startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
   ]);
   const sessions = Array.from({ length: 24 }, (_, index) => `backfill-${index}`);
-  await Promise.all(sessions.map(backfill));
+  for (const session of sessions) await backfill(session);
   await stack.model.waitForRequests(24);
   const times = stack.model.requests.map(({ at }) => at).sort((a, b) => a - b);
   const seconds = ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 1000;

@@ -3,12 +3,16 @@
  * secret is in every message; the endpoint fails in ways that repeat it.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { startApi } from '../src/api/server.js';
 import { createLogger } from '../src/logging.js';
 import { Metrics } from '../src/metrics.js';
 import { samplesOf, startCliWorker, type CliWorker } from './support/cli-worker.js';
 import { contextOverflow, dropMidBody, empty, ok, type Script } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
+
+// Processes take their time to start where the cores are busy.
+vi.setConfig({ testTimeout: 180_000 });
 
 describe('a worker process', () => {
   let stack: Stack;
@@ -172,6 +176,35 @@ describe('a log', () => {
     expect(text()).toMatch(/WARN {2}step failed\nError: not stored/);
     expect(text()).not.toContain('secret');
   });
+});
+
+test('the API counts its requests by pattern and status, not by path', async () => {
+  const stack = await startStack({ worker: false });
+  const metrics = new Metrics();
+  const api = await startApi(
+    { port: 0, observe: (request) => metrics.request(request), metrics: () => metrics.text() },
+    stack.palimpsest,
+  );
+  try {
+    const messages = [{ role: 'user', content: 'Hello' }];
+    const body = JSON.stringify({ turnId: 't-1', messages });
+    const headers = { 'content-type': 'application/json' };
+    await fetch(`${api.address}/v1/sessions/s-17/turns`, { method: 'POST', headers, body });
+    await fetch(`${api.address}/v1/sessions/s-17/context`);
+    await fetch(`${api.address}/v1/sessions/s-18/context`);
+    await fetch(`${api.address}/somewhere/s-19`);
+    const text = await (await fetch(`${api.address}/metrics`)).text();
+    const counts = samplesOf(text, 'palimpsest_http_request_seconds_count');
+    expect(Object.fromEntries(counts)).toEqual({
+      '{method="POST",route="/v1/sessions/:session/turns",status="200"}': 1,
+      '{method="GET",route="/v1/sessions/:session/context",status="200"}': 1,
+      '{method="GET",route="/v1/sessions/:session/context",status="404"}': 1,
+      '{method="GET",route="none",status="404"}': 1,
+    });
+  } finally {
+    await api.close();
+    await stack.stop();
+  }
 });
 
 test('labels stay few, whatever names policies give to models and currencies', async () => {

