@@ -83,6 +83,8 @@ const documents: [string, Json, FileLayout, FormatName, string?][] = [
     'document',
     'gemini',
   ],
+  ['Anthropic messages, one a line', anthropicMessages, 'lines', 'anthropic'],
+  ['Gemini contents, one a line', contents, 'lines', 'gemini'],
   [
     'a rollout of Codex',
     [{ timestamp: 't', type: 'session_meta', payload: { id: 'abc' } }, codexLine],
@@ -199,6 +201,7 @@ describe('a line', () => {
     [{ input: responsesItems, model: 'm' }, 'openai-responses session'],
     [langchainItems[0]!, 'langchain item'],
     [anthropicMessages[1]!, 'anthropic item'],
+    [contents[0]!, 'gemini item'],
     [uiMessages[0]!, 'ai-sdk item'],
     [{ original_input: [], generated_items: [] }, 'openai-agents session'],
     [{ a: 1 }, null],
