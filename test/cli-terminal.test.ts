@@ -139,6 +139,8 @@ describe('tables', () => {
     expect(padded('日', 4, 'right')).toBe('  日');
     expect(shortenMiddle('日本語の長い名前', 7)).toBe('日…名前');
     expect(shortenEnd('abcdef', 4)).toBe('abc…');
+    expect(wrapped('日本 a', 1)).toEqual(['日', '本', 'a']);
+    expect(wrapped('ab', 0)).toEqual(['a', 'b']);
     expect(wrapped('one two threeeeeeeeee', 6)).toEqual(['one', 'two', 'threee', 'eeeeee', 'e']);
   });
 });

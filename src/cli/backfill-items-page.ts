@@ -24,7 +24,7 @@ export async function listItems(
 function columns(style: Style): Column<BackfillItem>[] {
   const number = (value: number | null) => (value === null ? '–' : count(value));
   return [
-    { head: 'session', value: ({ session }) => session, least: 14, shorten: 'middle' },
+    { head: 'session', value: ({ session }) => session, least: 26, shorten: 'middle' },
     {
       head: 'state',
       value: ({ state }) => state,

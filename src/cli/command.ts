@@ -1,7 +1,9 @@
 /** How a command is written down: what its help says, and the function that runs it. */
+import { existsSync, readFileSync } from 'node:fs';
 import { Command, Help, Option } from 'commander';
 import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
+import { columnsOfTerminal } from './width.js';
 import { styleFor, wantsColour } from './style.js';
 
 export interface CommandText {
@@ -132,6 +134,7 @@ export function newProgram(): Command {
   const program = new Command('palimpsest')
     .description('Durable conversation compaction for LLM agents.')
     .usage('COMMAND [options]')
+    .version(ownVersion(), '-V, --version', 'print the version')
     .exitOverride()
     .showHelpAfterError('Try --help.')
     .showSuggestionAfterError()
@@ -150,6 +153,15 @@ export function newProgram(): Command {
   return program.addHelpText('after', ({ command }) => `${optionLines(command)}${closing}`);
 }
 
+/** Of package.json, beside the sources or above the build. */
+function ownVersion(): string {
+  for (const place of ['../../package.json', '../../../package.json']) {
+    const file = new URL(place, import.meta.url);
+    if (existsSync(file)) return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version;
+  }
+  return 'unknown';
+}
+
 /** `status <session>`; that a command has options is no news. */
 function termOf(command: Command): string {
   const args = command.registeredArguments.map((argument) => {
@@ -161,7 +173,7 @@ function termOf(command: Command): string {
 
 function optionLines(program: Command): string {
   const help = Object.assign(new Help(), program.configureHelp(), {
-    helpWidth: process.stdout.columns ?? 80,
+    helpWidth: columnsOfTerminal(process.stdout) ?? 80,
   });
   const width = Math.max(...program.options.map(({ flags }) => flags.length));
   const items = program.options.map((option) =>

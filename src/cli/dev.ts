@@ -30,7 +30,8 @@ import { openServers } from './servers.js';
 import type { Stack } from './stack.js';
 import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
 
-export interface DevFlags extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url'> {
+export interface DevFlags
+  extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
   once?: boolean;
   json?: boolean;
   out?: string;
@@ -171,7 +172,9 @@ class DevSession {
     if (interrupted) this.screen.line('interrupted; the next start carries on where this one stopped');
   }
 
-  private async play(read: Transcript, { palimpsest }: Stack, alone: boolean): Promise<Played> {
+  private async play(read: Transcript, stack: Stack, alone: boolean): Promise<Played> {
+    const { tenant } = this.flags;
+    const palimpsest = tenant === undefined ? stack.palimpsest : stack.palimpsest.forTenant(tenant);
     const events = alone ? this.liveEvents(read) : {};
     const { signal } = this.controller;
     try {

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { styleFor, wantsColour, type Style } from './style.js';
 import { layout, type Column } from './table.js';
-import { padded, printable, wrapped } from './width.js';
+import { columnsOfTerminal, padded, printable, wrapped } from './width.js';
 
 export interface OutputSettings {
   json: boolean;
@@ -24,10 +24,9 @@ export class Output {
 
   /** Of the terminal; else COLUMNS; else without limit, so that a pipe gets whole ids. */
   get width(): number {
-    const { isTTY, columns } = process.stdout;
-    if (isTTY && columns > 0) return columns;
     const given = Number(process.env.COLUMNS);
-    return Number.isInteger(given) && given > 0 ? given : Infinity;
+    const fallback = Number.isInteger(given) && given > 0 ? given : Infinity;
+    return columnsOfTerminal(process.stdout) ?? fallback;
   }
 
   /** One JSON document, or one line of several. Waits for a slow reader. */

@@ -5,7 +5,7 @@
 import cliProgress from 'cli-progress';
 import { span } from './numbers.js';
 import { count } from './report.js';
-import { printable, shortenEnd, shortenMiddle, widthOf } from './width.js';
+import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './width.js';
 
 export interface ProgressOptions {
   /** What is counted: `messages`. */
@@ -35,7 +35,7 @@ export class Progress {
     this.bar = stream.isTTY
       ? new cliProgress.SingleBar({
           stream,
-          format: () => this.line(stream.columns),
+          format: () => this.line(columnsOfTerminal(stream) ?? 80),
           fps: 5,
           hideCursor: true,
           clearOnComplete: true,
@@ -81,7 +81,7 @@ export class Progress {
     const parts = [
       total > 0 ? `${Math.floor(share * 100)} %` : '',
       `${count(done)}${total > 0 ? ` of ${count(total)}` : ''} ${this.options.unit}`,
-      `${rate >= 10 ? count(Math.round(rate)) : rate.toFixed(1)}/s`,
+      rate === 0 ? '' : `${rate >= 10 ? count(Math.round(rate)) : rate.toFixed(1)}/s`,
       left,
     ].filter(Boolean);
     const facts = parts.join(' · ');

@@ -6,7 +6,7 @@ import { apiOf, configOf, connectClient, findDatabase, type Globals } from './co
 import { Interrupted, onInterrupt, ReaderGone } from './interrupt.js';
 import { Output } from './output.js';
 import { errorLines, failureJson } from './report.js';
-import { printable, wrapped } from './width.js';
+import { columnsOfTerminal, printable, wrapped } from './width.js';
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
 
@@ -89,7 +89,7 @@ export async function runCommand(
 
 /** Answers the exit code. */
 export function tellFailure(error: unknown, json: boolean): number {
-  const width = process.stderr.isTTY ? process.stderr.columns : Infinity;
+  const width = columnsOfTerminal(process.stderr) ?? Infinity;
   for (const line of errorLines(error).flatMap((text) => wrapped(printable(text), width)))
     process.stderr.write(`${line}\n`);
   if (!isFailure(error) && error instanceof Error && error.stack) process.stderr.write(`${error.stack}\n`);

@@ -1,5 +1,5 @@
 import type { WriteStream } from 'node:tty';
-import { printable } from './width.js';
+import { columnsOfTerminal, printable } from './width.js';
 
 /** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
 export class Screen {
@@ -13,7 +13,7 @@ export class Screen {
 
   /** Width of the terminal; Infinity where there is none. */
   get columns(): number {
-    return this.isTerminal ? ((this.stream as Partial<WriteStream>).columns ?? 80) : Infinity;
+    return this.isTerminal ? (columnsOfTerminal(this.stream as Partial<WriteStream>) ?? 80) : Infinity;
   }
 
   line(text = ''): void {

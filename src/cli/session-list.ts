@@ -22,11 +22,11 @@ export async function listSessions(
 function columns(style: Style): Column<SessionSummary>[] {
   return [
     { head: 'session', value: ({ session }) => session, least: 28, shorten: 'middle' },
-    { head: 'format', value: ({ format }) => format, dispensable: 4 },
-    { head: 'messages', value: ({ messages }) => count(messages), align: 'right', dispensable: 2 },
-    { head: 'turns', value: ({ turns }) => count(turns), align: 'right', dispensable: 3 },
+    { head: 'format', value: ({ format }) => format, dispensable: 5 },
+    { head: 'messages', value: ({ messages }) => count(messages), align: 'right', dispensable: 3 },
+    { head: 'turns', value: ({ turns }) => count(turns), align: 'right', dispensable: 4 },
     { head: 'tokens', value: ({ tokens }) => count(tokens), align: 'right' },
-    { head: 'budget', value: ({ budget }) => count(budget), align: 'right', dispensable: 1 },
+    { head: 'budget', value: ({ budget }) => count(budget), align: 'right', dispensable: 2 },
     {
       head: 'full',
       value: ({ tokens, budget }) => `${Math.round((100 * tokens) / Math.max(1, budget))} %`,
@@ -34,7 +34,7 @@ function columns(style: Style): Column<SessionSummary>[] {
       paint: (text, { tokens, budget }) => (tokens > budget ? style.yellow(text) : text),
     },
     { head: 'gen', value: ({ generation }) => String(generation), align: 'right' },
-    { head: 'updated', value: ({ updatedAt }) => ago(updatedAt), align: 'right' },
+    { head: 'updated', value: ({ updatedAt }) => ago(updatedAt), align: 'right', dispensable: 1 },
     {
       head: 'state',
       value: stateOf,

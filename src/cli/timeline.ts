@@ -64,7 +64,7 @@ function writeChart(file: string, found: Timeline): void {
   const { session, budget, measureAt, turns, compactions, tokens } = found;
   const svg = chartSvg({
     title: `Context of ${session}`,
-    subtitle: `${plural(turns.length, 'turn')}, ${count(turns.at(-1)?.logTokens ?? 0)} tokens; a dot is a compaction`,
+    subtitle: `${plural(turns.length, 'turn')}, ${count(turns.at(-1)?.logTokens ?? 0)} tokens; a dot is a compaction; what exceeds the budget is shortened when it is read`,
     xLabel: 'turn',
     yLabel: 'context, tokens',
     series: [

@@ -6,6 +6,15 @@ const noWidth = /[\p{Mn}\p{Me}\p{Cf}]/u;
 // Control characters and direction marks of an id or a message: what is stored does not steer the reader's terminal.
 const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
 
+/** Columns of a stream that is a terminal; null where it is none, or does not know. */
+export const columnsOfTerminal = ({
+  isTTY,
+  columns,
+}: {
+  isTTY?: boolean;
+  columns?: number;
+}): number | null => (isTTY === true && columns !== undefined && columns > 0 ? columns : null);
+
 export const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
 
 /** Columns of a terminal; wide characters take two, combining ones none. */
@@ -58,7 +67,7 @@ export function padded(text: string, width: number, align: 'left' | 'right' = 'l
   return align === 'right' ? blanks + text : text + blanks;
 }
 
-/** Broken at blanks into lines of at most `width`; a longer word is cut. */
+/** Broken at blanks into lines of at most `width`, and at least one character; a longer word is cut. */
 export function wrapped(text: string, width: number): string[] {
   if (width === Infinity) return text.split('\n');
   return text.split('\n').flatMap((line) => {
@@ -73,7 +82,9 @@ export function wrapped(text: string, width: number): string[] {
       }
       if (present !== '') lines.push(present);
       while (widthOf(rest) > width) {
-        const head = taken(Array.from(rest), width).join('');
+        const characters = Array.from(rest);
+        const head = taken(characters, width).join('') || (characters[0] ?? '');
+        if (head === rest) break;
         lines.push(head);
         rest = rest.slice(head.length);
       }
