@@ -201,3 +201,21 @@ test('the page shows how far it is', async () => {
   const { typedSearchAttributes } = await handle().describe();
   expect(JSON.stringify(typedSearchAttributes)).toContain('completed');
 });
+
+test('the page is renewed while nothing ends for long', async () => {
+  await held(9, 3);
+  stack.model.release(3);
+  await expect
+    .poll(
+      async () => {
+        const { currentDetails } = await handle().query<{ currentDetails: string }>(
+          '__temporal_workflow_metadata',
+        );
+        return currentDetails;
+      },
+      { timeout: 30_000 },
+    )
+    .toMatch(/\| selected \| 8[^]*\| compacted \| 3 \|[^]*\| running \| 3 of 3/);
+  stack.model.release();
+  await until(ours(), job, ended);
+});

@@ -90,6 +90,8 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
   let begun: { session: string; at: number }[] = [];
   let outcomes: EndedCompaction[] = [];
   let flush: Timer | null = null;
+  /** Set while the page shows less than is written down: a job may wait a day for its last session. */
+  let renew: Timer | null = null;
   let handingOver = false;
   let perSecond: number | null = null;
   let shown: BackfillState | null = null;
@@ -100,8 +102,10 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
     ...{ running: window.flights.size, ready: ready.length + again.length },
   }));
   cancelled.catch(() => control.cutShort('cancelled', 'cancelled in Temporal'));
-  if (input.carried) control.takeUp(input.carried);
-  else await open();
+  if (input.carried) {
+    control.takeUp(input.carried);
+    renew = startTimer(pageEveryMs, 'until the page is renewed');
+  } else await open();
   show();
 
   while (true) {
@@ -156,7 +160,8 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
 
   function mustRecord(): boolean {
     const nothingElse = window.flights.size === 0 && outcomes.length + begun.length > 0;
-    return nothingElse || flush?.fired === true || outcomes.length >= Math.min(batch, control.concurrency);
+    const isTime = flush?.fired === true || renew?.fired === true;
+    return nothingElse || isTime || outcomes.length >= Math.min(batch, control.concurrency);
   }
 
   function wantsPage(): boolean {
@@ -229,12 +234,14 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
     begun = [];
     outcomes = [];
     if (flush?.fired) flush = null;
+    if (renew?.fired) renew = null;
     const recorded = await recordOutcomes(request);
     again.push(...recorded.again);
     // What failed attempts have paid for is known there only; what ended meanwhile is not in it yet.
     if (recorded.spent !== null) spent = outcomes.reduce((sum, one) => sum + costOf(one), recorded.spent);
     checkLimit();
     if (recorded.report) show(recorded.report);
+    else renew ??= startTimer(pageEveryMs, 'until the page is renewed');
   }
 
   async function finish(): Promise<void> {
