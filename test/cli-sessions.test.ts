@@ -244,6 +244,7 @@ describe.concurrent('wrong input', () => {
       {
         error: {
           type: 'Store.SessionNotFound',
+          path: 'session',
           message: expect.stringContaining('nobody') as string,
           hint: expect.any(String) as string,
         },
