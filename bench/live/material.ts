@@ -6,6 +6,8 @@ import { agentTurns } from '../conversation.js';
 
 /** Small, so that a session of some thousand tokens is due. */
 export const window = 6_000;
+/** Arguments are not truncated before the trigger: `due` then means that there is something to summarize. */
+export const livePolicy = { contextWindow: window, reduce: { arguments: { from: 1 } } };
 /** Recorded sessions that are taken: of some length, of messages of some length, none of which fills the window. In characters. */
 const shortestScript = 12_000;
 const meanMessage = 400;

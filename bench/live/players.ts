@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure } from '../../src/errors.js';
 import type { HttpPalimpsest } from '../../src/http/index.js';
-import { liveSessionOf, window, type Material } from './material.js';
+import { livePolicy, liveSessionOf, type Material } from './material.js';
 
 export interface Phase {
   appends: number[];
@@ -83,7 +83,7 @@ export class Players {
   ): Promise<void> {
     const { session } = played;
     const { phase, client } = this;
-    const policy = turn === 0 ? { policy: { contextWindow: window } } : {};
+    const policy = turn === 0 ? { policy: livePolicy } : {};
     try {
       const start = performance.now();
       const { due } = await client.appendTurn({ session, turnId: `t-${turn}`, messages, ...policy });
