@@ -1,8 +1,9 @@
 /** README's tables are the documentation of schema and failures: they say what the code says. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
 import { configTable } from '../src/config.js';
+import { operations } from '../src/api/operations/index.js';
 import { failureTypes } from '../src/errors.js';
 import { pricesSchema, spendSchema } from '../src/policy/money-schema.js';
 import { argumentsSchema, reduceSchema, toolResultsSchema } from '../src/policy/reduce-schema.js';
@@ -42,8 +43,20 @@ test('every failure type has its row', () => {
   for (const type of failureTypes) expect(readme).toContain(`| \`${type}\` |`);
 });
 
-test('every test file that README names exists', () => {
-  const named = [...readme.matchAll(/`(test\/[\w./-]+\.test\.ts)`/g)].map(([, file]) => file ?? '');
+test('every operation of the HTTP API has its row', () => {
+  const api = readFileSync(new URL('../docs/http-api.md', import.meta.url), 'utf8');
+  for (const { method, path, summary } of operations)
+    expect(api).toContain(`| \`${method} ${path}\` | ${summary} |`);
+});
+
+const documents = readdirSync(new URL('../docs', import.meta.url)).map((name) =>
+  readFileSync(new URL(`../docs/${name}`, import.meta.url), 'utf8'),
+);
+
+test('every test file that the documentation names exists', () => {
+  const named = [...[readme, ...documents].join('\n').matchAll(/`(test\/[\w./-]+\.test\.ts)`/g)].map(
+    ([, file]) => file ?? '',
+  );
   expect(named.length).toBeGreaterThan(5);
   for (const file of named) expect(() => readFileSync(new URL(`../${file}`, import.meta.url))).not.toThrow();
 });
