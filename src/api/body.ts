@@ -19,6 +19,15 @@ export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
   }
 }
 
+/** Compressed bodies are not read: what they grow to is known only when it is too late. Throws `Input.Invalid`. */
+export function refuseEncoded(encoding: string | undefined): void {
+  if (encoding === undefined || /^\s*(?:identity\s*)?$/i.test(encoding)) return;
+  throw new Refused(415, 'Input.Invalid', 'Encoded bodies are not read.', {
+    path: 'headers.content-encoding',
+    hint: 'Send the body as it is, without Content-Encoding.',
+  });
+}
+
 /** The usual ones first: this is the hot path. */
 function isJsonInUtf8(mediaType: string): boolean {
   if (mediaType === 'application/json' || mediaType === 'application/json; charset=utf-8') return true;

@@ -147,7 +147,11 @@ function refused(error: z.ZodError, schema: z.ZodType, value: unknown): Palimpse
 function checkedBody(schema: z.ZodType, body: unknown, mayBeAbsent: boolean): unknown {
   if (body === undefined && mayBeAbsent) return {};
   if (typeof body !== 'object' || body === null || Array.isArray(body))
-    throw invalid('The body must be a JSON object.', 'body', 'Send `content-type: application/json`.');
+    throw invalid(
+      'The body must be a JSON object.',
+      'body',
+      'Send {"field": …}; /openapi.json lists the fields.',
+    );
   const read = schema.safeParse(body);
   if (read.success) return body;
   throw refused(read.error, schema, body);

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { invalid } from '../errors.js';
-import { readBody } from './body.js';
+import { readBody, refuseEncoded } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { InFlight } from './in-flight.js';
 import { jsonMediaType, linesMediaType, Streamed, type Operation } from './operation.js';
@@ -77,6 +77,7 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
       onRequest: (request, reply, done) => {
         inFlight.enter(reply.raw);
         request.tenant = tenantOf(request.headers);
+        refuseEncoded(request.headers['content-encoding']);
         done();
       },
       handler: (request, reply) => answer(operation, service, request, reply),

@@ -108,7 +108,9 @@ function hintFor(issue: Issue, schema: z.ZodType): string | undefined {
   const places = placesAt(schema, issue.path);
   if (issue.code === 'unrecognized_keys') {
     const forms = places.flatMap(({ properties }) => (properties ? [Object.keys(properties)] : []));
-    if (!isKnownElsewhere(issue, places)) return `Known fields: ${list([...new Set(forms.flat())])}.`;
+    const known = [...new Set(forms.flat())];
+    if (known.length === 0) return 'No field is known here: leave it out.';
+    if (!isKnownElsewhere(issue, places)) return `Known fields: ${list(known)}.`;
     return `Fields that go together: ${forms.map(list).join('; or ')}.`;
   }
   const own: unknown = issue.code === 'custom' ? issue.params?.hint : undefined;

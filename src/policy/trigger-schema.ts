@@ -48,7 +48,10 @@ export const slowPattern = {
 
 export const pinSchema = z.union([
   z.string().min(1),
-  z.strictObject({ seq: positive.describe('A message of the log, carried word for word.') }),
+  z.strictObject({
+    // As far as the log can count.
+    seq: positive.max(2 ** 31 - 1).describe('A message of the log, carried word for word.'),
+  }),
   z.strictObject({
     pattern: z
       .string()
