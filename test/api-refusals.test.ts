@@ -269,6 +269,25 @@ const bodies: Wrong[] = [
     status: 400,
     at: 'turnId',
   },
+  ...(
+    [
+      ['openai-chat', 'anthropic', { role: 'assistant', content: [{ type: 'tool_use' }] }, 'content[0].type'],
+      ['openai-chat', 'gemini', { role: 'user', parts: [{ text: 'hello' }] }, 'parts'],
+      ['anthropic', 'openai-chat', { role: 'assistant', content: 'x', tool_calls: [{}] }, 'tool_calls'],
+      ['openai-responses', 'openai-chat', { role: 'tool', content: 'x', tool_call_id: 'c' }, 'tool_call_id'],
+      ['gemini', 'openai-chat', { role: 'user', content: 'hello' }, 'content'],
+      ['ai-sdk', 'openai-chat', { role: 'assistant', content: null, tool_calls: [{}] }, 'tool_calls'],
+      ['anthropic', 'ai-sdk', { role: 'tool', content: [{ type: 'tool-result' }] }, 'content[0].type'],
+      ['claude-code', 'openai-chat', { role: 'user', content: 'hello' }, 'role'],
+    ] as const
+  ).map(([format, seen, message, field]): Wrong => ({
+    what: `a message as ${seen} has it in a session of ${format}`,
+    path: '/v1/sessions/new/turns',
+    asked: turn({ format, messages: [message] } as unknown as Json & object),
+    status: 400,
+    at: `messages[0].${field}`,
+    hint: new RegExp(`in the format ${seen}\\.$`),
+  })),
   {
     what: 'an unknown format',
     path: turns,

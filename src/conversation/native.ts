@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { invalid } from '../errors.js';
 import type { ViewItem } from './context.js';
+import { refuseForeign } from './formats/foreign.js';
 import { formatOf, type FormatName, type ShownUnit, type Unit } from './formats/index.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from './message.js';
 import { checkPlainJson } from './plain-json.js';
@@ -18,6 +19,7 @@ export function readNative(value: unknown, format: FormatName, path = 'messages'
   const adapter = formatOf(format);
   if (!Array.isArray(value)) throw invalid(`${path} must be an array of messages`, path);
   checkPlainJson(value, path);
+  refuseForeign(value, format, path);
   const units = adapter.normalize(value, path);
   return withNative(units, format);
 }
