@@ -201,7 +201,7 @@ test.each([
   [['-', '--format', 'word'], '--format must be one of openai-chat'],
   [['-', '--concurrency', '0'], '--concurrency must be a whole number from 1 to 64'],
   [['-', '--policy', '{"contextWindow":-1}'], 'contextWindow'],
-  [['-', '--rejects', '/nowhere/at/all'], 'there is no folder'],
+  [['-', '--rejects', '/nowhere/at/all'], '--rejects: there is no folder'],
   [['--from', 'postgresql://x/y'], '--from says where'],
   [['--query', 'selec'], 'The query cannot be run: syntax error'],
 ])('refuses %j', async (args, message) => {

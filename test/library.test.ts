@@ -79,7 +79,14 @@ describe('erasing a session whose compaction is in flight', () => {
     for (const [index, messages] of dialogue(30, 100).entries())
       await palimpsest.appendTurn({ session: 's', turnId: `${index}`, messages, policy: smallPolicy });
     await model.waitForRequests(1);
+    const waiting = expect(palimpsest.compact({ session: 's' })).rejects.toMatchObject({
+      type: 'Temporal.Unavailable',
+      hint: expect.stringContaining('erased') as unknown,
+    });
+    // The request has been accepted by the time that the workflow has answered a question asked after it.
+    await palimpsest.status({ session: 's' });
     expect(await palimpsest.erase({ session: 's' })).toEqual({ messages: 60 });
+    await waiting;
     model.release();
     // Lets the step that asked the model come to its end.
     await worker.shutdown();

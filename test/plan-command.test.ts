@@ -106,7 +106,7 @@ describe('the command', () => {
     [[sample, '--prices', 'cheap'], 2, /--prices/],
     [[sample, '--cuts', 'other'], 2, /no policy "other" among those compared/],
     [[sample, '--session', 'other'], 2, /No session "other" was read[\s\S]*debugging-session/],
-    [[sample, '--svg', '/nowhere/at/all.svg'], 2, /there is no folder/],
+    [[sample, '--svg', '/nowhere/at/all.svg'], 2, /--svg: there is no folder/],
   ])('wrong usage says what to do: %j', async (args, code, message) => {
     const ended = await run(...args);
     expect(ended.stdout + ended.stderr).toMatch(message);

@@ -50,7 +50,7 @@ const samplePolicy: PolicyInput = { contextWindow: 16_000 };
  */
 export async function dev(files: string[], flags: DevFlags): Promise<number> {
   const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
-  if (flags.out !== undefined) checkOutFile(flags.out);
+  if (flags.out !== undefined) checkOutFile(flags.out, '--out');
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read once only.', 'FILE');
   refuseUrl(flags, 'dev');

@@ -69,8 +69,8 @@ function wholeNumber(text: string, flag: string): number {
   return Number(digits);
 }
 
-/** Refuses an `--out` that could not be written, before any work is done. */
-export function checkOutFile(file: string, option = '--out'): void {
+/** Refuses a file that could not be written, before any work is done. */
+export function checkOutFile(file: string, option: string): void {
   const folder = path.dirname(path.resolve(file));
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
     throw invalid(`${option}: there is no folder ${folder}`, option);

@@ -188,7 +188,7 @@ class Watch {
 
 /** Found out before any work is done. */
 async function opened(file: string): Promise<WriteStream> {
-  checkOutFile(file);
+  checkOutFile(file, '--rejects');
   const stream = createWriteStream(file);
   await once(stream, 'open');
   return stream;

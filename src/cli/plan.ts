@@ -31,7 +31,7 @@ export async function plan(files: string[], flags: PlanFlags): Promise<number> {
   const screen = new Screen(flags.json ? process.stderr : process.stdout);
   const policies = policiesFromFlags(flags, (name, why) => screen.line(`${name} is left out: ${why}`));
   checkCuts(flags, policies);
-  if (flags.svg !== undefined) checkOutFile(flags.svg);
+  if (flags.svg !== undefined) checkOutFile(flags.svg, '--svg');
   const { signal } = onInterrupt();
   const { sessions, unreadable } = await readSessions(files, flags);
   if (flags.svg !== undefined && sessions.length > 1) {

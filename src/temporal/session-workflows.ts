@@ -176,6 +176,12 @@ export async function typed<T>(call: () => Promise<T>): Promise<T> {
     if (failure && isFailureType(failure.type)) {
       throw new PalimpsestError(failure.type, failure.message, { cause: error });
     }
+    // Erased, or terminated by an operator, while somebody waited for its answer.
+    if (failure?.type === 'AcceptedUpdateCompletedWorkflow')
+      throw new PalimpsestError('Temporal.Unavailable', 'The workflow was ended before it had answered.', {
+        hint: 'Was the session erased, or its workflow terminated? Repeat the call: it says so, or starts anew.',
+        cause: error,
+      });
     const silent = error instanceof ServiceError || error instanceof WorkflowUpdateRPCTimeoutOrCancelledError;
     if (!silent) throw error;
     throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
