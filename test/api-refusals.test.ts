@@ -289,6 +289,14 @@ const bodies: Wrong[] = [
     hint: new RegExp(`in the format ${seen}\\.$`),
   })),
   {
+    what: 'a backfill that may spend nothing',
+    path: '/v1/backfills',
+    asked: { body: { job: 'j', spendLimit: 0 } },
+    status: 400,
+    at: 'spendLimit',
+    hint: /Money/,
+  },
+  {
     what: 'an unknown format',
     path: turns,
     asked: turn({ format: 'yaml' }),

@@ -213,7 +213,7 @@ test.each([
 test('tells a database that is away from one that is not there', async () => {
   const away = await run(['-'], { env: { DATABASE_URL: 'postgresql://127.0.0.1:1/none' } });
   expect(away).toMatchObject({ code: 1, stderr: expect.stringContaining('Store.Unavailable') as string });
-  const { code, stderr } = await run(['-'], { env: { DATABASE_URL: '', PALIMPSEST_HOME: folder } });
+  const { code, stderr } = await run(['-'], { env: { DATABASE_URL: '', PALIMPSEST_DATA: folder } });
   expect(stderr).toContain('DATABASE_URL is not set');
   expect(code).toBe(2);
 });

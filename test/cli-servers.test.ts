@@ -3,7 +3,7 @@
  * of a running `dev`, and completion as bash asks for it.
  */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -226,6 +226,8 @@ describe('beside a running dev', () => {
       );
       const curl = /curl (\S+)/.exec(dev.stdout)?.[1] ?? '';
       expect(await (await fetch(curl)).json()).toMatchObject({ messages: dialogue(2, 20).flat() });
+      const log = path.join(dataDir, 'worker.log');
+      await expect.poll(() => readFileSync(log, 'utf8')).toContain('"route":"/v1/sessions/:session/context"');
       const session = decodeURIComponent(/sessions\/([^/]+)\//.exec(curl)?.[1] ?? '');
       expect(dev.stdout).toContain(`palimpsest status ${session}`);
       expect(linesOf((await runCli(['sessions', '--json'], env)).stdout)).toMatchObject([{ session }]);

@@ -36,7 +36,7 @@ export async function openStack(
   controller: AbortController,
   { say, api: withApi }: { say: (line: string) => void; api: boolean },
 ): Promise<Stack> {
-  await installFileLog(config);
+  const log = await installFileLog(config);
   // Bundled while the servers start.
   const bundle = loadWorkflowBundle(config.cacheDir);
   bundle.catch(() => {});
@@ -75,7 +75,7 @@ export async function openStack(
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
-    if (withApi) api = await openApi(config, palimpsest, say);
+    if (withApi) api = await openApi(config, palimpsest, log, say);
     return { palimpsest, apiUrl: api?.address ?? null, uiUrl, close };
   } catch (error) {
     await close();
@@ -87,10 +87,11 @@ export async function openStack(
 async function openApi(
   config: Config,
   palimpsest: Palimpsest,
+  log: pino.Logger,
   say: (line: string) => void,
 ): Promise<RunningApi> {
   const { startApi } = await import('../api/server.js');
-  const settings = { ...config.api, host: '127.0.0.1', shutdownGraceMs: graceMs };
+  const settings = { ...config.api, host: '127.0.0.1', shutdownGraceMs: graceMs, log };
   const taken = (error: unknown) => isFailure(error, 'Input.Invalid') && error.path === 'port';
   const api = await startApi(settings, palimpsest).catch((error: unknown) => {
     if (!taken(error)) throw error;
@@ -113,8 +114,10 @@ function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
 const workerLog = ({ dataDir }: Config): string =>
   path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
 
-/** The SDK's log goes to a file, so that it does not run through the live lines. */
-async function installFileLog({ dataDir, logLevel, logFormat }: Config): Promise<void> {
+/** The logs of the SDK and of the API go to a file, so that they do not run through the live lines. */
+async function installFileLog({ dataDir, logLevel, logFormat }: Config): Promise<pino.Logger> {
   const destination = pino.destination({ dest: path.join(dataDir, 'worker.log'), sync: true });
-  await installRuntime(createLogger({ level: logLevel, format: logFormat, destination }));
+  const log = createLogger({ level: logLevel, format: logFormat, destination });
+  await installRuntime(log);
+  return log;
 }

@@ -26,7 +26,7 @@ const selection = component<BackfillSelection>()(
 const concurrency = z.int().min(1).max(500).describe('Compactions at once.');
 const spendLimit = z
   .number()
-  .min(0)
+  .gt(0)
   .describe("Money for model calls at most, in the currency of the policies' prices; then it stops.");
 
 const asked = {
