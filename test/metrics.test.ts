@@ -63,9 +63,11 @@ describe('a worker process', () => {
       const found = samplesOf(text, 'palimpsest_activity_seconds_count');
       expect(found.get(`{activity="${activity}",result="ok"}`)).toBeGreaterThan(0);
     }
-    expect(sum('palimpsest_activity_queue_wait_seconds_count')).toBe(
-      sum('palimpsest_activity_seconds_count'),
-    );
+    // A step may be running: its wait is counted at its start, its duration at its end.
+    const steps = sum('palimpsest_activity_seconds_count');
+    const waits = sum('palimpsest_activity_queue_wait_seconds_count');
+    expect(waits).toBeGreaterThanOrEqual(steps);
+    expect(waits).toBeLessThanOrEqual(steps + 2);
     // The SDK's core, and the process.
     expect(text).toMatch(/^temporal_workflow_completed(_total)?\{/m);
     expect(text).toMatch(/^process_resident_memory_bytes /m);
@@ -73,8 +75,10 @@ describe('a worker process', () => {
     const types = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
     expect(new Set(types).size).toBe(types.length);
 
-    const committed = worker.log().filter(({ msg }) => msg === 'compaction committed');
-    expect(committed).toHaveLength(outcomes.length);
+    // The log comes through a pipe.
+    const lines = () => worker.log().filter(({ msg }) => msg === 'compaction committed');
+    await expect.poll(lines, { timeout: 5_000 }).toHaveLength(outcomes.length);
+    const committed = lines();
     expect(committed[0]).toMatchObject({ level: 'info', session: 'counted', generation: 1, method: 'model' });
   });
 
