@@ -21,6 +21,7 @@ import type {
 import type { ExpandRequest, Expansion } from './store/expand.js';
 import type { Forked, ForkRequest } from './store/fork.js';
 import type { SearchRequest, SearchResult } from './store/search.js';
+import type { ListedSession } from './store/session-list.js';
 import type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';
 import type { ReportedUsage } from './tokens/calibration.js';
 
@@ -80,22 +81,7 @@ export interface CompactRequest extends OfSession {
 }
 
 /** One line of a list of sessions. */
-export interface SessionSummary {
-  session: string;
-  format: FormatName;
-  messages: number;
-  turns: number;
-  /** Context tokens and their budget. */
-  tokens: number;
-  budget: number;
-  generation: number;
-  exhausted: boolean;
-  paused: boolean;
-  lastError: { type: string; message: string } | null;
-  closedAt: string | null;
-  createdAt: string;
-  updatedAt: string;
-}
+export type SessionSummary = ListedSession;
 
 export interface SessionList {
   sessions: SessionSummary[];

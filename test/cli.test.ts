@@ -2,12 +2,11 @@
  * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
  * prints, on which stream, its exit codes, and that a killed run is carried on by the next.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Writable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseSizes, policyFromFlags } from '../src/cli/flags.js';
 import { storedSessionId } from '../src/cli/player.js';
@@ -15,8 +14,8 @@ import { Screen } from '../src/cli/screen.js';
 import { PalimpsestError } from '../src/errors.js';
 import { stopPostgres } from '../src/runtime/postgres.js';
 import { stopTemporal } from '../src/runtime/temporal.js';
+import { CliProcess } from './support/cli.js';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
 const folder = mkdtempSync(path.join(tmpdir(), 'cli-'));
 const dataDir = path.join(folder, 'data');
 const processes = new Set<ChildProcess>();
@@ -57,61 +56,16 @@ function talk(rounds: number) {
   ]).flat();
 }
 
-interface Ended {
-  code: number | null;
-  signal: string | null;
-  stdout: string;
-  stderr: string;
-}
-
-class Cli {
-  stdout = '';
-  stderr = '';
-  readonly ended: Promise<Ended>;
-  private readonly child: ChildProcess;
-  private readonly watchers: (() => void)[] = [];
-
+/** With the data of this file, and ended with it. */
+class Cli extends CliProcess {
   constructor(args: string[], env: NodeJS.ProcessEnv = {}) {
-    const clean = { ...process.env };
-    for (const name of ['DATABASE_URL', 'TEMPORAL_ADDRESS', 'OPENAI_API_KEY', 'OPENAI_BASE_URL'])
-      delete clean[name];
-    this.child = spawn(process.execPath, ['--import', 'tsx', 'src/cli/main.ts', ...args], {
-      cwd: root,
-      env: { ...clean, PALIMPSEST_DATA: dataDir, ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    super(args, { PALIMPSEST_DATA: dataDir, ...env });
     processes.add(this.child);
-    this.child.stdout?.on('data', (chunk: Buffer) => this.note((this.stdout += chunk.toString())));
-    this.child.stderr?.on('data', (chunk: Buffer) => this.note((this.stderr += chunk.toString())));
-    this.ended = new Promise((resolve) =>
-      this.child.on('close', (code, signal) => {
-        processes.delete(this.child);
-        this.note('');
-        resolve({ code, signal, stdout: this.stdout, stderr: this.stderr });
-      }),
-    );
+    this.child.once('close', () => processes.delete(this.child));
   }
 
   kill(signal: NodeJS.Signals): void {
     this.child.kill(signal);
-  }
-
-  /** Resolves once the output matches; rejects when the process ends before. */
-  async shows(pattern: RegExp): Promise<void> {
-    const seen = new Promise<void>((resolve) => {
-      const look = () => pattern.test(this.stdout + this.stderr) && resolve();
-      this.watchers.push(look);
-      look();
-    });
-    const gone = this.ended.then(({ stdout, stderr }) => {
-      if (!pattern.test(stdout + stderr))
-        throw new Error(`ended without ${String(pattern)}:\n${stdout}\n${stderr}`);
-    });
-    await Promise.race([seen, gone]);
-  }
-
-  private note(_: string): void {
-    for (const look of this.watchers) look();
   }
 }
 

@@ -11,6 +11,7 @@ export interface ListedSession {
   format: FormatName;
   messages: number;
   turns: number;
+  /** Context tokens and their budget. */
   tokens: number;
   budget: number;
   generation: number;
