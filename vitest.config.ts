@@ -5,7 +5,7 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/support/global-setup.ts'],
-    setupFiles: ['test/support/quiet.ts'],
+    setupFiles: ['test/support/quiet.ts', 'test/support/seed.ts'],
     pool: 'forks',
     maxWorkers: 3,
     testTimeout: 60_000,

@@ -5,9 +5,14 @@
 import { z } from 'zod';
 import { flagOf, listOf, lowerCase, numberOf } from './config-values.js';
 
-export const workerRoles = ['workflow', 'database', 'model'] as const;
-/** What a worker process serves: orchestration, steps on PostgreSQL, model calls. */
+export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
+/** What a worker process serves: orchestration, steps on PostgreSQL, model calls; both of the first for backfills. */
 export type WorkerRole = (typeof workerRoles)[number];
+
+/** Whether a process of these roles runs workflow code. */
+export function orchestrates(roles: readonly WorkerRole[]): boolean {
+  return roles.includes('workflow') || roles.includes('backfill');
+}
 
 export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
@@ -100,7 +105,7 @@ export const configSchema = z.strictObject({
       .regex(/^[\w.-]{1,100}$/, 'must be letters, digits, `.`, `_` and `-`')
       .default('compaction'),
     'PALIMPSEST_QUEUE_PREFIX',
-    'names the three task queues; one prefix is one deployment, the same for workers, API and library',
+    'names the task queues; one prefix is one deployment, the same for workers, API and library',
   ),
   llm: z.strictObject({
     apiKey: setting(
@@ -167,6 +172,11 @@ export const configSchema = z.strictObject({
       wholeOr(1, 8, 1_000),
       'PALIMPSEST_WORKER_DATABASE_STEPS',
       'steps on PostgreSQL at once in a process; its pool has as many connections and 4 more',
+    ),
+    backfillSteps: setting(
+      wholeOr(1, 1, 1_000),
+      'PALIMPSEST_WORKER_BACKFILL_STEPS',
+      'the same for backfills, beside those: few, so that live sessions need not wait; more in a process for backfills alone',
     ),
     modelCalls: setting(
       wholeOr(1, 32, 10_000),

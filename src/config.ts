@@ -11,7 +11,7 @@ import { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js
 import { defaultCacheDir, defaultDataDir } from './runtime/home.js';
 
 export { configTable } from './config-table.js';
-export { workerRoles, type WorkerRole } from './config-schema.js';
+export { orchestrates, workerRoles, type WorkerRole } from './config-schema.js';
 
 type Read = z.output<typeof configSchema>;
 

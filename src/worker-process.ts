@@ -1,4 +1,4 @@
-import type { Config, WorkerRole } from './config.js';
+import { orchestrates, type Config, type WorkerRole } from './config.js';
 import { createLogger, installRuntime } from './logging.js';
 import { Metrics } from './metrics.js';
 import { startStatusServer, type StatusServer } from './status-server.js';
@@ -7,7 +7,7 @@ import { startWorker, type RunningWorker, type WorkerSettings } from './worker.j
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerProcess {
-  /** Needed by the roles `database` and `model`. */
+  /** Needed by every role but `workflow`. */
   databaseUrl: string | undefined;
   temporal: TemporalSettings;
   /** @default those of the configuration */
@@ -24,7 +24,7 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
   const running = await startWorker({
     ...workerSettings(config, databaseUrl, temporal),
-    ...(roles.includes('workflow') ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
+    ...(orchestrates(roles) ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
     roles,
     metrics,
   });
@@ -66,6 +66,7 @@ export function workerSettings(
     policy,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     databaseSteps: worker.databaseSteps,
+    backfillSteps: worker.backfillSteps,
     modelCalls: worker.modelCalls,
     cachedWorkflows: worker.cachedWorkflows,
     shutdownGraceMs: worker.graceMs,

@@ -8,7 +8,7 @@ import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../activities/index.js';
 import type { Dependencies } from '../activities/dependencies.js';
 import { measured } from '../activities/measured.js';
-import { workerRoles, type WorkerRole } from './config-schema.js';
+import { orchestrates, workerRoles, type WorkerRole } from './config-schema.js';
 import { invalid } from './errors.js';
 import { createModelClient, type ModelClient } from './llm/client.js';
 import type { Metrics } from './metrics.js';
@@ -31,7 +31,7 @@ import { loadWorkflowBundle } from './workflow-bundle.js';
 export type { WorkerRole } from './config-schema.js';
 
 export interface WorkerSettings {
-  /** Needed by the roles `database` and `model`. */
+  /** Needed by every role but `workflow`. */
   databaseUrl?: string;
   temporal: TemporalSettings;
   /** What this process serves. It opens only what that needs. @default all */
@@ -57,6 +57,11 @@ export interface WorkerSettings {
   workflowBundle?: WorkflowBundleOption;
   /** Database steps at once; the pool has as many connections and four more. @default 8 */
   databaseSteps?: number;
+  /**
+   * Database steps of backfills at once, with as many connections more: what they may take of this process from live
+   * sessions, since what has begun is not preempted. More are of use in a process with the role `backfill` alone. @default 1
+   */
+  backfillSteps?: number;
   /** Model calls in flight at once in this process. @default 32 */
   modelCalls?: number;
   /** Sessions kept in memory: one costs memory (README, numbers), one that is not there a replay. @default 1,000 */
@@ -145,16 +150,17 @@ function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRol
 /** None for a process that only orchestrates. */
 function poolFor(
   roles: ReadonlySet<WorkerRole>,
-  { databaseUrl, databaseSteps = 8 }: WorkerSettings,
+  { databaseUrl, databaseSteps = 8, backfillSteps = 1 }: WorkerSettings,
 ): Pool | null {
-  if (!roles.has('database') && !roles.has('model')) return null;
+  if ([...roles].every((role) => role === 'workflow')) return null;
   if (databaseUrl === undefined)
     throw invalid(
-      'A worker with the role database or model needs PostgreSQL.',
+      'A worker with another role than workflow needs PostgreSQL.',
       'DATABASE_URL',
       'Set it, or start with the role workflow alone.',
     );
-  return openPool(databaseUrl, { max: roles.has('database') ? databaseSteps + 4 : modelConnections });
+  const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
+  return openPool(databaseUrl, { max: steps > 0 ? steps + 4 : modelConnections });
 }
 
 async function createWorkers(
@@ -164,7 +170,7 @@ async function createWorkers(
   pool: Pool | null,
 ): Promise<Worker[]> {
   const { temporal, model, queuePrefix = defaultQueuePrefix, metrics, shutdownGraceMs = 60_000 } = settings;
-  const { databaseSteps = 8, modelCalls = 32, cachedWorkflows = 1_000 } = settings;
+  const { databaseSteps = 8, backfillSteps = 1, modelCalls = 32, cachedWorkflows = 1_000 } = settings;
   const queues = taskQueues(queuePrefix);
   const common = {
     connection,
@@ -174,15 +180,23 @@ async function createWorkers(
     interceptors: metrics ? { activity: [measured(metrics)] } : {},
   };
   const options: WorkerOptions[] = [];
-  if (roles.has('workflow')) {
-    options.push({
+  if (orchestrates([...roles])) {
+    const orchestration = {
       ...common,
-      taskQueue: queues.workflow,
       workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
       maxCachedWorkflows: cachedWorkflows,
       // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
       stickyQueueScheduleToStartTimeout: '5 seconds',
-    });
+    };
+    if (roles.has('workflow')) options.push({ ...orchestration, taskQueue: queues.workflow });
+    if (roles.has('backfill'))
+      options.push({
+        ...orchestration,
+        taskQueue: queues.backfill.workflow,
+        // The least that the SDK takes.
+        maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
+        maxConcurrentWorkflowTaskPolls: 2,
+      });
   }
   if (pool) {
     const dependencies = dependenciesOf(roles, settings, pool);
@@ -192,6 +206,14 @@ async function createWorkers(
         taskQueue: queues.db,
         activities: createDatabaseActivities(dependencies),
         maxConcurrentActivityTaskExecutions: databaseSteps,
+      });
+    }
+    if (roles.has('backfill')) {
+      options.push({
+        ...common,
+        taskQueue: queues.backfill.db,
+        activities: createDatabaseActivities(dependencies),
+        maxConcurrentActivityTaskExecutions: backfillSteps,
       });
     }
     if (roles.has('model')) {

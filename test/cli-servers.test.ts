@@ -76,6 +76,7 @@ describe('doctor', () => {
       /^ok +queue workflow +\d+ polling test-\w+-wf/,
       /^ok +queue database /,
       /^ok +queue model /,
+      /^ok +queue backfill +\d+ polling test-\w+-wf-backfill/,
       /^ok +model +test-summarizer at .* answered in [\d.]+ s/,
       /^\d+ checks: \d+ ok, 0 warnings, 0 failed/,
     ])
@@ -90,6 +91,11 @@ describe('doctor', () => {
     expect(of('queue model')).toMatchObject({
       level: 'fail',
       next: 'Start one: palimpsest worker --role model',
+    });
+    // Sessions are compacted without it.
+    expect(of('queue backfill')).toMatchObject({
+      level: 'warn',
+      next: 'Start one: palimpsest worker --role backfill',
     });
     expect(of('model')).toMatchObject({ level: 'warn', detail: expect.stringContaining('no key') as string });
   });

@@ -51,6 +51,7 @@ test('every variable is a setting, and its default can be read', () => {
       'worker-workflow',
       'worker-database',
       'worker-model',
+      'worker-backfill',
     ]),
   );
   for (const [, { environment = {} }] of ours) {

@@ -31,7 +31,11 @@ describe('the environment', () => {
     expect(config.dataDir).toBe(path.resolve('.palimpsest'));
     expect(config.cacheDir).toBe(path.join('/var/cache/of-user', 'palimpsest'));
     expect(config.logLevel).toBe('info');
-    expect(config.worker).toMatchObject({ roles: ['workflow', 'database', 'model'], databaseSteps: 8 });
+    expect(config.worker).toMatchObject({
+      roles: ['workflow', 'database', 'model', 'backfill'],
+      databaseSteps: 8,
+      backfillSteps: 1,
+    });
     expect(config.api).toMatchObject({ host: '127.0.0.1', tokens: [] });
     expect(config.metrics.address).toBeUndefined();
     expect(config.configFile).toBeNull();

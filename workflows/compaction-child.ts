@@ -23,6 +23,7 @@ export function executeCompaction(
     typedSearchAttributes: [
       { key: searchAttributes.tenantId, value: ids.tenant },
       { key: searchAttributes.sessionId, value: ids.session },
+      { key: searchAttributes.phase, value: 'planning' },
     ],
     priority,
   });

@@ -45,7 +45,6 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   const answers: DigestRef[] = [];
 
   try {
-    page.phase('planning');
     const plan = await makePlan.executeWithOptions({ summary: `plan · ${reason}` }, [
       { ...ids, reason, force },
     ]);
@@ -221,20 +220,31 @@ function fallsBack(type: string): boolean {
   return type.startsWith('Llm.') || type.startsWith('Summary.') || type === 'Store.Corrupt';
 }
 
+/** `planning` is what whoever starts a compaction says of it. */
+type Phase = 'planning' | 'summarizing' | 'repairing' | 'committing' | 'done' | 'failed';
+
 /** What an operator sees of a compaction: search attributes to find it by, and a page that tells what happened. */
 class Page {
   private lines: string[] = [];
   private chunks: string[] = [];
-  private state = '';
+  private state: Phase = 'planning';
 
-  phase(phase: string): void {
+  constructor() {
+    this.show();
+  }
+
+  phase(phase: Phase): void {
+    if (phase === this.state) return;
     this.state = phase;
-    upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
+    // A commit takes a moment: not worth the write that an attribute costs the server.
+    if (phase !== 'committing') upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
     this.show();
   }
 
   plan(plan: Plan): void {
+    this.state = plan.method === 'model' ? 'summarizing' : 'committing';
     upsertSearchAttributes([
+      { key: searchAttributes.phase, value: this.state },
       { key: searchAttributes.generation, value: plan.baseGeneration + 1 },
       { key: searchAttributes.tokensBefore, value: plan.tokensBefore },
     ]);
@@ -269,8 +279,7 @@ class Page {
   }
 
   finish(text: string, errorType?: string): void {
-    this.state = errorType ? 'failed' : 'done';
-    upsertSearchAttributes([{ key: searchAttributes.phase, value: this.state }]);
+    this.phase(errorType ? 'failed' : 'done');
     this.note(text, errorType);
   }
 

@@ -5,7 +5,7 @@ import {
   type ActivityInterfaceFor,
 } from '@temporalio/workflow';
 import type { DatabaseActivities, ModelActivities } from '../activities/index.js';
-import { beyondDeadlineMs, siblingQueues } from '../src/temporal/names.js';
+import { beyondDeadlineMs, stepQueues } from '../src/temporal/names.js';
 
 /*
  * Every step heartbeats (activities/run.ts), so a killed worker is noticed within the heartbeat timeout rather than
@@ -19,7 +19,7 @@ const heartbeatTimeout = '10 seconds';
  */
 export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
   return proxyActivities<DatabaseActivities>({
-    taskQueue: siblingQueues(workflowInfo().taskQueue).db,
+    taskQueue: stepQueues(workflowInfo().taskQueue).db,
     startToCloseTimeout: '2 minutes',
     scheduleToCloseTimeout: '10 minutes',
     heartbeatTimeout,
@@ -33,7 +33,7 @@ export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
  */
 export function backfillActivities(): ActivityInterfaceFor<DatabaseActivities> {
   return proxyActivities<DatabaseActivities>({
-    taskQueue: siblingQueues(workflowInfo().taskQueue).db,
+    taskQueue: stepQueues(workflowInfo().taskQueue).db,
     startToCloseTimeout: '2 minutes',
     heartbeatTimeout,
     retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
@@ -47,7 +47,7 @@ export function backfillActivities(): ActivityInterfaceFor<DatabaseActivities> {
  */
 export function modelActivities(deadlineMs: number): ActivityInterfaceFor<ModelActivities> {
   return proxyActivities<ModelActivities>({
-    taskQueue: siblingQueues(workflowInfo().taskQueue).llm,
+    taskQueue: stepQueues(workflowInfo().taskQueue).llm,
     startToCloseTimeout: '3 minutes',
     scheduleToCloseTimeout: deadlineMs + beyondDeadlineMs,
     heartbeatTimeout,

@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { HttpPalimpsest } from '../../src/http/index.js';
 import type { PalimpsestOptions } from '../../src/palimpsest.js';
-import type { WorkerSettings } from '../../src/worker.js';
+import { workerRoles } from '../../src/config-schema.js';
+import type { WorkerRole, WorkerSettings } from '../../src/worker.js';
 import { createDatabase } from '../deployment.js';
 import type { Watched } from '../processes.js';
 import type { Servers } from '../servers.js';
@@ -20,7 +21,11 @@ export interface LiveDeployment {
 
 const queuePrefix = 'live';
 
-export async function deployLive(servers: Servers, latencyMs: number): Promise<LiveDeployment> {
+/** `apart`: backfills are served by a worker process of their own. */
+export async function deployLive(
+  servers: Servers,
+  { latencyMs, apart }: { latencyMs: number; apart: boolean },
+): Promise<LiveDeployment> {
   const databaseUrl = await createDatabase(servers.adminUrl, 'live');
   const temporal = { address: servers.temporalAddress };
   const children: ChildProcess[] = [];
@@ -55,7 +60,10 @@ export async function deployLive(servers: Servers, latencyMs: number): Promise<L
       },
       workflowBundle: { codePath: servers.workflowBundle },
     };
-    const worker = await start('../worker-process.ts', { WORKER: JSON.stringify(settings) });
+    const work = (roles: readonly WorkerRole[]) =>
+      start('../worker-process.ts', { WORKER: JSON.stringify({ ...settings, roles }) });
+    const worker = await work(apart ? workerRoles.filter((role) => role !== 'backfill') : workerRoles);
+    const backfill = apart ? [{ name: 'backfill worker', pid: (await work(['backfill'])).pid }] : [];
     const connect: PalimpsestOptions = { databaseUrl, temporal, queuePrefix, poolSize: 16 };
     const api = await start('api-process.ts', { API: JSON.stringify(connect) });
     return {
@@ -64,6 +72,7 @@ export async function deployLive(servers: Servers, latencyMs: number): Promise<L
       watched: [
         { name: 'API', pid: api.pid },
         { name: 'worker', pid: worker.pid },
+        ...backfill,
         { name: 'Temporal', pid: servers.temporalPid },
         { name: 'PostgreSQL', pid: servers.postgresPid, withChildren: true },
         { name: 'model endpoint', pid: model.pid },

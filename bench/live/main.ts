@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- live [--live 200] [--backfill 10000] [--minutes 15]`: live sessions over HTTP alone, then the same while a
+ * `npm run bench -- live [--live 200] [--backfill 10000] [--minutes 15] [--apart]`: live sessions over HTTP alone, then the same while a
  * backfill of many old sessions runs on the same machine. Prints one table, checks at the end that nothing is lost, and exits
  * with 1 where something is.
  */
@@ -30,6 +30,8 @@ export interface LiveOptions {
   latencyMs: number;
   concurrency: number;
   sample: number;
+  /** Backfills have a worker process of their own. */
+  apart: boolean;
 }
 
 export interface Memory {
@@ -58,7 +60,7 @@ export async function live(args: string[]): Promise<number> {
   const servers = await startServers(say);
   let deployment: LiveDeployment | undefined;
   try {
-    deployment = await deployLive(servers, options.latencyMs);
+    deployment = await deployLive(servers, options);
     servers.alsoStop(async () => deployment?.close());
     const outcome = await measure(servers, deployment, options, say);
     print(outcome);
@@ -178,9 +180,10 @@ function optionsOf(args: string[]): LiveOptions {
       latency: { type: 'string', default: '300' },
       concurrency: { type: 'string', default: '16' },
       sample: { type: 'string', default: '1000' },
+      apart: { type: 'boolean', default: false },
     },
   });
-  const number = (name: keyof typeof values): number => {
+  const number = (name: Exclude<keyof typeof values, 'apart'>): number => {
     const value = Number(values[name]);
     if (Number.isFinite(value) && value > 0) return value;
     throw new Error(`--${name} must be a number above 0, not ${values[name]}`);
@@ -189,6 +192,7 @@ function optionsOf(args: string[]): LiveOptions {
     ...{ live: number('live'), backfill: number('backfill'), minutes: number('minutes') },
     ...{ baseline: number('baseline'), pauseMs: number('pause'), latencyMs: number('latency') },
     ...{ concurrency: number('concurrency'), sample: number('sample') },
+    apart: values.apart,
   };
 }
 

@@ -13,8 +13,8 @@ export async function serveWorker(globals: Globals, given: readonly string[] | u
   const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
   const { temporal } = await findTemporal(config);
   // Orchestration alone needs no database.
-  const orchestrates = roles.every((role) => role === 'workflow');
-  const databaseUrl = orchestrates ? undefined : await findDatabase(config);
+  const orchestratesOnly = roles.every((role) => role === 'workflow');
+  const databaseUrl = orchestratesOnly ? undefined : await findDatabase(config);
   const { signal } = onInterrupt();
   const { runWorkerProcess } = await import('../worker-process.js');
   await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });

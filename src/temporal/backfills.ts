@@ -64,7 +64,7 @@ export class BackfillWorkflows {
     return {
       workflowId: backfillWorkflowId(ids),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
-      taskQueue: taskQueues(this.queuePrefix).workflow,
+      taskQueue: taskQueues(this.queuePrefix).backfill.workflow,
       args,
       staticSummary: `backfill ${job} of ${tenant}`.slice(0, 200),
       staticDetails:

@@ -3,22 +3,35 @@ import { encodeIdPart, type SessionIds } from '../ids.js';
 
 export { encodeIdPart, type SessionIds } from '../ids.js';
 
-/** The three task queues: orchestration, short database steps, model calls. One prefix serves one deployment. */
-export interface TaskQueues {
-  workflow: string;
+/** The task queues that steps of one workflow go to: short database steps, model calls. */
+export interface StepQueues {
   db: string;
   llm: string;
+}
+
+/**
+ * The task queues: orchestration, short database steps, model calls. A backfill has its own of the first two, so that it
+ * never takes a slot from what is live; the third is shared, since the provider's limit is one. One prefix serves one
+ * deployment.
+ */
+export interface TaskQueues extends StepQueues {
+  workflow: string;
+  backfill: { workflow: string; db: string };
 }
 
 export const defaultQueuePrefix = 'compaction';
 
 export function taskQueues(prefix: string = defaultQueuePrefix): TaskQueues {
-  return { workflow: `${prefix}-wf`, db: `${prefix}-db`, llm: `${prefix}-llm` };
+  return {
+    ...{ workflow: `${prefix}-wf`, db: `${prefix}-db`, llm: `${prefix}-llm` },
+    backfill: { workflow: `${prefix}-wf-backfill`, db: `${prefix}-db-backfill` },
+  };
 }
 
-/** Inside a workflow: the sibling queues of the one it runs on. */
-export function siblingQueues(workflowQueue: string): TaskQueues {
-  return taskQueues(workflowQueue.replace(/-wf$/, ''));
+/** Inside a workflow: the queues of its steps, by the one it runs on itself. */
+export function stepQueues(workflowQueue: string): StepQueues {
+  const { db, llm, backfill } = taskQueues(workflowQueue.replace(/-wf(-backfill)?$/, ''));
+  return { db: workflowQueue.endsWith('-backfill') ? backfill.db : db, llm };
 }
 
 export function sessionWorkflowId({ tenant, session }: SessionIds): string {

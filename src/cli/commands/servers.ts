@@ -9,17 +9,21 @@ export function addServerCommands(group: CommandGroup): void {
         name: 'worker',
         summary: 'serve the task queues until SIGTERM',
         description:
-          'Runs workflows, steps on PostgreSQL and model calls, or only some of these, until SIGTERM; then lets steps ' +
+          'Runs workflows, steps on PostgreSQL, model calls and backfills, or only some of these, until SIGTERM; then lets steps ' +
           'finish within the grace time. The schema must be migrated.',
         examples: [
-          ['palimpsest worker', 'all three roles in one process'],
+          ['palimpsest worker', 'all roles in one process'],
           ['palimpsest worker --role model', 'model calls only, with limits of their own'],
         ],
         notes: 'Settings come from the environment and the configuration file (PALIMPSEST_CONFIG).',
       },
       async (_, flags) => (await import('../serve.js')).serveWorker(flags, flags.role),
     )
-    .option('--role <role>', 'workflow, database or model; repeat for several (default: all)', collect);
+    .option(
+      '--role <role>',
+      'workflow, database, model or backfill; repeat for several (default: all)',
+      collect,
+    );
   group
     .addLong<{ host?: string; port?: string }>(
       {

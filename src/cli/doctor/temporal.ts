@@ -1,6 +1,6 @@
 import type { Client } from '@temporalio/client';
 import { type Connection } from '@temporalio/client';
-import type { Config } from '../../config.js';
+import { orchestrates, type Config, type WorkerRole } from '../../config.js';
 import { connectClient, type TemporalSettings } from '../../temporal/connection.js';
 import { searchAttributeTypes, taskQueues } from '../../temporal/names.js';
 import { span } from '../numbers.js';
@@ -38,6 +38,7 @@ export async function* checkTemporal(
     yield await checkQueue(connection, namespace, queues.workflow, 'workflow');
     yield await checkQueue(connection, namespace, queues.db, 'database');
     yield await checkQueue(connection, namespace, queues.llm, 'model');
+    yield await checkQueue(connection, namespace, queues.backfill.workflow, 'backfill');
   } catch (error) {
     yield failed('Temporal', error);
   } finally {
@@ -88,19 +89,22 @@ async function checkQueue(
   { workflowService }: Connection,
   namespace: string,
   queue: string,
-  role: 'workflow' | 'database' | 'model',
+  role: WorkerRole,
 ): Promise<Finding> {
   const { pollers, stats } = await workflowService.describeTaskQueue({
     namespace,
     taskQueue: { name: queue },
-    taskQueueType: role === 'workflow' ? queueTypes.workflow : queueTypes.activity,
+    taskQueueType: orchestrates([role]) ? queueTypes.workflow : queueTypes.activity,
     reportStats: true,
   });
   const check = `queue ${role}`;
   const backlog = Number(stats?.approximateBacklogCount ?? 0);
   const waiting = backlog > 0 ? `, ${plural(backlog, 'task')} waiting` : '';
   const start = `Start one: palimpsest worker --role ${role}`;
-  if (!pollers || pollers.length === 0) return fail(check, `no worker polls ${queue}${waiting}`, start);
+  if (!pollers || pollers.length === 0) {
+    const finding = role === 'backfill' ? warn : fail;
+    return finding(check, `no worker polls ${queue}${waiting}`, start);
+  }
   const now = Date.now();
   const silent = Math.min(
     ...pollers.map(({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1_000),
