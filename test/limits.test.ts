@@ -110,12 +110,13 @@ test('the tokens of several worker processes stay within the rate, and backfill 
     startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
     startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
   ]);
-  // Nothing has saved up while they started.
-  await setLevel(0);
-  const emptyAt = Date.now() - startedAt;
   const backfills = Array.from({ length: 20 }, (_, index) => `backfill-${index}`);
   const lives = Array.from({ length: 20 }, (_, index) => `live-${index}`);
+  // Nothing has saved up while the processes started, nor while the backfill's sessions did.
+  await setLevel(0);
   for (const session of backfills) await backfill(session);
+  const emptyAt = Date.now() - startedAt;
+  await setLevel(0);
   await Promise.all(lives.map((session) => live(session)));
   await Promise.all(lives.map((session) => stack.palimpsest.settled({ session })));
 
@@ -138,8 +139,8 @@ test('the tokens of several worker processes stay within the rate, and backfill 
   }
 
   // The bucket fills again: the backfill goes on by itself, and leaves 30 % of it.
-  await setLevel(0.3 * perMinute);
   const resumedAt = Date.now() - startedAt;
+  await setLevel(0.3 * perMinute);
   await expect
     .poll(() => arrivals(startedAt).filter(({ backfill }) => backfill).length, { timeout: 45_000 })
     .toBeGreaterThan(3);

@@ -4,7 +4,7 @@ import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
 import { endOfFailure, endOfOutcome, type End } from '../src/temporal/compaction-end.js';
 import { backfillPriority, compactionWorkflowId, searchAttributes } from '../src/temporal/names.js';
 import type { compaction } from './compaction.js';
-import { backfillActivities } from './options.js';
+import { databaseActivities } from './options.js';
 
 /** One session that is being compacted. Plain JSON: it is handed from run to run. */
 export interface Flight extends Start {
@@ -104,7 +104,7 @@ export class Window {
   }
 
   private async look(): Promise<void> {
-    const { followCompactions } = backfillActivities();
+    const { followCompactions } = databaseActivities();
     for (; this.followed.size > 0; this.lookMs = Math.min(longestLookMs, this.lookMs * 1.5)) {
       await sleep(this.lookMs, { summary: `${this.followed.size} compactions under another parent` });
       const looked = [...this.followed];

@@ -16,7 +16,7 @@ import { Control, type Cut } from './backfill-control.js';
 import { backfillPage, doneOf } from './backfill-page.js';
 import { Window, type Flight } from './backfill-window.js';
 import { progressQuery } from './messages.js';
-import { backfillActivities } from './options.js';
+import { databaseActivities } from './options.js';
 import { startTimer, type Timer } from './timer.js';
 
 export interface BackfillInput {
@@ -70,7 +70,7 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
   const { tenant, job, pageSize = 500, maxHistoryEvents = Infinity } = input;
   const ids = { tenant, job };
   const { openBackfill, selectSessions, recordOutcomes, saveBackfill, retryBackfill, finishBackfill } =
-    backfillActivities();
+    databaseActivities();
   const control = new Control();
   let { mode, spendLimit, spent }: Pick<Carried, 'mode' | 'spendLimit' | 'spent'> = {
     ...{ mode: 'due', spendLimit: null, spent: 0 },

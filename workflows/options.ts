@@ -5,7 +5,7 @@ import {
   type ActivityInterfaceFor,
 } from '@temporalio/workflow';
 import type { DatabaseActivities, ModelActivities } from '../activities/index.js';
-import { beyondDeadlineMs, stepQueues } from '../src/temporal/names.js';
+import { beyondDeadlineMs, isOfBackfill, stepQueues } from '../src/temporal/names.js';
 
 /*
  * Every step heartbeats (activities/run.ts), so a killed worker is noticed within the heartbeat timeout rather than
@@ -15,26 +15,15 @@ const heartbeatTimeout = '10 seconds';
 
 /**
  * Steps on Postgres: seconds at most, but a commit may read megabytes. Ten minutes of a database that is away are
- * bridged by retrying; after that the compaction fails and the context is as before.
+ * bridged by retrying; after that the compaction fails and the context is as before. A backfill has time: hours hold it up
+ * and do not end it, and its steps may wait long for their turn.
  */
 export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
+  const { taskQueue } = workflowInfo();
   return proxyActivities<DatabaseActivities>({
-    taskQueue: stepQueues(workflowInfo().taskQueue).db,
+    taskQueue: stepQueues(taskQueue).db,
     startToCloseTimeout: '2 minutes',
-    scheduleToCloseTimeout: '10 minutes',
-    heartbeatTimeout,
-    retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
-  });
-}
-
-/**
- * Steps of a backfill, which has time: a database that is away for hours holds the job up and does not end it. They are
- * safe to repeat. What cannot succeed (a typed failure that is not retried) ends the run.
- */
-export function backfillActivities(): ActivityInterfaceFor<DatabaseActivities> {
-  return proxyActivities<DatabaseActivities>({
-    taskQueue: stepQueues(workflowInfo().taskQueue).db,
-    startToCloseTimeout: '2 minutes',
+    ...(isOfBackfill(taskQueue) ? {} : { scheduleToCloseTimeout: '10 minutes' }),
     heartbeatTimeout,
     retry: { initialInterval: '500 milliseconds', backoffCoefficient: 2, maximumInterval: '30 seconds' },
   });

@@ -31,7 +31,12 @@ export function taskQueues(prefix: string = defaultQueuePrefix): TaskQueues {
 /** Inside a workflow: the queues of its steps, by the one it runs on itself. */
 export function stepQueues(workflowQueue: string): StepQueues {
   const { db, llm, backfill } = taskQueues(workflowQueue.replace(/-wf(-backfill)?$/, ''));
-  return { db: workflowQueue.endsWith('-backfill') ? backfill.db : db, llm };
+  return { db: isOfBackfill(workflowQueue) ? backfill.db : db, llm };
+}
+
+/** Whether what runs on this workflow queue is a backfill, or a compaction that one has begun. */
+export function isOfBackfill(workflowQueue: string): boolean {
+  return workflowQueue.endsWith('-wf-backfill');
 }
 
 export function sessionWorkflowId({ tenant, session }: SessionIds): string {
