@@ -22,6 +22,7 @@ import type { ExpandRequest, Expansion } from './store/expand.js';
 import type { Forked, ForkRequest } from './store/fork.js';
 import type { SearchRequest, SearchResult } from './store/search.js';
 import type { ListedSession } from './store/session-list.js';
+import type { Timeline } from './store/timeline.js';
 import type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';
 import type { ReportedUsage } from './tokens/calibration.js';
 
@@ -190,6 +191,8 @@ export interface PalimpsestClient {
 
   /** Every committed compaction, oldest first. */
   compactions(request: OfSession): Promise<CompactionOutcome[]>;
+  /** How the context's size went, turn by turn, with each compaction. */
+  timeline(request: OfSession): Promise<Timeline>;
   /** The archive parts, oldest first; with `part`, the evicted originals of that part, checked against their hashes. */
   archive(request: OfSession): Promise<ArchivePart[]>;
   archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;

@@ -178,6 +178,11 @@ export const configSchema = z.strictObject({
       'PALIMPSEST_WORKER_BACKFILL_STEPS',
       'the same for backfills, beside those: few, so that live sessions need not wait; more in a process for backfills alone',
     ),
+    backfillShare: setting(
+      z.preprocess(numberOf, z.number().gt(0).max(1).default(0.25)),
+      'PALIMPSEST_WORKER_BACKFILL_SHARE',
+      'of the time of those steps, what backfills take while live sessions are at work in the process; 1: all of it',
+    ),
     modelCalls: setting(
       wholeOr(1, 32, 10_000),
       'PALIMPSEST_WORKER_MODEL_CALLS',

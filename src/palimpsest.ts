@@ -26,6 +26,7 @@ import { search, type SearchRequest, type SearchResult } from './store/search.js
 import { listSessions } from './store/session-list.js';
 import { loadSession } from './store/sessions.js';
 import { configureTenant } from './store/tenants.js';
+import { timeline, type Timeline } from './store/timeline.js';
 import { toolResponse, type Page, type ResponseReference, type ToolResponse } from './store/tool-response.js';
 import { encodeIdPart, sessionWorkflowId, type SessionIds } from './temporal/names.js';
 
@@ -161,6 +162,10 @@ export class Palimpsest implements client.PalimpsestClient {
     // None yet, or no such session.
     if (rows.length === 0) await loadSession(pool, ids);
     return rows.map(outcomeOf);
+  }
+
+  async timeline(request: client.OfSession): Promise<Timeline> {
+    return timeline(this.connections.pool, this.ids(request));
   }
 
   async archive(request: client.OfSession): Promise<ArchivePart[]>;

@@ -67,6 +67,7 @@ export function workerSettings(
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     databaseSteps: worker.databaseSteps,
     backfillSteps: worker.backfillSteps,
+    backfillShare: worker.backfillShare,
     modelCalls: worker.modelCalls,
     cachedWorkflows: worker.cachedWorkflows,
     shutdownGraceMs: worker.graceMs,

@@ -8,6 +8,7 @@ import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../activities/index.js';
 import type { Dependencies } from '../activities/dependencies.js';
 import { measured } from '../activities/measured.js';
+import { Pace } from '../activities/pace.js';
 import { orchestrates, workerRoles, type WorkerRole } from './config-schema.js';
 import { invalid } from './errors.js';
 import { createModelClient, type ModelClient } from './llm/client.js';
@@ -62,6 +63,11 @@ export interface WorkerSettings {
    * sessions, since what has begun is not preempted. More are of use in a process with the role `backfill` alone. @default 1
    */
   backfillSteps?: number;
+  /**
+   * Of the time of those steps, what backfills take while this process serves live sessions that are at work: above 0,
+   * at most 1. Their steps rest for the rest of it. @default 0.25
+   */
+  backfillShare?: number;
   /** Model calls in flight at once in this process. @default 32 */
   modelCalls?: number;
   /** Sessions kept in memory: one costs memory (README, numbers), one that is not there a replay. @default 1,000 */
@@ -170,15 +176,17 @@ async function createWorkers(
   pool: Pool | null,
 ): Promise<Worker[]> {
   const { temporal, model, queuePrefix = defaultQueuePrefix, metrics, shutdownGraceMs = 60_000 } = settings;
-  const { databaseSteps = 8, backfillSteps = 1, modelCalls = 32, cachedWorkflows = 1_000 } = settings;
+  const { databaseSteps = 8, backfillSteps = 1, backfillShare = 0.25 } = settings;
+  const { modelCalls = 32, cachedWorkflows = 1_000 } = settings;
   const queues = taskQueues(queuePrefix);
   const common = {
     connection,
     namespace: temporal.namespace ?? 'default',
     shutdownGraceTime: shutdownGraceMs,
     shutdownForceTime: shutdownGraceMs + forcedAfterMs,
-    interceptors: metrics ? { activity: [measured(metrics)] } : {},
   };
+  const counted = metrics ? [measured(metrics)] : [];
+  const pace = new Pace(backfillShare);
   const options: WorkerOptions[] = [];
   if (orchestrates([...roles])) {
     const orchestration = {
@@ -205,6 +213,7 @@ async function createWorkers(
         ...common,
         taskQueue: queues.db,
         activities: createDatabaseActivities(dependencies),
+        interceptors: { activity: [pace.live, ...counted] },
         maxConcurrentActivityTaskExecutions: databaseSteps,
       });
     }
@@ -213,6 +222,7 @@ async function createWorkers(
         ...common,
         taskQueue: queues.backfill.db,
         activities: createDatabaseActivities(dependencies),
+        interceptors: { activity: [pace.backfill, ...counted] },
         maxConcurrentActivityTaskExecutions: backfillSteps,
       });
     }
@@ -221,6 +231,7 @@ async function createWorkers(
         ...common,
         taskQueue: queues.llm,
         activities: createModelActivities(dependencies),
+        interceptors: { activity: counted },
         maxConcurrentActivityTaskExecutions: modelCalls,
         maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
       });

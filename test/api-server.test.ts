@@ -85,6 +85,7 @@ describe('a running API', () => {
         'archive',
         'policy',
         'compactions',
+        'timeline',
         'history',
         'pins',
       ])

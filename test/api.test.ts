@@ -141,6 +141,15 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     expect(all.json).toMatchObject({ compactions: [{ generation: 1 }] });
     return [all];
   },
+  timeline: async () => {
+    const sizes = await ask(at('walk', '/timeline'));
+    expect(sizes.json).toMatchObject({
+      session: 'walk',
+      turns: expect.arrayContaining([expect.objectContaining({ turn: 1, fromSeq: 1 })]) as object,
+      compactions: [{ generation: 1, part: 1 }],
+    });
+    return [sizes];
+  },
   archiveParts: async () => {
     const parts = await ask(at('walk', '/archive'));
     expect(parts.json).toMatchObject({ parts: [{ part: 1, fromSeq: 1 }] });

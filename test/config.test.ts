@@ -35,6 +35,7 @@ describe('the environment', () => {
       roles: ['workflow', 'database', 'model', 'backfill'],
       databaseSteps: 8,
       backfillSteps: 1,
+      backfillShare: 0.25,
     });
     expect(config.api).toMatchObject({ host: '127.0.0.1', tokens: [] });
     expect(config.metrics.address).toBeUndefined();
@@ -97,6 +98,8 @@ describe('the environment', () => {
     [{ LOG_LEVEL: 'loud' }, 'LOG_LEVEL', /one of trace, debug/, undefined],
     [{ PALIMPSEST_WORKER_ROLES: 'model,cook' }, 'PALIMPSEST_WORKER_ROLES[1]', /one of workflow/, undefined],
     [{ PALIMPSEST_WORKER_MODEL_CALLS: '0' }, 'PALIMPSEST_WORKER_MODEL_CALLS', /at least 1/, /in flight/],
+    [{ PALIMPSEST_WORKER_BACKFILL_SHARE: '0' }, 'PALIMPSEST_WORKER_BACKFILL_SHARE', /above 0/, /live/],
+    [{ PALIMPSEST_WORKER_BACKFILL_SHARE: '2' }, 'PALIMPSEST_WORKER_BACKFILL_SHARE', /at most 1/, /live/],
     [{ PALIMPSEST_METRICS_ADDRESS: '9464' }, 'PALIMPSEST_METRICS_ADDRESS', /host:port/, /9464/],
   ])('%j is refused by name', (env, name, reason, hint) => {
     const error = refusal(env);

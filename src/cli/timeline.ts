@@ -1,9 +1,8 @@
 /** `palimpsest timeline`: the context's size over the turns, in the terminal or as a chart. */
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../errors.js';
-import { timeline, type Timeline, type TimelineCompaction } from '../store/timeline.js';
+import type { Timeline, TimelineCompaction } from '../store/timeline.js';
 import { chartSvg, type ChartPoint } from './chart.js';
-import { refuseUrl } from './connect.js';
 import { checkOutFile } from './flags.js';
 import { ago, percent } from './numbers.js';
 import type { Output } from './output.js';
@@ -16,10 +15,9 @@ import { blocks } from './timeline-blocks.js';
 const mostRows = 12;
 
 export async function showTimeline(run: Run, session: string, svg: string | undefined): Promise<void> {
-  refuseUrl(run.globals, 'timeline');
   if (svg !== undefined) checkOutFile(svg, '--svg');
-  const { tenant, out } = run;
-  const found = await timeline(await run.pool(), { tenant, session });
+  const { out } = run;
+  const found = await (await run.client()).timeline({ session });
   if (svg !== undefined) writeChart(svg, found);
   if (run.json) return out.value(found);
   await show(out, found);

@@ -16,6 +16,7 @@ import type { ArchivePart } from '../store/compactions.js';
 import type { Expansion, ExpandRequest } from '../store/expand.js';
 import type { Forked, ForkRequest } from '../store/fork.js';
 import type { SearchRequest, SearchResult } from '../store/search.js';
+import type { Timeline } from '../store/timeline.js';
 import type { Page, ResponseReference, ToolResponse } from '../store/tool-response.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { KeptContexts } from './contexts.js';
@@ -148,6 +149,10 @@ export class HttpPalimpsest implements client.PalimpsestClient {
   async compactions({ session }: client.OfSession): Promise<CompactionOutcome[]> {
     type Answer = { compactions: CompactionOutcome[] };
     return (await this.get<Answer>(`${of(session)}/compactions`)).compactions;
+  }
+
+  async timeline({ session }: client.OfSession): Promise<Timeline> {
+    return this.get(`${of(session)}/timeline`);
   }
 
   async archive(request: client.OfSession): Promise<ArchivePart[]>;

@@ -1,5 +1,5 @@
 import { ApplicationFailure } from '@temporalio/common';
-import type { FailureType, PalimpsestError } from '../errors.js';
+import { isFailureType, PalimpsestError, type FailureType } from '../errors.js';
 
 /** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
 const retryable: ReadonlySet<FailureType> = new Set([
@@ -36,11 +36,36 @@ export function toApplicationFailure(
   const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({
     type: error.type,
-    message: [error.message, error.hint].filter(Boolean).join(' — '),
+    message: [error.message, error.hint].filter(Boolean).join(hintMark),
     nonRetryable: !again,
     details: details ?? (error.details ? [error.details] : undefined),
     nextRetryDelay: typeof retryAfterMs === 'number' ? retryAfterMs : undefined,
   });
+}
+
+/** What stands between a message and its hint where both are one text. */
+const hintMark = ' — ';
+
+/** A typed failure of a workflow as it was thrown: message, hint and details apart again. Null for anything else. */
+export function toPalimpsestError(error: unknown): PalimpsestError | null {
+  const failure = failureOf(error);
+  if (!failure || !isFailureType(failure.type)) return null;
+  const at = failure.message.lastIndexOf(hintMark);
+  return new PalimpsestError(failure.type, at < 0 ? failure.message : failure.message.slice(0, at), {
+    ...(at < 0 ? {} : { hint: failure.message.slice(at + hintMark.length) }),
+    details: numbersAndNames(failure.details[0]),
+    cause: error,
+  });
+}
+
+/** Of a detail what a caller is told; references between steps are not. */
+function numbersAndNames(detail: unknown): PalimpsestError['details'] {
+  if (typeof detail !== 'object' || detail === null) return undefined;
+  const told = Object.entries(detail).filter(
+    (entry): entry is [string, string | number | boolean | null] =>
+      entry[1] === null || typeof entry[1] !== 'object',
+  );
+  return told.length === 0 ? undefined : Object.fromEntries(told);
 }
 
 /** Detail of a model step that ended because the deployment's own tokens per minute came too late: no model failed. */

@@ -11,8 +11,8 @@ import {
 } from '@temporalio/client';
 import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '../../workflows/messages.js';
 import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
-import { isFailureType, PalimpsestError } from '../errors.js';
-import { failureOf } from './failures.js';
+import { PalimpsestError } from '../errors.js';
+import { failureOf, toPalimpsestError } from './failures.js';
 import {
   compactionWorkflowId,
   livePriority,
@@ -172,12 +172,10 @@ export async function typed<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {
-    const failure = failureOf(error);
-    if (failure && isFailureType(failure.type)) {
-      throw new PalimpsestError(failure.type, failure.message, { cause: error });
-    }
+    const failure = toPalimpsestError(error);
+    if (failure) throw failure;
     // Erased, or terminated by an operator, while somebody waited for its answer.
-    if (failure?.type === 'AcceptedUpdateCompletedWorkflow')
+    if (failureOf(error)?.type === 'AcceptedUpdateCompletedWorkflow')
       throw new PalimpsestError('Temporal.Unavailable', 'The workflow was ended before it had answered.', {
         hint: 'Was the session erased, or its workflow terminated? Repeat the call: it says so, or starts anew.',
         cause: error,

@@ -14,7 +14,14 @@ import {
 import { archivePartList, searchBody, searchResult, toolResponse } from '../schemas/archive.js';
 import { wholeInQuery } from '../schemas/component.js';
 import { expansion, loggedMessage, messageList, messagePage } from '../schemas/messages.js';
-import { compactionList, compactionOutcome, forkBody, forked, restoreBody } from '../schemas/sessions.js';
+import {
+  compactionList,
+  compactionOutcome,
+  forkBody,
+  forked,
+  restoreBody,
+  timeline,
+} from '../schemas/sessions.js';
 
 const tag = 'Archive';
 const failures = ['Store.SessionNotFound'] as const;
@@ -31,6 +38,14 @@ export const archive = [
     answer: compactionList,
     failures,
     handle: async ({ client, params }) => ({ compactions: await client.compactions(params) }),
+  }),
+  operation({
+    ...{ method: 'GET', path: '/v1/sessions/{session}/timeline', id: 'timeline', tag },
+    summary: "The context's size after each turn, with each compaction",
+    params: ofSession,
+    answer: timeline,
+    failures,
+    handle: ({ client, params }) => client.timeline(params),
   }),
   operation({
     ...{ method: 'GET', path: '/v1/sessions/{session}/archive', id: 'archiveParts', tag },

@@ -5,6 +5,7 @@ import type { SessionList, SessionPolicy, SessionSummary } from '../../client.js
 import { formatNames } from '../../conversation/formats/format.js';
 import { policySchema, type PolicyInput } from '../../policy/schema.js';
 import type { Forked, ForkRequest } from '../../store/fork.js';
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../store/timeline.js';
 import { component, moment } from './component.js';
 import { policy, policyExample } from './policy.js';
 
@@ -91,6 +92,67 @@ export const compactionList = component<{ compactions: CompactionOutcome[] }>()(
   'CompactionList',
   z.object({ compactions: z.array(compactionOutcome) }),
   { description: 'Every committed compaction, oldest first.', example: { compactions: [] } },
+);
+
+const turnOfTimeline = component<TimelineTurn>()(
+  'TimelineTurn',
+  z.object({
+    turn: z.int().describe('From 1.'),
+    turnId: z.string(),
+    at: moment,
+    fromSeq: z.int(),
+    throughSeq: z.int(),
+    tokens: z.number().describe("Of the turn's messages."),
+    logTokens: z.number().describe('Of all messages up to here: the context without compactions.'),
+    contextTokens: z.number().describe('Of the context after this turn.'),
+  }),
+  {
+    description: 'A turn and the sizes after it.',
+    example: {
+      ...{ turn: 1, turnId: 't-1', at: '2026-03-02T09:00:01.000Z', fromSeq: 1, throughSeq: 2 },
+      ...{ tokens: 31, logTokens: 31, contextTokens: 31 },
+    },
+  },
+);
+
+const compactionOfTimeline = component<TimelineCompaction>()(
+  'TimelineCompaction',
+  z.object({
+    generation: z.int(),
+    at: moment,
+    turn: z.int().describe('The turn behind which it was committed; 0: before the first.'),
+    reason: z.string(),
+    method: z.string(),
+    tokensBefore: z.number(),
+    tokensAfter: z.number(),
+    evicted: z.int().describe('Messages.'),
+    part: z.int().nullable().describe('The archive part.'),
+  }),
+  {
+    description: 'A compaction and what it made of the context.',
+    example: {
+      ...{ generation: 1, at: '2026-03-02T09:20:00.000Z', turn: 12, reason: 'trigger', method: 'model' },
+      ...{ tokensBefore: 3_100, tokensAfter: 900, evicted: 24, part: 1 },
+    },
+  },
+);
+
+export const timeline = component<Timeline>()(
+  'Timeline',
+  z.object({
+    session: z.string(),
+    tokens: z.number().describe('Of the context now.'),
+    budget: z.number(),
+    measureAt: z.number().nullable().describe('Tokens at which it is measured next; null: at none.'),
+    turns: z.array(turnOfTimeline),
+    compactions: z.array(compactionOfTimeline),
+  }),
+  {
+    description: "How the context's size went.",
+    example: {
+      ...{ session: 's-1', tokens: 31, budget: 28_672, measureAt: 24_371, turns: [], compactions: [] },
+    },
+  },
 );
 
 export const accepted = component<{ status: string }>()(
