@@ -47,18 +47,17 @@ function doomed<T extends Record<string, (input: never) => Promise<unknown>>>(ac
 
 const connection = await NativeConnection.connect({ address });
 const queues = taskQueues(queuePrefix);
-const workers = await Promise.all([
-  Worker.create({ connection, taskQueue: queues.workflow, workflowBundle: { codePath: workflowBundlePath } }),
-  Worker.create({
-    connection,
-    taskQueue: queues.db,
-    activities: doomed(createDatabaseActivities(dependencies)),
-  }),
-  Worker.create({
-    connection,
-    taskQueue: queues.llm,
-    activities: doomed(createModelActivities(dependencies)),
-  }),
-]);
+const workflowBundle = { codePath: workflowBundlePath };
+const steps = doomed(createDatabaseActivities(dependencies));
+const calls = doomed(createModelActivities(dependencies));
+const workers = await Promise.all(
+  [
+    { taskQueue: queues.workflow, workflowBundle },
+    { taskQueue: queues.backfill.workflow, workflowBundle },
+    { taskQueue: queues.db, activities: steps },
+    { taskQueue: queues.backfill.db, activities: steps },
+    { taskQueue: queues.llm, activities: calls },
+  ].map((served) => Worker.create({ connection, ...served })),
+);
 process.stdout.write('ready\n');
 await Promise.all(workers.map((worker) => worker.run()));
