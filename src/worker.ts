@@ -25,7 +25,7 @@ import {
   reachNamespace,
   type TemporalSettings,
 } from './temporal/connection.js';
-import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
+import { taskQueues } from './temporal/names.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
@@ -153,96 +153,112 @@ function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRol
   );
 }
 
+/** What a process takes at once. */
+function limitsOf({
+  databaseSteps = 8,
+  backfillSteps = 1,
+  backfillShare = 0.25,
+  modelCalls = 32,
+  cachedWorkflows = 1_000,
+}: WorkerSettings) {
+  return { databaseSteps, backfillSteps, backfillShare, modelCalls, cachedWorkflows };
+}
+
 /** None for a process that only orchestrates. */
-function poolFor(
-  roles: ReadonlySet<WorkerRole>,
-  { databaseUrl, databaseSteps = 8, backfillSteps = 1 }: WorkerSettings,
-): Pool | null {
+function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
   if ([...roles].every((role) => role === 'workflow')) return null;
+  const { databaseUrl } = settings;
   if (databaseUrl === undefined)
     throw invalid(
       'A worker with another role than workflow needs PostgreSQL.',
       'DATABASE_URL',
       'Set it, or start with the role workflow alone.',
     );
+  const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
   return openPool(databaseUrl, { max: steps > 0 ? steps + 4 : modelConnections });
 }
 
+/** One for each queue of the roles. */
 async function createWorkers(
   roles: ReadonlySet<WorkerRole>,
   settings: WorkerSettings,
   connection: NativeConnection,
   pool: Pool | null,
 ): Promise<Worker[]> {
-  const { temporal, model, queuePrefix = defaultQueuePrefix, metrics, shutdownGraceMs = 60_000 } = settings;
-  const { databaseSteps = 8, backfillSteps = 1, backfillShare = 0.25 } = settings;
-  const { modelCalls = 32, cachedWorkflows = 1_000 } = settings;
-  const queues = taskQueues(queuePrefix);
+  const { temporal, shutdownGraceMs = 60_000 } = settings;
   const common = {
     connection,
     namespace: temporal.namespace ?? 'default',
     shutdownGraceTime: shutdownGraceMs,
     shutdownForceTime: shutdownGraceMs + forcedAfterMs,
   };
+  const served = [
+    ...(orchestrates([...roles]) ? await orchestrators(roles, settings) : []),
+    ...(pool ? steps(roles, settings, pool) : []),
+  ];
+  return Promise.all(served.map((one) => Worker.create({ ...common, ...one })));
+}
+
+async function orchestrators(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+): Promise<WorkerOptions[]> {
+  const { workflow, backfill } = taskQueues(settings.queuePrefix);
+  const { cachedWorkflows, backfillSteps } = limitsOf(settings);
+  const common = {
+    workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
+    maxCachedWorkflows: cachedWorkflows,
+    // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
+    stickyQueueScheduleToStartTimeout: '5 seconds',
+  } as const;
+  const few = {
+    // The least that the SDK takes.
+    maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
+    maxConcurrentWorkflowTaskPolls: 2,
+  };
+  return [
+    ...(roles.has('workflow') ? [{ ...common, taskQueue: workflow }] : []),
+    ...(roles.has('backfill') ? [{ ...common, ...few, taskQueue: backfill.workflow }] : []),
+  ];
+}
+
+function steps(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings, pool: Pool): WorkerOptions[] {
+  const { model, metrics } = settings;
+  const { db, llm, backfill } = taskQueues(settings.queuePrefix);
+  const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
+  const dependencies = dependenciesOf(roles, settings, pool);
   const counted = metrics ? [measured(metrics)] : [];
   const pace = new Pace(backfillShare);
-  const options: WorkerOptions[] = [];
-  if (orchestrates([...roles])) {
-    const orchestration = {
-      ...common,
-      workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
-      maxCachedWorkflows: cachedWorkflows,
-      // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
-      stickyQueueScheduleToStartTimeout: '5 seconds',
-    };
-    if (roles.has('workflow')) options.push({ ...orchestration, taskQueue: queues.workflow });
-    if (roles.has('backfill'))
-      options.push({
-        ...orchestration,
-        taskQueue: queues.backfill.workflow,
-        // The least that the SDK takes.
-        maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
-        maxConcurrentWorkflowTaskPolls: 2,
-      });
+  const served: WorkerOptions[] = [];
+  if (roles.has('database'))
+    served.push({
+      taskQueue: db,
+      activities: createDatabaseActivities(dependencies),
+      interceptors: { activity: [pace.live, ...counted] },
+      maxConcurrentActivityTaskExecutions: databaseSteps,
+    });
+  if (roles.has('backfill'))
+    served.push({
+      taskQueue: backfill.db,
+      activities: createDatabaseActivities(dependencies),
+      interceptors: { activity: [pace.backfill, ...counted] },
+      maxConcurrentActivityTaskExecutions: backfillSteps,
+    });
+  if (roles.has('model'))
+    served.push({
+      taskQueue: llm,
+      activities: createModelActivities(dependencies),
+      interceptors: { activity: counted },
+      maxConcurrentActivityTaskExecutions: modelCalls,
+      maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
+    });
+  const { tokensPerMinute } = model;
+  if (metrics && tokensPerMinute !== undefined) {
+    const help = 'Tokens that model calls may draw now; below zero: given away in advance';
+    metrics.gauge('token_bucket_level', help, () => bucketLevel(pool, tokensPerMinute));
   }
-  if (pool) {
-    const dependencies = dependenciesOf(roles, settings, pool);
-    if (roles.has('database')) {
-      options.push({
-        ...common,
-        taskQueue: queues.db,
-        activities: createDatabaseActivities(dependencies),
-        interceptors: { activity: [pace.live, ...counted] },
-        maxConcurrentActivityTaskExecutions: databaseSteps,
-      });
-    }
-    if (roles.has('backfill')) {
-      options.push({
-        ...common,
-        taskQueue: queues.backfill.db,
-        activities: createDatabaseActivities(dependencies),
-        interceptors: { activity: [pace.backfill, ...counted] },
-        maxConcurrentActivityTaskExecutions: backfillSteps,
-      });
-    }
-    if (roles.has('model')) {
-      options.push({
-        ...common,
-        taskQueue: queues.llm,
-        activities: createModelActivities(dependencies),
-        interceptors: { activity: counted },
-        maxConcurrentActivityTaskExecutions: modelCalls,
-        maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
-      });
-    }
-    const { tokensPerMinute } = model;
-    if (metrics && tokensPerMinute !== undefined) {
-      const help = 'Tokens that model calls may draw now; below zero: given away in advance';
-      metrics.gauge('token_bucket_level', help, () => bucketLevel(pool, tokensPerMinute));
-    }
-  }
-  return Promise.all(options.map((one) => Worker.create(one)));
+  return served;
 }
 
 function dependenciesOf(

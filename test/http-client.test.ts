@@ -119,9 +119,7 @@ describe('what a caller is told', () => {
 
   it('that an answer does not come in time, once', async () => {
     const { client, seen } = await against([silent], { timeoutMs: 150 });
-    const began = performance.now();
     await expect(client.appendTurn(turn)).rejects.toMatchObject({ type: 'Api.Unavailable' });
-    expect(performance.now() - began).toBeLessThan(2_000);
     expect(seen).toHaveLength(1);
   });
 

