@@ -294,7 +294,7 @@ export async function session(input: SessionInput): Promise<void> {
     const generation = (state.generation ?? 0) + 1;
     const workflowId = compactionWorkflowId(ids, generation);
     running = { generation, workflowId, startedAt: Date.now() };
-    joined = asked;
+    joined = [...asked];
     resummarizing = reason === 'resummarize';
     showPage();
     try {
@@ -335,9 +335,12 @@ export async function session(input: SessionInput): Promise<void> {
       noteFailure(error);
       // Cancelled by an operator: it counts as looked at, the next turn that is due starts anew.
       if (isCancellation(error)) inbox.forgetReferences();
-      for (const { settle } of joined) settle(null, error);
+      const type = failureOf(error)?.type;
+      // Too little for its trigger: by hand less is enough, and nothing to gain is no failure.
+      if (type === 'Summary.NotSmaller' && asked.length === 0) requests.push(...joined);
+      else for (const { settle } of joined) settle(null, error);
       // A failed one counts as looked at; whoever commits first makes the other plan anew.
-      if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
+      if (type === 'Store.StaleGeneration') state.mustMeasure = true;
     } finally {
       running = null;
       joined = [];
