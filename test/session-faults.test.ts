@@ -10,7 +10,7 @@ import type { Measurement } from '../activities/measure.js';
 import type { Palimpsest } from '../src/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { compactionWorkflowId, sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
-import { status } from './support/model-replies.js';
+import { ok, status } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, words, type Stack, type StackOptions } from './support/stack.js';
 import { uniqueQueuePrefix } from './support/temporal.js';
 
@@ -291,4 +291,24 @@ test('a session that cannot fit is said to be so, asks no model, and the model i
     });
     await palimpsest.settled({ session });
     expect((await palimpsest.compactions({ session }))[0]).toMatchObject({ generation: 1, method: 'model' });
+  }));
+
+test('who joins a compaction that saves too little is answered as by hand: with nothing, not with its failure', () =>
+  onStack(async (stack) => {
+    const { palimpsest, model } = stack;
+    model.reply(ok(words(6_000)));
+    model.hold();
+    await play(palimpsest, 0, 16, { ...smallPolicy, summary: { fallback: 'none' } });
+    await model.waitForRequests(1);
+    const joined = palimpsest.compact({ session });
+    const accepted = async () =>
+      (await sessionOf(stack).fetchHistory()).events?.some(
+        (event) => event.workflowExecutionUpdateAcceptedEventAttributes,
+      );
+    await expect.poll(accepted, patience).toBe(true);
+    model.release();
+    expect(await joined).toBeNull();
+    expect(await palimpsest.status({ session })).toMatchObject({
+      ...{ generation: 0, lastError: { type: 'Summary.NotSmaller' } },
+    });
   }));
