@@ -83,12 +83,19 @@ async function run(name: string, bench: () => Promise<BenchResult>, servers?: Se
     const result = await bench();
     figures.push(...result.figures);
     notes[name] = result.notes;
+    for (const figure of result.figures) console.error(`  ${lineOf(figure)}`);
   } catch (error) {
     // What fails now fails for want of servers; the signal's handler ends the process.
     if (servers?.interrupted()) await new Promise(() => {});
     console.error(`${name}:`, error);
     process.exitCode = 1;
   }
+}
+
+/** What one figure says, as soon as it is there; the table at the end has them all. */
+function lineOf({ what, unit, median, min, max, runs, bar }: Figure): string {
+  const verdict = bar === undefined ? '' : `, at most ${bar} ${unit}${median <= bar ? '' : ': MISSED'}`;
+  return `${what}: ${shown(median)} ${unit} (${shown(min)} – ${shown(max)}, ${runs} runs${verdict})`;
 }
 
 function print(): void {

@@ -24,7 +24,7 @@ import { replay } from './store/replay.js';
 import { restore } from './store/restore.js';
 import { search, type SearchRequest, type SearchResult } from './store/search.js';
 import { listSessions } from './store/session-list.js';
-import { loadSession } from './store/sessions.js';
+import { generationOf, loadSession } from './store/sessions.js';
 import { configureTenant } from './store/tenants.js';
 import { timeline, type Timeline } from './store/timeline.js';
 import { toolResponse, type Page, type ResponseReference, type ToolResponse } from './store/tool-response.js';
@@ -106,7 +106,9 @@ export class Palimpsest implements client.PalimpsestClient {
   }
 
   async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {
-    await atRest(this.connections.workflows, this.ids(of), timeoutMs);
+    const ids = this.ids(of);
+    await generationOf(this.connections.pool, ids);
+    await atRest(this.connections.workflows, ids, timeoutMs);
   }
 
   async sessions(request: client.ListRequest = {}): Promise<client.SessionList> {

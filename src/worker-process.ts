@@ -35,7 +35,10 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   };
   let status: StatusServer | undefined;
   try {
-    if (metrics) status = await serveStatus(config, running, metrics, sdkMetrics, signal);
+    if (metrics && config.metrics.address !== undefined) {
+      const texts = async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`;
+      status = await serveStatus(config.metrics.address, running, texts, signal);
+    }
     const { address, namespace } = temporal;
     const { queuePrefix } = config;
     log.info({ address, namespace, roles, queuePrefix, status: status?.url }, 'worker is polling');
@@ -74,16 +77,15 @@ export function workerSettings(
   };
 }
 
-function serveStatus(
-  { metrics: { address = '' } }: Config,
+/** `/metrics`, `/healthz` and `/readyz` of a worker. Throws `Input.Invalid` where the address cannot be listened on. */
+export function serveStatus(
+  address: string,
   running: RunningWorker,
-  metrics: Metrics,
-  sdkMetrics: () => Promise<string>,
+  metrics: () => Promise<string>,
   stopping: AbortSignal,
 ): Promise<StatusServer> {
   return startStatusServer({
-    address,
-    metrics: async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`,
+    ...{ address, metrics },
     readiness: async () => {
       const { polling, ...depends } = await running.readiness();
       const working = polling && !stopping.aborted;

@@ -2,6 +2,9 @@
  * Commands on sessions as operators and scripts meet them: what they print for people, what with `--json`, their exit
  * codes, and what they say to wrong input. Every command is a real process on a real stack.
  */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cliOf, linesOf } from './support/cli.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
@@ -149,6 +152,21 @@ describe('looking', () => {
     expect(found.compactions.length).toBeGreaterThan(0);
     const status = await stack.palimpsest.status({ session: 'talk' });
     expect(found.tokens).toBe(status.tokens);
+  });
+
+  test('timeline: what is drawn above the budget is said to be shortened when it is read', async () => {
+    // Without a worker nothing is compacted.
+    const alone = await startStack({ worker: false });
+    const session = 'above';
+    for (const [index, messages] of dialogue(2, 3_000).entries())
+      await alone.palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy: smallPolicy });
+    const file = path.join(mkdtempSync(path.join(tmpdir(), 'timeline-')), 'chart.svg');
+    const { stdout } = await cliOf(alone).run(['timeline', session, '--svg', file]);
+    await alone.stop();
+    const said = 'above the budget after 2 turns, first turn 1: the context was shortened to the budget';
+    expect(stdout.replaceAll(/\s+/g, ' ')).toContain(said);
+    expect(readFileSync(file, 'utf8')).toContain(said);
+    expect((await cli.run(['timeline', 'short'])).stdout).not.toContain('above the budget');
   });
 });
 

@@ -2,12 +2,14 @@
  * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
  * prints, on which stream, its exit codes, and that a killed run is carried on by the next.
  */
-import type { ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { inBatches } from '../src/cli/batch.js';
 import { parseSizes, policyFromFlags } from '../src/cli/flags.js';
 import { storedSessionId } from '../src/cli/player.js';
 import { Screen } from '../src/cli/screen.js';
@@ -235,14 +237,15 @@ describe.sequential('a user plays sessions', () => {
   });
 
   test(
-    '--json: one object a session in the order of the input, progress elsewhere, exit 1 for an error',
+    '--json: one object a session as soon as it is over, progress elsewhere, exit 1 for an error',
     { timeout: startMs },
     async () => {
       const out = path.join(folder, 'context.json');
       const inputs = ['day.jsonl', 'nowhere.json', 'talk.json'].map((name) => path.join(folder, name));
       const ended = await run(['dev', '--json', '--window', '4000', '--out', out, ...inputs]);
-      const lines = linesOf(ended.stdout);
-      expect(lines.map(({ session }) => session)).toEqual(['first', 'broken', 'last', 'nowhere', 'talk']);
+      const order = ['first', 'broken', 'last', 'nowhere', 'talk'];
+      const lines = linesOf(ended.stdout).sort((a, b) => order.indexOf(a.session) - order.indexOf(b.session));
+      expect(lines.map(({ session }) => session)).toEqual(order);
       expect(ended.code).toBe(1);
 
       const first = lines[0]!;
@@ -284,8 +287,18 @@ describe.sequential('a user plays sessions', () => {
     'stays up after the job; Ctrl-C ends it with exit 0 and no server is left',
     { timeout: startMs },
     async () => {
-      const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
+      const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
+        PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
+      });
       await cli.shows(/Ctrl-C ends it/);
+      const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+      const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+      expect((await fetch(`${api}/healthz`)).status).toBe(200);
+      for (const url of [`${api}/metrics`, own]) {
+        const text = await (await fetch(url)).text();
+        expect(text).toMatch(/^palimpsest_http_request_seconds_count\{.*healthz/m);
+        expect(text).toMatch(/^temporal_/m);
+      }
       const url = /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '';
       expect((await fetch(url)).status).toBe(200);
       cli.kill('SIGINT');
@@ -295,6 +308,38 @@ describe.sequential('a user plays sessions', () => {
       await expect(fetch(url)).rejects.toThrow();
     },
   );
+
+  test('a reader that has had enough of the help ends nothing in an error', async () => {
+    const main = path.resolve('src/cli/main.ts');
+    const script = `"${process.execPath}" --import tsx "${main}" --help | head -1; echo "\${PIPESTATUS[0]}"`;
+    const shell = spawn('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] });
+    let [stdout, stderr] = ['', ''];
+    shell.stdout.on('data', (piece: Buffer) => (stdout += piece.toString()));
+    shell.stderr.on('data', (piece: Buffer) => (stderr += piece.toString()));
+    await once(shell, 'close');
+    expect(stdout.trim().split('\n').at(-1)).toBe('0');
+    expect(stderr).toBe('');
+  });
+
+  test('with --json a finished session is told while a slower one before it still plays', async () => {
+    let finishSlow = (): void => {};
+    const slow = new Promise<void>((resolve) => (finishSlow = resolve));
+    const told: string[] = [];
+    const { signal } = new AbortController();
+    await inBatches(
+      ['slow', 'quick'],
+      { limit: 2, signal, ordered: false },
+      async (name) => {
+        if (name === 'slow') await slow;
+        return name;
+      },
+      (name) => {
+        told.push(name);
+        if (name === 'quick') finishSlow();
+      },
+    );
+    expect(told).toEqual(['quick', 'slow']);
+  });
 
   test('an output file that cannot be written costs only itself', { timeout: startMs }, async () => {
     const out = path.join(folder, 'o'.repeat(300));

@@ -201,6 +201,33 @@ describe('a failure tells nothing that was said', () => {
     ['very much', model.status(400, error('All is wrong. '.repeat(1_000)))],
     ['the answer', model.cutOff(secret)],
   ];
+  const keys = [
+    'Api key AIzaSyD4x-0123456789abcdefghijklmnopqrs is not valid',
+    `Incorrect API key provided: ${apiKey.slice(0, 7)}****${apiKey.slice(-6)}`,
+    'Access denied for subscription key 0123456789abcdef0123456789abcdef',
+    'token: "tenant9-gateway-secret-77" has expired',
+    'POST https://gateway.local/v1?key=zz81-very-private-82 failed',
+  ];
+  test.each(keys)('nor any form of key: %s', async (message) => {
+    llm.server.reply(model.status(401, error(message)));
+    const { message: shown } = await failureOf(llm.summarize());
+    for (const key of [
+      'AIza',
+      apiKey.slice(0, 7),
+      apiKey.slice(-6),
+      '0123456789abcdef',
+      'secret-77',
+      'private-82',
+    ])
+      expect(shown).not.toContain(key);
+  });
+
+  test('but names of models and ids of requests stay readable', async () => {
+    const said = 'claude-3-5-sonnet-20241022 is overloaded (request req_011CSHoEeqs5C35K2UUqR7Fy)';
+    llm.server.reply(model.status(529, error(said)));
+    expect((await failureOf(llm.summarize())).message).toContain(said);
+  });
+
   test.each(echoes)('when the endpoint repeats %s', async (_name, script) => {
     llm.server.reply(script);
     const failure = await failureOf(llm.summarize());

@@ -8,7 +8,8 @@ import { CacheMeter } from '../src/cli/plan-cache.js';
 import { rememberingCounters } from '../src/cli/plan-counter.js';
 import { rehearse, type RehearsedRequest } from '../src/cli/plan-rehearsal.js';
 import type { Rehearsal } from '../src/cli/plan-rehearsed.js';
-import { planTable } from '../src/cli/plan-report.js';
+import { baseline } from '../src/cli/plan-policies.js';
+import { planTable, totalTable } from '../src/cli/plan-report.js';
 import { parseTranscripts } from '../src/cli/transcripts.js';
 import { Conversation, type Summarizer } from '../src/compaction/index.js';
 import type { ViewItem } from '../src/conversation/context.js';
@@ -146,6 +147,15 @@ describe('a rehearsal', () => {
     expect(planTable([{ name: 'default', rehearsal }])).toMatch(
       /Budget\.Unreachable at turn 3 and 1 more turn/,
     );
+    // It sent less because turns failed, which is no saving.
+    const none = await rehearse(messages, { contextWindow: 8_000, enabled: false });
+    const rows = [
+      { name: baseline, rehearsal: none },
+      { name: 'default', rehearsal },
+    ];
+    expect(planTable(rows)).toMatch(/default .*turns failed/);
+    expect(planTable(rows)).not.toMatch(/−\d+ %/);
+    expect(totalTable([rows])).toMatch(/default .*turns failed/);
   });
 
   test('an aborted signal ends it', async () => {

@@ -1,13 +1,12 @@
 /**
- * Runs `work` on every item, at most `limit` at once, and hands the results on in the order of the items, each as soon
- * as all before it are there. Starts nothing new once `signal` is aborted.
+ * Runs `work` on every item, at most `limit` at once. Hands the results on in the order of the items, each as soon as
+ * all before it are there; with `ordered: false` each as soon as it is there. Starts nothing new once `signal` is aborted.
  */
-export async function inOrder<Item, Result>(
+export async function inBatches<Item, Result>(
   items: readonly Item[],
-  limit: number,
-  signal: AbortSignal,
-  work: (item: Item, index: number) => Promise<Result>,
-  handOn: (result: Result, index: number) => void,
+  { limit, signal, ordered }: { limit: number; signal: AbortSignal; ordered: boolean },
+  work: (item: Item) => Promise<Result>,
+  handOn: (result: Result) => void,
 ): Promise<void> {
   const waiting = new Map<number, Result>();
   let next = 0;
@@ -15,10 +14,15 @@ export async function inOrder<Item, Result>(
   const lane = async (): Promise<void> => {
     while (next < items.length && !signal.aborted) {
       const index = next++;
-      waiting.set(index, await work(items[index] as Item, index));
+      const result = await work(items[index] as Item);
+      if (!ordered) {
+        handOn(result);
+        continue;
+      }
+      waiting.set(index, result);
       for (let ready = waiting.get(handed); ready !== undefined; ready = waiting.get(handed)) {
-        waiting.delete(handed);
-        handOn(ready, handed++);
+        waiting.delete(handed++);
+        handOn(ready);
       }
     }
   };

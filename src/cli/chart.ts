@@ -35,6 +35,8 @@ export interface ChartSeries {
 export interface Chart {
   title: string;
   subtitle: string;
+  /** Something that must not be overlooked, on a line of its own. */
+  remark?: string;
   xLabel: string;
   yLabel: string;
   series: readonly ChartSeries[];
@@ -64,7 +66,8 @@ export function chartSvg(chart: Chart): string {
     `<style>${styleSheet(chart.series)}</style>`,
     `<rect class="page" width="${width}" height="${height}"/>`,
     text(plot.left, 32, 'title', shortened(chart.title, 90)),
-    text(plot.left, 54, 'quiet', shortened(chart.subtitle, 130)),
+    text(plot.left, 50, 'quiet', shortened(chart.subtitle, 130)),
+    ...(chart.remark === undefined ? [] : [text(plot.left, 67, '', shortened(chart.remark, 140))]),
     ...verticalAxis(top, y, chart.yLabel),
     ...horizontalAxis(turns, x, chart.xLabel),
     `<clipPath id="plot"><rect x="${plot.left - 6}" y="${plot.top - 6}" width="${plot.width + 12}" height="${plot.height + 12}"/></clipPath>`,

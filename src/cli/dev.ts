@@ -4,7 +4,7 @@ import type { Config } from '../config.js';
 import { invalid } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { makeDataFolder } from '../runtime/home.js';
-import { inOrder } from './batch.js';
+import { inBatches } from './batch.js';
 import { configOf, refuseUrl, type Globals } from './connect.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from './flags.js';
 import { Interrupted, onInterrupt } from './interrupt.js';
@@ -156,15 +156,19 @@ class DevSession {
       if (!alone) this.screen.redraw(`${done} of ${plural(reads.length, 'session')}`);
       return played;
     };
-    let told = 0;
-    await inOrder(reads, sessionsAtOnce, signal, play, (played) => {
-      told += 1;
+    const untold = new Set(reads);
+    // A script reads each session by its id, as soon as it is over; people read them in the order they named.
+    const ordered = this.flags.json !== true;
+    await inBatches(reads, { limit: sessionsAtOnce, signal, ordered }, play, (played) => {
+      untold.delete(played.read);
       if ('error' in played && played.error instanceof Interrupted) return;
       this.tell(played, stack, reads.length);
     });
     const interrupted = signal.reason instanceof Interrupted;
     if (signal.aborted && !interrupted)
-      for (const read of reads.slice(told)) this.tell({ read, error: signal.reason }, stack, reads.length);
+      for (const read of untold) this.tell({ read, error: signal.reason }, stack, reads.length);
+    const place = new Map(reads.map(({ id }, index) => [id, index]));
+    this.written.sort((a, b) => place.get(a.session)! - place.get(b.session)!);
     if (!alone) {
       const outcome = `${this.succeeded} went through, ${this.failed} ended in an error`;
       this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);

@@ -56,6 +56,11 @@ async function main(): Promise<number> {
   }
 }
 
+// `palimpsest --help | head -1`: a reader that has had enough is no failure of this process.
+for (const stream of [process.stdout, process.stderr])
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+  });
 const code = await main();
 // What a slow reader has not taken yet would be lost.
 for (const stream of [process.stdout, process.stderr])

@@ -18,7 +18,8 @@ const boundaryMark = { user: 'u', assistant: 'a', other: 'o' };
 export const legend = [
   'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
   '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',
-  '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction',
+  '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction;',
+  '  over several sessions, of those that every turn of the policy went through',
   'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits. Tokens are as each policy counts them.',
 ].join('\n');
 
@@ -123,7 +124,9 @@ function moneyOf(rehearsal: Rehearsal): string {
 const inMoney = (amount: number): string =>
   amount >= 100 ? count(Math.round(amount)) : amount.toFixed(amount >= 1 ? 2 : 4);
 
+/** A policy whose turns failed sent less, and saved nothing: it has no price to be compared. */
 function perToken(rehearsal: Rehearsal, none: Rehearsal | undefined): string {
+  if (rehearsal.failures.length > 0) return 'turns failed';
   const cost = rehearsal.costPerToken.toFixed(2);
   if (none === undefined || none === rehearsal || none.costPerToken === 0) return cost;
   const change = Math.round((rehearsal.costPerToken / none.costPerToken - 1) * 100);
@@ -158,14 +161,16 @@ export function totalTable(sessions: readonly (readonly PlanRow[])[]): string {
       rows.filter((row) => row.name === name).map(({ rehearsal }) => rehearsal),
     );
     const total = (of: (one: Rehearsal) => number) => all.reduce((so, one) => so + of(one), 0);
-    const raw = total(({ rawTokens }) => rawTokens);
+    const priced = all.filter(({ failures }) => failures.length === 0);
+    const raw = priced.reduce((so, { rawTokens }) => so + rawTokens, 0);
+    const cost = priced.reduce((so, { costPerToken, rawTokens }) => so + costPerToken * rawTokens, 0);
     table.push([
       name,
       count(total(({ compactions }) => compactions.length)),
       count(all.filter(({ compactions }) => compactions.length > 0).length),
       count(total(({ evictedTokens }) => evictedTokens)),
       `${count(total(({ summarizer }) => summarizer.input))} / ${count(total(({ summarizer }) => summarizer.output))}`,
-      (total((one) => one.costPerToken * one.rawTokens) / Math.max(1, raw)).toFixed(2),
+      raw === 0 ? 'turns failed' : (cost / raw).toFixed(2),
       count(all.filter(({ fits }) => !fits).length),
     ]);
   }

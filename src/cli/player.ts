@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { CompactionOutcome } from '../../activities/commit.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { warningsOf } from '../conversation/validate.js';
 import { validateView } from '../conversation/validity.js';
@@ -8,9 +9,14 @@ import { resolvePolicy, type PolicyInput } from '../policy/schema.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import type { Transcript } from './transcripts.js';
 import { cutTurns } from '../conversation/turns.js';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
 const turnsAhead = 2;
+/** A database that is away for this long, milliseconds, ends the session; a missed connection does not. */
+const outageMs = 60_000;
+const firstPauseMs = 100;
+const longestPauseMs = 2_000;
 
 /**
  * The id under which a transcript is stored: its own, and a hash over messages and policy. The same file with the same
@@ -73,7 +79,7 @@ class Player {
     const stored = await this.storedMessages();
     const done = turns.filter(({ to }) => to <= stored).length;
     if (done > 0) {
-      this.told = (await this.palimpsest.compactions({ session: this.session })).at(-1)?.generation ?? 0;
+      this.told = (await this.compactions()).at(-1)?.generation ?? 0;
       this.events.resumed?.(done, turns.length);
     }
     // The last stored turn is repeated: whoever stored it may have died before it was signalled.
@@ -93,13 +99,15 @@ class Player {
     logged: number,
   ): Promise<void> {
     const { palimpsest, session, policy } = this;
-    const appended = await palimpsest.appendTurn({ session, turnId: `turn-${turn}`, messages, policy });
+    const appended = await this.patiently(() =>
+      palimpsest.appendTurn({ session, turnId: `turn-${turn}`, messages, policy }),
+    );
     if (!appended.signalled)
       this.events.notice?.(`turn ${turn}: stored, but Temporal could not be told; the next turn tells it`);
 
     const context = await this.readContext(turn);
     if (context) await this.tellCompactions(context.generation);
-    const status = appended.due || this.ahead > 0 ? await palimpsest.status({ session }) : null;
+    const status = appended.due || this.ahead > 0 ? await this.status() : null;
     this.events.turn?.({
       turn,
       turns,
@@ -117,9 +125,7 @@ class Player {
   /** The context as sent to the model now; null where the floor does not fit at this turn. */
   private async readContext(turn: number): Promise<SessionContext | null> {
     try {
-      const context = await this.palimpsest.context({ session: this.session });
-      checkContext(context, `after turn ${turn}`);
-      return context;
+      return await this.context(`after turn ${turn}`);
     } catch (error) {
       if (!isFailure(error, 'Budget.Unreachable')) throw error;
       this.events.notice?.(`turn ${turn}: ${error.type}: ${error.message}`);
@@ -128,8 +134,37 @@ class Player {
   }
 
   private async sizes(): Promise<{ window: number; budget: number }> {
-    const { window, budget } = await this.palimpsest.status({ session: this.session });
+    const { window, budget } = await this.status();
     return { window: window.tokens, budget };
+  }
+
+  private status(): Promise<Status> {
+    return this.patiently(() => this.palimpsest.status({ session: this.session }));
+  }
+
+  private async context(when: string): Promise<SessionContext> {
+    const context = await this.patiently(() => this.palimpsest.context({ session: this.session }));
+    checkContext(context, when);
+    return context;
+  }
+
+  private compactions(): Promise<CompactionOutcome[]> {
+    return this.patiently(() => this.palimpsest.compactions({ session: this.session }));
+  }
+
+  /** Calls again while PostgreSQL cannot be reached. Every call here may be repeated: a turn is stored once under its id. */
+  private async patiently<T>(call: () => Promise<T>): Promise<T> {
+    const until = Date.now() + outageMs;
+    for (let pause = firstPauseMs, told = false; ; pause = Math.min(longestPauseMs, 2 * pause)) {
+      try {
+        return await call();
+      } catch (error) {
+        if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
+        if (!told) this.events.notice?.(`${error.message}; trying again`);
+        told = true;
+        await sleep(pause, undefined, { signal: this.signal });
+      }
+    }
   }
 
   /** Waits until nothing is in flight any more. */
@@ -144,13 +179,14 @@ class Player {
       signal.addEventListener('abort', abort);
     });
     try {
-      await Promise.race([palimpsest.settled({ session, timeoutMs: this.settleTimeoutMs }), aborted]);
+      const settled = this.patiently(() => palimpsest.settled({ session, timeoutMs: this.settleTimeoutMs }));
+      await Promise.race([settled, aborted]);
     } finally {
       clearInterval(tick);
       signal.removeEventListener('abort', abort);
     }
     this.ahead = 0;
-    const { generation, lastError } = await palimpsest.status({ session });
+    const { generation, lastError } = await this.status();
     await this.tellCompactions(generation);
     const failure = lastError ? `${lastError.type}: ${lastError.message}` : null;
     if (failure !== null && failure !== this.failure) events.notice?.(failure);
@@ -159,7 +195,7 @@ class Player {
 
   private async tellCompactions(generation: number): Promise<void> {
     if (generation <= this.told) return;
-    for (const outcome of await this.palimpsest.compactions({ session: this.session })) {
+    for (const outcome of await this.compactions()) {
       if (outcome.generation <= this.told) continue;
       this.told = outcome.generation;
       this.events.compacted?.(outcome);
@@ -167,11 +203,10 @@ class Player {
   }
 
   private async verdict(): Promise<PlayedSession> {
-    const { palimpsest, session, transcript } = this;
-    const context = await palimpsest.context({ session });
-    checkContext(context, 'at the end');
-    const compactions = await palimpsest.compactions({ session });
-    const replay = await this.compareReplay();
+    const { transcript } = this;
+    const context = await this.context('at the end');
+    const compactions = await this.compactions();
+    const replay = await this.patiently(() => this.compareReplay());
     if (!replay.identical) {
       throw new PalimpsestError(
         'Store.Corrupt',
@@ -204,7 +239,7 @@ class Player {
 
   private async storedMessages(): Promise<number> {
     try {
-      return (await this.palimpsest.status({ session: this.session })).messages;
+      return (await this.status()).messages;
     } catch (error) {
       if (isFailure(error, 'Store.SessionNotFound')) return 0;
       throw error;

@@ -3,12 +3,14 @@ import pino from 'pino';
 import type { RunningApi } from '../api/settings.js';
 import type { Config } from '../config.js';
 import { isFailure } from '../errors.js';
-import { createLogger, installRuntime } from '../logging.js';
+import { createLogger, installRuntime, type InstalledRuntime } from '../logging.js';
+import { Metrics, type RequestFigures } from '../metrics.js';
+import type { StatusServer } from '../status-server.js';
 import { Palimpsest } from '../palimpsest.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { migrate } from '../store/migrate.js';
 import { startWorker, type RunningWorker } from '../worker.js';
-import { workerSettings } from '../worker-process.js';
+import { serveStatus, workerSettings } from '../worker-process.js';
 import { loadWorkflowBundle } from '../workflow-bundle.js';
 import { plural, seconds } from './report.js';
 import type { Servers } from './servers.js';
@@ -36,7 +38,8 @@ export async function openStack(
   controller: AbortController,
   { say, api: withApi }: { say: (line: string) => void; api: boolean },
 ): Promise<Stack> {
-  const log = await installFileLog(config);
+  const { log, sdkMetrics } = await installFileLog(config);
+  const metrics = new Metrics();
   // Bundled while the servers start.
   const bundle = loadWorkflowBundle(config.cacheDir);
   bundle.catch(() => {});
@@ -44,9 +47,11 @@ export async function openStack(
   let worker: RunningWorker | undefined;
   let palimpsest: Palimpsest | undefined;
   let api: RunningApi | undefined;
+  let status: StatusServer | undefined;
   const fail = (error: unknown): void =>
     controller.abort(error instanceof Error ? error : new Error(String(error)));
   const close = async (): Promise<void> => {
+    await status?.close();
     await api?.close();
     await palimpsest?.close();
     await worker?.shutdown().catch(() => {});
@@ -63,8 +68,14 @@ export async function openStack(
       ...workerSettings(config, databaseUrl, temporal),
       workflowBundle: await bundle,
       shutdownGraceMs: graceMs,
+      metrics,
     });
     worker.finished.catch(fail);
+    const texts = async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`;
+    if (config.metrics.address !== undefined) {
+      status = await serveStatus(config.metrics.address, worker, texts, controller.signal);
+      say(`Metrics     ${status.url}/metrics`);
+    }
     palimpsest = await Palimpsest.connect({
       databaseUrl,
       temporal,
@@ -75,7 +86,7 @@ export async function openStack(
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
     say(`Summarizer  ${summarizerOf(config, policy)}`);
-    if (withApi) api = await openApi(config, palimpsest, log, say);
+    if (withApi) api = await openApi(config, palimpsest, { log, metrics, texts }, say);
     return { palimpsest, apiUrl: api?.address ?? null, uiUrl, close };
   } catch (error) {
     await close();
@@ -87,11 +98,15 @@ export async function openStack(
 async function openApi(
   config: Config,
   palimpsest: Palimpsest,
-  log: pino.Logger,
+  { log, metrics, texts }: { log: pino.Logger; metrics: Metrics; texts: () => Promise<string> },
   say: (line: string) => void,
 ): Promise<RunningApi> {
   const { startApi } = await import('../api/server.js');
-  const settings = { ...config.api, host: '127.0.0.1', shutdownGraceMs: graceMs, log };
+  const settings = {
+    ...config.api,
+    ...{ host: '127.0.0.1', shutdownGraceMs: graceMs, log, metrics: texts },
+    observe: (request: RequestFigures) => metrics.request(request),
+  };
   const taken = (error: unknown) => isFailure(error, 'Input.Invalid') && error.path === 'port';
   const api = await startApi(settings, palimpsest).catch((error: unknown) => {
     if (!taken(error)) throw error;
@@ -115,9 +130,12 @@ const workerLog = ({ dataDir }: Config): string =>
   path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
 
 /** The logs of the SDK and of the API go to a file, so that they do not run through the live lines. */
-async function installFileLog({ dataDir, logLevel, logFormat }: Config): Promise<pino.Logger> {
+async function installFileLog({
+  dataDir,
+  logLevel,
+  logFormat,
+}: Config): Promise<{ log: pino.Logger } & InstalledRuntime> {
   const destination = pino.destination({ dest: path.join(dataDir, 'worker.log'), sync: true });
   const log = createLogger({ level: logLevel, format: logFormat, destination });
-  await installRuntime(log);
-  return log;
+  return { log, ...(await installRuntime(log, true)) };
 }

@@ -32,6 +32,8 @@ async function show(out: Output, found: Timeline): Promise<void> {
     `${session}: ${plural(turns.length, 'turn')}, ${count(log)} tokens, ${plural(compactions.length, 'compaction')}; ` +
       `context ${count(tokens)} of ${count(budget)} (${percent(tokens, budget)}), ${next}`,
   );
+  const beyond = beyondBudget(found);
+  if (beyond !== null) await out.paragraph(beyond);
   await out.line();
   for (const line of blocks(found, out)) await out.line(line);
   if (compactions.length === 0) return;
@@ -39,6 +41,17 @@ async function show(out: Output, found: Timeline): Promise<void> {
   await out.table(columns, compactions.slice(-mostRows));
   if (compactions.length > mostRows)
     out.note(`the last ${mostRows} of ${compactions.length}; --json has them all`);
+}
+
+/** Sizes here are of what is stored; a read within the budget is shorter where they are above it. */
+function beyondBudget({ turns, budget }: Timeline): string | null {
+  const above = turns.filter(({ contextTokens }) => contextTokens > budget);
+  if (above.length === 0) return null;
+  const first = above[0]!.turn;
+  return (
+    `above the budget after ${plural(above.length, 'turn')}, first turn ${count(first)}: ` +
+    'the context was shortened to the budget whenever it was read there'
+  );
 }
 
 const columns: Column<TimelineCompaction>[] = [
@@ -60,9 +73,11 @@ const columns: Column<TimelineCompaction>[] = [
 
 function writeChart(file: string, found: Timeline): void {
   const { session, budget, measureAt, turns, compactions, tokens } = found;
+  const beyond = beyondBudget(found);
   const svg = chartSvg({
     title: `Context of ${session}`,
-    subtitle: `${plural(turns.length, 'turn')}, ${count(turns.at(-1)?.logTokens ?? 0)} tokens; a dot is a compaction; what exceeds the budget is shortened when it is read`,
+    subtitle: `${plural(turns.length, 'turn')}, ${count(turns.at(-1)?.logTokens ?? 0)} tokens; a dot is a compaction`,
+    ...(beyond === null ? {} : { remark: beyond }),
     xLabel: 'turn',
     yLabel: 'context, tokens',
     series: [

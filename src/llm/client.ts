@@ -60,7 +60,7 @@ export function createModelClient({
     available: true,
     async summarize(request, options) {
       const prompts = request.messages.map(({ content }) => content);
-      const context = { model: options.model, baseUrl, timeoutMs, apiKey, prompts };
+      const context = { model: options.model, baseUrl: shownUrl(baseUrl), timeoutMs, apiKey, prompts };
       const deadline = startDeadline(options.signal, timeoutMs);
       const send: Send = async (body) => {
         try {
@@ -126,6 +126,12 @@ function checkUrl(baseUrl: string): void {
     'OPENAI_BASE_URL',
     'For instance http://127.0.0.1:11434/v1.',
   );
+}
+
+/** Without its query: gateways take keys there. */
+function shownUrl(baseUrl: string): string {
+  const { origin, pathname } = new URL(baseUrl);
+  return `${origin}${pathname}`;
 }
 
 function noKey(): PalimpsestError {

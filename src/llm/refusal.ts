@@ -1,4 +1,5 @@
 import { APIError } from 'openai';
+import { redactorFor } from '../conversation/redact.js';
 
 /** What an endpoint says when it refuses, whatever shape its body has. Empty strings where it says nothing. */
 export interface ErrorBody {
@@ -74,6 +75,17 @@ const quotedChars = 300;
 /** The shortest run of characters that counts as an echo of the prompt. */
 const echoChars = 20;
 
+/** The shortest piece of our own key that is taken for an echo of it: providers show its ends. */
+const keyEchoChars = 6;
+const withoutSecrets = redactorFor({ secrets: true, patterns: [] }, 'model endpoint')!;
+/** What a message says a key is, and words as long and mixed as keys are. */
+const saidToBeKey =
+  /\b((?:api[ _-]?)?(?:key|token|secret)\b[^\w\n]{1,3}(?:provided\W{1,3})?)([\w*.+/=-]{6,500})/gi;
+const mixedWord = /[\w*+/=-]{20,500}/g;
+/** Ids of requests, which support asks for, and names with a date, such as those of models. */
+const noKey =
+  /^(?:req|chatcmpl|msg|resp|cmpl|trace|gen)[_-]|^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[a-z]+(?:[-.][a-z0-9]{1,8})*$/;
+
 /**
  * A provider's message, fit to be shown: bounded, without credentials, and without anything it repeats of the prompt
  * (validation errors often quote the offending input).
@@ -82,13 +94,31 @@ export function quote(
   message: string,
   { apiKey, prompts }: { apiKey: string; prompts: readonly string[] },
 ): string {
-  const masked = (apiKey.length > 3 ? message.replaceAll(apiKey, '[key]') : message)
+  const masked = withoutEchoesOf(message.slice(0, 8 * quotedChars), apiKey)
     .replace(/\b(?:sk|gsk|xai|key)-[\w*.-]{6,}/g, '[key]')
-    .replace(/\bBearer\s+\S+/gi, 'Bearer [key]');
-  const shown = withoutEchoes(masked.slice(0, 2 * quotedChars), prompts)
+    .replace(/\bBearer\s+\S+/gi, 'Bearer [key]')
+    .replace(saidToBeKey, (said: string, before: string, word: string) =>
+      /[\d*]/.test(word) ? `${before}[key]` : said,
+    )
+    .replace(mixedWord, (word) =>
+      /\d/.test(word) && /[a-z]/i.test(word) && !noKey.test(word) ? '[key]' : word,
+    );
+  const shown = withoutEchoes(withoutSecrets(masked).slice(0, 2 * quotedChars), prompts)
     .replace(/\s+/g, ' ')
     .trim();
   return shown.length <= quotedChars ? shown : `${shown.slice(0, quotedChars - 1)}…`;
+}
+
+/** Without our own key and every longer piece of it. */
+function withoutEchoesOf(message: string, apiKey: string): string {
+  if (apiKey.length < keyEchoChars) return message;
+  let left = message;
+  for (let at = 0; at < left.length; at++) {
+    let length = 0;
+    while (at + length < left.length && apiKey.includes(left.slice(at, at + length + 1))) length++;
+    if (length >= keyEchoChars) left = `${left.slice(0, at)}[key]${left.slice(at + length)}`;
+  }
+  return left;
 }
 
 function withoutEchoes(message: string, prompts: readonly string[]): string {

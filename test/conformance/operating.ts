@@ -53,9 +53,15 @@ export const operating: Case[] = [
     ],
   },
   {
-    name: 'a session that nobody talks to is at rest',
-    run: (client) => client.settled({ session: 'nobody', timeoutMs: 1_000 }).then(() => 'settled'),
-    expected: 'settled',
+    name: 'a session that nobody talks to is at rest; one that nobody began is not there',
+    async run(client) {
+      await talked(client, 'at-rest');
+      return [
+        await client.settled({ session: 'at-rest' }).then(() => 'settled'),
+        await failure(client.settled({ session: 'nobody', timeoutMs: 1_000 })),
+      ];
+    },
+    expected: ['settled', noSession],
   },
   {
     name: 'sessions are listed in order, a page at a time',
