@@ -3,6 +3,7 @@
  * `callRecoveryTool`. Summaries and excerpts point to these names.
  */
 import { z } from 'zod';
+import type { SaidBy } from './store/search.js';
 import { textOf } from './conversation/validate.js';
 import { isFailure } from './errors.js';
 import type { PalimpsestClient } from './client.js';
@@ -26,13 +27,20 @@ const searchHistory = z.strictObject({
     .string()
     .min(1)
     .describe(
-      'Words that must all occur; "quoted words" as a phrase; identifiers are found by their parts, too.',
+      'Words to look for; messages with more and rarer ones of them come first. "Quoted words" must occur exactly so. Identifiers are found by their parts, too.',
     ),
   exact: z.boolean().optional().describe('Look for exactly these characters instead, whatever their case.'),
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool', 'function']).optional(),
   tool: z.string().min(1).optional().describe('Only results of this tool, and calls of it.'),
   from_message: seq.optional(),
   through_message: seq.optional(),
+  after: z
+    .number()
+    .int()
+    .min(0)
+    .max(10)
+    .optional()
+    .describe('Messages behind each hit to show with it, such as the answer to a question.'),
   limit: z.number().int().min(1).max(50).optional().describe('Hits at most; 10 where left out.'),
   offset: z.number().int().min(0).optional().describe('Hits to leave out; next_offset of the page before.'),
 });
@@ -200,16 +208,21 @@ async function hits(
   return {
     hits: found.hits.map((hit) => ({
       message: hit.seq,
-      role: hit.role,
+      ...by(hit),
       tool: hit.tool,
       offset: hit.offset,
       snippet: hit.snippet,
+      ...(hit.following.length === 0
+        ? {}
+        : { following: hit.following.map((one) => ({ message: one.seq, ...by(one), text: one.text })) }),
     })),
     next_offset: found.nextOffset,
-    ...(found.hits.length === 0
-      ? { hint: 'Try fewer or other words, or exact: true for a part of a word.' }
-      : {}),
+    ...(found.hits.length === 0 ? { hint: 'Try other words, or exact: true for a part of a word.' } : {}),
   };
+}
+
+function by({ role, speaker, storedAt }: SaidBy): Record<string, unknown> {
+  return { role, ...(speaker === null ? {} : { speaker }), date: storedAt };
 }
 
 /** Characters of one message that are shown in a list. */

@@ -61,6 +61,10 @@ async function seqs(ids: SessionIds, request: SearchRequest | string): Promise<n
   return hits.map(({ seq }) => seq).sort((a, b) => a - b);
 }
 
+async function best(ids: SessionIds, query: string): Promise<number[]> {
+  return (await search(pool, ids, { query })).hits.map(({ seq }) => seq);
+}
+
 describe('search by words', () => {
   it('finds identifiers whole and in parts, paths, error codes, other scripts and emoji', async () => {
     const ids = await sessionWith(pool, mixed);
@@ -71,7 +75,7 @@ describe('search by words', () => {
     expect(await seqs(ids, 'src/store/pool.ts')).toEqual([3, 4]);
     expect(await seqs(ids, 'pool')).toEqual([3, 4, 5]);
     expect(await seqs(ids, 'econn42')).toEqual([2]);
-    expect(await seqs(ids, 'long name')).toEqual([7]);
+    expect((await best(ids, 'long name'))[0]).toBe(7);
     expect(await seqs(ids, 'テスト')).toEqual([5]);
     expect(await seqs(ids, '🎉')).toEqual([5]);
     expect(await seqs(ids, 'image')).toEqual([6]);
@@ -87,23 +91,87 @@ describe('search by words', () => {
     expect(await seqs(ids, '12345678901234567890')).toEqual([2]);
     expect(await seqs(ids, { query: '{\n\treturn "b";', mode: 'substring' })).toEqual([2]);
     expect(await seqs(ids, 'été')).toEqual([1]);
-    expect(await seqs(ids, 'and more')).toEqual([1]);
+    expect(await seqs(ids, '"and more"')).toEqual([1]);
   });
 
-  it('asks for every word, takes quoted ones as a phrase, and the last one as a beginning', async () => {
+  it('asks for any word, takes quoted ones exactly, and the last one as a beginning', async () => {
     const ids = await sessionWith(pool, mixed);
-    expect(await seqs(ids, 'module pool')).toEqual([5]);
+    expect((await best(ids, 'module pool'))[0]).toBe(5);
     expect(await seqs(ids, '"pool module"')).toEqual([5]);
     expect(await seqs(ids, '"module pool"')).toEqual([]);
-    expect(await seqs(ids, 'pool mod')).toEqual([5]);
-    expect(await seqs(ids, 'mod pool')).toEqual([]);
+    expect(await seqs(ids, '"pool module" getUserName')).toEqual([5]);
+    expect(await seqs(ids, '"pool.ts:17: export"')).toEqual([4]);
+    expect((await best(ids, 'pool mod'))[0]).toBe(5);
+    expect(await best(ids, 'unheard mod')).toEqual([5]);
+    expect(await best(ids, 'mod unheard')).toEqual([]);
+  });
+
+  it('finds what no single message holds: words of neighbouring messages, the place where they meet first', async () => {
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'How is Max these days?', name: 'Joanna' },
+      { role: 'assistant', content: 'He died in May.', name: 'Nate' },
+      ...talk(60),
+      { role: 'user', content: 'Max has a bike.' },
+      ...talk(60),
+      { role: 'user', content: 'The battery died.' },
+    ]);
+    const { hits } = await search(pool, ids, { query: 'Max died', after: 1 });
+    expect(
+      hits
+        .map(({ seq }) => seq)
+        .slice(0, 2)
+        .sort(),
+    ).toEqual([1, 2]);
+    expect(hits.map(({ seq }) => seq).sort((a, b) => a - b)).toEqual([1, 2, 63, 124]);
+    const question = hits.find(({ seq }) => seq === 1);
+    expect(question).toMatchObject({
+      speaker: 'Joanna',
+      snippet: 'How is «Max» these days?',
+      following: [{ seq: 2, role: 'assistant', speaker: 'Nate', text: 'He died in May.' }],
+    });
+    expect(Date.parse(question!.storedAt)).toBeGreaterThan(Date.now() - 600_000);
+    expect(hits.find(({ seq }) => seq === 124)?.following).toEqual([]);
+    expect((await search(pool, ids, { query: 'Max died' })).hits[0]?.following).toEqual([]);
+  });
+
+  it('puts rare words before common ones, and a message with both before one with either', async () => {
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'the order the order the order the order' },
+      { role: 'user', content: 'a zeppelin' },
+      ...talk(30),
+      { role: 'user', content: 'the order came by zeppelin' },
+      ...talk(30),
+      ...Array.from({ length: 12 }, (): ChatMessage => ({ role: 'user', content: 'the order again' })),
+    ]);
+    expect((await best(ids, 'the order zeppelin')).slice(0, 2)).toEqual([33, 2]);
+  });
+
+  it('puts exact identifiers first and marks them whole', async () => {
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'MTR 88213, MTR 88213, MTR: bring it back in the bin, part B' },
+      { role: 'user', content: 'Part MTR-88213-B is in bin 4.' },
+      { role: 'user', content: 'MTR-88213-C is not it' },
+      { role: 'user', content: 'bring it back, bin it' },
+    ]);
+    const { hits } = await search(pool, ids, { query: 'MTR-88213-B' });
+    expect(hits[0]).toMatchObject({ seq: 2, snippet: 'Part «MTR-88213-B» is in bin 4.', offset: 5 });
+    expect(hits.map(({ seq }) => seq)).not.toContain(4);
+    for (const { snippet } of hits) expect(snippet).not.toMatch(/«(?:bin|back|bring)»/);
+  });
+
+  it('points a quoted hit to the quoted words, not to one of them', async () => {
+    const content = 'gate. The open gate was left. See the open door.';
+    const ids = await sessionWith(pool, [{ role: 'user', content }]);
+    const { hits } = await search(pool, ids, { query: '"the open door"' });
+    expect(hits).toMatchObject([{ offset: content.indexOf('the open door') }]);
+    expect(hits[0]!.snippet).toContain('See «the open door».');
   });
 
   it('filters by role, by tool in calls and results, and by range, and pages', async () => {
     const ids = await sessionWith(pool, mixed);
     expect(await seqs(ids, { query: 'getUserName', role: 'user' })).toEqual([2]);
     expect(await seqs(ids, { query: 'getUserName', tool: 'grep' })).toEqual([3, 4]);
-    expect(await seqs(ids, { query: 'getUserName', tool: 'read_file' })).toEqual([]);
+    expect(await seqs(ids, { query: 'pool', tool: 'read_file' })).toEqual([]);
     expect(await seqs(ids, { query: 'getUserName', fromSeq: 3, throughSeq: 3 })).toEqual([3]);
     const first = await search(pool, ids, { query: 'getUserName', limit: 2 });
     expect(first.nextOffset).toBe(2);
@@ -271,7 +339,7 @@ describe('any query', () => {
 
   it('of 10,000 characters is served, a longer one refused', async () => {
     const ids = await sessionWith(pool, mixed);
-    expect(await seqs(ids, 'pool module '.repeat(830))).toEqual([5]);
+    expect((await best(ids, 'pool module '.repeat(830)))[0]).toBe(5);
     const refused = { type: 'Input.Invalid', path: 'query' };
     await expect(search(pool, ids, { query: 'a'.repeat(10_001) })).rejects.toMatchObject(refused);
     await expect(search(pool, ids, { query: 'a'.repeat(2_001), mode: 'substring' })).rejects.toMatchObject(
@@ -349,17 +417,17 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       sessions++;
       for (const [index, message] of messages.entries()) {
         if (index % Math.ceil(messages.length / 4) !== 0) continue;
-        const text = searchableText(message).slice(0, 300);
+        const text = searchableText(message).slice(0, 300).replace(/\w+$/, '');
         const words = [...runsOf(text)].flatMap(({ parts }) => parts.map(({ word }) => word)).slice(0, -1);
         if (words.length === 0) continue;
         const seq = index + 1;
-        const found = await search(pool, ids, {
-          query: `"${words.join(' ')}"`,
-          fromSeq: seq,
-          throughSeq: seq,
-          limit: 50,
-        });
+        const own = { fromSeq: seq, throughSeq: seq, limit: 50 };
+        const found = await search(pool, ids, { query: words.join(' '), ...own });
         expect(found.hits.map((hit) => hit.seq)).toContain(seq);
+        const [exact] = text.match(/[^"]{4,}/) ?? [];
+        if (exact === undefined || exact.trim() === '') continue;
+        const { hits } = await search(pool, ids, { query: `"${exact}"`, ...own });
+        expect(hits[0]).toMatchObject({ seq, offset: text.toLowerCase().indexOf(exact.toLowerCase()) });
         looked++;
       }
     }

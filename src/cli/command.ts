@@ -26,7 +26,7 @@ const argumentTexts: Record<string, string> = {
   session: 'id of a session of the tenant',
   generation: 'a generation as `status` and `timeline` list them; 0 is the whole log',
   part: 'number of an archive part',
-  query: 'words, or an "exact phrase" in double quotes',
+  query: 'words; a part in double quotes must occur exactly so',
   job: 'name of a backfill',
   text: 'a text to be carried word for word',
   shell: 'bash, zsh or fish',

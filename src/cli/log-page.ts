@@ -1,7 +1,7 @@
 /** Originals as people read them; with `--json` one object a line. */
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import type { ArchivePart } from '../store/compactions.js';
-import type { SearchHit, SearchResult } from '../store/search.js';
+import type { FollowingMessage, SearchHit, SearchResult } from '../store/search.js';
 import type { ToolResponse } from '../store/tool-response.js';
 import type { Output } from './output.js';
 import { count, plural } from './report.js';
@@ -48,19 +48,36 @@ function bodyOf({ content, tool_calls: calls }: ChatMessage): string {
 
 export async function showHits(out: Output, { hits, nextOffset }: SearchResult): Promise<void> {
   if (hits.length === 0) return out.note('Nothing was found.');
-  const columns: Column<SearchHit>[] = [
+  const columns: Column<SearchHit | FollowingMessage>[] = [
     { head: 'seq', value: ({ seq }) => count(seq), align: 'right' },
-    { head: 'role', value: ({ role }) => role },
-    { head: 'tool', value: ({ tool }) => tool ?? '–', least: 6, shorten: 'end', dispensable: 2 },
-    { head: 'offset', value: ({ offset }) => count(offset), align: 'right', dispensable: 1 },
+    { head: 'date', value: ({ storedAt }) => storedAt.slice(0, 10), dispensable: 3 },
+    {
+      head: 'role',
+      value: ({ role, speaker }) => (speaker === null ? role : `${role} ${speaker}`),
+      least: 6,
+      shorten: 'end',
+    },
+    {
+      head: 'tool',
+      value: (one) => ('tool' in one ? (one.tool ?? '–') : ''),
+      ...{ least: 6, shorten: 'end', dispensable: 2 },
+    },
+    {
+      head: 'offset',
+      value: (one) => ('offset' in one ? count(one.offset) : ''),
+      ...{ align: 'right', dispensable: 1 },
+    },
     {
       head: 'match',
-      value: ({ snippet }) => snippet,
+      value: (one) => ('snippet' in one ? one.snippet : one.text),
       least: 40,
-      shorten: (text, width) => shortenAround(text, width, text.indexOf('«')),
+      shorten: (text, width) => shortenAround(text, width, Math.max(0, text.indexOf('«'))),
     },
   ];
-  await out.table(columns, hits);
+  await out.table(
+    columns,
+    hits.flatMap((hit) => [hit, ...hit.following]),
+  );
   if (nextOffset !== null) out.note(`more follow: --offset ${nextOffset}`);
 }
 

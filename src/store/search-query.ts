@@ -3,26 +3,45 @@ import { invalid } from '../errors.js';
 import { quoted, runsOf, sliceOverlap, splitsPair, type Run } from './search-text.js';
 import { storable } from './text.js';
 
-/** `words`: every word, in any order, `"several words"` as a phrase. `substring`: these characters, whatever their case. */
+/** `words`: any of the words, rare ones first, `"several words"` exactly so. `substring`: these characters, whatever their case. */
 export type SearchMode = 'words' | 'substring';
+
+/** One way in which a text can answer a word of the query. */
+export interface Alternative {
+  /** As PostgreSQL reads it. */
+  tsquery: string;
+  /** Of the word's own weight: 1 for the word itself, less for a part of it. */
+  share: number;
+}
 
 /** A query understood. */
 export type Pattern =
   | {
       mode: 'words';
-      /** As PostgreSQL reads it. */
-      tsquery: string;
-      /** Words to mark in a snippet; the last one may be the beginning of a word. */
+      /** The words of the query. Of each, alternatives behind the first count only where nothing holds the first. */
+      terms: Alternative[][];
+      /** Stood in quotation marks: found in every hit, character by character and as whole words, whatever their case. */
+      exact: string[];
+      /** Paths, codes and names of code as they were written: a text that holds one goes before all others. */
+      identifiers: string[];
+      /** Words to mark in a snippet, and the beginning of one. */
       words: Set<string>;
       prefix: string | null;
     }
   | { mode: 'substring'; text: string };
 
+export type WordsPattern = Extract<Pattern, { mode: 'words' }>;
+
 const longestQuery = 10_000;
+/** Words of a query that are looked for; further ones add no more than time. */
+const mostTerms = 24;
+/** Shorter pieces of an identifier, and beginnings of a word, say nothing by themselves. */
+const shortestPiece = 3;
+const shares = { part: 0.3, beginning: 0.5 };
 
 /**
- * A query of words alone when it holds some, else (`%`, `=>`) these very characters. Throws `Input.Invalid` for one that
- * is empty or too long.
+ * A query of words when it holds some, or something in quotation marks, else (`%`, `=>`) these very characters. Throws
+ * `Input.Invalid` for one that is empty or too long.
  */
 export function parseQuery(query: string, mode: SearchMode = 'words'): Pattern {
   if (typeof query !== 'string' || query.trim() === '') {
@@ -33,43 +52,96 @@ export function parseQuery(query: string, mode: SearchMode = 'words'): Pattern {
   if (pattern !== null) return pattern;
   const longest = mode === 'words' && text.length > longestQuery ? longestQuery : sliceOverlap;
   if (text.length <= longest) return { mode: 'substring', text };
-  throw invalid(
+  throw tooLong(text, longest);
+}
+
+function tooLong(text: string, longest: number) {
+  return invalid(
     `The query has ${text.length} characters, more than ${longest}.`,
     'query',
     'Look for a part of it, or for a few of its words.',
   );
 }
 
-function wordsPattern(text: string): Pattern | null {
-  const chunks = chunksOf(text).filter(({ runs }) => runs.length > 0);
+function wordsPattern(text: string): WordsPattern | null {
+  const exact: string[] = [];
+  const chunks: Chunk[] = [];
+  for (const [chunk, phrase] of text.matchAll(/"([^"]*)"|[^\s"]+/g)) {
+    if (phrase === undefined) chunks.push(...chunkOf(chunk));
+    else if (phrase.length > sliceOverlap) throw tooLong(phrase, sliceOverlap);
+    else if (phrase.trim() !== '') exact.push(phrase);
+  }
+  if (chunks.length === 0 && exact.length === 0) return null;
   const last = chunks.at(-1);
-  if (last === undefined) return null;
-  const prefix = last.phrase ? null : (last.runs.at(-1)?.parts.at(-1)?.word ?? null);
-  const conditions = chunks.map((chunk) => conditionOf(chunk.runs, prefix !== null && chunk === last));
-  const words = chunks.flatMap(({ runs }) =>
-    runs.flatMap(({ parts, whole }) => [
-      ...parts.map(({ word }) => word),
-      ...(whole === null ? [] : [whole]),
-    ]),
-  );
-  return { mode: 'words', tsquery: [...new Set(conditions)].join(' & '), words: new Set(words), prefix };
+  const beginning = last?.word !== undefined && last.word.length >= shortestPiece && text.endsWith(last.text);
+  const prefix = beginning ? last.word! : null;
+  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0]!.tsquery, chunk.alternatives]));
+  if (prefix !== null)
+    terms.get(quoted(prefix))?.push({ tsquery: `${quoted(prefix)}:*`, share: shares.beginning });
+  return {
+    mode: 'words',
+    terms: [...terms.values()].slice(0, mostTerms),
+    exact,
+    identifiers: [...new Set(chunks.flatMap(({ identifier }) => identifier ?? []))].slice(0, mostTerms),
+    words: new Set(chunks.flatMap(({ marked }) => marked)),
+    prefix,
+  };
 }
 
-/** What stands between blanks, or between quotation marks. */
-function chunksOf(text: string): { runs: Run[]; phrase: boolean }[] {
-  return [...text.matchAll(/"([^"]*)"|[^\s"]+/g)].map(([chunk, phrase]) => ({
-    runs: [...runsOf(phrase ?? chunk)].filter(({ parts }) => parts.length > 0),
-    phrase: phrase !== undefined,
-  }));
+/** What stands between blanks. */
+interface Chunk {
+  text: string;
+  alternatives: [Alternative, ...Alternative[]];
+  /** Where it is one plain word. */
+  word?: string;
+  /** Where it is made of several pieces, or of letters and digits. */
+  identifier?: string;
+  /** Words to mark where the chunk itself is not found. */
+  marked: string[];
 }
+
+function chunkOf(text: string): Chunk[] {
+  const runs = [...runsOf(text)].filter(({ parts }) => parts.length > 0);
+  const [first] = runs;
+  if (first === undefined) return [];
+  const parts = runs.flatMap((run) => run.parts.map(({ word }) => word));
+  const [word] = parts;
+  if (word !== undefined && parts.length === 1) {
+    const mixed = /\p{L}/u.test(word) && /\p{N}/u.test(word);
+    const identifier = mixed ? { identifier: word } : {};
+    return [
+      { text, alternatives: [{ tsquery: quoted(word), share: 1 }], word, ...identifier, marked: [word] },
+    ];
+  }
+  const telling = parts.filter((part) => part.length >= shortestPiece);
+  const pieces = telling.length > 0 ? telling.map(quoted) : neighbours(parts);
+  const whole = runs.length === 1 ? (first.whole ?? []) : [];
+  return [
+    {
+      text,
+      alternatives: [
+        { tsquery: phraseOf(runs), share: 1 },
+        ...pieces.map((tsquery) => ({ tsquery, share: shares.part })),
+      ],
+      identifier: trimmed(text),
+      marked: [...(telling.length > 0 ? telling : parts), ...[whole].flat()],
+    },
+  ];
+}
+
+/** Without the marks of a sentence around it. */
+const trimmed = (text: string): string => text.replace(/^[^\p{L}\p{N}_$/.~-]+|[^\p{L}\p{N}_$/]+$/gu, '');
 
 /** Neighbours in the text; an identifier by itself also under its whole name (`userId` finds `userid` and `user_id`). */
-function conditionOf(runs: readonly Run[], prefix: boolean): string {
-  const word = (name: string, last: boolean) => `${quoted(name)}${last && prefix ? ':*' : ''}`;
-  const parts = runs.flatMap((run) => run.parts);
-  const phrase = parts.map((part, index) => word(part.word, index === parts.length - 1)).join(' <-> ');
+function phraseOf(runs: readonly Run[]): string {
+  const phrase = runs.flatMap(({ parts }) => parts.map(({ word }) => quoted(word))).join(' <-> ');
   const whole = runs.length === 1 ? runs[0]?.whole : null;
-  return whole ? `(${word(whole, true)} | (${phrase}))` : `(${phrase})`;
+  return whole ? `(${quoted(whole)} | (${phrase}))` : `(${phrase})`;
+}
+
+/** In scripts without spaces every character is a part: pairs of them, or of other short pieces, tell more than one. */
+function neighbours(parts: readonly string[]): string[] {
+  return parts.slice(1).map((part, index) => `(${quoted(parts[index]!)} <-> ${quoted(part)})`);
 }
 
 /** Around the first match of a snippet; the text may hold such marks itself. */
@@ -91,10 +163,14 @@ export function snippetOf(text: string, pattern: Pattern): { offset: number; sni
 
 /** The first match; with several words, the one that has most others close behind it. */
 function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
-  if (pattern.mode === 'substring') {
-    const literal = pattern.text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
-    const match = new RegExp(literal, 'iu').exec(text);
-    return match ? { from: match.index, to: match.index + match[0].length } : { from: 0, to: 0 };
+  if (pattern.mode === 'substring') return literalIn(text, pattern.text) ?? { from: 0, to: 0 };
+  for (const exact of pattern.exact) {
+    const place = literalIn(text, exact, wordEdges(exact));
+    if (place) return place;
+  }
+  for (const identifier of pattern.identifiers) {
+    const place = literalIn(text, identifier);
+    if (place) return place;
   }
   const places: { word: string; from: number; to: number }[] = [];
   for (const { parts, whole } of runsOf(text)) {
@@ -124,6 +200,22 @@ function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
   return place ? { from: place.from, to: place.to } : { from: 0, to: 0 };
 }
 
-function matches(word: string, { words, prefix }: Extract<Pattern, { mode: 'words' }>): boolean {
+/** Whether a literal begins, or ends, within a word: there its neighbour must not belong to the same word. */
+export function wordEdges(literal: string): { before: boolean; behind: boolean } {
+  return { before: /^[A-Za-z0-9_]/.test(literal), behind: /[A-Za-z0-9_]$/.test(literal) };
+}
+
+function literalIn(
+  text: string,
+  literal: string,
+  { before, behind } = { before: false, behind: false },
+): { from: number; to: number } | null {
+  const escaped = literal.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
+  const source = `${before ? '(?<![A-Za-z0-9_])' : ''}${escaped}${behind ? '(?![A-Za-z0-9_])' : ''}`;
+  const match = new RegExp(source, 'iu').exec(text);
+  return match && { from: match.index, to: match.index + match[0].length };
+}
+
+function matches(word: string, { words, prefix }: WordsPattern): boolean {
   return words.has(word) || (prefix !== null && word.startsWith(prefix));
 }

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { roles } from '../../conversation/message.js';
 import type { ArchivePart } from '../../store/compactions.js';
-import type { SearchHit, SearchRequest, SearchResult } from '../../store/search.js';
+import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../store/search.js';
 import type { ToolResponse } from '../../store/tool-response.js';
 import { component, moment } from './component.js';
 
@@ -43,39 +43,72 @@ const searchMode = z.enum(['words', 'substring']);
 export const searchBody = component<SearchRequest>()(
   'SearchRequest',
   z.strictObject({
-    query: z.string().describe('At most 10,000 characters; a substring at most 2,000.'),
+    query: z
+      .string()
+      .describe('At most 10,000 characters; a substring, or a part in quotation marks, at most 2,000.'),
     mode: searchMode
       .optional()
-      .describe('`words`: every word, the last one may be a beginning, phrases in `"…"`. Default `words`.'),
+      .describe(
+        '`words`: any of the words, identifiers and rare words first; what stands in `"…"` must occur exactly so. ' +
+          '`substring`: the whole query exactly so. Default `words`.',
+      ),
     role: z.enum(roles).optional(),
     tool: z.string().optional().describe('Its results, and the messages that call it.'),
     fromSeq: z.int().min(1).optional(),
     throughSeq: z.int().min(1).optional(),
+    after: z
+      .int()
+      .min(0)
+      .max(10)
+      .optional()
+      .describe('Messages behind each hit to answer with it. Default 0.'),
     limit: z.int().min(1).max(50).optional().describe('Hits at most. Default 10.'),
     offset: z.int().min(0).optional().describe('Hits to leave out. Default 0.'),
   }),
   { description: 'A search in archive and tail alike.', example: { query: 'order 4711', limit: 5 } },
 );
 
+const said = {
+  seq: z.int(),
+  role: z.enum(roles),
+  speaker: z.string().nullable().describe("The message's `name`."),
+  storedAt: moment,
+};
+
+const followingMessage = component<FollowingMessage>()(
+  'FollowingMessage',
+  z.object({ ...said, text: z.string().describe('Its beginning in one line, at most 500 characters.') }),
+  {
+    description: 'A message behind a hit.',
+    example: {
+      ...{ seq: 2, role: 'assistant', speaker: null, storedAt: '2026-03-02T09:00:04.000Z' },
+      text: 'It left the depot on Monday.',
+    },
+  },
+);
+
 const searchHit = component<SearchHit>()(
   'SearchHit',
   z.object({
-    seq: z.int(),
-    role: z.enum(roles),
+    ...said,
     tool: z.string().nullable(),
     offset: z.int().describe("Where the match begins in the message's text, in UTF-16 code units."),
     snippet: z.string().describe('One line around the match, which stands between `«` and `»`.'),
     rank: z.number(),
+    following: z.array(followingMessage),
   }),
   {
     description: 'A message that answers the query.',
     example: {
       seq: 1,
       role: 'user',
+      speaker: 'Ada',
+      storedAt: '2026-03-02T09:00:00.000Z',
       tool: null,
       offset: 12,
       snippet: 'Where is my «order 4711»?',
-      rank: 0.1,
+      rank: 4.2,
+      following: [],
     },
   },
 );

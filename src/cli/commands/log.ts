@@ -18,6 +18,7 @@ export function addLogCommands(group: CommandGroup): void {
 
 interface SearchFlags {
   substring?: boolean;
+  after?: string;
   role?: string;
   tool?: string;
   from?: string;
@@ -35,10 +36,16 @@ function addSearch(group: CommandGroup): void {
         arguments: '<session> <query>',
         summary: 'find originals, evicted or not',
         description:
-          'Finds messages of archive and tail with every word of the query, identifiers also by their parts; the ' +
-          'match stands between « and ». Best first.',
+          'Finds messages of archive and tail with any word of the query, identifiers also by their parts. First come ' +
+          'those that hold an identifier as it is written, then those with more and rarer words. A part of the query in ' +
+          'double quotes must occur exactly so, case aside; --substring takes the whole query so. The match stands ' +
+          'between « and ».',
         examples: [
-          ['palimpsest search ticket-4711 "refund order"', 'words in any order'],
+          [
+            'palimpsest search ticket-4711 "refund order" --after 1',
+            'words in any order, and what was replied',
+          ],
+          [`palimpsest search ticket-4711 '"refund order" bank'`, 'with exactly these two words'],
           [
             `palimpsest search ticket-4711 --substring 'src/store/turns.ts' --tool read_file`,
             'to the letter',
@@ -58,6 +65,7 @@ function addSearch(group: CommandGroup): void {
           ...{ role, tool: flags.tool },
           fromSeq: whole(flags.from, '--from', 1),
           throughSeq: whole(flags.through, '--through', 1),
+          after: whole(flags.after, '--after', 0, 10),
           limit: whole(flags.limit, '--limit', 1, 50),
           offset: whole(flags.offset, '--offset', 0),
         });
@@ -68,7 +76,8 @@ function addSearch(group: CommandGroup): void {
         return code;
       },
     )
-    .option('--substring', 'to the letter, case aside, newest first')
+    .option('--substring', 'the whole query to the letter, quotes included, case aside; newest first')
+    .option('--after <number>', 'messages behind each hit to show with it, up to 10 (default: 0)')
     .option('--role <role>', 'only messages of this role')
     .option('--tool <name>', 'only results of this tool, and the messages that call it')
     .option('--from <seq>', 'first message that counts')
