@@ -180,8 +180,12 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     return [page, await ask(at('walk', '/messages'))];
   },
   search: async () => {
-    const found = await ask(at('walk', '/search'), { body: { query: '4711 shipped', tool: 'get_order' } });
-    expect(found.json).toMatchObject({ hits: [{ seq: 4, tool: 'get_order' }] });
+    const found = await ask(at('walk', '/search'), {
+      body: { query: '4711 shipped', tool: 'get_order', after: 1 },
+    });
+    expect(found.json).toMatchObject({
+      hits: [{ seq: 4, tool: 'get_order', following: [{ seq: 5 }] }, { seq: 3 }],
+    });
     return [found];
   },
   toolResponse: async () => {
