@@ -1,0 +1,111 @@
+/** A model endpoint that misbehaves in every way that one was seen to, and otherwise answers with a fair summary. */
+import {
+  blank,
+  contentFilter,
+  contextOverflow,
+  cutOff,
+  delayed,
+  dropBeforeHeaders,
+  dropMidBody,
+  empty,
+  limitOf,
+  materialOf,
+  ok,
+  rateLimited,
+  refusalField,
+  silence,
+  status,
+  truncating,
+  webPage,
+  type Script,
+} from '../support/model-replies.js';
+import type { RecordedRequest } from '../support/model-server.js';
+import { markersIn } from './journal.js';
+import type { Random } from './random.js';
+
+/** Stands in every answer that is no summary: wherever the checker reads it, a bad answer was taken for a good one. */
+export const junk = 'zqjunk7731';
+
+/** Names every second message of the record, as far as the limit goes. */
+export function fairSummary(request: RecordedRequest): string {
+  const material = materialOf(request);
+  const found = markersIn(material).filter((_, index) => index % 2 === 0);
+  const most = Math.max(1, Math.floor(Math.min(limitOf(request) / 2, material.length / 12) / 20));
+  const lines = found.slice(0, most).map((marker) => `- the record holds ${marker}`);
+  const said = [...material.matchAll(/\b(?:request|answer|result) \d+ about \w+/g)].slice(0, 4);
+  return [
+    '## Session intent',
+    ...said.map(([text]) => `- ${text}`),
+    '## Current state',
+    ...lines,
+    `- ${markersIn(material).length} messages were read.`,
+  ].join('\n');
+}
+
+const good: Script = (request) => ok(fairSummary(request))(request);
+
+const misbehaviours: Record<string, Script> = {
+  'rate limit': rateLimited('1'),
+  'rate limit without a time': rateLimited(),
+  'server error': status(500),
+  'bad gateway': status(502, `<html>${junk}</html>`),
+  'quota used up': status(429, { error: { message: `quota ${junk}`, code: 'insufficient_quota' } }),
+  'not authorized': status(401),
+  silence: silence(),
+  'connection dropped': dropBeforeHeaders(),
+  'answer broken off': dropMidBody(),
+  'empty answer': empty(),
+  'blank answer': blank(),
+  refusal: ok(`I'm sorry, but I can't help with that. ${junk}`),
+  'refusal in Russian': ok(`Извините, я не могу помочь с этим запросом. ${junk}`),
+  'refusal in its own field': refusalField(),
+  'content filter': contentFilter(),
+  'answer cut off': (request) => cutOff(fairSummary(request).slice(0, 60))(request),
+  'overflow in words': contextOverflow(),
+  'silent truncation': truncating(60),
+  'web page': webPage(`Sign in ${junk}`),
+  placeholder: ok(`[summary of the conversation goes here] ${junk}`),
+  slow: delayed(3_000, good),
+  'not JSON': status(200, `{"choices": [ ${junk}`),
+  'no choices': status(200, { id: junk, choices: [] }),
+};
+
+export interface Endpoint {
+  script: Script;
+  /** Every answer fails for this long. */
+  failFor(ms: number): void;
+  /** From now on every answer is fair. */
+  behave(): void;
+  /** How often each misbehaviour was played. */
+  played: Map<string, number>;
+  /** Numbers of the requests that got a fair answer. */
+  fair: Set<number>;
+}
+
+export function misbehavingEndpoint(random: Random, share = 0.12): Endpoint {
+  const played = new Map<string, number>();
+  let deadUntil = 0;
+  let behaves = false;
+  const fair = new Set<number>();
+  const answerFairly: Script = (request) => {
+    fair.add(request.number);
+    return good(request);
+  };
+  const count = (name: string): void => void played.set(name, (played.get(name) ?? 0) + 1);
+  return {
+    ...{ played, fair },
+    failFor: (ms) => void (deadUntil = Date.now() + ms),
+    behave: () => void (behaves = true),
+    script: (request) => {
+      if (behaves) return answerFairly(request);
+      if (Date.now() < deadUntil) {
+        count('outage');
+        return status(503)(request);
+      }
+      if (!random.chance(share)) return answerFairly(request);
+      const name = random.pick(Object.keys(misbehaviours));
+      count(name);
+      return misbehaviours[name]!(request);
+    },
+  };
+}

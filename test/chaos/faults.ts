@@ -1,0 +1,67 @@
+/** What goes wrong around the product: processes die or stand still, servers vanish, connections break, the model fails. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Deployment } from './deployment.js';
+import type { Endpoint } from './endpoint.js';
+import type { Observations } from './observations.js';
+import type { Random } from './random.js';
+
+interface Scene {
+  deployment: Deployment;
+  endpoint: Endpoint;
+  random: Random;
+}
+
+const faults = {
+  'worker killed': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.processes.workers).signal('SIGKILL'),
+  'worker terminated': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.processes.workers).signal('SIGTERM'),
+  'api killed': async ({ deployment }: Scene) => deployment.processes.api.signal('SIGKILL'),
+  'process stopped and continued': async ({ deployment, random }: Scene) => {
+    const one = random.pick(deployment.all());
+    one.signal('SIGSTOP');
+    await sleep(random.between(500, 15_000));
+    one.signal('SIGCONT');
+  },
+  'postgres killed': ({ deployment }: Scene) => deployment.killPostgres(),
+  'temporal killed': ({ deployment, random }: Scene) => deployment.killTemporal(random.between(0, 6_000)),
+  'database connections cut': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.all()).database.cut(),
+  'temporal connections cut': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.all()).temporal.cut(),
+  'database silent': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.all()).database.silence(random.between(500, 12_000)),
+  'temporal silent': async ({ deployment, random }: Scene) =>
+    random.pick(deployment.all()).temporal.silence(random.between(500, 12_000)),
+  'cut before COMMIT': async (scene: Scene) => commitFault(scene, 'before', 'cut'),
+  'cut after COMMIT': async (scene: Scene) => commitFault(scene, 'after', 'cut'),
+  'silent before COMMIT': async (scene: Scene) => commitFault(scene, 'before', 'silent'),
+  'silent after COMMIT': async (scene: Scene) => commitFault(scene, 'after', 'silent'),
+  'model outage': async ({ endpoint, random }: Scene) => endpoint.failFor(random.between(2_000, 30_000)),
+} satisfies Record<string, (scene: Scene) => Promise<void>>;
+
+function commitFault({ deployment, random }: Scene, when: 'before' | 'after', how: 'cut' | 'silent'): void {
+  random.pick(deployment.all()).database.breakNextCommit({ when, how, silentMs: random.between(500, 8_000) });
+}
+
+const weights: Record<keyof typeof faults, number> = {
+  ...{ 'worker killed': 5, 'worker terminated': 1, 'api killed': 2, 'process stopped and continued': 3 },
+  ...{
+    'postgres killed': 1,
+    'temporal killed': 1,
+    'database connections cut': 3,
+    'temporal connections cut': 2,
+  },
+  ...{ 'database silent': 2, 'temporal silent': 1, 'cut before COMMIT': 5, 'cut after COMMIT': 5 },
+  ...{ 'silent before COMMIT': 3, 'silent after COMMIT': 3, 'model outage': 1 },
+};
+
+/** One fault after the other until the signal says so; resolves once the last one is over. */
+export async function breakThings(scene: Scene, seen: Observations, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const name = scene.random.weighted(weights);
+    seen.act(name);
+    await faults[name](scene);
+    await sleep(scene.random.between(300, 2_500));
+  }
+}

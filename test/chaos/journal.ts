@@ -1,0 +1,72 @@
+/**
+ * What the agents were told was stored: the truth that the database is held against. Each message carries a marker that
+ * occurs nowhere else, so that wherever one is read it says whose it is.
+ */
+import type { ChatMessage } from '../../src/conversation/message.js';
+
+export interface SessionJournal {
+  tenant: string;
+  session: string;
+  /** Rises when the session is erased and begun anew. */
+  incarnation: number;
+  /** JSON of each acknowledged message, in order. */
+  messages: string[];
+  /** Acknowledged turns: id, and how many messages the log held after it. */
+  turns: { turnId: string; throughSeq: number }[];
+  /** It was erased and nothing was appended since. */
+  erased: boolean;
+}
+
+const marker = /mk-[a-z0-9]+-[a-z0-9]+-i\d+-t\d+-m\d+;/g;
+
+export function markersIn(text: string): string[] {
+  return [...new Set(text.match(marker) ?? [])];
+}
+
+export function markerOf(
+  of: Pick<SessionJournal, 'tenant' | 'session' | 'incarnation'>,
+  turn: number,
+  message: number,
+): string {
+  return `mk-${of.tenant}-${of.session}-i${of.incarnation}-t${turn}-m${message};`;
+}
+
+/** Every session that ever was, by tenant and id. */
+export class Journal {
+  private readonly sessions = new Map<string, SessionJournal>();
+
+  begin(tenant: string, session: string, inherited: Partial<SessionJournal> = {}): SessionJournal {
+    const entry = {
+      ...{ tenant, session, incarnation: 1, erased: false, messages: [], turns: [] },
+      ...inherited,
+    };
+    this.sessions.set(`${tenant}/${session}`, entry);
+    return entry;
+  }
+
+  find(tenant: string, session: string): SessionJournal | undefined {
+    return this.sessions.get(`${tenant}/${session}`);
+  }
+
+  all(): SessionJournal[] {
+    return [...this.sessions.values()];
+  }
+}
+
+export function acknowledged(
+  entry: SessionJournal,
+  turnId: string,
+  messages: readonly ChatMessage[],
+  throughSeq: number,
+): void {
+  entry.messages.push(...messages.map((message) => JSON.stringify(message)));
+  entry.turns.push({ turnId, throughSeq });
+  entry.erased = false;
+}
+
+export function erased(entry: SessionJournal): void {
+  entry.incarnation++;
+  entry.messages = [];
+  entry.turns = [];
+  entry.erased = true;
+}
