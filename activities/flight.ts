@@ -7,7 +7,6 @@ import {
   renewEveryMs,
   renewFlight,
   seeFlight,
-  type FlightSeen,
   type PassingFailure,
 } from '../src/store/digest-flights.js';
 import type { Attempt } from './run.js';
@@ -28,8 +27,8 @@ export interface OneFlight<Found> {
 
 /**
  * The stored answer, found now or once the step that is asking for it has stored it. Null: this step is the one that
- * asks, and must do so `inFlight`. Throws what the other's call passingly failed with, so that one failure of the endpoint
- * is one failure for all who wait for it; `Llm.InFlight` where it takes long.
+ * asks, and must do so `inFlight`. Throws what the other's call has passingly failed with, so that one failure of the
+ * endpoint is one failure for all that need the same; `Llm.InFlight` where it takes long.
  */
 export async function findOrClaim<Found>(
   pool: Pool,
@@ -37,16 +36,12 @@ export async function findOrClaim<Found>(
   attempt: Attempt,
 ): Promise<Found | null> {
   const until = Date.now() + patienceMs;
-  let other: FlightSeen | null = null;
   for (let pauseMs = firstLookMs; ; pauseMs = Math.min(longestLookMs, pauseMs * 1.5)) {
     const found = await flight.find();
     if (found !== null) return found;
-    const seen: FlightSeen | null = other && (await seeFlight(pool, flight));
-    if (seen?.failure && seen.step === other?.step && seen.attempt === other?.attempt)
-      throw sharedFailure(seen.failure);
-    if (seen?.live) other = seen;
-    else if (await claimFlight(pool, flight, attempt.asker)) return await unlessStored(pool, flight, attempt);
-    else other = await seeFlight(pool, flight);
+    if (await claimFlight(pool, flight, attempt.asker)) return unlessStored(pool, flight, attempt);
+    const seen = await seeFlight(pool, flight);
+    if (seen?.failure) throw sharedFailure(seen.failure, seen.remainingMs);
     if (Date.now() > until) throw stillInFlight();
     await sleep(pauseMs, undefined, { signal: attempt.signal });
   }
@@ -109,11 +104,15 @@ function passingFailure(error: unknown): PassingFailure | null {
   return { type: error.type, retryAfterMs: typeof after === 'number' ? after : null };
 }
 
-function sharedFailure({ type, retryAfterMs }: PassingFailure): PalimpsestError {
+/** Comes back by its own policy; where the endpoint asked for a delay, after what is left of it. */
+function sharedFailure({ type, retryAfterMs }: PassingFailure, remainingMs: number): PalimpsestError {
   return new PalimpsestError(
     isFailureType(type) ? type : 'Llm.Unavailable',
     'The endpoint failed to answer the same request of another compaction.',
-    { hint: 'Retried later.', details: retryAfterMs === null ? {} : { retryAfterMs } },
+    {
+      hint: 'Retried later.',
+      details: retryAfterMs === null ? {} : { retryAfterMs: Math.ceil(remainingMs) },
+    },
   );
 }
 

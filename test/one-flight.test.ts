@@ -183,11 +183,11 @@ function failing(times: number, failure: Script): Script {
 }
 
 test.for([
-  { name: '500', failure: status(500) },
-  { name: '429', failure: rateLimited('1') },
-])('a call that fails with $name is one failure for all that wait, not one each', async ({ failure }) => {
+  { name: '500', failure: status(500), apartMs: 1_000 },
+  { name: '429', failure: rateLimited('2'), apartMs: 2_000 },
+])('a call that fails with $name is one failure for all that need the same', async ({ failure, apartMs }) => {
   await fillFamily();
-  stack.model.reply(failing(3, failure));
+  stack.model.reply(failing(2, failure));
   await Promise.all([startWorker(), startWorker()]);
   stack.model.hold();
   const compacting = compactAll();
@@ -195,7 +195,13 @@ test.for([
   stack.model.release();
   const outcomes = await compacting;
   for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
-  expect(requestsByKey()).toEqual(Array(outcomes[0]!.chunks + 1).fill(4));
+  expect(requestsByKey()).toEqual(Array(outcomes[0]!.chunks + 1).fill(3));
+  // Nobody asks before the delay of whoever failed: not those that waited, nor those that come just then.
+  const { requests } = stack.model;
+  for (const [index, { key, at }] of requests.entries()) {
+    const next = requests.slice(index + 1).find((later) => later.key === key);
+    if (next) expect(next.at - at).toBeGreaterThanOrEqual(apartMs);
+  }
 });
 
 test('a call that is refused for good frees its place: the next one asks, and nobody waits for nothing', async () => {

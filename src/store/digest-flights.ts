@@ -17,22 +17,27 @@ export interface Flight {
   key: string;
 }
 
-/** How a call failed whose next attempt may succeed. */
+/** How a call failed whose next attempt may succeed; with the delay that the endpoint asked for. */
 export interface PassingFailure {
   type: string;
   retryAfterMs: number | null;
 }
 
-export interface FlightSeen extends Asker {
-  /** The lease holds. */
-  live: boolean;
-  /** What the call that ended came to; null while it goes on. */
+/** Why nobody else may ask now. */
+export interface FlightSeen {
+  /** What the latest call came to; null while it goes on. */
   failure: PassingFailure | null;
+  /** Milliseconds until another may ask, if nothing happens before. */
+  remainingMs: number;
 }
 
 const leaseSeconds = 15;
 /** A fifth of the lease, so that some late renewals do no harm. */
 export const renewEveryMs = 3_000;
+/** After a passing failure nobody else asks for so long, so that many that need the same do not fail one after the other. */
+const shortestCoolMs = 1_000;
+/** The endpoint may have asked for more than others can wait: then they ask for themselves. */
+const longestCoolMs = 30_000;
 /** Leases that nobody took over go after this long. */
 const forgottenAfter = '1 hour';
 
@@ -56,12 +61,12 @@ export async function claimFlight(
   return claimed.length > 0;
 }
 
-/** Null: nobody asks, nor has lately failed to get an answer. */
+/** Null: anybody may ask. */
 export async function seeFlight(pool: Pool, { tenant, key }: Flight): Promise<FlightSeen | null> {
-  const [seen] = await read<FlightSeen>(
+  const [seen] = await read<FlightSeen & Record<string, unknown>>(
     pool,
-    `select step, attempt, failure, expires_at > clock_timestamp() as live
-     from palimpsest.digest_flights where tenant_id = $1 and key = $2`,
+    `select failure, 1000 * extract(epoch from expires_at - clock_timestamp())::float8 as "remainingMs"
+     from palimpsest.digest_flights where tenant_id = $1 and key = $2 and expires_at > clock_timestamp()`,
     [tenant, key],
   );
   return seen ?? null;
@@ -80,7 +85,7 @@ export async function renewFlight(
   );
 }
 
-/** The call has ended, and somebody else may ask. A passing failure is left for those who wait for this very call. */
+/** The call has ended. Somebody else may ask at once; after a passing failure, once that has cooled down. */
 export async function endFlight(
   pool: Pool,
   { tenant, key }: Flight,
@@ -89,13 +94,17 @@ export async function endFlight(
 ): Promise<void> {
   const own = [tenant, key, step, attempt];
   const mine = 'tenant_id = $1 and key = $2 and step = $3 and attempt = $4';
-  if (failure === null) await read(pool, `delete from palimpsest.digest_flights where ${mine}`, own);
-  else
-    await read(
-      pool,
-      `update palimpsest.digest_flights set expires_at = clock_timestamp(), failure = $5::jsonb where ${mine}`,
-      [...own, JSON.stringify(failure)],
-    );
+  if (failure === null) {
+    await read(pool, `delete from palimpsest.digest_flights where ${mine}`, own);
+    return;
+  }
+  const coolMs = Math.min(longestCoolMs, Math.max(shortestCoolMs, failure.retryAfterMs ?? 0));
+  await read(
+    pool,
+    `update palimpsest.digest_flights
+     set expires_at = clock_timestamp() + make_interval(secs => $5), failure = $6::jsonb where ${mine}`,
+    [...own, coolMs / 1_000, JSON.stringify(failure)],
+  );
 }
 
 /** Statement that deletes what ended long ago; $1 is the tenant. */
