@@ -6,7 +6,7 @@ import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
 import { loadCompaction } from '../src/store/compactions.js';
-import { findDigest } from '../src/store/digests.js';
+import { digestGone, findDigest } from '../src/store/digests.js';
 import { loadSession } from '../src/store/sessions.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
@@ -50,7 +50,7 @@ export async function previousOf(
   return snapshot === null || snapshotSha256 === null ? null : { text: snapshot, sha256: snapshotSha256 };
 }
 
-/** Throws `Store.Corrupt` where a digest is gone; then the compaction starts again and pays for it anew. */
+/** Throws `Store.DigestGone`; then the compaction asks for it anew. */
 export async function digestText(
   { pool }: Pick<Dependencies, 'pool'>,
   tenant: string,
@@ -58,7 +58,5 @@ export async function digestText(
 ): Promise<string> {
   const stored = await findDigest(pool, tenant, key);
   if (stored) return stored.text;
-  throw new PalimpsestError('Store.Corrupt', `digest ${key} is not stored any more`, {
-    hint: 'The compaction starts again and pays for it anew.',
-  });
+  throw digestGone(`digest ${key} is`);
 }

@@ -1,5 +1,6 @@
 import { log } from '@temporalio/activity';
 import { makeReplacement } from '../src/compaction/replacement.js';
+import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import { economicsOf } from '../src/policy/economics.js';
 import { marksAfter } from '../src/policy/marks.js';
@@ -9,6 +10,7 @@ import {
   PolicyReplaced,
   type CompactionFacts,
 } from '../src/store/compactions.js';
+import { renewHolds } from '../src/store/digest-holds.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
 import type { RepairProblem } from '../src/summary/repair.js';
 import { promptSettings } from '../src/summary/prompts.js';
@@ -64,23 +66,32 @@ export interface CompactionOutcome {
   runId: string;
 }
 
+/** What the compaction has read is held for so long from each attempt to commit on. */
+const committingMs = 60 * 60_000;
+/** How often sizes are worked out anew within one attempt because another policy came. */
+const mostReplaced = 20;
+
 /**
  * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction; or answers
  * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
- * `Store.StaleGeneration` where another compaction came first; either way nothing is written. Repeated by the same run,
+ * `Store.StaleGeneration` where another compaction came first, `Store.DigestGone` where an answer was deleted meanwhile; then
+ * nothing is written. Repeated by the same run,
  * it answers with what it committed.
  */
 export function commit(dependencies: Dependencies) {
   const { pool, now, metrics } = dependencies;
   return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
     runStep('commit', async () => {
-      for (;;) {
+      const { tenant, session, runId } = request;
+      await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
+      for (let replaced = 0; replaced < mostReplaced; replaced++) {
         try {
           return await acceptAndCommit(request);
         } catch (error) {
           if (!(error instanceof PolicyReplaced)) throw error;
         }
       }
+      throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
     });
 
   async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome | RepairWanted> {

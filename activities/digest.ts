@@ -5,49 +5,72 @@ import type { Asking, Question } from '../src/compaction/questions.js';
 import { isFailure } from '../src/errors.js';
 import { isAbort, type SummaryAnswer } from '../src/llm/client.js';
 import type { Metrics } from '../src/metrics.js';
-import { findDigest, storeDigest, type DigestRow } from '../src/store/digests.js';
+import { holdDigest, type Holder } from '../src/store/digest-holds.js';
+import { storeDigest, type DigestRow } from '../src/store/digests.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
+import { findOrClaim, inFlight } from './flight.js';
 import type { Attempt } from './run.js';
 import { spentBy, withinTokens } from './tokens.js';
 
 /**
- * Invariant 6: the stored answer where there is one; otherwise one model call whose accepted answer is stored under
- * its content key before anything else happens, so that a later attempt finds it.
+ * Invariant 6: the stored answer where there is one, or where another step is asking for it; otherwise one model call whose
+ * accepted answer is stored under its content key before anything else happens, so that a later attempt finds it. Either
+ * way it is held for the compaction.
  */
 export async function answerOnce(
   dependencies: Dependencies,
-  { summarizer, prompt, counter }: Asking,
-  { key, kind, prepare }: Question,
-  payer: SessionIds & { baseGeneration: number },
+  asking: Asking,
+  question: Question,
+  payer: Payer,
   attempt: Attempt,
 ): Promise<DigestRef> {
-  const { pool, model, metrics } = dependencies;
-  const stored = await findDigest(pool, payer.tenant, key);
+  const { pool, metrics } = dependencies;
+  const { key } = question;
+  const holder = holderOf(payer, attempt);
+  const flight = { tenant: payer.tenant, key, find: () => holdDigest(pool, holder, key) };
+  const startedAt = Date.now();
+  const stored = await findOrClaim(pool, flight, attempt);
   metrics?.digest(stored !== null);
-  if (stored) {
-    const at = Date.now();
-    return { key, tokens: stored.tokens, cached: true, startedAt: at, endedAt: at };
-  }
+  // Waiting for the answer to another's call is waiting for the model.
+  if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
+  return inFlight(pool, flight, attempt, (call) =>
+    ask(dependencies, asking, question, { ...payer, holder }, attempt, call),
+  );
+}
+
+type Payer = SessionIds & { baseGeneration: number };
+
+async function ask(
+  dependencies: Dependencies,
+  { summarizer, prompt, counter }: Asking,
+  { key, kind, prepare }: Question,
+  { holder, ...payer }: Payer & { holder: Holder },
+  attempt: Attempt,
+  call: { asked: boolean },
+): Promise<DigestRef> {
+  const { pool, model, metrics } = dependencies;
   const { request, tokens, accept } = await prepare();
   const startedAt = Date.now();
   const answer = await withinTokens(
     dependencies,
     attempt,
     { caller: `${payer.tenant}/${key}`, expected: () => tokens() + request.maxTokens },
-    () =>
-      counted(metrics, summarizer.model, () =>
+    () => {
+      call.asked = true;
+      return counted(metrics, summarizer.model, () =>
         model.summarize(request, {
           model: summarizer.model,
           expectedInputTokens: tokens,
           window: summarizer.window,
           signal: attempt.signal,
         }),
-      ),
+      );
+    },
   );
   const endedAt = Date.now();
   const text = accept(answer.text);
-  const digest = await storePaid(pool, attempt.signal, {
+  const paid = {
     tenant: payer.tenant,
     key,
     kind,
@@ -61,8 +84,17 @@ export async function answerOnce(
     ms: answer.ms,
     payerSession: payer.session,
     payerGeneration: payer.baseGeneration + 1,
-  });
+  };
+  const digest = await storePaid(pool, attempt.signal, paid, holder);
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
+}
+
+/** Plenty for the steps between the last answer and the commit, which renews what it needs. */
+const heldBeyondMs = 60 * 60_000;
+
+/** Holds until the model's part must have ended, and for some time after that. */
+function holderOf({ tenant, session }: SessionIds, { runId, deadline }: Attempt): Holder {
+  return { tenant, session, runId, forMs: Math.max(0, deadline - Date.now()) + heldBeyondMs };
 }
 
 async function counted(
@@ -90,11 +122,12 @@ async function storePaid(
   pool: Pool,
   signal: AbortSignal,
   digest: Parameters<typeof storeDigest>[1],
+  holder: Holder,
 ): Promise<DigestRow> {
   const until = Date.now() + storingMs;
   for (;;) {
     try {
-      return await storeDigest(pool, digest);
+      return await storeDigest(pool, digest, holder);
     } catch (error) {
       if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
       await sleep(500, undefined, { signal });

@@ -1,6 +1,7 @@
 import { Context } from '@temporalio/activity';
 import { WorkflowFailedError, WorkflowNotFoundError, type Client } from '@temporalio/client';
 import { endOfFailure, endOfOutcome, type End } from '../src/temporal/compaction-end.js';
+import { typed } from '../src/temporal/session-workflows.js';
 import type { CompactionOutcome } from './commit.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -43,6 +44,6 @@ async function endOf(client: Client, { workflowId, runId, own }: Followed): Prom
     // Its history has expired: what it came to stands in the session's row.
     if (error instanceof WorkflowNotFoundError) return { kind: 'elsewhere' };
     if (error instanceof WorkflowFailedError) return endOfFailure(error);
-    throw error;
+    return typed(() => Promise.reject(error));
   }
 }

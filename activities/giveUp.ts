@@ -1,6 +1,8 @@
 import { log } from '@temporalio/activity';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
+import { releaseHolds } from '../src/store/digest-holds.js';
+import { withTransaction } from '../src/store/transaction.js';
 import { loadSession, recordFailure, setExhausted } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
@@ -27,7 +29,8 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
     onlyWaited,
     ...ids
   }: GiveUpInput): Promise<{ notBefore: number | null }> =>
-    runStep('give up', async () => {
+    runStep('give up', async ({ runId }) => {
+      await withTransaction(pool, ({ query }) => releaseHolds(query, ids, runId));
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
       // Time heals neither a window that cannot hold what must stay nor reductions that save too little, and no model

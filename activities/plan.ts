@@ -6,6 +6,7 @@ import type { Policy } from '../src/policy/schema.js';
 import { readChain, readMetas, spentOn } from '../src/store/chain.js';
 import { readTailMetas } from '../src/store/compactions.js';
 import { readContextSource } from '../src/store/context.js';
+import { releaseEarlierHolds } from '../src/store/digest-holds.js';
 import { readMessages } from '../src/store/messages.js';
 import { factsOf } from '../src/store/session-row.js';
 import { passReduceMark, setExhausted } from '../src/store/sessions.js';
@@ -24,7 +25,8 @@ export interface PlanInput extends SessionIds {
 /** What the compaction will do, from the session as it is now; remembers where nothing can be done. */
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
-    runStep('plan', async () => {
+    runStep('plan', async ({ runId }) => {
+      await releaseEarlierHolds(pool, input, runId);
       const { session: row, head, system, tail } = await readTailMetas(pool, input);
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));

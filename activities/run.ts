@@ -1,5 +1,7 @@
-import { CancelledFailure, Context } from '@temporalio/activity';
+import { CancelledFailure, Context, log } from '@temporalio/activity';
+import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError, type FailureType } from '../src/errors.js';
+import type { Asker } from '../src/store/digest-flights.js';
 import { isAbort } from '../src/llm/classify.js';
 import { toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
@@ -14,12 +16,18 @@ export interface Attempt {
   deadline: number;
   /** Aborted on cancellation and on worker shutdown after its grace time. */
   signal: AbortSignal;
+  /** Run of the workflow whose step this is. */
+  runId: string;
+  /** By which it is known to others that need the same answer of a model. */
+  asker: Asker;
 }
 
 const waitsOnly: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
   'Llm.Unavailable',
+  'Llm.InFlight',
   'Store.Unavailable',
+  'Temporal.Unavailable',
 ]);
 
 /** Earlier attempts of this step that came to no draw, as the last of them said. */
@@ -50,11 +58,14 @@ export function runModelStep<T>(phase: string, step: Step<T>): Promise<T> {
 async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> {
   const context = Context.current();
   const { info } = context;
+  const { runId } = info.workflowExecution ?? { runId: '' };
   const attempt: Attempt = {
     number: info.attempt,
     backfill: (info.priority?.priorityKey ?? 0) >= backfillPriorityKey,
     deadline: info.scheduledTimestampMs + info.scheduleToCloseTimeoutMs - beyondDeadlineMs,
     signal: context.cancellationSignal,
+    runId,
+    asker: { step: `${runId}/${info.activityId}`, attempt: info.attempt },
   };
   const waits = waitsIn(info.heartbeatDetails);
   const startedAt = Date.now();
@@ -65,11 +76,35 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
     return await step(attempt);
   } catch (error) {
     if (attempt.signal.aborted || isAbort(error)) throw new CancelledFailure(`${phase} was cancelled`);
-    if (!(error instanceof PalimpsestError)) throw error;
+    if (error instanceof TemporalFailure) throw error;
+    const failure = error instanceof PalimpsestError ? error : unexpected(phase, error);
     // Attempts that only found the endpoint or the limit busy are no draws; where this beat is lost, they count.
-    if (waitsOnly.has(error.type)) tell(waits + 1);
-    throw toApplicationFailure(error, { attempt: attempt.number - waits, drawn });
+    if (waitsOnly.has(failure.type)) tell(waits + 1);
+    throw toApplicationFailure(failure, { attempt: attempt.number - waits, drawn });
   } finally {
     clearInterval(beat);
   }
+}
+
+/**
+ * What no rule covers: a defect, a row that cannot be read, a statement that PostgreSQL refuses. Its message is left out,
+ * because those of parsers and databases repeat what they read; the worker's log has the place.
+ */
+function unexpected(phase: string, error: unknown): PalimpsestError {
+  const { name, code, frames } = traceOf(error);
+  log.error('a step ended in an unexpected error', { phase, error: name, code, stack: frames });
+  const what = code === null ? name : `${name} ${code}`;
+  return new PalimpsestError('Worker.Failed', `The step "${phase}" ended in an unexpected error (${what}).`, {
+    hint: "Look for this step in the worker's log, and check that workers and schema are of one version; then compact again.",
+    details: { error: name, code },
+    cause: error,
+  });
+}
+
+function traceOf(error: unknown): { name: string; code: string | null; frames: string[] } {
+  if (!(error instanceof Error)) return { name: typeof error, code: null, frames: [] };
+  const code =
+    'code' in error && typeof error.code === 'string' && /^\w{1,40}$/.test(error.code) ? error.code : null;
+  const frames = (error.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
+  return { name: error.constructor.name, code, frames: frames.slice(0, 12) };
 }

@@ -2,32 +2,15 @@
  * Invariants 2, 3 and 6 under SIGKILL: whatever step of a compaction the worker dies at, the next worker finishes it
  * with one archive part and one head, nothing stored is paid again, and the context stays as it was until the commit.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
-import { describe, expect, inject, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { spawnWorker } from './support/spawned-worker.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 import type { DoomedWorker } from './support/worker-process.js';
 
 const session = 's-1';
 /** Small chunks: the evicted range takes several, and their digests a consolidation. */
 const policy = { ...smallPolicy, summary: { chunkTokens: 500, concurrency: 2 } };
-
-function spawnWorker(stack: Stack, die?: DoomedWorker['die']): ChildProcess {
-  const settings: DoomedWorker = {
-    databaseUrl: stack.databaseUrl,
-    address: stack.temporal.address,
-    queuePrefix: stack.queuePrefix,
-    workflowBundlePath: inject('workflowBundlePath'),
-    modelUrl: stack.model.url,
-    ...(die ? { die } : {}),
-  };
-  const script = fileURLToPath(new URL('./support/worker-process.ts', import.meta.url));
-  return spawn(process.execPath, ['--import', 'tsx', script], {
-    env: { ...process.env, WORKER: JSON.stringify(settings) },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-}
 
 async function fill(stack: Stack): Promise<void> {
   for (const [index, messages] of dialogue(18).entries()) {

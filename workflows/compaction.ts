@@ -62,7 +62,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     if (refused && force) return null;
     if (failure.type !== 'Store.StaleGeneration') {
       const { type, message } = failure;
-      const model = fallsBack(type) && !refused;
+      // An unexpected error may be the commit's: then going on without the model would fail at every turn.
+      const model = fallsBack(type) && !refused && type !== 'Worker.Failed';
       await giveUp.executeWithOptions({ summary: type }, [
         { ...ids, type, message, exhausted: refused, model, onlyWaited: hasOnlyWaited(failure) },
       ]);
@@ -74,7 +75,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     if (planned.method !== 'model') return commitWith(planned, planned.method, null, null);
     const evicts = planned.throughSeq >= planned.fromSeq;
     try {
-      return await commitWith(planned, 'model', await summarizeInTime(planned), null);
+      return await commitOfModel(planned);
     } catch (error) {
       // Cancelled by an operator, or the model's part failed for good: is there a deterministic way on?
       if (isCancellation(error)) throw error;
@@ -87,6 +88,19 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       const { type, message } = failure;
       const onlyWaited = hasOnlyWaited(failure);
       return await commitWith(planned, 'extractive', null, { type, message, onlyWaited });
+    }
+  }
+
+  /** Answers of the model that are gone before the commit are asked for again: found where they are, paid where not. */
+  async function commitOfModel(planned: Plan): Promise<CompactionOutcome> {
+    for (let asked = 1; ; asked++) {
+      try {
+        return await commitWith(planned, 'model', await summarizeInTime(planned), null);
+      } catch (error) {
+        const failure = failureOf(error);
+        if (failure?.type !== 'Store.DigestGone' || asked === mostAsked) throw error;
+        page.note(`Asking again (**${failure.type}** ${failure.message}).`, failure.type);
+      }
     }
   }
 
@@ -211,13 +225,17 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   }
 }
 
+/** How often the model's part is done over because answers vanished; the deadline counts from the beginning. */
+const mostAsked = 3;
+
 function writtenBy({ chunks, snapshot, layers, messages }: Summarized): WrittenRefs {
   return { chunks, snapshot, layers, messages };
 }
 
 /** Failures of the model's part, after which a deterministic summary may serve. Cancelled and stale work is not among them. */
 function fallsBack(type: string): boolean {
-  return type.startsWith('Llm.') || type.startsWith('Summary.') || type === 'Store.Corrupt';
+  const others = ['Store.Corrupt', 'Store.DigestGone', 'Worker.Failed'];
+  return type.startsWith('Llm.') || type.startsWith('Summary.') || others.includes(type);
 }
 
 /** `planning` is what whoever starts a compaction says of it. */

@@ -7,13 +7,16 @@ const advice: Partial<Record<FailureType, string>> = {
   'Llm.ContextOverflow': 'set summary.contextWindow where it repeats',
   'Llm.Rejected': 'correct OPENAI_API_KEY, OPENAI_BASE_URL or PALIMPSEST_SUMMARY_MODEL of the workers',
   'Llm.BadOutput': 'try another summary model',
+  'Llm.InFlight': 'nothing: the answer that another compaction asks for is taken',
   'Summary.NotSmaller': 'lower summary.minGain, or keep less',
   'Summary.PinsLost': 'shorten the pins',
   'Summary.DepthExceeded': 'raise summary.depthLimit, or use a summarizer with a larger window',
   'Store.StaleGeneration': 'nothing: it is planned anew',
-  'Store.Corrupt': 'run `palimpsest verify`; restore the database from a backup',
+  'Store.DigestGone': 'nothing: it is asked for again; where it repeats, raise retention.digests',
+  'Store.Corrupt': 'run `palimpsest verify`; restore from a backup what it finds damaged',
   'Store.Unavailable': 'look at DATABASE_URL; run `palimpsest doctor`',
   'Temporal.Unavailable': 'look at TEMPORAL_ADDRESS; run `palimpsest doctor`',
+  'Worker.Failed': "look for the step in the workers' log, check that all are of one version, compact again",
   'Budget.Unreachable': 'a larger window, fewer pins, or a shorter message',
 };
 

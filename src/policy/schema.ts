@@ -26,7 +26,7 @@ export const retentionSchema = z.strictObject({
     .max(100 * 365 * 24 * 3_600_000)
     .optional()
     .describe(
-      'Milliseconds that digests live which no compaction refers to. Default 2,592,000,000 (30 days).',
+      'Milliseconds that digests live which no compaction refers to or is using. Default 2,592,000,000 (30 days).',
     ),
 });
 

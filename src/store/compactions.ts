@@ -5,6 +5,7 @@ import type { Coverage } from '../summary/chunk.js';
 import type { Layer } from '../summary/layers.js';
 import { counterFor } from '../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
+import { releaseHolds } from './digest-holds.js';
 import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
@@ -90,8 +91,8 @@ export class PolicyReplaced extends Error {}
 /**
  * Replaces the planned prefix of the context: archive part, snapshot, ledger, reductions and the moved head in one
  * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
- * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration` or `PolicyReplaced`; then
- * nothing is written.
+ * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, `Store.DigestGone` or
+ * `PolicyReplaced`; then nothing is written.
  */
 export async function commitCompaction(
   pool: Pool,
@@ -170,6 +171,7 @@ async function store(
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
   await linkDigests(tx, session, generation, input.digestKeys);
+  await releaseHolds(tx.query, session, input.runId);
   await updateSession(tx, session, {
     ...failuresAfter(session, input),
     generation,

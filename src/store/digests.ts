@@ -1,6 +1,8 @@
 import { and, eq, inArray, sum } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../errors.js';
+import { forgetFlights } from './digest-flights.js';
+import { addHold, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../summary/layers.js';
 import { compactionDigests, digests } from './schema.js';
 import { notFound, type SessionIds } from './session-row.js';
@@ -24,9 +26,14 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 
 /**
  * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
- * under the same key in the meantime, theirs is answered. Throws `Store.SessionNotFound` where the payer was erased.
+ * under the same key in the meantime, theirs is answered. Either is held for `holder`. Throws `Store.SessionNotFound`
+ * where the payer was erased.
  */
-export async function storeDigest(pool: Pool, digest: Omit<DigestRow, 'createdAt'>): Promise<DigestRow> {
+export async function storeDigest(
+  pool: Pool,
+  digest: Omit<DigestRow, 'createdAt'>,
+  holder?: Holder,
+): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
   return withTransaction(pool, async ({ db, query }) => {
     // A model may still answer when its session is erased already: from then on nothing of it is stored.
@@ -40,6 +47,7 @@ export async function storeDigest(pool: Pool, digest: Omit<DigestRow, 'createdAt
       .values({ tenantId: tenant, text: storable(text), ...row })
       .onConflictDoNothing()
       .returning();
+    if (holder) await addHold(query, holder, row.key);
     if (stored) return toDigest(stored);
     const [winner] = await db
       .select()
@@ -136,32 +144,50 @@ export async function storeRuleLayer(
 /** Deleted at once at most: the rest waits for the next call. */
 const mostExpired = 500;
 
-/** Deletes digests of a tenant that are older than this and that no compaction refers to. Answers how many. */
+/**
+ * Deletes digests of a tenant that are older than this, and that no compaction refers to or holds. Answers how many. Holds
+ * and leases that ended long ago go as well.
+ */
 export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
   return withTransaction(pool, async ({ query }) => {
-    const gone = await query(
-      `delete from palimpsest.digests d
-       where d.tenant_id = $1 and d.key in (
-         select key from palimpsest.digests old
-         where old.tenant_id = $1 and old.created_at < now() - make_interval(secs => $2)
-           and not exists (select from palimpsest.compaction_digests used
-             where used.tenant_id = $1 and used.key = old.key)
-         order by created_at limit ${mostExpired} for update skip locked)
-       returning 1`,
+    const old = await query<{ key: string }>(
+      `select key from palimpsest.digests d
+       where d.tenant_id = $1 and d.created_at < now() - make_interval(secs => $2) and ${unused('d')}
+       order by d.created_at limit ${mostExpired} for update skip locked`,
       [tenant, olderThanMs / 1_000],
+    );
+    await query('delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()', [tenant]);
+    await query(forgetFlights, [tenant]);
+    if (old.length === 0) return 0;
+    // Looked at once more now that they are locked: a compaction may have come to use one since the first look.
+    const gone = await query(
+      `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2) and ${unused('d')} returning 1`,
+      [tenant, old.map(({ key }) => key)],
     );
     return gone.length;
   });
 }
 
-/** From here on these digests cannot be deleted. Throws where one is gone. */
+/** A condition: no compaction refers to the digest, and none that runs holds it. */
+const unused = (digest: string): string =>
+  `not exists (select from palimpsest.compaction_digests used
+     where used.tenant_id = ${digest}.tenant_id and used.key = ${digest}.key) and ${unheld(digest)}`;
+
+/** From here on these digests cannot be deleted. Throws `Store.DigestGone` where one is gone. */
 export async function linkDigests(
-  { db }: Transaction,
+  { db, query }: Transaction,
   { tenant, session }: SessionIds,
   generation: number,
   keys: readonly string[],
 ): Promise<void> {
   if (keys.length === 0) return;
+  // In one order for all that lock several, so that none of them waits for another in a circle.
+  const found = await query(
+    'select 1 from palimpsest.digests where tenant_id = $1 and key = any($2) order by key for key share',
+    [tenant, keys],
+  );
+  const missing = new Set(keys).size - found.length;
+  if (missing > 0) throw digestGone(`${missing} of the ${keys.length} digests of this compaction are`);
   await db.insert(compactionDigests).values(
     keys.map((key, index) => ({
       tenantId: tenant,
@@ -171,6 +197,13 @@ export async function linkDigests(
       key,
     })),
   );
+}
+
+/** An answer of the model that the compaction has read, and that was deleted since. */
+export function digestGone(which: string): PalimpsestError {
+  return new PalimpsestError('Store.DigestGone', `${which} not stored any more`, {
+    hint: 'The compaction asks the model again. Where it repeats, raise retention.digests above summary.deadline.',
+  });
 }
 
 function toDigest({ tenantId, ...row }: Columns): DigestRow {

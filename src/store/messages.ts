@@ -1,6 +1,7 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../conversation/message.js';
 import { parseBody } from '../conversation/native.js';
+import { PalimpsestError } from '../errors.js';
 import type { SessionIds } from './sessions.js';
 import { read, type Query } from './transaction.js';
 
@@ -96,5 +97,12 @@ export function toLogged({
   tokens: number;
   body: string;
 }): LoggedMessage {
-  return { seq, tokens, ...parseBody(body) };
+  try {
+    return { seq, tokens, ...parseBody(body) };
+  } catch {
+    throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not what an append stores`, {
+      hint: 'Run `palimpsest verify`: it names what is damaged and must be restored from a backup.',
+      details: { seq },
+    });
+  }
 }

@@ -5,7 +5,9 @@ import { isFailureType, PalimpsestError, type FailureType } from '../errors.js';
 const retryable: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
   'Llm.Unavailable',
+  'Llm.InFlight',
   'Store.Unavailable',
+  'Temporal.Unavailable',
 ]);
 
 /**
@@ -15,6 +17,8 @@ const retryable: ReadonlySet<FailureType> = new Set([
 const badOutputAttempts = 3;
 const firstRedrawMs = 1_000;
 const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.NotSmaller']);
+/** An error that no rule covers may be over at the next attempt, and may never be: each attempt of a model step may cost money. */
+const unexpectedAttempts = { model: 3, other: 5 };
 
 export interface FailureContext {
   /** From 1: which draw of an answer this was. Attempts that only found the endpoint busy are none. */
@@ -31,7 +35,9 @@ export function toApplicationFailure(
   { attempt, drawn, details }: FailureContext,
 ): ApplicationFailure {
   const redraw = drawn && drawnAgain.has(error.type) && attempt < badOutputAttempts;
-  const again = retryable.has(error.type) || redraw;
+  const unforeseen =
+    error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);
+  const again = retryable.has(error.type) || redraw || unforeseen;
   // Bad draws have a delay of their own: the server's grows with all attempts, also those that only waited.
   const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({

@@ -1,7 +1,7 @@
-/** What models have written, by content key, and which compactions refer to it. */
+/** What models have written, by content key; which compactions refer to it, which hold it while they run, and who asks. */
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, integer, primaryKey, text } from 'drizzle-orm/pg-core';
-import { count, createdAt, palimpsest, sessionId, tenantId } from './columns.js';
+import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'drizzle-orm/pg-core';
+import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
 import { compactions } from './compactions.js';
 
 /** `repair`: a snapshot asked for once more; `extractive`: a layer made by rule, without a call. */
@@ -22,7 +22,7 @@ export const digests = palimpsest.table(
     inputTokens: count('input_tokens').notNull(),
     outputTokens: count('output_tokens').notNull(),
     ms: integer('ms').notNull(),
-    /** Who paid: the session and the generation that was being prepared. */
+    /** The session that paid and the generation that it prepared; 0 where it took the digest over from an erased session. */
     payerSession: text('payer_session').notNull(),
     payerGeneration: integer('payer_generation').notNull(),
     createdAt: createdAt(),
@@ -60,4 +60,46 @@ export const compactionDigests = palimpsest.table(
       foreignColumns: [digests.tenantId, digests.key],
     }),
   ],
+);
+
+/** Digests that a running compaction has read: they neither expire nor go with the session that paid for them. */
+export const digestHolds = palimpsest.table(
+  'digest_holds',
+  {
+    tenantId: tenantId(),
+    key: text('key').notNull(),
+    /** The compaction: its session, and the run of its workflow. */
+    sessionId: sessionId(),
+    runId: text('run_id').notNull(),
+    heldUntil: moment('held_until').notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: 'digest_holds_pk',
+      columns: [table.tenantId, table.sessionId, table.runId, table.key],
+    }),
+    index('digest_holds_by_key').on(table.tenantId, table.key),
+    index('digest_holds_by_end').on(table.tenantId, table.heldUntil),
+    foreignKey({
+      name: 'digest_holds_of_digest',
+      columns: [table.tenantId, table.key],
+      foreignColumns: [digests.tenantId, digests.key],
+    }).onDelete('cascade'),
+  ],
+);
+
+/** Leases of those that ask a model right now: one for each content key. */
+export const digestFlights = palimpsest.table(
+  'digest_flights',
+  {
+    tenantId: tenantId(),
+    key: text('key').notNull(),
+    /** The step that asks, and which attempt of it. */
+    step: text('step').notNull(),
+    attempt: integer('attempt').notNull(),
+    expiresAt: moment('expires_at').notNull(),
+    /** What the call came to, for those that waited for it; null while it goes on. */
+    failure: jsonb('failure').$type<{ type: string; retryAfterMs: number | null }>(),
+  },
+  (table) => [primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],
 );
