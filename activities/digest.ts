@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pool } from 'pg';
 import type { DigestRef } from '../src/compaction/summarize.js';
 import type { Asking, Question } from '../src/compaction/questions.js';
 import { isFailure } from '../src/errors.js';
@@ -17,7 +16,7 @@ import { spentBy, withinTokens } from './tokens.js';
  */
 export async function answerOnce(
   dependencies: Dependencies,
-  { summarizer, prompt, counter }: Asking,
+  { summarizer, prompt, counter, incarnation }: Asking & { incarnation: string },
   { key, kind, prepare }: Question,
   payer: SessionIds & { baseGeneration: number },
   attempt: Attempt,
@@ -47,7 +46,7 @@ export async function answerOnce(
   );
   const endedAt = Date.now();
   const text = accept(answer.text);
-  const digest = await storePaid(pool, attempt.signal, {
+  const paid: Parameters<typeof storeDigest>[1] = {
     tenant: payer.tenant,
     key,
     kind,
@@ -61,7 +60,8 @@ export async function answerOnce(
     ms: answer.ms,
     payerSession: payer.session,
     payerGeneration: payer.baseGeneration + 1,
-  });
+  };
+  const digest = await storePaid(attempt.signal, () => storeDigest(pool, paid, incarnation));
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
 }
 
@@ -86,15 +86,11 @@ async function counted(
 /** A database that is away for a moment must not cost the answer once more. */
 const storingMs = 30_000;
 
-async function storePaid(
-  pool: Pool,
-  signal: AbortSignal,
-  digest: Parameters<typeof storeDigest>[1],
-): Promise<DigestRow> {
+async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): Promise<DigestRow> {
   const until = Date.now() + storingMs;
   for (;;) {
     try {
-      return await storeDigest(pool, digest);
+      return await store();
     } catch (error) {
       if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
       await sleep(500, undefined, { signal });
