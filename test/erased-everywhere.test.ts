@@ -3,16 +3,18 @@
  * for in every row of every table and in every history that Temporal keeps of its tenant.
  */
 import { randomUUID } from 'node:crypto';
-import { temporal as protocol } from '@temporalio/proto';
-import type { Client } from '@temporalio/client';
+import { WorkflowNotFoundError, type Client } from '@temporalio/client';
+import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Erased } from '../src/client.js';
 import { Palimpsest } from '../src/palimpsest.js';
+import { eraseSession } from '../src/store/erase.js';
 import { openPool } from '../src/store/pool.js';
 import { connectClient } from '../src/temporal/connection.js';
 import { finishErasures } from '../src/temporal/erasures.js';
 import { sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
+import type { SessionStatus } from '../workflows/messages.js';
 import { rowsHolding } from './support/rows.js';
 import { appendTurns } from './support/sessions.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
@@ -34,7 +36,9 @@ afterAll(async () => {
   await stack.stop();
 });
 
-const { History } = protocol.api.history.v1;
+/** Payloads are base64 in the JSON of a history. */
+const decoded = (key: string, value: unknown) =>
+  key === 'data' && typeof value === 'string' ? Buffer.from(value, 'base64').toString() : value;
 
 /** Workflow ids of the tenant's executions whose history holds one of these texts. */
 async function historiesHolding(texts: readonly string[]): Promise<string[]> {
@@ -48,8 +52,8 @@ async function historiesHolding(texts: readonly string[]): Promise<string[]> {
       .catch(() => null);
     // Deleted since it was listed.
     if (history === null) continue;
-    const bytes = Buffer.from(History.encode(history).finish());
-    if (texts.some((text) => bytes.includes(text))) holding.add(workflowId);
+    const whole = JSON.stringify(JSON.parse(historyToJSON(history)), decoded);
+    if (texts.some((text) => whole.includes(text))) holding.add(workflowId);
   }
   return [...holding].sort();
 }
@@ -203,6 +207,31 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
       await palimpsest.close();
       way.cut();
     }
+  });
+
+  test('a workflow that outlives its session hands over, and its run is deleted without the new session', async () => {
+    const { palimpsest, queuePrefix: tenant } = stack;
+    const ids = { tenant, session: randomUUID() };
+    const { session } = ids;
+    await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
+    await palimpsest.settled({ session });
+    await signalInline(session, 'refused', [{ role: 'nobody', content: 'refused' }]);
+    const live = () => client.workflow.getHandle(sessionWorkflowId(ids)).query<SessionStatus>('status');
+    await expect.poll(async () => (await live()).rejectedTurns.length, { timeout: 30_000 }).toBe(1);
+    await palimpsest.settled({ session });
+    const { runId: first } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
+    // As an erasure that was killed before Temporal was told.
+    await eraseSession(pool, ids);
+    await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
+    await palimpsest.settled({ session });
+    const { runId: second } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
+    expect(second).not.toBe(first);
+    expect(await live()).toMatchObject({ generation: 1, compactions: 1, rejectedTurns: [], lastError: null });
+    await finished();
+    const gone = client.workflow.getHandle(sessionWorkflowId(ids), first).describe();
+    await expect(gone).rejects.toThrow(WorkflowNotFoundError);
+    expect((await client.workflow.getHandle(sessionWorkflowId(ids)).describe()).runId).toBe(second);
+    expect((await palimpsest.compactions({ session })).map(({ generation }) => generation)).toEqual([1]);
   });
 
   test('a turn that is told late does not keep it alive, and one of a new session is left alone', async () => {

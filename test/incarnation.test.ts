@@ -271,6 +271,20 @@ describe('erased and begun anew while a writer is held up, a session gets nothin
   });
 });
 
+test('a turn handed in before an erasure does not begin the session anew; one handed in later does', async () => {
+  const ids = newSession(randomUUID());
+  await begin(ids, old);
+  const before = new Date(Date.now() - 60_000);
+  await eraseSession(pool, ids);
+  const turn = { ...ids, turnId: 'inline', messages: talk(1) };
+  await expect(appendTurn(pool, { ...turn, receivedAt: before })).rejects.toMatchObject({
+    type: 'Store.StaleGeneration',
+  });
+  expect(Object.keys(await rowsOfSession(pool, ids))).toEqual([]);
+  const later = new Date(Date.now() + 60_000);
+  expect(await appendTurn(pool, { ...turn, receivedAt: later })).toMatchObject({ fromSeq: 1 });
+});
+
 describe('a compaction that began under an earlier version, which names no incarnation,', () => {
   const activities = () =>
     createDatabaseActivities({
