@@ -66,6 +66,15 @@ export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: E
   );
 }
 
+/** Whether another session has the id by now. */
+export async function isBegunAnew(pool: Pool, { tenant, session }: SessionIds): Promise<boolean> {
+  const rows = await read(pool, 'select from palimpsest.sessions where tenant_id = $1 and session_id = $2', [
+    tenant,
+    session,
+  ]);
+  return rows.length > 0;
+}
+
 /** Whether a session was erased at this moment or later, as far as its executions are not deleted yet. */
 export async function erasedSince(
   query: Query,

@@ -3,8 +3,14 @@ import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { isFailure } from '../errors.js';
 import { releaseLeftDigests } from '../store/erase.js';
-import { findErasure, forgetErasure, noteTold, pendingErasures, type Erasure } from '../store/erasures.js';
-import { findSession } from '../store/sessions.js';
+import {
+  findErasure,
+  forgetErasure,
+  isBegunAnew,
+  noteTold,
+  pendingErasures,
+  type Erasure,
+} from '../store/erasures.js';
 import { deleteExecutions, findExecutions, type Execution } from './executions.js';
 import type { SessionIds } from './names.js';
 
@@ -87,7 +93,7 @@ async function tell(
   for (;;) {
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation);
-    const begunAnew = (await findSession(pool, erasure)) !== null;
+    const begunAnew = await isBegunAnew(pool, erasure);
     // What began later is the new session's. Where there is none, a signal that came late has started it in vain; one
     // that has just begun may be about to begin the session anew.
     const isErased = ({ startedAt }: Execution) =>
