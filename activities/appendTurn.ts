@@ -10,11 +10,13 @@ export interface InlineTurn extends SessionIds {
   /** As the platform put them into its signal, in the session's format; checked at the append. */
   messages: unknown;
   format?: FormatName;
+  /** Unix milliseconds of its signal. Absent in runs that began under an earlier version. */
+  receivedAt?: number;
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
 export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies) {
-  return (turn: InlineTurn): Promise<{ seq: number; due: boolean }> =>
+  return ({ receivedAt, ...turn }: InlineTurn): Promise<{ seq: number; due: boolean; incarnation: string }> =>
     runStep('append turn', async () => {
       if (!inlineTurnTenants.includes('*') && !inlineTurnTenants.includes(turn.tenant)) {
         throw invalid(
@@ -23,7 +25,10 @@ export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies
           'Append through the library or the API and signal a reference, or list the tenant in PALIMPSEST_INLINE_TENANTS.',
         );
       }
-      const { throughSeq, due } = await storeTurn(pool, { ...turn, deployment });
-      return { seq: throughSeq, due };
+      const { throughSeq, due, incarnation } = await storeTurn(pool, {
+        ...{ ...turn, deployment },
+        ...(receivedAt === undefined ? {} : { receivedAt: new Date(receivedAt) }),
+      });
+      return { seq: throughSeq, due, incarnation };
     });
 }

@@ -13,13 +13,17 @@ import type { SessionIds } from '../src/temporal/names.js';
 import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
 
-/** How every question of this session is asked: prompt, sections and redaction come from its policy, not through Temporal. */
+/**
+ * How every question of this session is asked: prompt, sections and redaction come from its policy, not through Temporal.
+ * `incarnation`: of the session that was read, which alone pays for the answer.
+ */
 export async function askingFor(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
   summarizer: SummarizerSettings,
-): Promise<Asking> {
-  const policy = policyOf((await loadSession(pool, ids)).policy);
+): Promise<Asking & { incarnation: string }> {
+  const { policy: layers, incarnation } = await loadSession(pool, ids);
+  const policy = policyOf(layers);
   const prompt = promptSettings(policy.summary);
   if (summarizer.redaction !== redactionOf(policy)) {
     throw new PalimpsestError(
@@ -33,6 +37,7 @@ export async function askingFor(
     prompt: { ...prompt, hash: `${prompt.hash}${summarizer.redaction}` },
     redact: redactorOf(policy, ids.tenant),
     counter: counterFor(summarizer.tokenizer),
+    incarnation,
   };
 }
 

@@ -11,13 +11,14 @@ import {
   type CompactionFacts,
 } from '../src/store/compactions.js';
 import { renewHolds } from '../src/store/digest-holds.js';
+import { replaced } from '../src/store/session-row.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
 import type { RepairProblem } from '../src/summary/repair.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
-import { loadReplacement, type ReplacementRequest } from './replacement.js';
+import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
 
 export interface CommitRequest extends ReplacementRequest {
@@ -74,7 +75,8 @@ const mostReplaced = 20;
 /**
  * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction; or answers
  * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
- * `Store.StaleGeneration` where another compaction came first, `Store.DigestGone` where an answer was deleted meanwhile; then
+ * `Store.StaleGeneration` where another compaction came first or the session was erased and begun anew, `Store.DigestGone` where
+ * an answer was deleted meanwhile; then
  * nothing is written. Repeated by the same run,
  * it answers with what it committed.
  */
@@ -96,11 +98,14 @@ export function commit(dependencies: Dependencies) {
 
   async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome | RepairWanted> {
     const { plan, method, written } = request;
-    const ids: SessionIds = { tenant: request.tenant, session: request.session };
-    const already = await findCommitOf(pool, ids, request.runId);
+    const already = await findCommitOf(pool, idsOf(request), request.runId);
     if (already) return outcomeOf(already);
 
     const { session, input } = await loadReplacement(dependencies, request);
+    const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
+    // Compactions that began under an earlier version do not say which session they have read.
+    if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
+      throw replaced(ids);
     const made = makeReplacement(input);
     if ('repair' in made) return { repair: made.repair };
 

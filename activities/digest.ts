@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pool } from 'pg';
 import type { DigestRef } from '../src/compaction/summarize.js';
 import type { Asking, Question } from '../src/compaction/questions.js';
 import { isFailure } from '../src/errors.js';
@@ -20,7 +19,7 @@ import { spentBy, withinTokens } from './tokens.js';
  */
 export async function answerOnce(
   dependencies: Dependencies,
-  asking: Asking,
+  asking: Asking & { incarnation: string },
   question: Question,
   payer: Payer,
   attempt: Attempt,
@@ -43,7 +42,7 @@ type Payer = SessionIds & { baseGeneration: number };
 
 async function ask(
   dependencies: Dependencies,
-  { summarizer, prompt, counter }: Asking,
+  { summarizer, prompt, counter, incarnation }: Asking & { incarnation: string },
   { key, kind, prepare }: Question,
   { holder, ...payer }: Payer & { holder: Holder },
   attempt: Attempt,
@@ -70,7 +69,7 @@ async function ask(
   );
   const endedAt = Date.now();
   const text = accept(answer.text);
-  const paid = {
+  const paid: Parameters<typeof storeDigest>[1] = {
     tenant: payer.tenant,
     key,
     kind,
@@ -85,7 +84,8 @@ async function ask(
     payerSession: payer.session,
     payerGeneration: payer.baseGeneration + 1,
   };
-  const digest = await storePaid(pool, attempt.signal, paid, holder);
+  const store = () => storeDigest(pool, paid, { holder, incarnation });
+  const digest = await storePaid(attempt.signal, store);
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
 }
 
@@ -118,16 +118,11 @@ async function counted(
 /** A database that is away for a moment must not cost the answer once more. */
 const storingMs = 30_000;
 
-async function storePaid(
-  pool: Pool,
-  signal: AbortSignal,
-  digest: Parameters<typeof storeDigest>[1],
-  holder: Holder,
-): Promise<DigestRow> {
+async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): Promise<DigestRow> {
   const until = Date.now() + storingMs;
   for (;;) {
     try {
-      return await storeDigest(pool, digest, holder);
+      return await store();
     } catch (error) {
       if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
       await sleep(500, undefined, { signal });

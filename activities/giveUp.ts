@@ -39,11 +39,12 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
       const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());
       const fallback = model && policy.summary.fallback !== 'none';
-      await recordFailure(pool, ids, { type, message, retryAt: next, fallback, onlyWaited });
+      await recordFailure(pool, row, { type, message, retryAt: next, fallback, onlyWaited });
       if (exhausted || unreachable)
-        await setExhausted(pool, ids, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
+        await setExhausted(pool, row, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
       log.warn('compaction left the context unchanged', {
-        ...ids,
+        tenant: ids.tenant,
+        session: ids.session,
         failure: type,
         notBefore: next?.getTime() ?? null,
       });

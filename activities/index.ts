@@ -3,6 +3,7 @@ import { finishBackfill, openBackfill, retryBackfill, saveBackfill } from './bac
 import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
 import type { Dependencies } from './dependencies.js';
+import { finishErasures } from './finishErasures.js';
 import { followCompactions } from './followCompactions.js';
 import { giveUp } from './giveUp.js';
 import { indexTexts } from './indexTexts.js';
@@ -31,6 +32,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     saveBackfill: saveBackfill(dependencies),
     retryBackfill: retryBackfill(dependencies),
     finishBackfill: finishBackfill(dependencies),
+    finishErasures: finishErasures(dependencies),
   };
 }
 

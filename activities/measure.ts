@@ -17,6 +17,8 @@ export interface Measurement {
   messages: number;
   window: number;
   generation: number;
+  /** Of the session measured. */
+  incarnation: string;
   policyVersion: number;
   idleAfterMs: number;
   debounceMs: number;
@@ -47,6 +49,7 @@ export function measure({ pool, now }: Dependencies) {
         messages: row.liveMessages,
         window: limits.window,
         generation: row.generation,
+        incarnation: row.incarnation,
         policyVersion: row.policyVersion,
         idleAfterMs: policy.idleAfter,
         debounceMs: policy.debounceMs,

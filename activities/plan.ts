@@ -79,12 +79,15 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
         const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
         if (made.exhausted) {
           const mark = { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: made.nothing };
-          await setExhausted(pool, input, mark, row);
-        } else if (!isTriggered(limits, size)) await passReduceMark(pool, input, row);
+          await setExhausted(pool, row, mark, row);
+        } else if (!isTriggered(limits, size)) await passReduceMark(pool, row, row);
       }
-      if ('nothing' in made || input.reason !== 'backfill') return made;
+      if ('nothing' in made) return made;
+      const { incarnation } = row;
+      if (input.reason !== 'backfill') return { ...made, incarnation };
       return {
         ...made,
+        incarnation,
         summarizer: { ...made.summarizer, deadlineMs: backfillDeadline(row.policy, policy) },
       };
     });

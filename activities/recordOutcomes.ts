@@ -17,6 +17,8 @@ export interface EndedCompaction {
   end: End;
   /** That it stood at. */
   generation: number;
+  /** Of the session that was begun. Absent in what earlier versions recorded. */
+  incarnation?: string;
   /** Asked for whatever its size: a trigger of its own is not needed to look again. */
   force: boolean;
   /** Compactions of this session by this job so far. */
@@ -28,6 +30,7 @@ export interface Start {
   session: string;
   /** That it stands at; the compaction makes the next one. */
   generation: number;
+  incarnation?: string;
   /** Whatever its size. */
   force: boolean;
   /** Compactions of this session by this job before. */
@@ -73,8 +76,8 @@ export function recordOutcomes({ pool }: Dependencies) {
       await recordItems(pool, ids, begun, results);
       return {
         again: asked.flatMap(({ session, force, rounds }) => {
-          const generation = due.get(session);
-          return generation === undefined ? [] : [{ session, generation, force, rounds }];
+          const found = due.get(session);
+          return found === undefined ? [] : [{ session, ...found, force, rounds }];
         }),
         report: report ? await loadBackfill(pool, ids) : null,
         spent: limited ? await spentBy(pool, ids) : null,
@@ -89,11 +92,14 @@ function leavesMore({ kind }: End): boolean {
   return kind === 'committed' || kind === 'elsewhere';
 }
 
-function resultOf({ session, at, end }: EndedCompaction, again: boolean): Omit<ItemResult, 'unsettled'> {
+function resultOf(
+  { session, incarnation, at, end }: EndedCompaction,
+  again: boolean,
+): Omit<ItemResult, 'unsettled'> {
   const step = end.kind === 'committed' ? end.step : null;
   const error = end.kind === 'failed' ? { type: end.type, message: end.message } : null;
   const state = again ? 'running' : step ? 'compacted' : error ? 'failed' : 'unchanged';
-  return { session, at, state, step, error };
+  return { session, incarnation, at, state, step, error };
 }
 
 /** Money for answers of the model that reached the database, though the compaction that asked for them failed. */

@@ -30,7 +30,8 @@ export function repair(dependencies: Dependencies) {
           'nothing is left to repair: the policy changed meanwhile',
         );
       });
-      const payer = { tenant: request.tenant, session: request.session, baseGeneration: plan.baseGeneration };
+      const { tenant, session } = request;
+      const payer = { tenant, session, baseGeneration: plan.baseGeneration };
       return answerOnce(dependencies, asking, question, payer, attempt);
     });
 }

@@ -38,6 +38,10 @@ export interface ReplacementRequest extends SessionIds {
   repaired: boolean;
 }
 
+export function idsOf({ tenant, session, incarnation }: SessionIds): SessionIds {
+  return { tenant, session, incarnation };
+}
+
 /**
  * Everything that decides what replaces the prefix, read from the database. Throws `Store.StaleGeneration` where another
  * compaction came first, where the model was shown what is redacted now, and where the policy was switched off.
@@ -47,7 +51,7 @@ export async function loadReplacement(
   request: ReplacementRequest,
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
   const { plan, method, failed, force, repaired } = request;
-  const ids: SessionIds = { tenant: request.tenant, session: request.session };
+  const ids = idsOf(request);
   const [{ session, source }, parent] = await Promise.all([
     readContextSource(pool, ids, 0),
     loadCompaction(pool, ids, plan.baseGeneration),

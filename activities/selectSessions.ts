@@ -66,7 +66,10 @@ async function judgePage(
   );
   const verdicts = new Map<string, Verdict>();
   for (const row of rows) verdicts.set(row.session, await verdictOf(dependencies, request, row));
-  return page.map(({ session, tokens }) => ({ session, tokens, ...(verdicts.get(session) ?? unchanged) }));
+  return page.map(({ session, incarnation, tokens }) => ({
+    ...{ session, incarnation, tokens },
+    ...(verdicts.get(session) ?? unchanged),
+  }));
 }
 
 async function verdictOf(
@@ -93,30 +96,29 @@ function refused(message: string): Verdict {
   return { state: 'failed', error: { type: 'Input.Invalid', message } };
 }
 
-/** Which of these are to be compacted (once more), with the generation they stand at. */
+/** Which of these are to be compacted (once more), with the generation they stand at: not one that was begun anew. */
 export async function stillDue(
   pool: Pool,
   tenant: string,
-  asked: readonly { session: string; force: boolean }[],
-): Promise<Map<string, number>> {
-  const due = new Map<string, number>();
+  asked: readonly { session: string; incarnation?: string; force: boolean }[],
+): Promise<Map<string, { generation: number; incarnation: string }>> {
+  const due = new Map<string, { generation: number; incarnation: string }>();
   if (asked.length === 0) return due;
   const forced = new Set(asked.filter(({ force }) => force).map(({ session }) => session));
-  const rows = await readSessions(
-    pool,
-    tenant,
-    asked.map(({ session }) => session),
-  );
+  const meant = new Map(asked.map(({ session, incarnation }) => [session, incarnation]));
+  const rows = await readSessions(pool, tenant, [...meant.keys()]);
   for (const row of rows) {
+    const { generation, incarnation } = row;
+    if ((meant.get(row.session) ?? incarnation) !== incarnation) continue;
     const quiet =
       (row.measureAtTokens === null || row.liveTokens < row.measureAtTokens) &&
       (row.measureAtMessages === null || row.liveMessages < row.measureAtMessages);
     if (row.pausedAt !== null) continue;
     if (forced.has(row.session)) {
-      if (row.throughSeq < row.nextSeq - 1) due.set(row.session, row.generation);
+      if (row.throughSeq < row.nextSeq - 1) due.set(row.session, { generation, incarnation });
     } else if (!quiet) {
       const { triggered, worthwhile } = await judge(pool, await upToDate(pool, row));
-      if (triggered && worthwhile) due.set(row.session, row.generation);
+      if (triggered && worthwhile) due.set(row.session, { generation, incarnation });
     }
   }
   return due;

@@ -1,4 +1,4 @@
-import { setPaused as store } from '../src/store/sessions.js';
+import { loadSession, setPaused as store } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
@@ -10,5 +10,5 @@ export interface PauseInput extends SessionIds {
 /** Keeps what an operator signalled to the session's workflow, which forgets when it ends. */
 export function setPaused({ pool }: Dependencies) {
   return ({ paused, ...ids }: PauseInput): Promise<void> =>
-    runStep(paused ? 'pause' : 'resume', () => store(pool, ids, paused));
+    runStep(paused ? 'pause' : 'resume', async () => store(pool, await loadSession(pool, ids), paused));
 }

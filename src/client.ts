@@ -100,6 +100,26 @@ export interface ListRequest {
   failed?: boolean;
 }
 
+export interface EraseRequest extends OfSession {
+  /** Its forks as well, their forks, and those that are begun meanwhile. @default false */
+  forks?: boolean;
+}
+
+/** What an erasure has deleted, over the session and the forks erased with it. */
+export interface Erased {
+  messages: number;
+  /** Committed compactions. */
+  generations: number;
+  /** Texts that models wrote and that no other session refers to. */
+  digests: number;
+  /** Forks that were erased as well. */
+  forks: number;
+  /** Workflow executions that Temporal was told to delete, which it does within about a minute. */
+  executions: number;
+  /** Executions that it was not told to delete yet; null: it did not answer. A sweep, or the same call again, does it. */
+  remaining: number | null;
+}
+
 export interface SessionPolicy {
   /** As given for this session; `{}` where it says nothing itself. */
   policy: PolicyInput;
@@ -167,10 +187,12 @@ export interface PalimpsestClient {
   /** No further turns are expected: unanswered calls count as dead. A later turn opens the session again. */
   closeSession(request: OfSession): Promise<void>;
   /**
-   * Deletes the session and everything stored of it, for good. Answers how many messages there were. What runs for it
-   * is ended first. Forks of it are sessions of their own and stay.
+   * Deletes the session and everything stored of it, for good: in PostgreSQL at once, then its workflow executions in
+   * Temporal; where that is away, the worker's sweep or a later erasure does it. Forks of it are sessions of their own and
+   * stay unless `forks` says otherwise. A call that was cut off is repeated. Throws `Store.SessionNotFound` where nothing
+   * is left of the session.
    */
-  erase(request: OfSession): Promise<{ messages: number }>;
+  erase(request: EraseRequest): Promise<Erased>;
   /** No compaction begins until `resume`; turns are stored and contexts fit as ever. */
   pause(request: OfSession): Promise<void>;
   resume(request: OfSession): Promise<void>;

@@ -4,6 +4,11 @@ import { invalid } from './errors.js';
 export interface SessionIds {
   tenant: string;
   session: string;
+  /**
+   * Of the session as the caller has read it: what is done then holds for that one only, never for another one that was
+   * begun under the same id after an erasure. Absent: whichever session has the id.
+   */
+  incarnation?: string;
 }
 
 const maxIdBytes = 200;

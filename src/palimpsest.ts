@@ -10,6 +10,7 @@ import {
   type PalimpsestOptions,
 } from './library/connections.js';
 import { readContext } from './library/context.js';
+import { erase } from './library/erasing.js';
 import * as operating from './library/operating.js';
 import { atRest } from './library/waiting.js';
 import { readinessOf, type Readiness } from './readiness.js';
@@ -119,8 +120,8 @@ export class Palimpsest implements client.PalimpsestClient {
     await operating.close(this.connections, this.ids(request));
   }
 
-  async erase(request: client.OfSession): Promise<{ messages: number }> {
-    return operating.erase(this.connections, this.ids(request));
+  async erase({ forks, ...of }: client.EraseRequest): Promise<client.Erased> {
+    return erase(this.connections, this.ids(of), forks);
   }
 
   async pause(request: client.OfSession): Promise<void> {

@@ -108,7 +108,10 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     const messages = [{ role: 'user', content: 'Forget me.' }];
     await ask(at('gone', '/turns'), { body: { turnId: 't', messages } });
     const erased = await ask(at('gone'), { method: 'DELETE' });
-    expect(erased.json).toEqual({ messages: 1 });
+    expect(erased.json).toEqual({
+      ...{ messages: 1, generations: 0, digests: 0, forks: 0 },
+      ...{ executions: 1, remaining: 0 },
+    });
     expect((await ask(at('gone', '/status'))).status).toBe(404);
     return [erased];
   },

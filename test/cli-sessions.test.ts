@@ -237,8 +237,25 @@ describe('changing', () => {
     const asked = await cli.run(['erase', 'gone']);
     expect(asked.code).toBe(2);
     expect(asked.stderr).toMatch(/was not erased[\s\S]*Add --yes/);
-    expect(await cli.json(['erase', 'gone', '--yes'])).toEqual({ session: 'gone', messages: 2 });
+    expect(await cli.json(['erase', 'gone', '--yes'])).toEqual({
+      ...{ session: 'gone', messages: 2, generations: 0, digests: 0, forks: 0 },
+      ...{ executions: 1, remaining: 0 },
+    });
     expect(await cli.run(['status', 'gone'])).toMatchObject({ code: 1 });
+  });
+
+  test('erase --forks takes what was forked from it along, and says how much', async () => {
+    await fill('origin', 2);
+    await cli.run(['fork', 'origin', '--through', '2', '--to', 'branch']);
+    await cli.run(['fork', 'branch', '--through', '1', '--to', 'twig']);
+    expect(await cli.run(['erase', 'origin', '--forks', '--yes'])).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(
+        /origin is erased with 2 forks: 7 messages, 0 generations, 0 digests, 1 execution\./,
+      ) as unknown,
+    });
+    for (const session of ['branch', 'twig'])
+      expect(await cli.run(['status', session])).toMatchObject({ code: 1 });
   });
 });
 

@@ -6,12 +6,15 @@ import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { storeDigest } from '../src/store/digests.js';
-import { eraseSession } from '../src/store/erase.js';
+import { eraseSession, eraseWithForks, releaseLeftDigests } from '../src/store/erase.js';
+import { findErasure } from '../src/store/erasures.js';
 import { fork } from '../src/store/fork.js';
 import { openPool } from '../src/store/pool.js';
 import { indexTexts } from '../src/store/search-index.js';
+import { loadSession } from '../src/store/sessions.js';
 import { appendTurn } from '../src/store/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
+import { rowsHolding } from './support/rows.js';
 import { compactThrough, countRows, newSession, replayed, sessionWith, talk } from './support/store.js';
 
 let database: TestDatabase;
@@ -68,7 +71,7 @@ describe('erasing a session', () => {
     }
     const before = await rows(stays);
     for (const table of tables) expect(before[table], table).toBeGreaterThan(0);
-    expect(await eraseSession(pool, gone)).toBe(8);
+    expect(await eraseSession(pool, gone)).toEqual({ messages: 8, generations: 2, digests: 1 });
     expect(await rows(gone)).toEqual(Object.fromEntries(tables.map((table) => [table, 0])));
     expect(await rows(stays)).toEqual(before);
     expect(await replayed(pool, stays)).toHaveLength(8);
@@ -102,8 +105,84 @@ describe('erasing a session', () => {
     const to = randomUUID();
     await fork(pool, ids, { to, throughSeq: 6 });
     await eraseSession(pool, ids);
-    expect(await replayed(pool, { tenant: ids.tenant, session: to })).toHaveLength(6);
+    const forked = { tenant: ids.tenant, session: to };
+    expect(await replayed(pool, forked)).toHaveLength(6);
     expect(await digestsLeft(ids.tenant)).toEqual(expect.arrayContaining(digestKeys));
+    expect((await loadSession(pool, forked)).forkOf).toBeNull();
+    // Its executions are still to be deleted.
+    expect(await rowsHolding(pool, [ids.session])).toEqual({ erasures: 1 });
+  });
+
+  it('counts forks of a fork as forks of what that was forked from', async () => {
+    const ids = await sessionWith(pool, talk(6));
+    const of = (session: string) => ({ tenant: ids.tenant, session });
+    const [first, second] = [randomUUID(), randomUUID()];
+    await fork(pool, ids, { to: first, throughSeq: 4 });
+    await appendTurn(pool, { ...of(first), turnId: 'more', messages: talk(2) });
+    await fork(pool, of(first), { to: second, throughSeq: 6 });
+    await eraseSession(pool, of(first));
+    expect((await loadSession(pool, of(second))).forkOf).toEqual({ session: ids.session, throughSeq: 4 });
+  });
+
+  it('with its forks erases theirs too, and one that is begun at this moment', async () => {
+    const ids = await sessionWith(pool, talk(6));
+    const of = (session: string) => ({ tenant: ids.tenant, session });
+    const [first, second, third] = [randomUUID(), randomUUID(), randomUUID()];
+    await fork(pool, ids, { to: first, throughSeq: 4 });
+    await fork(pool, of(first), { to: second, throughSeq: 4 });
+    const erased: [string, number][] = [];
+    await eraseWithForks(pool, ids, async ({ session }, { messages }) => {
+      erased.push([session, messages]);
+      // The origin goes last: until then it can be forked.
+      if (erased.length === 1) await fork(pool, ids, { to: third, throughSeq: 2 });
+    });
+    expect(erased).toEqual([
+      [second, 4],
+      [first, 4],
+      [third, 2],
+      [ids.session, 6],
+    ]);
+    expect(await rowsHolding(pool, [ids.session])).toEqual({ erasures: 1 });
+  });
+
+  it('cut off in the middle of its forks, is repeated', async () => {
+    const ids = await sessionWith(pool, talk(6));
+    for (const throughSeq of [2, 4]) await fork(pool, ids, { to: randomUUID(), throughSeq });
+    const cut = () => Promise.reject(new Error('killed'));
+    await expect(eraseWithForks(pool, ids, cut)).rejects.toThrow('killed');
+    let again = 0;
+    await eraseWithForks(pool, ids, async () => void again++);
+    expect(again).toBe(2);
+    expect(await rowsHolding(pool, [ids.session])).toEqual({ erasures: 1 });
+  });
+
+  it('names another payer of a digest that others refer to, and waits with one that a commit holds', async () => {
+    const tenant = randomUUID();
+    const [gone, stays] = [
+      await sessionWith(pool, talk(4), tenant),
+      await sessionWith(pool, talk(4), tenant),
+    ];
+    const [shared, held] = [await digest(tenant, gone.session), await digest(tenant, gone.session)];
+    await compactThrough(pool, stays, 2, { digestKeys: [shared] });
+    const other = await pool.connect();
+    await other.query('begin');
+    await other.query('select from palimpsest.digests where tenant_id = $1 and key = $2 for key share', [
+      tenant,
+      held,
+    ]);
+    await eraseSession(pool, gone);
+    await other.query('rollback');
+    other.release();
+    const payers = async () => {
+      const found = await pool.query(
+        'select key, payer_session from palimpsest.digests where tenant_id = $1',
+        [tenant],
+      );
+      return Object.fromEntries(found.rows.map((row) => [row.key, row.payer_session]));
+    };
+    expect(await payers()).toEqual({ [shared]: stays.session, [held]: gone.session });
+    await releaseLeftDigests(pool, (await findErasure(pool, gone))!);
+    expect(await payers()).toEqual({ [shared]: stays.session });
   });
 
   it('makes its name free for another session', async () => {

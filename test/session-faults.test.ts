@@ -135,6 +135,7 @@ test('an outage of the database neither loses an inline turn nor forgets a measu
   const measured: Measurement = {
     ...{ due: false, tokens: 1, messages: 1, window: 4_000, generation: 0, policyVersion: 1 },
     ...{ idleAfterMs: 60_000, debounceMs: 0, notBefore: null, paused: false, coldAfterMs: null },
+    incarnation: 'first',
   };
   const connection = await NativeConnection.connect({ address: inject('temporalAddress') });
   const workers = await Promise.all([

@@ -59,12 +59,12 @@ export class Window {
 
   private async start(flight: Flight) {
     const { tenant, job } = this.ids;
-    const { session, generation, force, workflowId } = flight;
+    const { session, incarnation, generation, force, workflowId } = flight;
     this.starting++;
     try {
       const child = await startChild<typeof compaction>('compaction', {
         workflowId,
-        args: [{ v: 1, tenant, session, reason: 'backfill', force }],
+        args: [{ v: 1, tenant, session, incarnation, reason: 'backfill', force }],
         parentClosePolicy: ParentClosePolicy.ABANDON,
         staticSummary: `generation ${generation + 1} · backfill ${job}`.slice(0, 200),
         typedSearchAttributes: [
@@ -90,9 +90,9 @@ export class Window {
   }
 
   private end(flight: Flight, end: End): void {
-    const { session, generation, force, rounds } = flight;
+    const { session, incarnation, generation, force, rounds } = flight;
     this.flights.delete(session);
-    this.onEnd({ session, at: Date.now(), end, generation, force, rounds: rounds + 1 });
+    this.onEnd({ session, at: Date.now(), end, generation, incarnation, force, rounds: rounds + 1 });
   }
 
   private follow(flights: readonly Flight[]): void {

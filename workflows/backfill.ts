@@ -10,6 +10,7 @@ import {
 } from '@temporalio/workflow';
 import type { OpenedBackfill } from '../activities/backfill.js';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
+import type { BegunItem } from '../src/store/backfill-items.js';
 import type { Backfill, BackfillState } from '../src/store/backfill-types.js';
 import { searchAttributes } from '../src/temporal/names.js';
 import { Control, type Cut } from './backfill-control.js';
@@ -87,7 +88,7 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
   let pages = 0;
   /** Sessions may be left beyond `ready`. */
   let more = true;
-  let begun: { session: string; at: number }[] = [];
+  let begun: BegunItem[] = [];
   let outcomes: EndedCompaction[] = [];
   let flush: Timer | null = null;
   /** Set while the page shows less than is written down: a job may wait a day for its last session. */
@@ -150,7 +151,7 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
       const next = again.shift() ?? ready.shift();
       if (next === undefined) return;
       if (next.rounds === 0) {
-        begun.push({ session: next.session, at: Date.now() });
+        begun.push({ session: next.session, incarnation: next.incarnation, at: Date.now() });
         flush ??= startTimer(batchMs, 'until outcomes are written down');
         begunThrough = next.session;
       }
@@ -223,8 +224,8 @@ async function run(input: BackfillInput, cancelled: Promise<never>): Promise<Bac
     if (selected.sessions.length > 0) pages++;
     more = selected.more;
     const start = { force: mode === 'all', rounds: 0 };
-    ready = selected.sessions.map(({ session, generation }) => ({
-      ...{ session, generation: generation ?? 0, ...start },
+    ready = selected.sessions.map(({ session, generation, incarnation }) => ({
+      ...{ session, generation: generation ?? 0, incarnation: incarnation ?? undefined, ...start },
     }));
   }
 

@@ -37,7 +37,8 @@ export interface CompactionInput extends SessionIds {
  * typed reason where the context had to be left unchanged.
  */
 export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
-  const { v: _version, reason, force, ...ids } = input;
+  const { reason, force } = input;
+  let ids: SessionIds = { tenant: input.tenant, session: input.session, incarnation: input.incarnation };
   const { startTime, workflowId, runId } = workflowInfo();
   const { plan: makePlan, commit, giveUp } = databaseActivities();
   const page = new Page();
@@ -53,6 +54,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       return null;
     }
     page.plan(plan);
+    ids = { ...ids, incarnation: plan.incarnation ?? ids.incarnation };
     return await replaceHistory(plan);
   } catch (error) {
     if (isCancellation(error)) throw error;

@@ -12,9 +12,14 @@ export interface SessionInput extends SessionIds {
   maxHistoryEvents?: number;
 }
 
+export interface ReceivedTurn extends TurnSignal {
+  /** Unix milliseconds. Set for those that carry their messages. */
+  receivedAt?: number;
+}
+
 /** What one run hands to the next: small, versioned with the input, no text. */
 export interface Carried {
-  inbox: TurnSignal[];
+  inbox: ReceivedTurn[];
   mustMeasure: boolean;
   closing: boolean;
   /** As the last measurement saw it. Absent in what an earlier version handed over. */
@@ -22,6 +27,8 @@ export interface Carried {
   /** Latest turn ids, oldest first: duplicates of a signal are dropped. */
   seen: string[];
   generation: number | null;
+  /** Of the session that this state is about. Absent before it was met, and in what an earlier version handed over. */
+  incarnation?: string;
   tokens: number | null;
   compactions: number;
   recent: CompactionOutcome[];

@@ -74,7 +74,9 @@ export async function session(input: SessionInput): Promise<void> {
   const { measure, indexTexts, setPaused } = databaseActivities();
   const state: Carried = input.carried ?? freshState();
   let phase: Phase = 'idle';
-  const inbox = new TurnInbox(ids, state, () => (phase = 'appending'));
+  const inbox = new TurnInbox(ids, state, () => (phase = 'appending'), meet);
+  /** The session was erased and begun anew: the history of this run is of the erased one. */
+  let begunAnew = false;
   let running: SessionStatus['compaction'] = null;
   let idleAfterMs = input.idleAfterMs;
   /** Set after a failure, until the next attempt may be made. */
@@ -193,8 +195,13 @@ export async function session(input: SessionInput): Promise<void> {
 
   /** One after the other, so that the last one asked for is the one that holds. */
   function pause(paused: boolean): Promise<void> {
-    const done = pausing.then(() => setPaused({ ...ids, paused })).then(configure);
-    pausing = done.catch(() => undefined);
+    const done = pausing
+      .then(() => setPaused({ ...ids, incarnation: state.incarnation, paused }))
+      .then(configure);
+    pausing = done.catch((error: unknown) => {
+      // Measuring finds out which session has the id now.
+      if (failureOf(error)?.type === 'Store.StaleGeneration') state.mustMeasure = true;
+    });
     return done;
   }
 
@@ -220,7 +227,9 @@ export async function session(input: SessionInput): Promise<void> {
 
   function mustHandOver(): boolean {
     const { continueAsNewSuggested, historyLength } = workflowInfo();
-    return continueAsNewSuggested || historyLength > (input.maxHistoryEvents ?? handOverAfterEvents);
+    return (
+      begunAnew || continueAsNewSuggested || historyLength > (input.maxHistoryEvents ?? handOverAfterEvents)
+    );
   }
 
   /** What is left travels with the input, except callers, who wait here, and messages. */
@@ -258,6 +267,21 @@ export async function session(input: SessionInput): Promise<void> {
     } else if (measured.due) await compact('trigger', []);
   }
 
+  /** Forgets what it knows of a session that was erased; the next run starts without its history. */
+  function meet(incarnation: string | undefined): void {
+    if (incarnation === undefined || incarnation === state.incarnation) return;
+    if (state.incarnation !== undefined) {
+      begunAnew = true;
+      const { inbox: _inbox, mustMeasure: _mustMeasure, ...fresh } = freshState();
+      Object.assign(state, fresh);
+      upsertSearchAttributes([
+        { key: searchAttributes.generation, value: null },
+        { key: searchAttributes.lastErrorType, value: null },
+      ]);
+    }
+    state.incarnation = incarnation;
+  }
+
   async function measureNow(): Promise<Earlier<Measurement>> {
     phase = 'measuring';
     let measured: Earlier<Measurement> = await measure(ids);
@@ -269,6 +293,7 @@ export async function session(input: SessionInput): Promise<void> {
       phase = 'measuring';
       measured = await measure(ids);
     }
+    meet(measured.incarnation);
     state.generation = measured.generation;
     state.tokens = measured.tokens;
     idleAfterMs = measured.idleAfterMs;
@@ -299,7 +324,7 @@ export async function session(input: SessionInput): Promise<void> {
     showPage();
     try {
       const live = livePriority(ids.tenant);
-      const child = executeCompaction(ids, generation, reason, {
+      const child = executeCompaction({ ...ids, incarnation: state.incarnation }, generation, reason, {
         tokens: state.tokens,
         priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
       });
@@ -315,7 +340,9 @@ export async function session(input: SessionInput): Promise<void> {
         if (state.recent.length > shownCompactions) state.recent.shift();
         upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
         // Nobody waits for it, and should this run end first, a search does what is missing.
-        indexTexts(ids).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
+        indexTexts({ ...ids, incarnation: state.incarnation }).catch((error: unknown) =>
+          log.warn('indexing failed', { error: String(error) }),
+        );
         // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
         state.mustMeasure = true;
       }
@@ -366,4 +393,4 @@ export async function session(input: SessionInput): Promise<void> {
 }
 
 /** What runs that began under an earlier version replay: later fields are missing. */
-type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused'> & Partial<Answer>;
+type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation'> & Partial<Answer>;

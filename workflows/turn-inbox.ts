@@ -3,7 +3,7 @@ import { failureOf } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { isInline, type TurnSignal } from './messages.js';
 import { databaseActivities } from './options.js';
-import type { Carried } from './session-state.js';
+import type { Carried, ReceivedTurn } from './session-state.js';
 
 const seenTurns = 512;
 const keptRejections = 20;
@@ -19,6 +19,8 @@ export class TurnInbox {
     private readonly ids: SessionIds,
     private readonly state: Pick<Carried, 'inbox' | 'seen' | 'rejectedTurns'>,
     private readonly appending: () => void,
+    /** Told which session has an inline turn. */
+    private readonly met: (incarnation: string | undefined) => void,
   ) {}
 
   receive(turn: TurnSignal): void {
@@ -27,7 +29,7 @@ export class TurnInbox {
     if (seen.includes(turn.turnId) && turn.due === false) return;
     if (!isInline(turn)) seen.push(turn.turnId);
     if (seen.length > seenTurns) seen.shift();
-    inbox.push(turn);
+    inbox.push(isInline(turn) ? { ...turn, receivedAt: Date.now() } : turn);
   }
 
   hasInline(): boolean {
@@ -62,16 +64,22 @@ export class TurnInbox {
     }
   }
 
-  private async append({ turnId, messages, format }: TurnSignal): Promise<boolean> {
+  private async append(turn: ReceivedTurn): Promise<boolean> {
+    const { turnId, messages, format, receivedAt } = turn;
     this.appending();
     try {
-      return (await this.activities.appendTurn({ ...this.ids, turnId, messages, format })).due;
+      const appended: Earlier = await this.activities.appendTurn({
+        ...this.ids,
+        ...{ turnId, messages, format, receivedAt },
+      });
+      this.met(appended.incarnation);
+      return appended.due;
     } catch (error) {
       if (isCancellation(error)) throw error;
       if (isOutage(error)) {
         // The messages are nowhere but here: they wait for the database as long as it takes.
         await sleep(appendAgainMs, { summary: 'before appending again' });
-        return this.append({ turnId, messages, format });
+        return this.append(turn);
       }
       this.reject(turnId, error);
       return false;
@@ -89,6 +97,9 @@ export class TurnInbox {
     if (rejectedTurns.length > keptRejections) rejectedTurns.shift();
   }
 }
+
+/** What runs that began under an earlier version replay. */
+type Earlier = { due: boolean; incarnation?: string };
 
 /** A step that its retries could not bring through: the database, or every worker, was away for that long. */
 export function isOutage(error: unknown): boolean {

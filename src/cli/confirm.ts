@@ -6,7 +6,7 @@ import { plural } from './report.js';
 /** Says what will be gone, and wants the id typed. Throws `Input.Invalid` where it is not, or nobody can be asked. */
 export async function confirmErase(
   client: PalimpsestClient,
-  session: string,
+  { session, forks }: { session: string; forks: boolean },
   signal: AbortSignal,
 ): Promise<void> {
   const { messages, generation } = await client.status({ session });
@@ -17,7 +17,8 @@ export async function confirmErase(
       'Add --yes to erase without being asked.',
     );
   const stored = `${plural(messages, 'message')} and ${plural(generation, 'generation')}`;
-  process.stderr.write(`This deletes ${stored} of ${session} for good.\n`);
+  const more = forks ? ', and every session forked from it,' : '';
+  process.stderr.write(`This deletes ${stored} of ${session}${more} for good.\n`);
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   try {
     const typed = await lines.question('Type the id of the session to go on: ', { signal });

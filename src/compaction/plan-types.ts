@@ -41,6 +41,8 @@ export interface LargeMessage {
 
 export interface Plan {
   baseGeneration: number;
+  /** Of the session as it was planned. Absent without a database, and in plans of earlier versions. */
+  incarnation?: string;
   /** The policy that the plan follows. */
   policyVersion: number;
   reason: CompactionReason;

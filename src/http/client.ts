@@ -110,8 +110,8 @@ export class HttpPalimpsest implements client.PalimpsestClient {
     await this.post(`${of(session)}/close`);
   }
 
-  async erase({ session }: client.OfSession): Promise<{ messages: number }> {
-    return this.transport.json({ method: 'DELETE', path: of(session) });
+  async erase({ session, forks }: client.EraseRequest): Promise<client.Erased> {
+    return this.transport.json({ method: 'DELETE', path: of(session), query: { forks: forks || undefined } });
   }
 
   async pause({ session }: client.OfSession): Promise<void> {

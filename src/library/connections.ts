@@ -1,3 +1,4 @@
+import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
@@ -33,6 +34,7 @@ export interface PalimpsestOptions {
 /** What the views of all tenants share: one pool, one client of Temporal. */
 export interface Connections {
   pool: Pool;
+  client: Client;
   workflows: SessionWorkflows;
   backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
@@ -57,7 +59,7 @@ export async function openConnections({
     const client = await connectClient(temporal);
     const workflows = new SessionWorkflows(client, queuePrefix);
     const backfills = new BackfillWorkflows(client, queuePrefix);
-    return { pool, workflows, backfills, deployment, summarizer };
+    return { pool, client, workflows, backfills, deployment, summarizer };
   } catch (error) {
     await pool.end();
     throw error;

@@ -28,7 +28,8 @@ export async function readContext(
     // Stored when first applied, so that every later read until the next commit starts with the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = found.session;
-    if (await saveReductions(pool, ids, { generation, seen, budget: within, reductions })) return context;
+    if (await saveReductions(pool, found.session, { generation, seen, budget: within, reductions }))
+      return context;
   }
   return (await readContextLocked(pool, ids, key, fit)).context;
 }

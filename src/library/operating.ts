@@ -5,7 +5,6 @@ import type { SessionPolicy } from '../client.js';
 import { policyOf } from '../policy/layers.js';
 import { complain } from '../policy/issues.js';
 import { parsePolicy, policySchema, type PolicyInput } from '../policy/schema.js';
-import { eraseSession } from '../store/erase.js';
 import { changePolicy, closeSession, loadSession, setPaused } from '../store/sessions.js';
 import { findTenantPolicy } from '../store/tenants.js';
 import type { SessionIds } from '../temporal/names.js';
@@ -70,22 +69,12 @@ export async function hold(
   ids: SessionIds,
   paused: boolean,
 ): Promise<void> {
-  const { policy } = await loadSession(pool, ids);
-  await setPaused(pool, ids, paused);
-  await workflows.signalConfigured(ids, policyOf(policy).idleAfter);
+  const session = await loadSession(pool, ids);
+  await setPaused(pool, session, paused);
+  await workflows.signalConfigured(ids, policyOf(session.policy).idleAfter);
 }
 
 export async function close({ pool, workflows }: Connections, ids: SessionIds): Promise<void> {
   await closeSession(pool, ids);
   await workflows.signalClose(ids);
-}
-
-/** The workflows first: where they cannot be ended, nothing is deleted. */
-export async function erase(
-  { pool, workflows }: Connections,
-  ids: SessionIds,
-): Promise<{ messages: number }> {
-  const { generation } = await loadSession(pool, ids);
-  await workflows.terminate(ids, generation + 1, 'the session is erased');
-  return { messages: await eraseSession(pool, ids) };
 }

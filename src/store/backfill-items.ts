@@ -11,6 +11,7 @@ export interface PendingItem {
   session: string;
   /** Of its newest compaction; null where it was erased meanwhile. */
   generation: number | null;
+  incarnation: string | null;
 }
 
 /** The next sessions that wait, in the order of their ids. */
@@ -22,7 +23,7 @@ export async function readPending(
 ): Promise<PendingItem[]> {
   return read<PendingItem & Record<string, unknown>>(
     pool,
-    `select i.session_id as session, s.generation from palimpsest.backfill_items i
+    `select i.session_id as session, s.generation, s.incarnation from palimpsest.backfill_items i
      left join palimpsest.sessions s on s.tenant_id = i.tenant_id and s.session_id = i.session_id
      where i.tenant_id = $1 and i.job = $2 and i.state = 'pending' and ($3::text is null or i.session_id > $3)
      order by i.session_id limit $4`,
@@ -33,14 +34,16 @@ export async function readPending(
 /** A session as the selection has judged it. */
 export interface SelectedItem {
   session: string;
+  incarnation: string;
   state: Extract<BackfillItemState, 'pending' | 'unchanged' | 'failed'>;
   tokens: number;
   error: { type: string; message: string } | null;
 }
 
 /**
- * Writes the next page and moves the cursor to its last session, in one transaction. Answers false, and writes
- * nothing, where the cursor is not at `from` any more: an earlier attempt has done it.
+ * Writes the next page and moves the cursor to its last session, in one transaction; sessions that were erased since
+ * they were judged are left out. Answers false, and writes nothing, where the cursor is not at `from` any more: an
+ * earlier attempt has done it.
  */
 export async function insertPage(
   pool: Pool,
@@ -50,6 +53,8 @@ export async function insertPage(
   last: boolean,
 ): Promise<boolean> {
   return withTransaction(pool, async ({ query }) => {
+    // Sessions before the job, in the order in which an erasure takes them.
+    const kept = await keepSelected(query, ids.tenant, page);
     const { cursor, selecting } = await lockBackfill(query, ids);
     if (cursor !== from || !selecting) return false;
     await query(
@@ -60,15 +65,30 @@ export async function insertPage(
          case when e.state <> 'pending' then now() end
        from jsonb_to_recordset($3::jsonb) as e(session text, state text, tokens bigint, error jsonb)
        on conflict do nothing`,
-      [ids.tenant, ids.job, JSON.stringify(page)],
+      [ids.tenant, ids.job, JSON.stringify(kept)],
     );
     await query(
       `update palimpsest.backfills set cursor = $3, selecting = $4, updated_at = now()
        where tenant_id = $1 and job = $2`,
-      [ids.tenant, ids.job, page.at(-1)?.session ?? from, !last],
+      [ids.tenant, ids.job, kept.at(-1)?.session ?? from, !last],
     );
     return true;
   });
+}
+
+/** Those that are still there, held against an erasure until the transaction ends. */
+async function keepSelected(
+  query: Query,
+  tenant: string,
+  page: readonly SelectedItem[],
+): Promise<SelectedItem[]> {
+  const rows = await query<{ session: string; incarnation: string }>(
+    `select session_id as session, incarnation from palimpsest.sessions
+     where tenant_id = $1 and session_id = any($2) order by session_id for key share`,
+    [tenant, page.map(({ session }) => session)],
+  );
+  const present = new Map(rows.map(({ session, incarnation }) => [session, incarnation]));
+  return page.filter(({ session, incarnation }) => present.get(session) === incarnation);
 }
 
 /** One compaction of this job that was committed. */
@@ -84,6 +104,8 @@ export interface CommittedStep {
 
 export interface ItemResult {
   session: string;
+  /** Absent: whichever session has the id, as earlier versions say it. */
+  incarnation?: string;
   /** Unix milliseconds. */
   at: number;
   /** `running`: a compaction was committed and another one follows. */
@@ -96,13 +118,15 @@ export interface ItemResult {
 
 export interface BegunItem {
   session: string;
+  incarnation?: string;
   /** Unix milliseconds. */
   at: number;
 }
 
 /**
  * Which sessions have begun and what others came to, in one transaction. Said twice it is written once: only what
- * waits can begin, only what runs can end, and a generation counts once.
+ * waits can begin, only what runs can end, and a generation counts once. What was said of a session that was erased and
+ * begun anew since is not written.
  */
 export async function recordItems(
   pool: Pool,
@@ -115,8 +139,9 @@ export async function recordItems(
       await query(
         `update palimpsest.backfill_items i set state = 'running', attempts = attempts + 1, ended_at = null,
            error_type = null, error_message = null, started_at = to_timestamp(e.at / 1000.0)
-         from jsonb_to_recordset($3::jsonb) as e(session text, at float8)
-         where i.tenant_id = $1 and i.job = $2 and i.session_id = e.session and i.state = 'pending'`,
+         from jsonb_to_recordset($3::jsonb) as e(session text, at float8, incarnation uuid)
+         where i.tenant_id = $1 and i.job = $2 and i.session_id = e.session and i.state = 'pending'
+           and ${sameSession('e.incarnation')}`,
         [tenant, job, JSON.stringify(begun)],
       );
     for (const result of results) await recordOne(query, { tenant, job }, result);
@@ -128,7 +153,7 @@ export async function recordItems(
  * attempts paid counts until a commit of the same generation counts it.
  */
 async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
-  const { session, at, state, step, error, unsettled } = result;
+  const { session, at, state, step, error, unsettled, incarnation = null } = result;
   const done = state !== 'running';
   await query(
     `update palimpsest.backfill_items i set
@@ -144,7 +169,7 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
        unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
        unsettled_generation = coalesce($17, i.unsettled_generation)
      where i.tenant_id = $1 and i.job = $2 and i.session_id = $3 and i.state = 'running'
-       and ($9::int is null or i.generation is null or i.generation < $9)`,
+       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}`,
     [
       ...[tenant, job, session, state, done, at],
       ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
@@ -155,10 +180,14 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
         step?.modelOutputTokens ?? 0,
         step?.cost ?? null,
       ],
-      ...[unsettled?.cost ?? null, unsettled?.generation ?? null],
+      ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
     ],
   );
 }
+
+const sameSession = (incarnation: string) =>
+  `(${incarnation} is null or exists (select from palimpsest.sessions s where s.tenant_id = i.tenant_id
+     and s.session_id = i.session_id and s.incarnation = ${incarnation}))`;
 
 const shownCharacters = 2_000;
 

@@ -6,6 +6,7 @@ import { read } from './transaction.js';
 
 export interface SelectedSession {
   session: string;
+  incarnation: string;
   tokens: number;
   /** By its counters it may be due, or have a policy of its tenant that it has not taken over. */
   candidate: boolean;
@@ -24,7 +25,7 @@ export async function readSelection(
   const { prefix = null, format = null, idleSince = null, minTokens = null } = select;
   return read<SelectedSession & Record<string, unknown>>(
     pool,
-    `select s.session_id as session, s.live_tokens as tokens, s.through_seq >= s.next_seq - 1 as empty,
+    `select s.session_id as session, s.incarnation, s.live_tokens as tokens, s.through_seq >= s.next_seq - 1 as empty,
        coalesce(s.live_tokens >= s.measure_at_tokens, false)
          or coalesce(s.live_messages >= s.measure_at_messages, false)
          or exists (select from palimpsest.tenants t

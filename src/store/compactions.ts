@@ -91,19 +91,19 @@ export class PolicyReplaced extends Error {}
 /**
  * Replaces the planned prefix of the context: archive part, snapshot, ledger, reductions and the moved head in one
  * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
- * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, `Store.DigestGone` or
- * `PolicyReplaced`; then nothing is written.
+ * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where the session was
+ * erased and begun anew since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing is written.
  */
 export async function commitCompaction(
   pool: Pool,
   ids: SessionIds,
   input: CommitInput,
 ): Promise<CompactionRow> {
-  const { tokenizer } = await loadSession(pool, ids);
+  const { tokenizer, incarnation } = await loadSession(pool, ids);
   const snapshot = input.snapshot === null ? null : storable(input.snapshot);
   const snapshotTokens = snapshot === null ? 0 : counterFor(tokenizer).count(snapshot);
   return withTransaction(pool, async (tx) => {
-    const session = await lockSession(tx, ids);
+    const session = await lockSession(tx, { ...ids, incarnation });
     const already = await ownCommit(tx, ids, input.runId);
     if (already) return already;
     refuseStale(session, input);

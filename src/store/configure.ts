@@ -82,7 +82,7 @@ async function replaceLayers(
         ? { tokenizer, counts: await recount(outside, before, tokenizer) }
         : null;
     const replaced = await withTransaction(pool, async (tx) => {
-      const row = await lockSession(tx, ids);
+      const row = await lockSession(tx, before);
       const layers = layersFor(row);
       if (layers === null) return row;
       const settings = settle(layers, row);

@@ -7,6 +7,7 @@ import { toLogged } from './messages.js';
 import { addReductions } from './reductions.js';
 import {
   checkIds,
+  checkIncarnation,
   notFound,
   sessionWithTenant,
   toSession,
@@ -200,6 +201,7 @@ function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {
   const row = rows.find(({ part }) => part === 'session');
   if (!row) return notFound(ids);
   const record: SessionRecord = JSON.parse(row.body ?? '');
+  checkIncarnation(ids, record);
   return toSession(record);
 }
 

@@ -5,7 +5,8 @@ import { forgetFlights } from './digest-flights.js';
 import { addHold, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../summary/layers.js';
 import { compactionDigests, digests } from './schema.js';
-import { notFound, type SessionIds } from './session-row.js';
+import type { SessionIds } from './session-row.js';
+import { keepSession } from './session-table.js';
 import { storable } from './text.js';
 import { read, readWith, withTransaction, type Transaction } from './transaction.js';
 
@@ -27,21 +28,17 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 /**
  * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
  * under the same key in the meantime, theirs is answered. Either is held for `holder`. Throws `Store.SessionNotFound`
- * where the payer was erased.
+ * where the payer was erased, `Store.StaleGeneration` where it was begun anew since `incarnation` was read.
  */
 export async function storeDigest(
   pool: Pool,
   digest: Omit<DigestRow, 'createdAt'>,
-  holder?: Holder,
+  { holder, incarnation }: { holder?: Holder; incarnation?: string } = {},
 ): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
   return withTransaction(pool, async ({ db, query }) => {
     // A model may still answer when its session is erased already: from then on nothing of it is stored.
-    const alive = await query(
-      'select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share',
-      [tenant, row.payerSession],
-    );
-    if (alive.length === 0) notFound({ tenant, session: row.payerSession });
+    await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
     const [stored] = await db
       .insert(digests)
       .values({ tenantId: tenant, text: storable(text), ...row })

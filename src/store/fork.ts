@@ -15,7 +15,7 @@ import {
   turns,
 } from './schema.js';
 import { factsOf, notFound } from './session-row.js';
-import { findSession, loadSession, lockSession, settingsOf, updateSession } from './sessions.js';
+import { findSession, keepSession, loadSession, lockSession, settingsOf, updateSession } from './sessions.js';
 import type { SessionIds, SessionRow } from './sessions.js';
 import { liveSizes } from './sizes.js';
 import { checkId } from './text.js';
@@ -41,7 +41,8 @@ export interface Forked {
  * A new session with the log and the compactions of another up to `throughSeq`, and its policy; from there both go
  * their own ways. A turn that reaches beyond is cut, a call left without its result stays open, digests are shared. All
  * in one transaction, by the database itself. The same fork twice is made once. Throws `Input.Invalid` for a seq that is
- * not in the log and for a target that is there already; `Store.SessionNotFound`.
+ * not in the log and for a target that is there already; `Store.SessionNotFound`; `Store.StaleGeneration` where the source
+ * is erased and begun anew meanwhile.
  */
 export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
@@ -57,7 +58,8 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
       );
     const made = await withTransaction(pool, async (tx) => {
       // Appends go on meanwhile; only a policy that comes in between, with other counts, makes the copy uneven.
-      if (attempt > 1) await lockSession(tx, ids);
+      if (attempt > 1) await lockSession(tx, source);
+      else await keepSession(tx, source);
       if (!(await copySession(tx, source, target, throughSeq))) return false;
       await copyLog(tx, source, target, throughSeq);
       const generation = await copyGenerations(tx, source, target, throughSeq);
@@ -112,6 +114,7 @@ async function copySession(
   const made = await query<{ session_id: string }>(
     copyOf(sessions, {
       session_id: '$3',
+      incarnation: 'gen_random_uuid()',
       next_seq: '$4::int + 1',
       system_through_seq: 'least(system_through_seq, $4)',
       turns: `(select count(*) from palimpsest.turns t
@@ -175,7 +178,8 @@ async function copyGenerations(
   const generations = chain.map(({ generation }) => generation);
   const key = [source.tenant, source.session, target.session, generations];
   const within = ' and generation = any ($4::int[])';
-  await query(copyOf(compactions, { session_id: '$3' }) + within, key);
+  // The runs are the source's: their ids hold its name.
+  await query(copyOf(compactions, { session_id: '$3', workflow_id: "''" }) + within, key);
   await query(copyOf(archiveParts, { session_id: '$3' }) + within, key);
   await query(copyOf(compactionDigests, { session_id: '$3' }) + within, key);
   await query(`${copyOf(reductions, { session_id: '$3' })}${within} and through_seq <= $5`, [

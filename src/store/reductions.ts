@@ -15,8 +15,8 @@ export interface ReadReductions {
 
 /**
  * Keeps the emergency reductions of a reader, so that every later read of this generation for this budget begins with
- * the same prefix (invariant 10). Answers all that hold now; null where a commit or another reader came first, whose
- * result this one has not seen: the caller reads again.
+ * the same prefix (invariant 10). Answers all that hold now; null where a commit or another reader came first, or an
+ * erasure, whose result this one has not seen: the caller reads again.
  */
 export async function saveReductions(
   pool: Pool,
@@ -24,8 +24,9 @@ export async function saveReductions(
   { generation, seen, budget, reductions }: ReadReductions,
 ): Promise<Reduction[] | null> {
   return withTransaction(pool, async (tx) => {
-    const session = await lockSession(tx, ids);
-    if (session.generation !== generation) return null;
+    const session = await lockSession(tx, { tenant: ids.tenant, session: ids.session });
+    const another = ids.incarnation !== undefined && ids.incarnation !== session.incarnation;
+    if (another || session.generation !== generation) return null;
     const stored = await storedReductions(tx.query, session, budget);
     // Within a generation reductions are only added: another number means that some were not seen.
     if (stored.length !== seen) return null;

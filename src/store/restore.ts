@@ -42,7 +42,7 @@ export async function restore(pool: Pool, ids: SessionIds, generation: number): 
         ? await recount(outside, rangeOf(before, through), before.tokenizer)
         : null;
     const restored = await withTransaction(pool, async (tx) => {
-      const session = await lockSession(tx, ids);
+      const session = await lockSession(tx, before);
       const moved = session.nextSeq !== before.nextSeq || session.policyVersion !== before.policyVersion;
       if (early && moved) return null;
       if (early) await early.store(tx.query);

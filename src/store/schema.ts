@@ -8,5 +8,6 @@ export * from './schema/backfills.js';
 export * from './schema/columns.js';
 export * from './schema/compactions.js';
 export * from './schema/digests.js';
+export * from './schema/erasures.js';
 export * from './schema/limits.js';
 export * from './schema/log.js';

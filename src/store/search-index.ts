@@ -3,10 +3,10 @@ import { parseBody } from '../conversation/native.js';
 import { metaOf } from '../conversation/validate.js';
 import { messagePages, type StoredMessage } from './messages.js';
 import { searchableText, slicesOf, wordsVector } from './search-text.js';
-import { loadSession, type SessionIds } from './sessions.js';
+import { keepSession, loadSession, type SessionIds } from './sessions.js';
 import { storable } from './text.js';
 import { toolNames } from './tool-names.js';
-import { read, type Query } from './transaction.js';
+import { read, withTransaction, type Query } from './transaction.js';
 
 /** UTF-16 code units written with one statement. */
 const batchLength = 500_000;
@@ -25,19 +25,24 @@ interface Row {
  * Makes the log searchable up to `throughSeq` (the whole log where left out), from where the last call ended. Works in
  * pages, so that memory does not follow the length of the log; rows are durable before the session's mark moves past
  * them, so that a call that is cut off is taken up by the next, and two at once write the same rows once.
- * Throws `Store.SessionNotFound`.
+ * Throws `Store.SessionNotFound`; `Store.StaleGeneration` where the session is erased and begun anew meanwhile.
  */
 export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: number): Promise<void> {
-  const { indexedThroughSeq, nextSeq } = await loadSession(pool, ids);
+  const session = await loadSession(pool, ids);
+  const { indexedThroughSeq, nextSeq } = session;
   const query: Query = (text, values) => read(pool, text, values);
   const through = Math.min(throughSeq ?? nextSeq - 1, nextSeq - 1);
   for await (const page of messagePages(query, ids, indexedThroughSeq + 1, through)) {
     const rows = await rowsOf(query, ids, page);
-    for (const batch of batches(rows)) await insert(query, ids, batch);
+    for (const batch of batches(rows))
+      await withTransaction(pool, async (tx) => {
+        await keepSession(tx, session);
+        await insert(tx.query, ids, batch);
+      });
     await query(
       `update palimpsest.sessions set indexed_through_seq = $3
-       where tenant_id = $1 and session_id = $2 and indexed_through_seq < $3`,
-      [ids.tenant, ids.session, page.at(-1)?.seq],
+       where tenant_id = $1 and session_id = $2 and incarnation = $4 and indexed_through_seq < $3`,
+      [ids.tenant, ids.session, page.at(-1)?.seq, session.incarnation],
     );
   }
 }

@@ -5,12 +5,10 @@ import type { SessionFacts } from '../policy/limits.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { TokenizerName } from '../tokens/counter.js';
 import type { sessions } from './schema.js';
+import type { SessionIds } from '../ids.js';
 import { checkId } from './text.js';
 
-export interface SessionIds {
-  tenant: string;
-  session: string;
-}
+export type { SessionIds } from '../ids.js';
 
 type Columns = typeof sessions.$inferSelect;
 
@@ -42,6 +40,20 @@ export function checkIds({ tenant, session }: SessionIds): void {
   checkId(session, 'session');
 }
 
+/** The session that the caller had read was erased, and another one was begun under its id. Nothing is written. */
+export function replaced({ tenant, session }: SessionIds): PalimpsestError {
+  return new PalimpsestError(
+    'Store.StaleGeneration',
+    `session ${session} of tenant ${tenant} was erased meanwhile, and begun anew`,
+    { hint: 'Nothing of the erased session was written. Read the session again.' },
+  );
+}
+
+/** Throws `Store.StaleGeneration` where the row is not the session that the caller has read. */
+export function checkIncarnation(ids: SessionIds, { incarnation }: { incarnation: string }): void {
+  if (ids.incarnation !== undefined && ids.incarnation !== incarnation) throw replaced(ids);
+}
+
 export function notFound({ tenant, session }: SessionIds): never {
   throw new PalimpsestError('Store.SessionNotFound', `tenant ${tenant} has no session ${session}`, {
     path: 'session',
@@ -53,6 +65,7 @@ export function notFound({ tenant, session }: SessionIds): never {
 export interface SessionRecord {
   tenant_id: string;
   session_id: string;
+  incarnation: string;
   policy: string;
   policy_version: number;
   tenant_policy_version: number;
@@ -110,6 +123,7 @@ export function toSession(record: SessionRecord): SessionRow {
   return {
     tenant: record.tenant_id,
     session: record.session_id,
+    incarnation: record.incarnation,
     policy: JSON.parse(record.policy),
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,

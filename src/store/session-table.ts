@@ -6,7 +6,9 @@ import type { FormatName } from '../conversation/formats/format.js';
 import { sessions } from './schema.js';
 import {
   checkIds,
+  checkIncarnation,
   notFound,
+  replaced,
   sessionWithTenant,
   tenantPolicyOf,
   toSession,
@@ -23,7 +25,8 @@ export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError:
 
 /**
  * The row as it stands, null where there is none, and the tenant's policy where the session has not taken it over, in
- * one round trip. Throws `Input.Invalid` for ids that no session can have.
+ * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` where the id belongs
+ * to another session by now.
  */
 export async function readSession(
   pool: Pool,
@@ -35,7 +38,9 @@ export async function readSession(
     ids.session,
   ]);
   if (!record) return { row: null };
-  return { row: exists(record) ? toSession(record) : null, tenantPolicy: tenantPolicyOf(record) };
+  const row = exists(record) ? toSession(record) : null;
+  if (row) checkIncarnation(ids, row);
+  return { row, tenantPolicy: tenantPolicyOf(record) };
 }
 
 type Nulls<Record> = { [Column in keyof Record]: null };
@@ -46,7 +51,10 @@ function exists(record: SessionRecord | Nulls<SessionRecord>): record is Session
 
 const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids');
 
-/** The session's row, locked against every other writer of this session until the transaction ends. */
+/**
+ * The session's row, locked against every other writer of this session until the transaction ends. Throws
+ * `Store.SessionNotFound`, `Store.StaleGeneration` where the id belongs to another session by now.
+ */
 export async function lockSession({ query }: Transaction, ids: SessionIds): Promise<SessionRow> {
   const [record] = await query<SessionRecord>(
     `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
@@ -55,20 +63,40 @@ export async function lockSession({ query }: Transaction, ids: SessionIds): Prom
      where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
     [ids.tenant, ids.session],
   );
-  return record ? toSession(record) : notFound(ids);
+  if (!record) return notFound(ids);
+  checkIncarnation(ids, record);
+  return toSession(record);
 }
 
-/** Throws `Store.SessionNotFound` where there is nothing to update. */
+/** Holds off an erasure until the transaction ends, and nobody else. Throws as `lockSession` does. */
+export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: SessionIds): Promise<void> {
+  const [record] = await query<{ incarnation: string }>(
+    'select incarnation from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share',
+    [ids.tenant, ids.session],
+  );
+  if (!record) return notFound(ids);
+  checkIncarnation(ids, record);
+}
+
+/** Throws `Store.SessionNotFound` where there is nothing to update, `Store.StaleGeneration` as `lockSession` does. */
 export async function updateSession(
-  { db }: Transaction,
+  { db, query }: Transaction,
   ids: SessionIds,
   change: PgUpdateSetSource<typeof sessions>,
 ): Promise<void> {
   const { rowCount } = await db
     .update(sessions)
     .set({ ...change, updatedAt: sql`now()` })
-    .where(and(eq(sessions.tenantId, ids.tenant), eq(sessions.sessionId, ids.session)));
-  if (rowCount === 0) notFound(ids);
+    .where(
+      and(
+        eq(sessions.tenantId, ids.tenant),
+        eq(sessions.sessionId, ids.session),
+        ids.incarnation === undefined ? undefined : eq(sessions.incarnation, ids.incarnation),
+      ),
+    );
+  if (rowCount !== 0) return;
+  await keepSession({ query }, ids);
+  throw replaced(ids);
 }
 
 /**

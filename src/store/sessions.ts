@@ -12,7 +12,7 @@ import { read, withTransaction } from './transaction.js';
 
 export { changePolicy, configureSession, type DeploymentPolicy } from './configure.js';
 export type { SessionIds, SessionRow } from './session-row.js';
-export { cleared, insertSession, lockSession, updateSession } from './session-table.js';
+export { cleared, insertSession, keepSession, lockSession, updateSession } from './session-table.js';
 export { limitsOfSession, settingsOf, type SessionSettings } from './settings.js';
 
 /**

@@ -18,6 +18,8 @@ export interface AppendResult {
   liveTokens: number;
   liveMessages: number;
   generation: number;
+  /** Of the session that has the turn. */
+  incarnation: string;
   policyVersion: number;
   idleAfterMs: number;
   debounceMs: number;
@@ -92,7 +94,8 @@ export function answer(
   range: { fromSeq: number; throughSeq: number },
   repeated: boolean,
 ): AppendResult {
-  const { liveTokens, liveMessages, measureAtTokens, measureAtMessages, generation, policyVersion } = session;
+  const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
+  const { generation, incarnation, policyVersion } = session;
   const { idleAfter, debounceMs } = policyOf(session.policy);
   const due =
     (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
@@ -105,6 +108,7 @@ export function answer(
     liveTokens,
     liveMessages,
     generation,
+    incarnation,
     policyVersion,
     idleAfterMs: idleAfter,
     debounceMs,

@@ -11,9 +11,10 @@ import { defined, upToDate, type DeploymentPolicy } from './configure.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
 import { checkUsage, progressed } from './progress.js';
+import { erasedSince } from './erasures.js';
 import { forget, recall, remember, type KnownSession } from './known-sessions.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
-import { checkIds, type SessionIds, type SessionRow, type TenantPolicy } from './session-row.js';
+import { checkIds, replaced, type SessionIds, type SessionRow, type TenantPolicy } from './session-row.js';
 import { insertSession, lockSession, readSession } from './session-table.js';
 import { settingsOf, type SessionSettings } from './settings.js';
 import { checkId } from './text.js';
@@ -36,6 +37,11 @@ export interface TurnInput extends SessionIds {
   policy?: PolicyInput;
   /** Tokens as the provider reported them for the request that made the first assistant message of this turn. */
   usage?: ReportedUsage;
+  /**
+   * When it was handed in, where it comes long after that: a turn that is older than an erasure of its session is refused
+   * (`Store.StaleGeneration`) as long as that is not finished.
+   */
+  receivedAt?: Date;
   /** Policy of file and environment for a new session. */
   deployment?: DeploymentPolicy;
 }
@@ -131,6 +137,7 @@ async function append(
 ): Promise<AppendResult | SessionRow> {
   if (fresh) await insertSession(tx, turn, fresh.settings, fresh.tenantPolicyVersion, fresh.format);
   const session = await lockSession(tx, turn);
+  if (turn.receivedAt && (await erasedSince(tx.query, turn, turn.receivedAt))) throw replaced(turn);
   const refusal = refusalOf(turn, session);
   if (
     refusal ||
@@ -198,6 +205,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
     await withTransaction(pool, async (tx) => {
       if (fresh) await insertSession(tx, first, fresh.settings, fresh.tenantPolicyVersion, format);
       let session = await lockSession(tx, first);
+      if (known && known.incarnation !== session.incarnation) throw new NotInARow();
       if (session.tokenizer !== tokenizer || session.format !== format || session.newerTenantPolicy)
         throw new NotInARow();
       for (const [turn, one] of prepared) {

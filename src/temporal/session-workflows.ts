@@ -13,14 +13,7 @@ import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '.
 import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
 import { PalimpsestError } from '../errors.js';
 import { failureOf, toPalimpsestError } from './failures.js';
-import {
-  compactionWorkflowId,
-  livePriority,
-  searchAttributes,
-  sessionWorkflowId,
-  taskQueues,
-  type SessionIds,
-} from './names.js';
+import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
 
 /** Answered in milliseconds; longer where a worker replays a history first. */
 const callTimeoutMs = 5_000;
@@ -81,15 +74,6 @@ export class SessionWorkflows {
   async signalClose(ids: SessionIds): Promise<void> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     await typed(() => unlessGone(() => this.soon(() => handle.signal('close'))));
-  }
-
-  /** Ends the session's workflow and the compaction that would commit `generation`, wherever they are. */
-  async terminate(ids: SessionIds, generation: number, reason: string): Promise<void> {
-    // The session first: it would start another compaction.
-    for (const workflowId of [sessionWorkflowId(ids), compactionWorkflowId(ids, generation)]) {
-      const handle = this.client.workflow.getHandle(workflowId);
-      await typed(() => unlessGone(() => this.soon(() => handle.terminate(reason))));
-    }
   }
 
   /**
@@ -158,7 +142,7 @@ export class SessionWorkflows {
   }
 }
 
-/** A workflow that is not running has nothing in flight to finish or to end. */
+/** A workflow that is not running has nothing in flight to finish. */
 async function unlessGone(call: () => Promise<unknown>): Promise<void> {
   try {
     await call();

@@ -105,14 +105,15 @@ export const operating: Case[] = [
     async run(client) {
       const session = 'erased';
       await compacted(client, session);
+      await client.fork({ session, to: 'forked from erased', throughSeq: 2 });
       return [
-        await client.erase({ session }),
+        await client.erase({ session, forks: true }),
         await failure(client.context({ session })),
         (await client.sessions({ prefix: session })).sessions,
         await failure(client.erase({ session })),
       ];
     },
-    expected: [{ messages: 20 }, noSession, [], noSession],
+    expected: [{ messages: 22, generations: 1, forks: 1, remaining: 0 }, noSession, [], noSession],
   },
   {
     name: 'a paused session is not compacted until it is resumed',

@@ -66,7 +66,12 @@ async function setUpTemporal(project: TestProject, dataDir: string): Promise<voi
   const log = (line: string) => process.stderr.write(`${line}\n`);
   const { address } = await startTemporal({
     ...{ dataDir, log, cacheDir: defaultCacheDir(), ui: false, searchAttributes: searchAttributeTypes },
-    dynamicConfig: { 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
+    dynamicConfig: {
+      ...{ 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
+      // Executions are deleted behind the queues' acknowledgements: half a minute otherwise.
+      ...{ 'history.transferProcessorUpdateAckInterval': '"1s"' },
+      ...{ 'history.visibilityProcessorUpdateAckInterval': '"1s"' },
+    },
   });
   project.provide('temporalAddress', address);
 }

@@ -1,7 +1,10 @@
 /**
  * A worker in a process of its own that ends itself with SIGKILL right before or right after the n-th run of one
- * activity: the worst moments a machine can choose. Settings come as JSON in `WORKER`.
+ * activity, or stops itself with SIGSTOP in the middle of one: the worst moments a machine can choose. Settings come as
+ * JSON in `WORKER`; it says `worker: ready`, `stopped`, and whether a stopped activity was `done` or `refused`, each
+ * in a line.
  */
+import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import { createModelClient } from '../../src/llm/client.js';
@@ -16,9 +19,11 @@ export interface DoomedWorker {
   modelUrl: string;
   /** Absent: lives until it is killed from outside. */
   die?: { when: 'before' | 'after'; activity: string; nth: number };
+  /** Right before its first statement of this kind, once for each session whose id begins with this. */
+  stop?: { activity: string; before: 'begin' | 'commit'; sessions: string };
 }
 
-const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die } = JSON.parse(
+const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die, stop } = JSON.parse(
   process.env['WORKER'] ?? '{}',
 ) as DoomedWorker;
 
@@ -30,6 +35,44 @@ const dependencies = {
   inlineTurnTenants: [],
 };
 
+/** An activity that is to be stopped is running, and was not stopped yet. */
+let armed = false;
+const stoppedSessions = new Set<string>();
+
+function stopBefore(statement: unknown): void {
+  if (!armed || statement !== stop?.before) return;
+  armed = false;
+  writeSync(1, 'worker: stopped\n');
+  process.kill(process.pid, 'SIGSTOP');
+}
+
+dependencies.pool.on('connect', (client) => {
+  const { query } = client;
+  Object.assign(client, {
+    query: (...given: unknown[]) => {
+      stopBefore(given[0]);
+      return Reflect.apply(query, client, given);
+    },
+  });
+});
+
+async function stopping<Result>(name: string, input: unknown, run: () => Promise<Result>): Promise<Result> {
+  const { session = '' } = input as { session?: string };
+  const chosen =
+    name === stop?.activity && session.startsWith(stop.sessions) && !stoppedSessions.has(session);
+  if (!chosen) return run();
+  stoppedSessions.add(session);
+  armed = true;
+  try {
+    const result = await run();
+    writeSync(1, 'worker: done\n');
+    return result;
+  } catch (error) {
+    writeSync(1, 'worker: refused\n');
+    throw error;
+  }
+}
+
 let runs = 0;
 function doomed<T extends Record<string, (input: never) => Promise<unknown>>>(activities: T): T {
   const wrap = ([name, run]: [string, (input: never) => Promise<unknown>]) => [
@@ -37,7 +80,7 @@ function doomed<T extends Record<string, (input: never) => Promise<unknown>>>(ac
     async (input: never) => {
       const last = name === die?.activity && ++runs === die.nth;
       if (last && die.when === 'before') process.kill(process.pid, 'SIGKILL');
-      const result = await run(input);
+      const result = await stopping(name, input, () => run(input));
       if (last) process.kill(process.pid, 'SIGKILL');
       return result;
     },
@@ -59,5 +102,5 @@ const workers = await Promise.all(
     { taskQueue: queues.llm, activities: calls },
   ].map((served) => Worker.create({ connection, ...served })),
 );
-process.stdout.write('ready\n');
+process.stdout.write('worker: ready\n');
 await Promise.all(workers.map((worker) => worker.run()));

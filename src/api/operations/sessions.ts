@@ -25,10 +25,16 @@ export const sessions = [
   operation({
     ...{ method: 'DELETE', path: '/v1/sessions/{session}', id: 'erase', tag },
     summary: 'Delete a session and everything stored of it, for good',
+    description:
+      'PostgreSQL forgets it at once, Temporal within about a minute; what Temporal could not be told to delete is in ' +
+      '`remaining` and deleted later. Repeat the request after any doubt.',
     params: ofSession,
+    query: z.strictObject({
+      forks: flagInQuery().optional().describe('Its forks as well, and theirs. Default `false`.'),
+    }),
     answer: erased,
-    failures,
-    handle: ({ client, params }) => client.erase(params),
+    failures: [...failures, 'Temporal.Unavailable'],
+    handle: ({ client, params, query }) => client.erase({ ...params, ...query }),
   }),
   operation({
     ...{ method: 'GET', path: '/v1/sessions/{session}/status', id: 'status', tag },

@@ -1,7 +1,7 @@
 /** Sessions, what was done to them, and their policies. */
 import { z } from 'zod';
 import type { CompactionOutcome } from '../../../activities/commit.js';
-import type { SessionList, SessionPolicy, SessionSummary } from '../../client.js';
+import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../client.js';
 import { formatNames } from '../../conversation/formats/format.js';
 import { policySchema, type PolicyInput } from '../../policy/schema.js';
 import type { Forked, ForkRequest } from '../../store/fork.js';
@@ -161,10 +161,28 @@ export const accepted = component<{ status: string }>()(
   { description: 'The compaction goes on.', example: { status: '/v1/sessions/s-1/status' } },
 );
 
-export const erased = component<{ messages: number }>()('Erased', z.object({ messages: z.int() }), {
-  description: 'How many messages there were.',
-  example: { messages: 42 },
-});
+export const erased = component<Erased>()(
+  'Erased',
+  z.object({
+    messages: z.int(),
+    generations: z.int().describe('Committed compactions.'),
+    digests: z.int().describe('Texts that models wrote and that no other session refers to.'),
+    forks: z.int().describe('Forks that were erased as well.'),
+    executions: z
+      .int()
+      .describe('Workflow executions that Temporal was told to delete, which it does within about a minute.'),
+    remaining: z
+      .int()
+      .nullable()
+      .describe(
+        'Executions that it was not told to delete yet; null: it did not answer. They are deleted later.',
+      ),
+  }),
+  {
+    description: 'What was deleted, over the session and the forks erased with it.',
+    example: { messages: 42, generations: 1, digests: 3, forks: 0, executions: 2, remaining: 0 },
+  },
+);
 
 export const sessionPolicy = component<SessionPolicy>()(
   'SessionPolicy',

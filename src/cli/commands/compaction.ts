@@ -196,30 +196,33 @@ function addClose(group: CommandGroup): void {
 
 function addErase(group: CommandGroup): void {
   group
-    .add<{ yes?: boolean }>(
+    .add<{ yes?: boolean; forks?: boolean }>(
       {
         name: 'erase',
         arguments: '<session>',
         summary: 'delete a session and all of it, for good',
         description:
-          'Deletes the session with its originals, summaries and archive. This cannot be undone. Asks first, and wants ' +
-          'the id typed; --yes answers for you.',
+          'Deletes the session with its originals, summaries and archive, and its workflow executions in Temporal. This ' +
+          'cannot be undone. Asks first, and wants the id typed; --yes answers for you. Can be repeated after any doubt.',
         examples: [
           ['palimpsest erase ticket-4711', 'asks'],
+          ['palimpsest erase ticket-4711 --forks', 'every session forked from it as well'],
           ['palimpsest erase ticket-4711 --yes --json', 'in a script'],
         ],
       },
-      async (run, args, { yes }) => {
+      async (run, args, { yes, forks = false }) => {
         const session = argument(args, 0, 'session');
         const client = await run.client();
         if (!yes) {
           const { confirmErase } = await import('../confirm.js');
-          await confirmErase(client, session, run.signal);
+          await confirmErase(client, { session, forks }, run.signal);
         }
-        const erased = await client.erase({ session });
-        await told(run, { session, ...erased }, `${session} is erased: ${erased.messages} messages.`);
+        const erased = await client.erase({ session, forks });
+        const { erasedText } = await import('../erased-text.js');
+        await told(run, { session, ...erased }, erasedText(session, erased));
       },
     )
+    .option('--forks', 'its forks as well, and theirs')
     .option('--yes', 'do not ask');
 }
 

@@ -22,7 +22,10 @@ export const digests = palimpsest.table(
     inputTokens: count('input_tokens').notNull(),
     outputTokens: count('output_tokens').notNull(),
     ms: integer('ms').notNull(),
-    /** The session that paid and the generation that it prepared; 0 where it took the digest over from an erased session. */
+    /**
+     * Who paid: the session and the generation that was being prepared. Generation 0: the payer was erased, and this
+     * session is one that refers to the digest.
+     */
     payerSession: text('payer_session').notNull(),
     payerGeneration: integer('payer_generation').notNull(),
     createdAt: createdAt(),

@@ -11,6 +11,7 @@ import {
   primaryKey,
   text,
   unique,
+  uuid,
 } from 'drizzle-orm/pg-core';
 import type { FormatName } from '../../conversation/formats/format.js';
 import type { Calibration } from '../../tokens/calibration.js';
@@ -42,6 +43,8 @@ export const sessions = palimpsest.table(
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
+    /** Of this session alone: another one begun under the same id after an erasure has another. */
+    incarnation: uuid('incarnation').notNull().defaultRandom(),
     /** JSON of the policy's layers as given (`PolicyLayers`), as text: pins may hold what jsonb refuses. */
     policy: text('policy').notNull(),
     policyVersion: integer('policy_version').notNull(),
@@ -89,6 +92,9 @@ export const sessions = palimpsest.table(
     primaryKey({ name: 'sessions_pk', columns: [table.tenantId, table.sessionId] }),
     // In the order of the ids' code points, whatever the database's collation: lists and prefixes.
     index('sessions_in_order').on(table.tenantId, sql`session_id collate "C"`),
+    index('sessions_by_origin')
+      .on(table.tenantId, sql`(fork_of->>'session')`)
+      .where(sql`fork_of is not null`),
     check('sessions_counters', sql`live_tokens >= 0 and live_messages >= 0 and next_seq >= 1`),
     check('sessions_head_within_log', sql`through_seq < next_seq and system_through_seq < next_seq`),
   ],

@@ -1,0 +1,69 @@
+/** Erasing: PostgreSQL first, which decides; then Temporal, as far as it answers. */
+import type { Erased } from '../client.js';
+import { isFailure } from '../errors.js';
+import { eraseSession, eraseWithForks, type ErasedRows } from '../store/erase.js';
+import { findErasure, noteErasure } from '../store/erasures.js';
+import { notFound } from '../store/session-row.js';
+import { withTransaction } from '../store/transaction.js';
+import { finishErasure, finishErasures } from '../temporal/erasures.js';
+import { findExecutions } from '../temporal/executions.js';
+import type { SessionIds } from '../temporal/names.js';
+import type { Connections } from './connections.js';
+
+/** Earlier erasures that one call goes on with. */
+const mostEarlier = 5;
+
+export async function erase(connections: Connections, ids: SessionIds, forks = false): Promise<Erased> {
+  const { pool } = connections;
+  const erased: { ids: SessionIds; rows: ErasedRows }[] = [];
+  const note = async (of: SessionIds, rows: ErasedRows) => void erased.push({ ids: of, rows });
+  try {
+    if (forks) await eraseWithForks(pool, ids, note);
+    else await note(ids, await eraseSession(pool, ids));
+  } catch (error) {
+    if (!isFailure(error, 'Store.SessionNotFound')) throw error;
+    return eraseExecutions(connections, ids);
+  }
+  const sum = (count: (rows: ErasedRows) => number) =>
+    erased.reduce((total, { rows }) => total + count(rows), 0);
+  const executions = await finishAll(connections, erased);
+  return {
+    messages: sum(({ messages }) => messages),
+    generations: sum(({ generations }) => generations),
+    digests: sum(({ digests }) => digests),
+    forks: erased.length - 1,
+    ...executions,
+  };
+}
+
+/** Then, as far as Temporal answers, what earlier erasures have left. */
+async function finishAll(
+  { pool, client }: Connections,
+  erased: readonly { ids: SessionIds }[],
+): Promise<Pick<Erased, 'executions' | 'remaining'>> {
+  let [executions, remaining] = [0, 0];
+  for (const { ids } of erased) {
+    const one = await finishErasure({ pool, client }, ids);
+    executions += one.executions;
+    if (one.remaining === null) return { executions, remaining: null };
+    remaining += one.remaining;
+  }
+  await finishErasures({ pool, client }, { most: mostEarlier });
+  return { executions, remaining };
+}
+
+/**
+ * A session that PostgreSQL does not have: erased before, while Temporal did not answer, or never stored because all its
+ * turns were refused. Throws `Store.SessionNotFound` where Temporal was told already, or has nothing of it either.
+ */
+async function eraseExecutions(connections: Connections, ids: SessionIds): Promise<Erased> {
+  const { pool, client } = connections;
+  const erasure = await findErasure(pool, ids);
+  if (erasure === null) {
+    if ((await findExecutions(client, ids, 1)).length === 0) return notFound(ids);
+    await withTransaction(pool, ({ query }) => noteErasure(query, ids, 1));
+  }
+  const finished = await finishAll(connections, [{ ids }]);
+  if (erasure?.toldAt) return notFound(ids);
+  return { messages: 0, generations: 0, digests: 0, forks: 0, ...finished };
+}

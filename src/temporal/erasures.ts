@@ -1,0 +1,113 @@
+/** The second half of an erasure: what Temporal holds of a session that PostgreSQL no longer has. */
+import type { Client } from '@temporalio/client';
+import type { Pool } from 'pg';
+import { isFailure } from '../errors.js';
+import { releaseLeftDigests } from '../store/erase.js';
+import {
+  findErasure,
+  forgetErasure,
+  isBegunAnew,
+  noteTold,
+  pendingErasures,
+  type Erasure,
+} from '../store/erasures.js';
+import { deleteExecutions, findExecutions, type Execution } from './executions.js';
+import type { SessionIds } from './names.js';
+
+interface Connected {
+  pool: Pool;
+  client: Client;
+}
+
+export interface FinishOptions {
+  /**
+   * An erasure is finished when nothing is found this many milliseconds after it: the server deletes with a delay, its
+   * search is a moment behind, and a turn that was stored before may have started a workflow since. @default 60,000
+   */
+  settleMs?: number;
+  /** Milliseconds for each session; what is left then is found by the next call. @default 10,000 */
+  timeoutMs?: number;
+}
+
+export interface FinishedErasure {
+  /** Runs that the server was told to delete. */
+  executions: number;
+  /** Runs that it was not told to delete yet; null: it did not answer. */
+  remaining: number | null;
+}
+
+const reason = 'the session is erased';
+
+/**
+ * Has the server delete what it holds of one erased session. Never throws for Temporal: what remains is found by a later
+ * call.
+ */
+export async function finishErasure(
+  connected: Connected,
+  ids: SessionIds,
+  options: FinishOptions = {},
+): Promise<FinishedErasure> {
+  const erasure = await findErasure(connected.pool, ids);
+  if (!erasure) return { executions: 0, remaining: 0 };
+  const told = new Set<string>();
+  try {
+    const remaining = await tell(connected, erasure, told, options);
+    return { executions: told.size, remaining };
+  } catch (error) {
+    if (!isFailure(error, 'Temporal.Unavailable')) throw error;
+    return { executions: told.size, remaining: null };
+  }
+}
+
+/**
+ * Goes on with at most `most` erasures that are not finished, those first that the server was never told of. Answers how
+ * many sessions it looked after, how many runs the server was told to delete, and for how many sessions it could not be
+ * told all.
+ */
+export async function finishErasures(
+  connected: Connected,
+  { most = 100, signal, ...options }: FinishOptions & { most?: number; signal?: AbortSignal } = {},
+): Promise<{ erasures: number; executions: number; unfinished: number }> {
+  const sums = { erasures: 0, executions: 0, unfinished: 0 };
+  for (const erasure of await pendingErasures(connected.pool, most)) {
+    if (signal?.aborted) break;
+    const { executions, remaining } = await finishErasure(connected, erasure, options);
+    sums.erasures++;
+    sums.executions += executions;
+    if (remaining !== 0) sums.unfinished++;
+    // It does not answer: it will not for the others, too.
+    if (remaining === null) break;
+  }
+  return sums;
+}
+
+/** Page after page of what is found. Answers how many runs are left in the end that the server was not told of. */
+async function tell(
+  { pool, client }: Connected,
+  erasure: Erasure,
+  told: Set<string>,
+  { settleMs = 60_000, timeoutMs = 10_000 }: FinishOptions,
+): Promise<number> {
+  const until = Date.now() + timeoutMs;
+  await releaseLeftDigests(pool, erasure);
+  for (;;) {
+    const lookedAt = Date.now();
+    const found = await findExecutions(client, erasure, erasure.generation);
+    const begunAnew = await isBegunAnew(pool, erasure);
+    // What began later is the new session's. Where there is none, a signal that came late has started it in vain; one
+    // that has just begun may be about to begin the session anew.
+    const isErased = ({ startedAt }: Execution) =>
+      startedAt < erasure.erasedAt || (!begunAnew && startedAt.getTime() < lookedAt - settleMs);
+    const erased = found.filter(isErased);
+    const fresh = erased.filter(({ runId }) => !told.has(runId));
+    if (fresh.length > 0 && Date.now() > until) return fresh.length;
+    await deleteExecutions(client, fresh, reason);
+    for (const { runId } of fresh) told.add(runId);
+    if (fresh.length > 0) continue;
+    const settled = lookedAt - erasure.erasedAt.getTime() >= settleMs;
+    const nothingLeft = erased.length === 0 && (begunAnew || found.length === 0);
+    if (settled && nothingLeft) await forgetErasure(pool, erasure);
+    else await noteTold(pool, erasure);
+    return 0;
+  }
+}

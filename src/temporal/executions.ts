@@ -1,0 +1,122 @@
+/** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
+import { isGrpcServiceError, WorkflowNotFoundError, type Client } from '@temporalio/client';
+import { compactionWorkflowId, sessionWorkflowId, type SessionIds } from './names.js';
+import { typed } from './session-workflows.js';
+
+export interface Execution {
+  workflowId: string;
+  runId: string;
+  running: boolean;
+  startedAt: Date;
+}
+
+/** Runs found at once at most; what is beyond is found again when these are deleted. */
+const mostFound = 2_000;
+const pageSize = 500;
+/** Calls at once. */
+const together = 8;
+const callTimeoutMs = 10_000;
+const notFoundCode = 5;
+
+/**
+ * Every run that the server knows, found by search attributes and by workflow id; the newest ones by their id alone, since
+ * the search follows a moment behind. `generation`: the last one that a compaction may have prepared. Throws
+ * `Temporal.Unavailable`.
+ */
+export async function findExecutions(
+  client: Client,
+  ids: SessionIds,
+  generation: number,
+): Promise<Execution[]> {
+  const found = new Map<string, Execution>();
+  const add = (execution: Execution) => found.set(`${execution.workflowId} ${execution.runId}`, execution);
+  for (const execution of await typed(() => listed(client, ids))) add(execution);
+  const newest = [generation - 1, generation].filter((one) => one > 0);
+  for (const workflowId of [sessionWorkflowId(ids), ...newest.map((one) => compactionWorkflowId(ids, one))]) {
+    const latest = await typed(() => described(client, workflowId));
+    if (latest) add(latest);
+  }
+  return [...found.values()];
+}
+
+async function listed(client: Client, ids: SessionIds): Promise<Execution[]> {
+  const session = sessionWorkflowId(ids);
+  const compactions = compactionsOf(ids);
+  const query =
+    `(TenantId = ${quoted(ids.tenant)} and SessionId = ${quoted(ids.session)})` +
+    ` or WorkflowId = ${quoted(session)} or WorkflowId starts_with ${quoted(compactions)}`;
+  return client.withDeadline(Date.now() + callTimeoutMs, async () => {
+    const found: Execution[] = [];
+    for await (const { workflowId, runId, status, startTime } of client.workflow.list({ query, pageSize })) {
+      // The search may compare otherwise than we do: what is deleted is deleted for good.
+      if (workflowId !== session && !workflowId.startsWith(compactions)) continue;
+      found.push({ workflowId, runId, running: status.name === 'RUNNING', startedAt: startTime });
+      if (found.length >= mostFound) break;
+    }
+    return found;
+  });
+}
+
+function compactionsOf(ids: SessionIds): string {
+  return compactionWorkflowId(ids, 0).slice(0, -1);
+}
+
+function quoted(value: string): string {
+  return `'${value.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
+}
+
+async function described(client: Client, workflowId: string): Promise<Execution | null> {
+  return unlessGone(async () => {
+    const { runId, status, startTime } = await client.withDeadline(Date.now() + callTimeoutMs, () =>
+      client.workflow.getHandle(workflowId).describe(),
+    );
+    return { workflowId, runId, running: status.name === 'RUNNING', startedAt: startTime };
+  });
+}
+
+/**
+ * Ends what runs and has the server delete the histories, which it does a moment later. What is gone already is passed
+ * over. Throws `Temporal.Unavailable`.
+ */
+export async function deleteExecutions(
+  client: Client,
+  executions: readonly Execution[],
+  reason: string,
+): Promise<void> {
+  // Sessions first: they would start another compaction.
+  const queue = executions.toSorted((a, b) => rank(a) - rank(b));
+  const work = async () => {
+    for (let next = queue.shift(); next; next = queue.shift()) await deleteOne(client, next, reason);
+  };
+  await Promise.all(Array.from({ length: Math.min(together, queue.length) }, work));
+}
+
+function rank({ workflowId, running }: Execution): number {
+  return running && workflowId.startsWith('session/') ? 0 : 1;
+}
+
+async function deleteOne(client: Client, { workflowId, runId, running }: Execution, reason: string) {
+  const { workflowService } = client.connection;
+  const { namespace } = client.options;
+  const soon = <T>(call: () => Promise<T>) => client.withDeadline(Date.now() + callTimeoutMs, call);
+  await typed(async () => {
+    // By itself, so that those who wait for its answer are told why there is none.
+    if (running)
+      await unlessGone(() => soon(() => client.workflow.getHandle(workflowId, runId).terminate(reason)));
+    await unlessGone(() =>
+      soon(() =>
+        workflowService.deleteWorkflowExecution({ namespace, workflowExecution: { workflowId, runId } }),
+      ),
+    );
+  });
+}
+
+async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return null;
+    if (isGrpcServiceError(error) && error.code === notFoundCode) return null;
+    throw error;
+  }
+}
