@@ -42,8 +42,8 @@ const mostOwners = 10_000;
 const longestBackfill = "interval '1 day'";
 
 /**
- * At most `most` sessions that are to be looked at now: of every tenant the same number, the longest waiting first. Reads the
- * partial index alone to find them: one probe a tenant, and as many entries as it answers.
+ * At most `most` sessions that are to be looked at now: of every tenant that has some the same number, the longest waiting first. Reads the
+ * partial index alone to find them: two probes a tenant, and as many entries as it answers.
  */
 export async function readOverdue(pool: Pool, most: number): Promise<OverdueSession[]> {
   const rows = await read<{ tenant: string; session: string; policy: string; in_backfill: boolean }>(
@@ -62,7 +62,8 @@ with recursive owner (tenant_id) as (
           where s.sweep_at is not null and s.tenant_id > owner.tenant_id order by s.tenant_id limit 1)
   from owner where owner.tenant_id is not null
 ), owners as (
-  select tenant_id from owner where tenant_id is not null limit ${mostOwners}
+  select tenant_id from (select tenant_id from owner where tenant_id is not null limit ${mostOwners}) asking
+  where exists (select from palimpsest.sessions s where s.tenant_id = asking.tenant_id and s.sweep_at <= now())
 )
 select s.tenant_id as tenant, s.session_id as session, s.policy,
   s.overdue_at > now() - ${longestBackfill} and exists (

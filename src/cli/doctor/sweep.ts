@@ -21,20 +21,36 @@ export async function checkSweep(client: Client, queuePrefix: string): Promise<F
     return await findingOf(client, schedule);
   } catch (error) {
     if (!(error instanceof ScheduleNotFoundError)) throw error;
-    return fail(check, `there is no schedule ${scheduleId}: sessions whose signal is lost wait for a turn`, start);
+    return fail(
+      check,
+      `there is no schedule ${scheduleId}: sessions whose signal is lost wait for a turn`,
+      start,
+    );
   }
 }
 
-async function findingOf(client: Client, { scheduleId, spec, state, info }: ScheduleDescription): Promise<Finding> {
+async function findingOf(
+  client: Client,
+  { scheduleId, spec, state, info }: ScheduleDescription,
+): Promise<Finding> {
   const [interval] = spec.intervals ?? [];
   const every = interval?.every ?? 0;
   const name = `${scheduleId}, every ${span(every)}`;
   if (state.paused)
-    return warn(check, `${name}: paused`, 'Resume the schedule in the Temporal UI, or with `temporal schedule toggle`.');
+    return warn(
+      check,
+      `${name}: paused`,
+      'Resume the schedule in the Temporal UI, or with `temporal schedule toggle`.',
+    );
   const latest = info.recentActions.at(-1);
-  const since = latest?.takenAt ?? info.createdAt;
+  const changed = info.lastUpdatedAt ?? info.createdAt;
+  const since = latest && latest.takenAt > changed ? latest.takenAt : changed;
   if (Date.now() - since.getTime() > missedSweeps * every + 60_000)
-    return warn(check, `${name}: none was started for ${ago(since.toISOString())}`, 'Look at the schedule in the Temporal UI.');
+    return warn(
+      check,
+      `${name}: none was started for ${ago(since.toISOString())}`,
+      'Look at the schedule in the Temporal UI.',
+    );
   if (latest === undefined) return ok(check, `${name}: none was due yet`);
   const { workflowId } = latest.action.workflow;
   const { status } = await client.workflow.getHandle(workflowId).describe();
@@ -52,6 +68,11 @@ export async function checkOverdue(pool: Pool): Promise<Finding> {
   const { sessions, since } = await countOverdue(pool);
   if (since === null) return ok('overdue', 'no session waits without a workflow');
   const detail = `${plural(sessions, 'session')}, the longest for ${ago(since.toISOString())}`;
-  if (Date.now() - since.getTime() < longestWaitMs) return ok('overdue', `${detail}: the next sweep signals them`);
-  return warn('overdue', detail, 'Is the sweep running, and do workers serve the queues workflow and database?');
+  if (Date.now() - since.getTime() < longestWaitMs)
+    return ok('overdue', `${detail}: the next sweep signals them`);
+  return warn(
+    'overdue',
+    detail,
+    'Is the sweep running, and do workers serve the queues workflow and database?',
+  );
 }
