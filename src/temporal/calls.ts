@@ -2,7 +2,7 @@
 import { WorkflowFailedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
 import { PalimpsestError } from '../errors.js';
-import { failureOf, toPalimpsestError } from './failures.js';
+import { causesOf, failureOf, toPalimpsestError } from './failures.js';
 
 /** Status codes of gRPC by their numbers. */
 const codeNames = [
@@ -71,14 +71,6 @@ function whyEnded(error: unknown): string | null {
       return 'A step ran out of time before it was done: does a worker run?';
   }
   return null;
-}
-
-function* causesOf(error: unknown): Generator<Error> {
-  const seen = new Set<unknown>();
-  for (let cause = error; cause instanceof Error && !seen.has(cause); cause = cause.cause) {
-    seen.add(cause);
-    yield cause;
-  }
 }
 
 /** Name of the gRPC code, or of the system's or the SDK's error where none was answered; the message nearest to it. */
