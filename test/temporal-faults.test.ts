@@ -182,8 +182,8 @@ describe('over HTTP', () => {
     ['INVALID_ARGUMENT', { code: 3, message: 'no mapping for search attribute' }, /INVALID_ARGUMENT/],
     [
       'a failure of one of two operations, which the SDK throws unwrapped',
-      { code: 14, message: 'both failed', details: multiOperationFailure(14, 'shard status unknown') },
-      /UNAVAILABLE|DEADLINE_EXCEEDED/,
+      { code: 13, message: 'both failed', details: multiOperationFailure(13, 'shard status unknown') },
+      /INTERNAL/,
     ],
     ['an answer that is no message', 'garbage', /RangeError/],
     ['an empty answer, at which the SDK trips over itself', 'empty', /TypeError|UNKNOWN/],
