@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Metrics } from '../src/metrics.js';
 import type { DeploymentPolicy } from '../src/store/configure.js';
+import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
 /** What the activities close over: one set per worker process. */
 export interface Dependencies {
@@ -16,6 +17,8 @@ export interface Dependencies {
   now: () => number;
   /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */
   inlineTurnTenants: readonly string[];
+  /** Signals sessions that no workflow knows of. Absent: this process does not sweep. */
+  workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
   /** Layers of the policy below tenant and session, for sessions that an inline turn creates. */
   deployment?: DeploymentPolicy;
 }

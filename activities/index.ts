@@ -14,6 +14,7 @@ import { repair } from './repair.js';
 import { selectSessions } from './selectSessions.js';
 import { setPaused } from './setPaused.js';
 import { summarizeChunk } from './summarizeChunk.js';
+import { sweepSessions } from './sweepSessions.js';
 
 /** Short steps on Postgres: queue `…-db`. */
 export function createDatabaseActivities(dependencies: Dependencies) {
@@ -25,6 +26,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     giveUp: giveUp(dependencies),
     indexTexts: indexTexts(dependencies),
     setPaused: setPaused(dependencies),
+    sweepSessions: sweepSessions(dependencies),
     openBackfill: openBackfill(dependencies),
     selectSessions: selectSessions(dependencies),
     recordOutcomes: recordOutcomes(dependencies),

@@ -4,6 +4,7 @@ import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
 import { callsTools } from '../src/store/chain.js';
 import { factsOf } from '../src/store/session-row.js';
+import { asksForNothing, takeInHand } from '../src/store/overdue.js';
 import { loadSession, passReduceMark, type SessionRow } from '../src/store/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
@@ -30,7 +31,10 @@ export interface Measurement {
   notBefore: number | null;
 }
 
-/** Compares the session's counters with its policy. Reads one row, whatever the length of the log. */
+/**
+ * Compares the session's counters with its policy. Reads one row, whatever the length of the log; where the session asks for
+ * something, the row says afterwards until when the workflow that measures has it in hand.
+ */
 export function measure({ pool, now }: Dependencies) {
   return ({ tenant, session }: SessionIds): Promise<Measurement> =>
     runStep('measure', async () => {
@@ -42,7 +46,7 @@ export function measure({ pool, now }: Dependencies) {
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
       const paused = row.pausedAt !== null;
-      return {
+      const measured = {
         paused,
         due: !paused && triggered && worthwhile && !heldBack,
         tokens: row.liveTokens,
@@ -63,7 +67,33 @@ export function measure({ pool, now }: Dependencies) {
             : null,
         notBefore: !paused && triggered && heldBack && row.retryAt ? row.retryAt.getTime() : null,
       };
+      await noteAnswer(pool, row, measured, policy, now());
+      return measured;
     });
+}
+
+/** Beyond the deadline of the model: plan, commit, fallback, and their retries. */
+const besideModelMs = 5 * 60_000;
+/** Before a timer of the workflow has led to the next measurement. */
+const afterTimerMs = 15_000;
+
+/** One small write at most, and none for a session that asks for nothing. */
+async function noteAnswer(
+  pool: Pool,
+  row: SessionRow,
+  { due, debounceMs, coldAfterMs, notBefore }: Measurement,
+  { summary }: Policy,
+  now: number,
+): Promise<void> {
+  if (row.overdueAt === null) return;
+  const heldBackMs = row.retryAt === null ? 0 : row.retryAt.getTime() - now;
+  const compactionMs = summary.deadline + besideModelMs;
+  if (notBefore !== null) await takeInHand(pool, row, Math.max(0, heldBackMs) + afterTimerMs);
+  else if (due && row.overdueAt.getTime() - now < summary.deadline)
+    await takeInHand(pool, row, debounceMs + compactionMs);
+  else if (!due && coldAfterMs !== null)
+    await takeInHand(pool, row, Math.max(heldBackMs, coldAfterMs + compactionMs));
+  else if (!due) await asksForNothing(pool, row);
 }
 
 export interface Judged {

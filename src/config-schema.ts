@@ -193,6 +193,11 @@ export const configSchema = z.strictObject({
       'PALIMPSEST_WORKER_CACHED_WORKFLOWS',
       'sessions a process keeps in memory; one that is not there is replayed from its history',
     ),
+    sweepIntervalMs: setting(
+      wholeOr(1_000, 180_000, 86_400_000),
+      'PALIMPSEST_WORKER_SWEEP_INTERVAL_MS',
+      'how often sessions are looked for that wait and that no workflow knows of; the same value for every worker',
+    ),
     graceMs: setting(
       wholeOr(0, 60_000, 3_600_000),
       'PALIMPSEST_WORKER_GRACE_MS',

@@ -94,6 +94,11 @@ export class Metrics {
   readonly #tokenWaitSeconds = this.#counter('token_wait_seconds_total', 'Seconds they were put off by', [
     'traffic',
   ]);
+  readonly #swept = this.#counter(
+    'sessions_swept_total',
+    'Sessions that waited and that the sweep found: signalled, failed, or left to a backfill',
+    ['result'],
+  );
   readonly #activities = this.#histogram(
     'activity_seconds',
     'Wall time of one attempt of a step',
@@ -163,6 +168,12 @@ export class Metrics {
     const traffic = trafficOf(backfill);
     this.#tokenWaits.inc({ traffic });
     this.#tokenWaitSeconds.inc({ traffic }, waitMs / 1000);
+  }
+
+  swept({ signalled, failed, left }: { signalled: number; failed: number; left: number }): void {
+    this.#swept.inc({ result: 'signalled' }, signalled);
+    this.#swept.inc({ result: 'failed' }, failed);
+    this.#swept.inc({ result: 'left' }, left);
   }
 
   activity(name: string, backfill: boolean, result: string, waitedMs: number, tookMs: number): void {

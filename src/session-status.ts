@@ -20,6 +20,11 @@ export interface Status extends SessionRecords {
   /** `asleep`: ended for idleness; `unknown`: no worker answers. */
   phase: SessionStatus['phase'] | 'asleep' | 'unknown';
   compaction: SessionStatus['compaction'];
+  /**
+   * Since when it asks for a compaction that no workflow is known to be at work on; null: it does not, or one is. The sweep
+   * signals such a session.
+   */
+  overdue: string | null;
   /** An operator holds it: no compaction begins until it is resumed. */
   paused: boolean;
   exhausted: SessionRow['exhausted'];
@@ -44,6 +49,7 @@ export function statusOf(
   row: SessionRow,
   live: SessionStatus | 'asleep' | 'unknown',
   records: SessionRecords,
+  now = Date.now(),
 ): Status {
   const effective = effectivePolicy(row.policy);
   const { policy } = effective;
@@ -60,6 +66,7 @@ export function statusOf(
     generation: row.generation,
     phase: typeof live === 'string' ? live : live.phase,
     compaction: running?.compaction ?? null,
+    overdue: row.overdueAt !== null && row.overdueAt.getTime() <= now ? row.overdueAt.toISOString() : null,
     paused: row.pausedAt !== null,
     exhausted: row.exhausted,
     failures: row.failures,

@@ -73,6 +73,7 @@ export function workerSettings(
     backfillShare: worker.backfillShare,
     modelCalls: worker.modelCalls,
     cachedWorkflows: worker.cachedWorkflows,
+    sweepIntervalMs: worker.sweepIntervalMs,
     shutdownGraceMs: worker.graceMs,
   };
 }

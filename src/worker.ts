@@ -1,3 +1,4 @@
+import { Client } from '@temporalio/client';
 import {
   Worker,
   type NativeConnection,
@@ -16,6 +17,7 @@ import type { Metrics } from './metrics.js';
 import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { troubleWith, type Readiness } from './readiness.js';
 import { assertMigrated } from './store/migrate.js';
+import { countOverdue } from './store/overdue.js';
 import { openPool } from './store/pool.js';
 import { bucketLevel } from './store/rate-bucket.js';
 import {
@@ -25,7 +27,9 @@ import {
   reachNamespace,
   type TemporalSettings,
 } from './temporal/connection.js';
-import { taskQueues } from './temporal/names.js';
+import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
+import { SessionWorkflows } from './temporal/session-workflows.js';
+import { ensureSweep } from './temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
@@ -72,6 +76,11 @@ export interface WorkerSettings {
   modelCalls?: number;
   /** Sessions kept in memory: one costs memory (README, numbers), one that is not there a replay. @default 1,000 */
   cachedWorkflows?: number;
+  /**
+   * Milliseconds between two sweeps for sessions that wait and that no workflow knows of; the same for all workers. The last
+   * one that starts with the role `workflow` decides. @default 180,000
+   */
+  sweepIntervalMs?: number;
   /** Milliseconds in which steps may finish after a shutdown was asked for. @default 60,000 */
   shutdownGraceMs?: number;
   inlineTurnTenants?: readonly string[];
@@ -105,8 +114,12 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
   try {
     if (pool) await assertMigrated(pool);
     const client = await connectClient(settings.temporal);
-    await ensureSearchAttributes(client);
-    await client.connection.close();
+    try {
+      await ensureSearchAttributes(client);
+      if (roles.has('workflow')) await ensureSweep(client, settings);
+    } finally {
+      await client.connection.close();
+    }
     const connection = await connectWorker(settings.temporal);
     const workers = await createWorkers(roles, settings, connection, pool).catch(async (error: unknown) => {
       await connection.close();
@@ -195,7 +208,7 @@ async function createWorkers(
   };
   const served = [
     ...(orchestrates([...roles]) ? await orchestrators(roles, settings) : []),
-    ...(pool ? steps(roles, settings, pool) : []),
+    ...(pool ? steps(roles, settings, pool, connection) : []),
   ];
   return Promise.all(served.map((one) => Worker.create({ ...common, ...one })));
 }
@@ -223,11 +236,16 @@ async function orchestrators(
   ];
 }
 
-function steps(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings, pool: Pool): WorkerOptions[] {
+function steps(
+  roles: ReadonlySet<WorkerRole>,
+  settings: WorkerSettings,
+  pool: Pool,
+  connection: NativeConnection,
+): WorkerOptions[] {
   const { model, metrics } = settings;
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
   const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
-  const dependencies = dependenciesOf(roles, settings, pool);
+  const dependencies = dependenciesOf(roles, settings, pool, connection);
   const counted = metrics ? [measured(metrics)] : [];
   const pace = new Pace(backfillShare);
   const served: WorkerOptions[] = [];
@@ -253,6 +271,10 @@ function steps(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings, pool: P
       maxConcurrentActivityTaskExecutions: modelCalls,
       maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
     });
+  if (metrics && roles.has('database')) {
+    const help = 'Sessions that wait and that no workflow is known to be at work on';
+    metrics.gauge('sessions_overdue', help, async () => (await countOverdue(pool)).sessions);
+  }
   const { tokensPerMinute } = model;
   if (metrics && tokensPerMinute !== undefined) {
     const help = 'Tokens that model calls may draw now; below zero: given away in advance';
@@ -263,9 +285,18 @@ function steps(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings, pool: P
 
 function dependenciesOf(
   roles: ReadonlySet<WorkerRole>,
-  { model, inlineTurnTenants = [], policy, metrics }: WorkerSettings,
+  {
+    model,
+    inlineTurnTenants = [],
+    policy,
+    metrics,
+    temporal,
+    queuePrefix = defaultQueuePrefix,
+  }: WorkerSettings,
   pool: Pool,
+  connection: NativeConnection,
 ): Dependencies {
+  const client = new Client({ connection, namespace: temporal.namespace ?? 'default' });
   return {
     pool,
     model: roles.has('model')
@@ -280,6 +311,7 @@ function dependenciesOf(
     metrics,
     now: Date.now,
     inlineTurnTenants,
+    workflows: new SessionWorkflows(client, queuePrefix),
     deployment: checkedDeployment(policy),
   };
 }

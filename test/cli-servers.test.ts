@@ -8,8 +8,10 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { Client, Connection } from '@temporalio/client';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sweepId } from '../src/temporal/names.js';
 import { stopPostgres } from '../src/runtime/postgres.js';
 import { stopTemporal } from '../src/runtime/temporal.js';
 import { CliProcess, cliOf, linesOf, runCli, stackEnv } from './support/cli.js';
@@ -69,6 +71,7 @@ describe('doctor', () => {
       /^ok +Node +\d+\./,
       /^ok +PostgreSQL +\d+\.\d+ at 127\.0\.0\.1:\d+\/\S+ \(DATABASE_URL\)/,
       /^ok +schema +\d+ migrations applied, none pending/,
+      /^ok +overdue +no session waits/,
       /^ok +lz4 /,
       /^ok +Temporal +1\.\d+/,
       /^ok +namespace +default/,
@@ -77,6 +80,7 @@ describe('doctor', () => {
       /^ok +queue database /,
       /^ok +queue model /,
       /^ok +queue backfill +\d+ polling test-\w+-wf-backfill/,
+      /^ok +sweep +sweep\/test-\w+, every 24 h/,
       /^ok +model +test-summarizer at .* answered in [\d.]+ s/,
       /^\d+ checks: \d+ ok, 0 warnings, 0 failed/,
     ])
@@ -92,12 +96,48 @@ describe('doctor', () => {
       level: 'fail',
       next: 'Start one: palimpsest worker --role model',
     });
+    expect(of('sweep')).toMatchObject({
+      level: 'fail',
+      next: expect.stringContaining('palimpsest worker --role workflow') as string,
+    });
     // Sessions are compacted without it.
     expect(of('queue backfill')).toMatchObject({
       level: 'warn',
       next: 'Start one: palimpsest worker --role backfill',
     });
     expect(of('model')).toMatchObject({ level: 'warn', detail: expect.stringContaining('no key') as string });
+  });
+
+  test('a sweep that is paused, one that has ended, and sessions that wait', async () => {
+    const { queuePrefix, databaseUrl, temporal } = stack;
+    const client = new Client({ connection: await Connection.connect(temporal) });
+    const schedule = client.schedule.getHandle(sweepId(queuePrefix));
+    const database = new pg.Client(databaseUrl);
+    await database.connect();
+    try {
+      await schedule.pause('by an operator');
+      expect((await doctorOf(cli.env, ['--no-model'])).of('sweep')).toMatchObject({
+        ...{ level: 'warn', detail: expect.stringContaining('paused') as string },
+      });
+      await schedule.unpause();
+      await schedule.trigger();
+      const latest = async () =>
+        (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId;
+      await expect.poll(latest).toBeDefined();
+      await expect
+        .poll(async () => (await doctorOf(cli.env, ['--no-model'])).of('sweep'), { timeout: 60_000 })
+        .toMatchObject({ level: 'ok', detail: expect.stringContaining('the last') as string });
+      await database.query(
+        `update palimpsest.sessions set measure_at_tokens = 1, overdue_at = now() - interval '1 hour'`,
+      );
+      expect((await doctorOf(cli.env, ['--no-model'])).of('overdue')).toMatchObject({
+        ...{ level: 'warn', detail: '1 session, the longest for 60 min' },
+      });
+    } finally {
+      await database.query('update palimpsest.sessions set overdue_at = null');
+      await database.end();
+      await client.connection.close();
+    }
   });
 
   test('a model endpoint that refuses, PostgreSQL and Temporal that do not answer', async () => {

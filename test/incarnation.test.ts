@@ -115,7 +115,7 @@ const writers: Writer[] = [
       const about = { kind: 'chunk', text: marker, tokens: 3, model: 'm', promptVersion: 1 } as const;
       const payer = { payerSession: ids.session, payerGeneration: 1 };
       const digest = { tenant: ids.tenant, key: randomUUID(), ...about, ...cost, ...payer };
-      return storeDigest(stopped, digest, incarnation);
+      return storeDigest(stopped, digest, { incarnation });
     },
   },
   { name: 'texts for the search', write: indexTexts },

@@ -14,6 +14,7 @@ import {
   backfillWorkflowId,
   compactionWorkflowId,
   sessionWorkflowId,
+  sweepId,
   taskQueues,
 } from '../src/temporal/names.js';
 import type { PolicyInput } from '../src/policy/schema.js';
@@ -154,6 +155,25 @@ describe.runIf(process.env['RECORD_HISTORIES'])('recording', { timeout: 120_000 
     }
   });
 
+  test('a sweep finds a session that waits, and nothing more', async () => {
+    const bench = await openBackfills(stack);
+    try {
+      const [session] = await fillSessions(bench.pool, stack.queuePrefix, 1, { prefix: 'waits-' });
+      await bench.pool.query('update palimpsest.sessions set overdue_at = now() where session_id = $1', [
+        session,
+      ]);
+      const workflowId = `${sweepId(stack.queuePrefix)}-recorded`;
+      const taskQueue = taskQueues(stack.queuePrefix).workflow;
+      expect(await client.workflow.execute('sweep', { workflowId, taskQueue, args: [{ v: 1 }] })).toEqual({
+        ...{ signalled: 1, failed: 0, left: 0 },
+      });
+      await stack.palimpsest.settled({ session: session! });
+      await record('sweep', workflowId);
+    } finally {
+      await bench.close();
+    }
+  });
+
   test('a backfill meets a session that compacts itself', async () => {
     stack.model.hold();
     const asked = stack.model.requests.length;
@@ -173,7 +193,7 @@ describe.runIf(process.env['RECORD_HISTORIES'])('recording', { timeout: 120_000 
 test('recorded histories replay against the present code', async () => {
   expect(existsSync(folder)).toBe(true);
   const names = (await readdir(folder)).filter((name) => name.endsWith('.json'));
-  expect(names.length).toBeGreaterThanOrEqual(17);
+  expect(names.length).toBeGreaterThanOrEqual(18);
   for (const name of names) {
     const history = historyFromJSON(JSON.parse(await readFile(folder + name, 'utf8')));
     await Worker.runReplayHistory({ workflowBundle: bundle() }, history, name);

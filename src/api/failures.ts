@@ -44,7 +44,8 @@ export function traceOf({ cause }: PalimpsestError): Record<string, unknown> {
   if (!(cause instanceof Error)) return { error: typeof cause };
   const frames = (cause.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
   const { code } = cause as { code?: unknown };
-  return { error: cause.name, ...(typeof code === 'string' ? { code } : {}), stack: frames.slice(0, 12) };
+  const known = typeof code === 'string' || typeof code === 'number';
+  return { error: cause.name, ...(known ? { code } : {}), stack: frames.slice(0, 12) };
 }
 
 /** No such path, or no such method on it. */

@@ -143,6 +143,8 @@ function fail(
   const failure = asFailure(error, { mediaType, bodyLimit: settings.bodyLimitBytes });
   if (failure.type === 'Api.Failed')
     settings.log?.error({ requestId: request.id, ...traceOf(failure) }, 'unexpected error');
+  if (failure.type === 'Temporal.Unavailable')
+    settings.log?.warn({ requestId: request.id, ...failure.details }, failure.message);
   request.failure = failure.type;
   const problem = problemOf(failure, request.id);
   reply

@@ -38,6 +38,13 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
   return [
     ['session', status.session],
     ['phase', phaseOf(status), status.phase === 'unknown' ? style.red : undefined],
+    status.overdue === null
+      ? null
+      : [
+          'overdue',
+          `for ${ago(status.overdue)}: no workflow is known to be at work on it; a sweep signals it`,
+          style.yellow,
+        ],
     status.paused ? ['paused', 'no compaction begins until `palimpsest resume`', style.yellow] : null,
     [
       'context',
@@ -88,7 +95,7 @@ function phaseOf({ phase, compaction }: Status): string {
 
 function retryOf(retryAt: string): string {
   const wait = Date.parse(retryAt) - Date.now();
-  return wait <= 0 ? 'with the next turn' : `in ${Math.ceil(wait / 1_000)} s at the earliest`;
+  return wait <= 0 ? 'may be made now' : `in ${Math.ceil(wait / 1_000)} s at the earliest`;
 }
 
 const recordColumns: Column<Status['summaryRecords'][number]>[] = [

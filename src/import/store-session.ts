@@ -102,6 +102,7 @@ function* turnsOf(
       size: serialized.reduce((sum, { body }) => sum + body.length, 0),
       format,
       expectedSeq: start,
+      imported: true,
       // A session that exists keeps the policy it has.
       ...(policy === undefined || start > 0 ? {} : { policy }),
       ...(deployment === undefined ? {} : { deployment }),

@@ -5,7 +5,7 @@ import { appendTurn } from '../store/turns.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
 
-/** Stores a turn, then tells the session's workflow: what could not be told is stored all the same. */
+/** Stores a turn, then tells the session's workflow: a turn that could not be signalled is stored all the same. */
 export async function append(
   { pool, workflows, deployment }: Connections,
   ids: SessionIds,

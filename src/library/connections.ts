@@ -7,7 +7,7 @@ import type { SummarizerFacts } from '../store/backfill-estimate.js';
 import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
-import { SessionWorkflows } from '../temporal/session-workflows.js';
+import { SessionWorkflows, type Warnings } from '../temporal/session-workflows.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
 
 export interface PalimpsestOptions {
@@ -29,6 +29,8 @@ export interface PalimpsestOptions {
   counters?: Counters;
   /** What the workers ask where a policy names no summarizer: estimates of backfills follow it. */
   summarizer?: SummarizerFacts;
+  /** Told of turns that are stored but could not be signalled. A logger of pino will do. @default nobody is told */
+  log?: Warnings;
 }
 
 /** What the views of all tenants share: one pool, one client of Temporal. */
@@ -50,6 +52,7 @@ export async function openConnections({
   policy,
   counters,
   summarizer = {},
+  log,
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
@@ -57,7 +60,7 @@ export async function openConnections({
   try {
     await assertMigrated(pool);
     const client = await connectClient(temporal);
-    const workflows = new SessionWorkflows(client, queuePrefix);
+    const workflows = new SessionWorkflows(client, queuePrefix, log);
     const backfills = new BackfillWorkflows(client, queuePrefix);
     return { pool, client, workflows, backfills, deployment, summarizer };
   } catch (error) {

@@ -1,11 +1,12 @@
 /** Another policy for a session that exists: what its owner configures, and what its tenant changed meanwhile. */
+import type { SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { isFailure, type PalimpsestError } from '../errors.js';
 import type { PolicyLayers } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import { recount, type Recount } from './recount.js';
 import { notFound, type SessionIds, type SessionRow } from './session-row.js';
-import { cleared, lockSession, readSession, updateSession } from './session-table.js';
+import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { settle, type SessionSettings } from './settings.js';
 import { liveSizes } from './sizes.js';
 import { storable } from './text.js';
@@ -40,11 +41,12 @@ export async function changePolicy(
   change: (own: PolicyInput) => PolicyInput,
   deployment?: DeploymentPolicy,
 ): Promise<SessionRow> {
-  return replaceLayers(pool, ids, (row) => {
+  const layersFor = (row: SessionRow) => {
     const { file, environment } = deployment ?? row.policy;
     const session = change(row.policy.session ?? {});
     return { ...defined({ file, environment }), ...tenantLayer(row), session };
-  });
+  };
+  return replaceLayers(pool, ids, layersFor, { overdueAt: unlessMeasured });
 }
 
 /**
@@ -64,11 +66,15 @@ export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow>
   }
 }
 
-/** Under the session's lock; what would take long is counted before it. `layersFor` answers null to leave all as it is. */
+/**
+ * Under the session's lock; what would take long is counted before it. `layersFor` answers null to leave all as it is;
+ * `also` is written with the policy.
+ */
 async function replaceLayers(
   pool: Pool,
   ids: SessionIds,
   layersFor: (row: SessionRow) => PolicyLayers | null,
+  also: { overdueAt?: SQL } = {},
 ): Promise<SessionRow> {
   for (let attempt = 1; ; attempt++) {
     const { row: before } = await readSession(pool, ids);
@@ -88,7 +94,7 @@ async function replaceLayers(
       const settings = settle(layers, row);
       const moved = row.nextSeq !== before.nextSeq || row.generation !== before.generation;
       if (early && (moved || early.tokenizer !== settings.tokenizer)) return null;
-      return apply(tx, row, settings, early?.counts);
+      return apply(tx, row, settings, also, early?.counts);
     });
     if (replaced !== null) return replaced;
   }
@@ -98,6 +104,7 @@ async function apply(
   tx: Transaction,
   row: SessionRow,
   settings: SessionSettings,
+  also: { overdueAt?: SQL },
   counted?: Recount,
 ): Promise<SessionRow> {
   if (row.tokenizer !== settings.tokenizer) {
@@ -112,7 +119,7 @@ async function apply(
     ...(await liveSizes(tx.query, row)),
     ...cleared,
   };
-  await updateSession(tx, row, { ...change, policy: JSON.stringify(settings.policy) });
+  await updateSession(tx, row, { ...change, ...also, policy: JSON.stringify(settings.policy) });
   return { ...rest, ...change };
 }
 

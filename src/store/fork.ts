@@ -1,4 +1,4 @@
-import { getTableColumns } from 'drizzle-orm';
+import { getTableColumns, sql } from 'drizzle-orm';
 import type { PgTable } from 'drizzle-orm/pg-core';
 import { getTableConfig } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
@@ -125,6 +125,7 @@ async function copySession(
       through_seq: '0',
       ...{ live_tokens: '0', live_messages: '0', indexed_through_seq: '0' },
       ...{ measure_at_tokens: 'null', measure_at_messages: 'null', exhausted: 'null' },
+      ...{ overdue_at: 'null', sweep_at: 'null' },
       ...{ failures: '0', retry_at: 'null', last_error: 'null', paused_at: 'null', closed_at: 'null' },
       ...{ created_at: 'now()', updated_at: 'now()' },
     }) + ' on conflict do nothing returning session_id',
@@ -212,6 +213,8 @@ async function settleSizes(tx: Transaction, target: SessionIds, generation: numb
     ...live,
     measureAtTokens,
     measureAtMessages,
+    // No turn has signalled it.
+    overdueAt: sql`now()`,
   });
 }
 

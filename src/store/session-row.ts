@@ -91,6 +91,8 @@ export interface SessionRecord {
   retry_at: string | Date | null;
   last_error: SessionRow['lastError'];
   paused_at: string | Date | null;
+  overdue_at: string | Date | null;
+  sweep_at: string | Date | null;
   closed_at: string | Date | null;
   created_at: string | Date;
   updated_at: string | Date;
@@ -149,6 +151,8 @@ export function toSession(record: SessionRecord): SessionRow {
     retryAt: moment(record.retry_at),
     lastError: record.last_error,
     pausedAt: moment(record.paused_at),
+    overdueAt: moment(record.overdue_at),
+    sweepAt: moment(record.sweep_at),
     closedAt: moment(record.closed_at),
     createdAt: new Date(record.created_at),
     updatedAt: new Date(record.updated_at),

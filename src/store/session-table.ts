@@ -20,6 +20,13 @@ import {
 import type { SessionSettings } from './settings.js';
 import { read, type Transaction } from './transaction.js';
 
+/**
+ * Of a session that may now ask to be measured: overdue unless a workflow measures it within this time. A signal takes
+ * milliseconds, its measurement hardly more. Nothing where it has reached no mark.
+ */
+export const noticedBy = "now() + interval '15 seconds'";
+export const unlessMeasured = sql.raw(noticedBy);
+
 /** What a commit or a new policy forgets: earlier failures, and that nothing could be done. */
 export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError: null } as const;
 

@@ -5,7 +5,7 @@ import { marksBeyond } from '../policy/marks.js';
 import { upToDate } from './configure.js';
 import { sessions } from './schema.js';
 import { checkIds, factsOf, notFound, type SessionIds, type SessionRow } from './session-row.js';
-import { lockSession, readSession, updateSession } from './session-table.js';
+import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
 import { storable } from './text.js';
 import { read, withTransaction } from './transaction.js';
@@ -101,6 +101,7 @@ export async function recordFailure(
       failures: sql`${sessions.failures} + ${onlyWaited ? 0 : 1}`,
       lastError,
       retryAt,
+      overdueAt: sql`case when overdue_at is not null then ${retryAt}::timestamptz end`,
     }),
   );
 }
@@ -120,5 +121,6 @@ export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
 /** From now on no compaction begins, or again may. What is in flight ends as it ends. Throws `Store.SessionNotFound`. */
 export async function setPaused(pool: Pool, ids: SessionIds, paused: boolean): Promise<void> {
   const pausedAt: SQL = paused ? sql`coalesce(${sessions.pausedAt}, now())` : sql`null`;
-  await withTransaction(pool, (tx) => updateSession(tx, ids, { pausedAt }));
+  const overdueAt = paused ? null : unlessMeasured;
+  await withTransaction(pool, (tx) => updateSession(tx, ids, { pausedAt, overdueAt }));
 }

@@ -15,7 +15,7 @@ import { erasedSince } from './erasures.js';
 import { forget, recall, remember, type KnownSession } from './known-sessions.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { checkIds, replaced, type SessionIds, type SessionRow, type TenantPolicy } from './session-row.js';
-import { insertSession, lockSession, readSession } from './session-table.js';
+import { insertSession, lockSession, noticedBy, readSession } from './session-table.js';
 import { settingsOf, type SessionSettings } from './settings.js';
 import { checkId } from './text.js';
 import { withTransaction, type Transaction } from './transaction.js';
@@ -44,6 +44,8 @@ export interface TurnInput extends SessionIds {
   receivedAt?: Date;
   /** Policy of file and environment for a new session. */
   deployment?: DeploymentPolicy;
+  /** An old turn, which nobody is to look at before a backfill or the next live turn does. */
+  imported?: boolean;
 }
 
 /**
@@ -255,6 +257,7 @@ function insertTurn(
     next.measureAtTokens,
     next.measureAtMessages,
     next.policyVersion,
+    !turn.imported,
   ]);
 }
 
@@ -288,6 +291,9 @@ update palimpsest.sessions set
   measure_at_tokens = $22,
   measure_at_messages = $23,
   policy_version = $24,
+  overdue_at = case
+    when $25 and (live_tokens + $16 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
+    then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
   closed_at = null,
   updated_at = now()
 from turn

@@ -1,7 +1,7 @@
 import { WithStartWorkflowOperation, WorkflowIdConflictPolicy, type Client } from '@temporalio/client';
 import type { backfill as backfillWorkflow, BackfillInput } from '../../workflows/backfill.js';
+import { typed } from './calls.js';
 import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
-import { typed } from './session-workflows.js';
 
 export interface BackfillIds {
   tenant: string;

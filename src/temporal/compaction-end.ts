@@ -1,7 +1,7 @@
 /** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
 import type { CommittedStep } from '../store/backfill-items.js';
-import { failureOf } from './failures.js';
+import { causesOf, failureOf } from './failures.js';
 
 /** `elsewhere`: another parent ran it, or another commit came first; look again. */
 export type End =
@@ -25,7 +25,7 @@ export function endOfFailure(error: unknown): End {
   // Whoever commits first makes the other look again.
   if (failure?.type === 'Store.StaleGeneration') return { kind: 'elsewhere' };
   if (failure) return { kind: 'failed', type: failure.type, message: failure.message };
-  for (let current = error; current instanceof Error; current = current.cause) {
+  for (const current of causesOf(error)) {
     const { message } = current;
     if (current instanceof CancelledFailure) return { kind: 'failed', type: 'Cancelled', message };
     if (current instanceof TerminatedFailure) return { kind: 'failed', type: 'Terminated', message };

@@ -1,6 +1,7 @@
 import { Client, Connection, isGrpcServiceError } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
 import { PalimpsestError } from '../errors.js';
+import { typed } from './calls.js';
 import { searchAttributeTypes } from './names.js';
 
 export interface TemporalSettings {
@@ -83,7 +84,7 @@ const kinds = { Keyword: 2, Int: 3 } as const;
 export async function ensureSearchAttributes(client: Client): Promise<void> {
   const { operatorService } = client.connection as Connection;
   const namespace = client.options.namespace;
-  const present = await operatorService.listSearchAttributes({ namespace });
+  const present = await typed(() => operatorService.listSearchAttributes({ namespace }));
   const missing = Object.entries(searchAttributeTypes).filter(
     ([name]) => !(name in (present.customAttributes ?? {})),
   );

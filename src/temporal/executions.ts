@@ -1,7 +1,7 @@
 /** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
 import { isGrpcServiceError, WorkflowNotFoundError, type Client } from '@temporalio/client';
 import { compactionWorkflowId, sessionWorkflowId, type SessionIds } from './names.js';
-import { typed } from './session-workflows.js';
+import { typed } from './calls.js';
 
 export interface Execution {
   workflowId: string;

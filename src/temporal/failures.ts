@@ -85,10 +85,19 @@ export function hasOnlyWaited({ details: [detail] }: { details: unknown[] }): bo
 
 /** The typed failure at the bottom of a chain of workflow and activity failures; null for anything else. */
 export function failureOf(error: unknown): { type: string; message: string; details: unknown[] } | null {
-  for (let current = error; current instanceof Error; current = current.cause) {
+  for (const current of causesOf(error)) {
     if (current instanceof ApplicationFailure && current.type) {
       return { type: current.type, message: current.message, details: current.details ?? [] };
     }
   }
   return null;
+}
+
+/** The error and what caused it, outermost first; an error that is its own cause once. */
+export function* causesOf(error: unknown): Generator<Error> {
+  const seen = new Set<unknown>();
+  for (let cause = error; cause instanceof Error && !seen.has(cause); cause = cause.cause) {
+    seen.add(cause);
+    yield cause;
+  }
 }

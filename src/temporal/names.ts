@@ -51,6 +51,11 @@ export function backfillWorkflowId({ tenant, job }: { tenant: string; job: strin
   return `backfill/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(job, 'job')}`;
 }
 
+/** Of the schedule and, with the time behind it, of each run it starts: one deployment has one sweep. */
+export function sweepId(prefix: string): string {
+  return `sweep/${prefix}`;
+}
+
 /** Facts an operator filters by. Plaintext by nature: never message text. */
 export const searchAttributes = {
   tenantId: defineSearchAttributeKey('TenantId', SearchAttributeType.KEYWORD),

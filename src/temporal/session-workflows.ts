@@ -1,18 +1,13 @@
 import {
-  isGrpcServiceError,
-  QueryRejectedError,
-  ServiceError,
   WithStartWorkflowOperation,
   WorkflowIdConflictPolicy,
   WorkflowNotFoundError,
-  WorkflowUpdateRPCTimeoutOrCancelledError,
   type Client,
   type Connection,
 } from '@temporalio/client';
 import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '../../workflows/messages.js';
 import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
-import { PalimpsestError } from '../errors.js';
-import { failureOf, toPalimpsestError } from './failures.js';
+import { reasonOf, typed } from './calls.js';
 import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
 
 /** Answered in milliseconds; longer where a worker replays a history first. */
@@ -20,11 +15,17 @@ const callTimeoutMs = 5_000;
 /** An agent is waiting for its append; a turn that could not be signalled in time is signalled with the next. */
 const signalTimeoutMs = 2_000;
 
+/** Told of what went wrong without failing a call; loggers of pino and others are that. */
+export interface Warnings {
+  warn(facts: object, message: string): void;
+}
+
 /** The session workflows as their callers see them: started on demand, told, asked. */
 export class SessionWorkflows {
   constructor(
     private readonly client: Client,
     private readonly queuePrefix: string,
+    private readonly log?: Warnings,
   ) {}
 
   async close(): Promise<void> {
@@ -35,33 +36,37 @@ export class SessionWorkflows {
   async reach(): Promise<void> {
     const { connection, options } = this.client;
     const { namespace } = options;
+    await typed(() => this.soon(() => connection.workflowService.describeNamespace({ namespace })));
+  }
+
+  /**
+   * False when Temporal could not be told within two seconds, whatever was thrown: the turn is stored, and the sweep finds
+   * a session that waits.
+   */
+  async signalTurn(ids: SessionIds, turn: TurnSignal, idleAfterMs: number): Promise<boolean> {
     try {
-      await this.soon(() => connection.workflowService.describeNamespace({ namespace }));
+      await this.signal(ids, turn, idleAfterMs);
+      return true;
     } catch (error) {
-      if (!isGrpcServiceError(error)) throw error;
-      throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.details}`, {
-        hint: 'Check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE. Turns are stored meanwhile.',
-        cause: error,
-      });
+      this.log?.warn(reasonOf(error), 'a stored turn could not be signalled');
+      return false;
     }
   }
 
-  /** False when Temporal could not be told within two seconds. */
-  async signalTurn(ids: SessionIds, turn: TurnSignal, idleAfterMs: number): Promise<boolean> {
+  /** The session is to be measured. Throws `Temporal.Unavailable`. */
+  async signalMeasure(ids: SessionIds, idleAfterMs: number): Promise<void> {
+    await typed(() => this.signal(ids, null, idleAfterMs));
+  }
+
+  private async signal(ids: SessionIds, turn: TurnSignal | null, idleAfterMs: number): Promise<void> {
     const { workflow } = this.client;
-    try {
-      await this.client.withDeadline(Date.now() + signalTimeoutMs, () =>
-        workflow.signalWithStart<typeof sessionWorkflow, [TurnSignal]>('session', {
-          ...this.startOptions(ids, idleAfterMs),
-          signal: 'turn',
-          signalArgs: [turn],
-        }),
-      );
-      return true;
-    } catch (error) {
-      if (error instanceof ServiceError) return false;
-      throw error;
-    }
+    await this.client.withDeadline(Date.now() + signalTimeoutMs, () =>
+      workflow.signalWithStart<typeof sessionWorkflow, [TurnSignal | null]>('session', {
+        ...this.startOptions(ids, idleAfterMs),
+        signal: 'turn',
+        signalArgs: [turn],
+      }),
+    );
   }
 
   /** The policy in PostgreSQL has changed. Throws `Temporal.Unavailable`. */
@@ -104,7 +109,7 @@ export class SessionWorkflows {
     });
   }
 
-  /** `asleep` when the workflow is not running, `unknown` when no worker answers for it. */
+  /** `asleep` when the workflow is not running, `unknown` when no worker answers for it, or Temporal does not. */
   async status(ids: SessionIds, withinMs = callTimeoutMs): Promise<SessionStatus | 'asleep' | 'unknown'> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     try {
@@ -113,9 +118,7 @@ export class SessionWorkflows {
         return status.name === 'RUNNING' ? handle.query<SessionStatus>('status') : 'asleep';
       }, withinMs);
     } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return 'asleep';
-      if (error instanceof ServiceError || error instanceof QueryRejectedError) return 'unknown';
-      throw error;
+      return error instanceof WorkflowNotFoundError ? 'asleep' : 'unknown';
     }
   }
 
@@ -148,27 +151,5 @@ async function unlessGone(call: () => Promise<unknown>): Promise<void> {
     await call();
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error;
-  }
-}
-
-/** Temporal's errors as ours: what a workflow failed with keeps its type, everything else is `Temporal.Unavailable`. */
-export async function typed<T>(call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    const failure = toPalimpsestError(error);
-    if (failure) throw failure;
-    // Erased, or terminated by an operator, while somebody waited for its answer.
-    if (failureOf(error)?.type === 'AcceptedUpdateCompletedWorkflow')
-      throw new PalimpsestError('Temporal.Unavailable', 'The workflow was ended before it had answered.', {
-        hint: 'Was the session erased, or its workflow terminated? Repeat the call: it says so, or starts anew.',
-        cause: error,
-      });
-    const silent = error instanceof ServiceError || error instanceof WorkflowUpdateRPCTimeoutOrCancelledError;
-    if (!silent) throw error;
-    throw new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${error.message}`, {
-      hint: 'What was stored stays stored; repeat the call when the server is back.',
-      cause: error,
-    });
   }
 }

@@ -62,7 +62,7 @@ export async function fillSessions(
             content: `${session}: ${String(message.content)}`,
           }),
         );
-        await appendTurn(pool, { tenant, session, turnId: 't', messages: own, policy });
+        await appendTurn(pool, { tenant, session, turnId: 't', messages: own, policy, imported: true });
       }
     }),
   );

@@ -40,6 +40,8 @@ export async function startCliWorker(
       PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
       PALIMPSEST_CACHE: path.dirname(inject('workflowBundlePath')),
       PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
+      // At midnight: tests of the sweep say otherwise.
+      PALIMPSEST_WORKER_SWEEP_INTERVAL_MS: '86400000',
       ...env,
     },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -47,6 +47,8 @@ export async function startStack({
     model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: modelTimeoutMs },
     workflowBundle: { codePath: inject('workflowBundlePath') },
     shutdownGraceMs: 500,
+    // At midnight: tests of the sweep say otherwise.
+    sweepIntervalMs: 86_400_000,
     ...own,
   };
   const workers: RunningWorker[] = [];

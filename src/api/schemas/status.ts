@@ -87,6 +87,11 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
     measureAt: z.number().nullable().describe('Context tokens at which the next measurement is due.'),
     generation: z.int(),
     phase: z.enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown']),
+    overdue: moment
+      .nullable()
+      .describe(
+        'Since when it asks for a compaction that no workflow is known to be at work on; the sweep signals it.',
+      ),
     paused: z.boolean().describe('No compaction begins until it is resumed.'),
     compaction: z.object({ generation: z.int(), workflowId: z.string(), startedAt: z.number() }).nullable(),
     exhausted: z.object({ atSeq: z.int(), tokens: z.number(), reason: z.string() }).nullable(),
@@ -120,6 +125,7 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
       },
       ...{
         phase: 'idle',
+        overdue: null,
         paused: false,
         compaction: null,
         exhausted: null,

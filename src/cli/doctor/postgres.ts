@@ -5,6 +5,7 @@ import { openPool } from '../../store/pool.js';
 import { read } from '../../store/transaction.js';
 import { plural } from '../report.js';
 import { fail, failed, ok, warn, type Finding } from './finding.js';
+import { checkOverdue } from './sweep.js';
 
 /** Built and tested with 18; `set compression lz4` and multirange-free SQL ask for 14. */
 const leastVersion = 14;
@@ -18,7 +19,9 @@ export async function* checkPostgres(databaseUrl: string, from: string): AsyncGe
   }
   try {
     yield await checkServer(pool, databaseUrl, from);
-    yield await checkMigrations(pool);
+    const migrated = await checkMigrations(pool);
+    yield migrated;
+    if (migrated.level === 'ok') yield await checkOverdue(pool);
     yield await checkCompression(pool);
     yield await checkConnections(pool);
   } catch (error) {

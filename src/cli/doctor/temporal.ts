@@ -6,6 +6,7 @@ import { searchAttributeTypes, taskQueues } from '../../temporal/names.js';
 import { span } from '../numbers.js';
 import { count, plural } from '../report.js';
 import { fail, failed, ok, warn, type Finding } from './finding.js';
+import { checkSweep } from './sweep.js';
 
 /** A poller shows up at least once a minute; a worker that is gone stays listed for five. Milliseconds. */
 const silentMs = 120_000;
@@ -39,6 +40,7 @@ export async function* checkTemporal(
     yield await checkQueue(connection, namespace, queues.db, 'database');
     yield await checkQueue(connection, namespace, queues.llm, 'model');
     yield await checkQueue(connection, namespace, queues.backfill.workflow, 'backfill');
+    yield await checkSweep(client, queuePrefix);
   } catch (error) {
     yield failed('Temporal', error);
   } finally {

@@ -84,6 +84,14 @@ export const sessions = palimpsest.table(
     lastError: jsonb('last_error').$type<LastError>(),
     /** Since when no compaction may begin. */
     pausedAt: moment('paused_at'),
+    /**
+     * From when on nobody may be at work on what the session asks for: it has reached one of its marks, and no workflow
+     * has measured it since. In the future: a workflow has it in hand until then. Null: it asks for nothing. The trigger
+     * `sessions_overdue` holds both columns to that.
+     */
+    overdueAt: moment('overdue_at'),
+    /** When the sweep looks at it next: `overdueAt`, later where it has been signalled since. */
+    sweepAt: moment('sweep_at'),
     closedAt: moment('closed_at'),
     createdAt: createdAt(),
     updatedAt: moment('updated_at').notNull().defaultNow(),
@@ -95,6 +103,10 @@ export const sessions = palimpsest.table(
     index('sessions_by_origin')
       .on(table.tenantId, sql`(fork_of->>'session')`)
       .where(sql`fork_of is not null`),
+    // Only sessions that ask for something; never of columns that a quiet turn changes, so that its update stays in place.
+    index('sessions_to_sweep')
+      .on(table.tenantId, table.sweepAt, table.overdueAt)
+      .where(sql`sweep_at is not null`),
     check('sessions_counters', sql`live_tokens >= 0 and live_messages >= 0 and next_seq >= 1`),
     check('sessions_head_within_log', sql`through_seq < next_seq and system_through_seq < next_seq`),
   ],

@@ -1,0 +1,96 @@
+/** Whatever a call of Temporal's client throws, as a failure of this product. */
+import { WorkflowFailedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
+import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
+import { PalimpsestError } from '../errors.js';
+import { causesOf, failureOf, toPalimpsestError } from './failures.js';
+
+/** Status codes of gRPC by their numbers. */
+const codeNames = [
+  ...['OK', 'CANCELLED', 'UNKNOWN', 'INVALID_ARGUMENT', 'DEADLINE_EXCEEDED', 'NOT_FOUND', 'ALREADY_EXISTS'],
+  ...['PERMISSION_DENIED', 'RESOURCE_EXHAUSTED', 'FAILED_PRECONDITION', 'ABORTED', 'OUT_OF_RANGE'],
+  ...['UNIMPLEMENTED', 'INTERNAL', 'UNAVAILABLE', 'DATA_LOSS', 'UNAUTHENTICATED'],
+];
+
+const again = 'What was stored stays stored; repeat the call when the server is back.';
+const noNamespace = 'Check TEMPORAL_NAMESPACE; `palimpsest doctor` says what is missing.';
+const hints: Readonly<Record<string, string>> = {
+  PERMISSION_DENIED: 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',
+  UNAUTHENTICATED: 'Check TEMPORAL_API_KEY.',
+  NOT_FOUND: noNamespace,
+  NamespaceNotFoundError: noNamespace,
+  INVALID_ARGUMENT: 'Run `palimpsest doctor`: it says whether the search attributes are registered.',
+  RESOURCE_EXHAUSTED: 'Repeat the call later, or raise the limits of the namespace.',
+};
+
+/** Longer texts of a server are cut. */
+const mostCharacters = 300;
+
+/** The call's result. Throws `PalimpsestError` for all that Temporal or its SDK throw, except a defect inside a workflow. */
+export async function typed<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    throw asTemporalFailure(error);
+  }
+}
+
+/**
+ * What a workflow failed with keeps its type; a workflow that was ended before it answered, and everything else that the SDK
+ * throws in any form, is `Temporal.Unavailable` with the code and the message of its cause. A failure of a workflow that has
+ * none of this product's types is a defect and stays as it is.
+ */
+export function asTemporalFailure(error: unknown): unknown {
+  if (error instanceof PalimpsestError) return error;
+  const failure = toPalimpsestError(error);
+  if (failure) return failure;
+  const ended = whyEnded(error);
+  if (ended)
+    return new PalimpsestError('Temporal.Unavailable', ended, {
+      hint: 'Was the session erased, or its workflow ended in Temporal? Repeat the call: it says so, or starts anew.',
+      cause: error,
+    });
+  if (error instanceof WorkflowUpdateFailedError || error instanceof WorkflowFailedError) return error;
+  const { code, message } = reasonOf(error);
+  return new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${message}`, {
+    hint: hints[code] ?? again,
+    details: { code },
+    cause: error,
+  });
+}
+
+/** Null where nobody ended the workflow that was to answer. */
+function whyEnded(error: unknown): string | null {
+  if (error instanceof WorkflowNotFoundError) return 'The workflow that was to answer does not run any more.';
+  if (failureOf(error)?.type === 'AcceptedUpdateCompletedWorkflow')
+    return 'The workflow was ended before it had answered.';
+  if (!(error instanceof WorkflowUpdateFailedError)) return null;
+  for (const cause of causesOf(error)) {
+    if (cause instanceof CancelledFailure) return 'It was cancelled in Temporal before it was done.';
+    if (cause instanceof TerminatedFailure) return 'It was terminated in Temporal before it was done.';
+    if (cause instanceof TimeoutFailure)
+      return 'A step ran out of time before it was done: does a worker run?';
+  }
+  return null;
+}
+
+/** Name of the gRPC code, or of the system's or the SDK's error where none was answered; the message nearest to it. */
+export function reasonOf(error: unknown): { code: string; message: string } {
+  let last: Error | undefined;
+  for (const cause of causesOf(error)) {
+    const { code, details } = cause as { code?: unknown; details?: unknown };
+    const name = typeof code === 'number' ? codeNames[code] : undefined;
+    if (name !== undefined)
+      return {
+        code: name,
+        message: shortened(typeof details === 'string' && details ? details : cause.message),
+      };
+    if (typeof code === 'string') return { code, message: shortened(cause.message) };
+    last = cause;
+  }
+  if (last === undefined) return { code: 'UNKNOWN', message: shortened(String(error)) };
+  return { code: last.name, message: shortened(last.message) };
+}
+
+function shortened(message: string): string {
+  return message.length <= mostCharacters ? message : `${message.slice(0, mostCharacters)}…`;
+}

@@ -1,0 +1,80 @@
+/** The schedule that starts the sweep: one for a deployment, however many workers it has. */
+import {
+  ScheduleAlreadyRunning,
+  ScheduleOverlapPolicy,
+  type Client,
+  type ScheduleDescription,
+  type ScheduleUpdateOptions,
+} from '@temporalio/client';
+import type { SweepInput } from '../../workflows/sweep.js';
+import { typed } from './calls.js';
+import { defaultQueuePrefix, sweepId, taskQueues } from './names.js';
+
+export interface SweepSettings {
+  queuePrefix?: string;
+  /** @default 180,000 */
+  sweepIntervalMs?: number;
+}
+
+const defaultIntervalMs = 180_000;
+/** How often a worker tries where others change the schedule at the same moment. */
+const attempts = 5;
+
+/**
+ * Makes the schedule, or brings one that is there up to date: also where many workers start at once. Whether an operator has
+ * paused it stays as it is. Throws `Temporal.Unavailable`.
+ */
+export async function ensureSweep(client: Client, settings: SweepSettings): Promise<void> {
+  const { queuePrefix = defaultQueuePrefix, sweepIntervalMs = defaultIntervalMs } = settings;
+  const scheduleId = sweepId(queuePrefix);
+  const wanted = scheduleOf(queuePrefix, sweepIntervalMs);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await typed(() => createOrUpdate(client, scheduleId, wanted));
+    } catch (error) {
+      if (attempt === attempts) throw error;
+    }
+  }
+}
+
+type Wanted = ReturnType<typeof scheduleOf>;
+
+async function createOrUpdate(client: Client, scheduleId: string, wanted: Wanted): Promise<void> {
+  try {
+    await client.schedule.create({ scheduleId, ...wanted });
+  } catch (error) {
+    if (!(error instanceof ScheduleAlreadyRunning)) throw error;
+    const schedule = client.schedule.getHandle(scheduleId);
+    if (isUpToDate(await schedule.describe(), wanted)) return;
+    const update = ({ state }: ScheduleDescription): ScheduleUpdateOptions => ({ ...wanted, state });
+    await schedule.update(update);
+  }
+}
+
+function scheduleOf(queuePrefix: string, every: number) {
+  const args: [SweepInput] = [{ v: 1 }];
+  return {
+    spec: { intervals: [{ every }] },
+    action: {
+      type: 'startWorkflow' as const,
+      workflowType: 'sweep',
+      workflowId: sweepId(queuePrefix),
+      taskQueue: taskQueues(queuePrefix).workflow,
+      args,
+      // Without a worker of the role `database` it must not keep the next one from starting for ever.
+      workflowRunTimeout: 10 * 60_000,
+      staticSummary: 'signals sessions that wait and that no workflow knows of',
+    },
+    policies: { overlap: ScheduleOverlapPolicy.SKIP, catchupWindow: 60_000, pauseOnFailure: false },
+  };
+}
+
+function isUpToDate({ spec, action }: ScheduleDescription, wanted: Wanted): boolean {
+  const [interval, ...more] = spec.intervals ?? [];
+  return (
+    more.length === 0 &&
+    interval?.every === wanted.spec.intervals[0]?.every &&
+    action.workflowType === wanted.action.workflowType &&
+    action.taskQueue === wanted.action.taskQueue
+  );
+}
