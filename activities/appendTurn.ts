@@ -2,6 +2,7 @@ import type { FormatName } from '../src/conversation/formats/format.js';
 import { invalid } from '../src/errors.js';
 import { appendTurn as storeTurn } from '../src/store/turns.js';
 import type { SessionIds } from '../src/temporal/names.js';
+import type { UsageReport } from '../src/tokens/reported-usage.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 
@@ -10,6 +11,7 @@ export interface InlineTurn extends SessionIds {
   /** As the platform put them into its signal, in the session's format; checked at the append. */
   messages: unknown;
   format?: FormatName;
+  usage?: UsageReport;
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */

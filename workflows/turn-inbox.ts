@@ -62,16 +62,17 @@ export class TurnInbox {
     }
   }
 
-  private async append({ turnId, messages, format }: TurnSignal): Promise<boolean> {
+  private async append(turn: TurnSignal): Promise<boolean> {
+    const { turnId, messages, format, usage } = turn;
     this.appending();
     try {
-      return (await this.activities.appendTurn({ ...this.ids, turnId, messages, format })).due;
+      return (await this.activities.appendTurn({ ...this.ids, turnId, messages, format, usage })).due;
     } catch (error) {
       if (isCancellation(error)) throw error;
       if (isOutage(error)) {
         // The messages are nowhere but here: they wait for the database as long as it takes.
         await sleep(appendAgainMs, { summary: 'before appending again' });
-        return this.append({ turnId, messages, format });
+        return this.append(turn);
       }
       this.reject(turnId, error);
       return false;
