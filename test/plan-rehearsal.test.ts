@@ -144,8 +144,10 @@ describe('a rehearsal', () => {
     expect(rehearsal.turns.map(({ tokens }) => tokens === null)).toEqual([false, false, true, true]);
     expect([rehearsal.fits, rehearsal.context]).toEqual([false, null]);
     expect(planTable([{ name: 'default', rehearsal }])).toMatch(
-      /Budget\.Unreachable at turn 3 and 1 more turn/,
+      /Budget\.Unreachable at turn 3 and 1 more turn.*\n.*reduce\.newestUserMessage/,
     );
+    const shortened = await rehearse(messages, { contextWindow: 8_000, reduce: { newestUserMessage: true } });
+    expect([shortened.fits, shortened.failures]).toEqual([true, []]);
   });
 
   test('an aborted signal ends it', async () => {

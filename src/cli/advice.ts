@@ -14,7 +14,8 @@ const advice: Partial<Record<FailureType, string>> = {
   'Store.Corrupt': 'run `palimpsest verify`; restore the database from a backup',
   'Store.Unavailable': 'look at DATABASE_URL; run `palimpsest doctor`',
   'Temporal.Unavailable': 'look at TEMPORAL_ADDRESS; run `palimpsest doctor`',
-  'Budget.Unreachable': 'a larger window, fewer pins, or a shorter message',
+  'Budget.Unreachable':
+    'a larger window, fewer pins, a shorter message, or reduce.newestUserMessage: true where it is the newest one of a user',
 };
 
 export const adviceFor = (type: string): string | undefined =>

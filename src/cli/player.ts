@@ -122,7 +122,8 @@ class Player {
       return context;
     } catch (error) {
       if (!isFailure(error, 'Budget.Unreachable')) throw error;
-      this.events.notice?.(`turn ${turn}: ${error.type}: ${error.message}`);
+      const { type, message, hint } = error;
+      this.events.notice?.(`turn ${turn}: ${type}: ${message}${hint === undefined ? '' : ` — ${hint}`}`);
       return null;
     }
   }
