@@ -2,6 +2,7 @@ import type { FormatName } from '../src/conversation/formats/format.js';
 import { invalid } from '../src/errors.js';
 import { appendTurn as storeTurn } from '../src/store/turns.js';
 import type { SessionIds } from '../src/temporal/names.js';
+import type { UsageReport } from '../src/tokens/reported-usage.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 
@@ -12,6 +13,7 @@ export interface InlineTurn extends SessionIds {
   format?: FormatName;
   /** Unix milliseconds of its signal. Absent in runs that began under an earlier version. */
   receivedAt?: number;
+  usage?: UsageReport;
 }
 
 /** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */

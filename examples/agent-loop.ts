@@ -92,7 +92,7 @@ async function append(
       policy,
       messages: messages as Parameters<typeof palimpsest.appendTurn>[0]['messages'],
     },
-    ...(usage ? { usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens } } : {}),
+    ...(usage ? { usage } : {}),
   });
   sent.push(...messages.map((message) => JSON.stringify(message)));
 }

@@ -24,7 +24,7 @@ import type { SearchRequest, SearchResult } from './store/search.js';
 import type { ListedSession } from './store/session-list.js';
 import type { Timeline } from './store/timeline.js';
 import type { Page, ResponseReference, ToolResponse } from './store/tool-response.js';
-import type { ReportedUsage } from './tokens/calibration.js';
+import type { UsageReport } from './tokens/reported-usage.js';
 
 export type * from './store/backfill-types.js';
 
@@ -45,9 +45,10 @@ export interface Turn extends OfSession {
   expectedSeq?: number;
   /**
    * What the provider reported for the request that made the first assistant message of this turn; corrects the counts
-   * of this session. `inputTokens` is the whole request, tokens read from or written to a cache included.
+   * of this session. The usage object of OpenAI, Anthropic or Gemini as it came, or two numbers, where `inputTokens` is
+   * the whole request, tokens read from or written to a cache included.
    */
-  usage?: ReportedUsage;
+  usage?: UsageReport;
 }
 
 export interface AppendedTurn {

@@ -30,7 +30,7 @@ export { startWorker, type RunningWorker, type WorkerSettings } from './worker.j
 export { migrate } from './store/migrate.js';
 export { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
 export { registerCounter, type Counters } from './tokens/counter.js';
-export type { ReportedUsage } from './tokens/calibration.js';
+export type { ReportedUsage, UsageReport } from './tokens/reported-usage.js';
 export {
   callRecoveryTool,
   recoveryTools,

@@ -56,7 +56,9 @@ export function fitted(
   const joined = format === 'openai-chat' ? {} : { joined: false };
   const fit = fitContext(source, policy, limits, counterFor(limits.tokenizer), { budget, ...joined });
   const context = contextOf(name, session, fit.items, { budget, window: limits.window });
-  return { context: inFormat(context, fit.items, source, format), budget, reductions: fit.reductions };
+  // The row's own budget is the key under which its reductions are stored and read.
+  const key = own ?? session.budget;
+  return { context: inFormat(context, fit.items, source, format), budget: key, reductions: fit.reductions };
 }
 
 function inFormat(

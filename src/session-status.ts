@@ -38,10 +38,19 @@ export interface Status extends SessionRecords {
   /** Rises with every change of the policy or of the calibration in use. */
   policyVersion: number;
   /**
-   * Provider's tokens for one of ours: as learnt from reported usage of the policy's model, from how many requests, and
-   * as the sizes above take it. `model` is '' where neither policy nor reports name one.
+   * Provider's tokens for one of ours, and of a request beside its context: as learnt from reported usage of the policy's
+   * model, from how many requests, and as the sizes above take them. `model` is '' where neither policy nor reports name
+   * one. `warning`: a report of late that cannot be of its request, and changed nothing.
    */
-  calibration: { model: string; factor: number; samples: number; applied: number };
+  calibration: {
+    model: string;
+    factor: number;
+    overhead: number;
+    samples: number;
+    applied: number;
+    appliedOverhead: number;
+    warning: string | null;
+  };
 }
 
 /** `live`: what the session's workflow says of itself, or why it says nothing. */
@@ -76,7 +85,27 @@ export function statusOf(
     policy,
     knobs: describePolicy(effective),
     policyVersion: row.policyVersion,
-    calibration: { ...knownOf(row.calibration, policy.model, row.tokenizer), applied: row.appliedFactor },
+    calibration: calibrationOf(row, policy),
     ...records,
   };
+}
+
+function calibrationOf(row: SessionRow, policy: Policy): Status['calibration'] {
+  const { model, factor, overhead, samples, implausible } = knownOf(
+    row.calibration,
+    policy.model,
+    row.tokenizer,
+  );
+  const { appliedFactor: applied, appliedOverhead } = row;
+  const warning = implausible ? warningOf(implausible) : null;
+  return { model, factor, overhead, samples, applied, appliedOverhead, warning };
+}
+
+function warningOf({ counted, reported }: { counted: number; reported: number }): string {
+  const [tokens, size] = [reported, counted].map((count) => count.toLocaleString('en-US'));
+  const advice =
+    reported < counted
+      ? 'Include tokens read from and written to a cache, or hand over the usage object of the provider as it is.'
+      : 'Report one request, the one that made the first assistant message of the turn.';
+  return `The provider reported ${tokens} input tokens for a context of ${size}: ignored. ${advice}`;
 }

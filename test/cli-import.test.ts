@@ -217,3 +217,25 @@ test('tells a database that is away from one that is not there', async () => {
   expect(stderr).toContain('DATABASE_URL is not set');
   expect(code).toBe(2);
 });
+
+test('sessions that end in a user message larger than their budget are counted, with the option that helps', async () => {
+  const large = (id: string) => ({
+    id,
+    messages: [...talk(2), { role: 'user', content: 'an observation '.repeat(9_000) }],
+  });
+  const policy = put('window.json', ['{"contextWindow": 8000}']);
+  const shown = await run([
+    put('large.jsonl', [large('large-1'), { id: 'small-1', messages: talk(2) }]),
+    '--policy',
+    policy,
+  ]);
+  expect(shown.code).toBe(0);
+  expect(shown.stdout).toMatch(/1 session ended in a user message larger than the budget/);
+  expect(shown.stdout).toContain('reduce.newestUserMessage');
+  const open = put('open.json', ['{"contextWindow": 8000, "reduce": {"newestUserMessage": true}}']);
+  const [report] = json(
+    (await run([put('open.jsonl', [large('large-2')]), '--policy', open, '--json'])).stdout,
+  );
+  expect(report).toMatchObject({ session: 'large-2', status: 'stored' });
+  expect(report).not.toHaveProperty('newestUser');
+});

@@ -145,7 +145,7 @@ describe('a rehearsal', () => {
     expect(rehearsal.turns.map(({ tokens }) => tokens === null)).toEqual([false, false, true, true]);
     expect([rehearsal.fits, rehearsal.context]).toEqual([false, null]);
     expect(planTable([{ name: 'default', rehearsal }])).toMatch(
-      /Budget\.Unreachable at turn 3 and 1 more turn/,
+      /Budget\.Unreachable at turn 3 and 1 more turn.*\n.*reduce\.newestUserMessage/,
     );
     // It sent less because turns failed, which is no saving.
     const none = await rehearse(messages, { contextWindow: 8_000, enabled: false });
@@ -156,6 +156,8 @@ describe('a rehearsal', () => {
     expect(planTable(rows)).toMatch(/default .*turns failed/);
     expect(planTable(rows)).not.toMatch(/−\d+ %/);
     expect(totalTable([rows])).toMatch(/default .*turns failed/);
+    const shortened = await rehearse(messages, { contextWindow: 8_000, reduce: { newestUserMessage: true } });
+    expect([shortened.fits, shortened.failures]).toEqual([true, []]);
   });
 
   test('an aborted signal ends it', async () => {

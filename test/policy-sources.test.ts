@@ -68,7 +68,10 @@ describe('status', () => {
     const policy = { model: 'gpt-4o', contextWindow: 60_000 };
     await palimpsest.appendTurn({ session, turnId: '1', messages: talk(2, 900), policy });
     const before = await palimpsest.status({ session });
-    expect(before.calibration).toEqual({ model: 'gpt-4o', factor: 1, samples: 0, applied: 1 });
+    expect(before.calibration).toEqual({
+      ...{ model: 'gpt-4o', factor: 1, overhead: 0, samples: 0 },
+      ...{ applied: 1, appliedOverhead: 0, warning: null },
+    });
     const messages = talk(2, 900);
     const inputTokens = 2 * (before.tokens + before.tokens / 2);
     const usage = { inputTokens, outputTokens: 900, model: 'gpt-4o-2024-08-06' };
@@ -79,6 +82,14 @@ describe('status', () => {
     expect(after.calibration.applied).toBe(after.calibration.factor);
     expect(after.budget / before.budget).toBeCloseTo(0.5, 1);
     expect((await palimpsest.context({ session })).budget).toBe(after.budget);
+    const cached = { turnId: '3', messages, usage: { input_tokens: 12, output_tokens: 1 } };
+    await palimpsest.appendTurn({ session, ...cached });
+    const { calibration, budget } = await palimpsest.status({ session });
+    expect(calibration).toEqual({
+      ...after.calibration,
+      warning: expect.stringMatching(/reported 12 .*cache/),
+    });
+    expect(budget).toBe(after.budget);
   });
 });
 
@@ -91,7 +102,7 @@ it('a worker’s layers hold for sessions that a turn inside a signal creates', 
       taskQueue: taskQueues(stack.queuePrefix).workflow,
       args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
       signal: 'turn',
-      signalArgs: [{ turnId: '1', messages: talk(1) }],
+      signalArgs: [{ turnId: '1', messages: talk(2), usage: { promptTokenCount: 40, totalTokenCount: 42 } }],
     });
   } finally {
     await connection.close();
@@ -99,6 +110,8 @@ it('a worker’s layers hold for sessions that a turn inside a signal creates', 
   await expect
     .poll(async () => await sourcesOf('inline').catch(() => null), { timeout: 20_000 })
     .toMatchObject({ target: 'environment', pins: 'environment' });
+  const { calibration } = await palimpsest.forTenant(ids.tenant).status({ session: 'inline' });
+  expect(calibration).toMatchObject({ samples: 1, warning: null });
 });
 
 it('counters given to connect serve policies by name', async () => {

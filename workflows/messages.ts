@@ -2,6 +2,7 @@ import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@te
 import type { FormatName } from '../src/conversation/formats/format.js';
 import type { CompactionOutcome } from '../activities/commit.js';
 import type { BackfillState } from '../src/store/backfill-types.js';
+import type { UsageReport } from '../src/tokens/reported-usage.js';
 
 /*
  * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
@@ -19,6 +20,8 @@ export interface TurnSignal {
   messages?: unknown[];
   /** Of `messages`. @default the session's own, `openai-chat` for a new one */
   format?: FormatName;
+  /** Of `messages`: what the provider reported for the request that made the first assistant message, in its own form. */
+  usage?: UsageReport;
 }
 
 export interface CompactRequest {

@@ -65,12 +65,12 @@ export class TurnInbox {
   }
 
   private async append(turn: ReceivedTurn): Promise<boolean> {
-    const { turnId, messages, format, receivedAt } = turn;
+    const { turnId, messages, format, usage, receivedAt } = turn;
     this.appending();
     try {
       const appended: Earlier = await this.activities.appendTurn({
         ...this.ids,
-        ...{ turnId, messages, format, receivedAt },
+        ...{ turnId, messages, format, usage, receivedAt },
       });
       this.met(appended.incarnation);
       return appended.due;

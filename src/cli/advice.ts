@@ -17,7 +17,8 @@ const advice: Partial<Record<FailureType, string>> = {
   'Store.Unavailable': 'look at DATABASE_URL; run `palimpsest doctor`',
   'Temporal.Unavailable': 'look at TEMPORAL_ADDRESS; run `palimpsest doctor`',
   'Worker.Failed': "look for the step in the workers' log, check that all are of one version, compact again",
-  'Budget.Unreachable': 'a larger window, fewer pins, or a shorter message',
+  'Budget.Unreachable':
+    'a larger window, fewer pins, a shorter message, or reduce.newestUserMessage: true where it is the newest one of a user',
 };
 
 export const adviceFor = (type: string): string | undefined =>

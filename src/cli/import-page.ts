@@ -37,6 +37,13 @@ export async function showImport(out: Output, imported: Imported): Promise<void>
   const rate = perSecond >= 10 ? count(Math.round(perSecond)) : perSecond.toFixed(1);
   await out.line(`${plural(sessions, 'session')} in ${seconds(milliseconds)}, ${rate} a second`);
   await showRefused(out, imported);
+  if (imported.tooLarge > 0) {
+    await out.paragraph(
+      `${plural(imported.tooLarge, 'session')} ended in a user message larger than the budget, of which no context can be made ` +
+        '(Budget.Unreachable): set reduce.newestUserMessage to true to have such messages shortened, or give a larger window.',
+      out.style.yellow,
+    );
+  }
   if (dryRun || totals.stored + totals.extended === 0) return;
   const select = prefix === undefined ? '' : ` --prefix ${JSON.stringify(prefix)}`;
   await out.line(

@@ -43,6 +43,8 @@ export interface Imported {
   byStatus: Record<ImportStatus, { messages: number; added: number }>;
   /** The first that were set aside. */
   refused: ImportReport[];
+  /** Sessions of which no context can be made, for their newest user message is larger than their budget. */
+  tooLarge: number;
   milliseconds: number;
   prefix: string | undefined;
   dryRun: boolean;
@@ -60,12 +62,13 @@ export async function importCommand(run: Run, paths: readonly string[], flags: I
   const rejects = flags.rejects === undefined ? null : await opened(flags.rejects);
   const pool = openPool(databaseUrl, { max: options.concurrency + 1, applicationName: 'palimpsest import' });
   const watch = new Watch(sources);
-  const imported = { byStatus: emptyCounts(), refused: [] as ImportReport[] };
+  const imported = { byStatus: emptyCounts(), refused: [] as ImportReport[], tooLarge: 0 };
   const started = Date.now();
   const onReport = async (report: ImportReport): Promise<void> => {
     const counts = imported.byStatus[report.status];
     counts.messages += report.messages;
     counts.added += report.added;
+    if (report.newestUser) imported.tooLarge++;
     watch.count(report);
     if (report.status === 'refused') {
       if (imported.refused.length < mostShown) imported.refused.push(report);

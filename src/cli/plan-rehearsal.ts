@@ -148,9 +148,10 @@ class Rehearser {
   /** What the policy does to the session is a finding; anything else is a defect and ends the rehearsal. */
   private note(turn: number, error: unknown): void {
     if (!isFailure(error)) throw error;
-    const { type, message } = error;
+    const { type, message, hint } = error;
     const known = this.failures.get(type);
-    if (!known) this.failures.set(type, { type, message, turn, turns: 1 });
+    if (!known)
+      this.failures.set(type, { type, message, ...(hint === undefined ? {} : { hint }), turn, turns: 1 });
     else if (this.failedAt.get(type) !== turn) known.turns += 1;
     this.failedAt.set(type, turn);
   }

@@ -35,6 +35,8 @@ export interface RehearsedCompaction {
 export interface RehearsedFailure {
   type: string;
   message: string;
+  /** What can be done. */
+  hint?: string;
   /** First turn it happened at, and how many. */
   turn: number;
   turns: number;

@@ -134,10 +134,10 @@ function perToken(rehearsal: Rehearsal, none: Rehearsal | undefined): string {
 }
 
 function failureLines({ name, rehearsal }: PlanRow): string[] {
-  const lines = rehearsal.failures.map(
-    ({ type, message, turn, turns }) =>
-      `  ${name}: ${type} at turn ${turn}${turns > 1 ? ` and ${plural(turns - 1, 'more turn')}` : ''}: ${message}`,
-  );
+  const lines = rehearsal.failures.flatMap(({ type, message, hint, turn, turns }) => [
+    `  ${name}: ${type} at turn ${turn}${turns > 1 ? ` and ${plural(turns - 1, 'more turn')}` : ''}: ${message}`,
+    ...(hint === undefined ? [] : [`    ${hint}`]),
+  ]);
   const { largest, limits } = rehearsal;
   const holds = limits.window - limits.reservedOutput;
   if (largest <= holds) return lines;

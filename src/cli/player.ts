@@ -128,7 +128,8 @@ class Player {
       return await this.context(`after turn ${turn}`);
     } catch (error) {
       if (!isFailure(error, 'Budget.Unreachable')) throw error;
-      this.events.notice?.(`turn ${turn}: ${error.type}: ${error.message}`);
+      const { type, message, hint } = error;
+      this.events.notice?.(`turn ${turn}: ${type}: ${message}${hint === undefined ? '' : ` — ${hint}`}`);
       return null;
     }
   }

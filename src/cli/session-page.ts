@@ -58,12 +58,13 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       'generation',
       `${generation}; ${plural(status.summariesPerformed, 'archive part')} with ${count(status.tokensSummarized)} tokens`,
     ],
-    calibration.applied === 1
+    calibration.applied === 1 && calibration.appliedOverhead === 0
       ? null
       : [
           'counts',
-          `× ${calibration.applied.toFixed(3)} by ${plural(calibration.samples, 'report')} of usage`,
+          `× ${calibration.applied.toFixed(3)} and ${count(calibration.appliedOverhead)} of overhead by ${plural(calibration.samples, 'report')} of usage`,
         ],
+    calibration.warning === null ? null : ['usage', calibration.warning, style.yellow],
     exhausted === null
       ? null
       : ['full', `${exhausted.reason}; compacts again once something compactable arrives`, style.yellow],

@@ -7,13 +7,16 @@ import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { redactorFor } from '../conversation/redact.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
+import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '../policy/learnt.js';
 import { isTriggered, limitsOf, type Limits } from '../policy/limits.js';
 import { meanTurn } from '../policy/mean-turn.js';
 import { marksAfter, marksBeyond, marksFor, type Marks } from '../policy/marks.js';
 import { parsePolicy, type Policy, type PolicyInput } from '../policy/schema.js';
 import type { ChunkRef } from '../summary/chunk.js';
 import type { SummaryRequest } from '../summary/prompts.js';
+import { calibrated, calibrationKey, type Calibration } from '../tokens/calibration.js';
 import { counterFor, type TokenCounter } from '../tokens/counter.js';
+import { readUsage, type UsageReport } from '../tokens/reported-usage.js';
 import { fitContext } from './fit.js';
 import { genesis, type Generation } from './generation.js';
 import { MemoryAsker } from './memory-asker.js';
@@ -47,7 +50,7 @@ export interface ConversationOptions {
 
 export class Conversation {
   readonly policy: Policy;
-  /** Under `{economic: true}` they follow the mean turn. */
+  /** They follow reported usage, and under `{economic: true}` the mean turn. */
   limits: Limits;
 
   private readonly store: MemoryStore;
@@ -60,6 +63,10 @@ export class Conversation {
   private exhausted = false;
   /** Truncating arguments was found not worth a commit; asked again after the next one. */
   private truncationDeclined = false;
+  private learnt: Calibration = {};
+  private inUse: Learnt = { factor: 1, overhead: 0 };
+  /** Committed since the last turn: its request may have held what was replaced. */
+  private hasMoved = false;
 
   constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
     this.policy = policyOf({ session: parsePolicy(policy) });
@@ -87,11 +94,26 @@ export class Conversation {
     return this.store.generations;
   }
 
-  /** One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. */
-  append(messages: readonly ChatMessage[], at: number = this.now()): void {
+  /** What reported usage has shown, by model and tokenizer. */
+  get calibration(): Calibration {
+    return this.learnt;
+  }
+
+  /**
+   * One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. `usage`: what the provider reported
+   * for the request that made the first assistant message of the turn, in its own form.
+   */
+  append(messages: readonly ChatMessage[], at: number = this.now(), usage?: UsageReport): void {
+    const reported = usage === undefined ? undefined : readUsage(usage);
+    const before = { liveTokens: this.store.live.tokens, budget: this.limits.budget };
+    const first = this.log.length;
     const tokens = this.store.append(messages, at);
     this.turn = { turns: this.turn.turns + 1, mean: meanTurn(this.turn, tokens) };
-    if (this.policy.economic) this.followMeanTurn();
+    const added = this.log.slice(first);
+    const turn = { tokens: added.map((one) => one.tokens), roles: added.map(({ message }) => message.role) };
+    if (reported) this.learn({ ...turn, usage: reported }, before);
+    this.hasMoved = false;
+    if (this.policy.economic) this.followSizes();
   }
 
   /** What to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
@@ -297,10 +319,23 @@ export class Conversation {
   private push(generation: Generation): void {
     this.store.push(generation);
     this.truncationDeclined = false;
+    this.hasMoved = true;
   }
 
-  private followMeanTurn(): void {
-    this.limits = limitsOf(this.policy, { meanTurnTokens: this.turn.mean });
+  private learn(turn: ReportedTurn, before: { liveTokens: number; budget: number }): void {
+    const request = this.hasMoved ? null : requestOf(turn, this.policy, before);
+    if (request === null) return;
+    const key = calibrationKey(turn.usage?.model ?? this.policy.model, this.limits.tokenizer);
+    this.learnt = calibrated(this.learnt, key, request);
+    const learnt = learntOf(this.policy, this.learnt);
+    const next = overdue(this.policy, this.inUse, learnt, { meanTurnTokens: this.turn.mean });
+    if (next === null) return;
+    this.inUse = next;
+    this.followSizes();
+  }
+
+  private followSizes(): void {
+    this.limits = limitsOf(this.policy, { ...this.inUse, meanTurnTokens: this.turn.mean });
     if (!this.exhausted)
       this.marks = { ...this.marks, tokens: marksFor(this.limits, this.store.live.tokens).tokens };
   }

@@ -32,6 +32,7 @@ export function fitContext(
             limit,
             target: Math.min(limits.contextTarget, limit),
             spared: (item) => sparesResult(item, policy),
+            newestUser: policy.reduce.newestUserMessage,
           },
           counter,
         )

@@ -6,6 +6,7 @@ import { boundedCut, chooseCut, type CutChoice, type CutOptions } from '../polic
 import { estimateCost } from '../policy/economics.js';
 import { isTriggered, type Limits } from '../policy/limits.js';
 import { largeMessages } from '../policy/message-summary.js';
+import { mostCarried } from '../policy/newest-user.js';
 import { assertPlannable } from '../policy/plannable.js';
 import { commitReductions, leastAfterPolicy } from '../policy/retention.js';
 import type { Policy } from '../policy/schema.js';
@@ -89,11 +90,13 @@ export async function makePlan(
   const liveness = { now: request.now, deadCallAfterMs: policy.deadCallAfter, closed: state.closed };
   const { system, tail } = state;
   const pinTokens = limits.pinTokens + (await tokensPinnedByNumber());
-  assertPlannable({ system, tail, pinTokens, limits, liveness, counter });
+  const { newestUserMessage: newestUser } = policy.reduce;
+  assertPlannable({ system, tail, pinTokens, limits, liveness, counter, newestUser });
   const options: CutOptions = {
     keep: { messages: limits.keepMessages, tokens: limits.keepTokens },
     ...liveness,
     previousCarriedSeq: state.head?.carriedSeq ?? null,
+    mostCarried: mostCarried(policy, limits),
     force,
   };
   const whole = chooseCut(state.tail, options);

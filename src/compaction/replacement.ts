@@ -12,6 +12,7 @@ import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../errors.js';
 import { assertReachable } from '../policy/floor.js';
 import type { Limits } from '../policy/limits.js';
+import { carriedWithin, mostCarried } from '../policy/newest-user.js';
 import type { Policy } from '../policy/schema.js';
 import { acceptHead, type Snapshot } from '../summary/accept.js';
 import { coverageOf, type ChunkRef, type Coverage } from '../summary/chunk.js';
@@ -162,10 +163,13 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
 /** A head is never reduced: one that fills the window, by what it carries word for word, must not take the place of what still fits. */
 function assertFits(
   view: readonly ViewItem[],
-  { source, limits, counter }: Pick<ReplacementInput, 'source' | 'limits' | 'counter'>,
+  { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,
 ): void {
-  const unreachable = failureOf(() => assertReachable(view, limits.budget, counter));
-  const before = () => failureOf(() => assertReachable(buildView(source, counter), limits.budget, counter));
+  const { newestUserMessage } = policy.reduce;
+  const failure = (shown: readonly ViewItem[]) =>
+    failureOf(() => assertReachable(shown, limits.budget, counter, newestUserMessage));
+  const unreachable = failure(view);
+  const before = () => failure(buildView(source, counter));
   if (unreachable !== null && before() === null) throw unreachable;
 }
 
@@ -203,12 +207,13 @@ function newHead(
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, method, newLayer } = drafted;
   const { pinned, matched } = pinsFor(input, evicted);
+  const carried = messageOf(plan.carriedSeq, input);
   const common = {
     snapshot,
     pins: pinned,
     archive: { parts: parent.parts + (plan.throughSeq >= plan.fromSeq ? 1 : 0), throughSeq: plan.throughSeq },
     method,
-    carried: messageOf(plan.carriedSeq, input),
+    carried: carried && carriedWithin(carried, mostCarried(policy, limits), counter),
     acknowledgment: policy.summary.acknowledgment,
     form: policy.summary.form,
   };

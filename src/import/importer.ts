@@ -31,6 +31,8 @@ export interface ImportReport {
   added: number;
   /** The id under which the same came before. */
   duplicateOf?: string;
+  /** Its newest user message is larger than its budget: no context can be made of it without `reduce.newestUserMessage`. */
+  newestUser?: { tokens: number; budget: number };
   error?: { type: string; message: string; path?: string; hint?: string };
 }
 

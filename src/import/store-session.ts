@@ -5,7 +5,7 @@ import type { ChatMessage } from '../conversation/message.js';
 import { cutTurns } from '../conversation/turns.js';
 import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
-import { closeImported, importedTurnId } from '../store/imported.js';
+import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/imported.js';
 import { readHashes } from '../store/messages.js';
 import { appendTurn, appendTurns, type TurnInput } from '../store/turns.js';
 import type { SessionIds } from '../temporal/names.js';
@@ -15,6 +15,8 @@ import { missingFrom } from './missing.js';
 export interface Stored {
   status: 'stored' | 'extended' | 'present';
   added: number;
+  /** Its newest user message is larger than its budget: no context can be made of it. */
+  newestUser?: LargeNewest;
 }
 
 interface ReadMessages {
@@ -41,7 +43,8 @@ export async function storeSession(
       const rest = { messages, format: read.format };
       for await (const count of appendRest(pool, ids, rest, stored.length, options)) added += count;
       if (!options.keepOpen) await closeImported(pool, ids);
-      return { added, status: statusOf(added, before) };
+      const newestUser = added > 0 ? await largeNewest(pool, ids) : null;
+      return { added, status: statusOf(added, before), ...(newestUser ? { newestUser } : {}) };
     } catch (error) {
       // Somebody else appended to it meanwhile: compare again.
       if (!isFailure(error, 'Store.StaleAppend')) throw error;

@@ -18,6 +18,8 @@ export interface CutOptions extends Liveness {
   keep: { messages?: number | null; tokens?: number | null };
   /** The request that the present head carries: it stays the request of a run that began before the tail. */
   previousCarriedSeq?: number | null;
+  /** Tokens of a carried request above which the head shows an excerpt of it. @default none */
+  mostCarried?: number;
   /** Asked for by hand: a tail within the ceilings is cut as well, to about half. */
   force?: boolean;
 }
@@ -56,7 +58,7 @@ export function cutCandidates(metas: readonly MessageMeta[], options: CutOptions
       torn: insideRun ? interrupted : 0,
       evictedTokens: tokensBefore[index]! - tokensBefore[leading]!,
       evictedMessages: shownBefore[index]! - shownBefore[leading]!,
-      carriedTokens: carried?.tokens ?? 0,
+      carriedTokens: Math.min(carried?.tokens ?? 0, options.mostCarried ?? Infinity),
       keptTokens: tokensBefore[metas.length]! - tokensBefore[index]!,
       keptMessages: shownBefore[metas.length]! - shownBefore[index]!,
     };

@@ -1,5 +1,7 @@
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { LOWEST_FACTOR } from '../tokens/usage-line.js';
 import { resolveWindow, type ResolvedWindow } from '../tokens/windows.js';
+import { isFailure } from '../errors.js';
 import {
   economicSizes,
   economicTarget,
@@ -133,8 +135,10 @@ function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
 
 /** What a session has shown of itself; sizes of a policy follow it. */
 export interface SessionFacts {
-  /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. @default 1 */
+  /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. At least 0.5. @default 1 */
   factor?: number;
+  /** Provider's tokens of a request beside its context; what the policy gives counts where it is more. @default 0 */
+  overhead?: number;
   /** Mean tokens of a turn; 0 or absent where nothing was appended yet. */
   meanTurnTokens?: number;
   /** Tokens of the messages that `{seq}` and `{pattern}` pins carry, on top of pinned texts. @default 0 */
@@ -143,13 +147,31 @@ export interface SessionFacts {
   systemTokens?: number;
 }
 
-/** All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. */
-export function limitsOf(policy: Policy, facts: SessionFacts = {}): Limits {
-  const { factor = 1, pinTokens: pinnedMessages = 0, systemTokens } = facts;
+/**
+ * All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. What was
+ * learnt of a provider never makes a valid policy invalid: where there is no room for its sizes any more they stand as
+ * declared, and only the budget follows.
+ */
+export function limitsOf(policy: Policy, { factor = 1, overhead = 0, ...facts }: SessionFacts = {}): Limits {
+  const learnt = { factor: Math.max(LOWEST_FACTOR, factor), overhead };
+  if (learnt.factor === 1 && overhead === 0) return sizesOf(policy, facts);
+  try {
+    return sizesOf(policy, { ...facts, ...learnt });
+  } catch (error) {
+    if (!isFailure(error, 'Input.Invalid')) throw error;
+    const declared = sizesOf(policy, facts);
+    const { window, overhead: given, reservedOutput } = declared;
+    const room = Math.floor((window - reservedOutput - Math.max(given, overhead)) / learnt.factor);
+    return room > 0 ? { ...declared, budget: Math.min(declared.budget, room) } : declared;
+  }
+}
+
+function sizesOf(policy: Policy, facts: SessionFacts): Limits {
+  const { factor = 1, overhead: learnt = 0, pinTokens: pinnedMessages = 0, systemTokens } = facts;
   const turnTokens = facts.meanTurnTokens || FIRST_TURN_TOKENS;
   refuseSpendWithoutPrices(policy);
   const resolved = resolveWindow(policy);
-  const frame = frameOf(policy, resolved.tokens, factor);
+  const frame = frameOf(policy, resolved.tokens, factor, learnt);
   const { window, overhead } = frame;
   const thresholds = thresholdsOf(policy, frame);
   const highest = smallestThreshold(thresholds, frame);

@@ -6,7 +6,7 @@ import { textOf } from '../conversation/validate.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage, FRAMING_TOKENS } from '../tokens/message.js';
 import { excerptAround, excerptOfArguments, leftOut, whereKept, type Original } from './excerpt.js';
-import { layoutOf } from './floor.js';
+import { layoutOf } from './layout.js';
 import { sparesResult } from './retention.js';
 import type { Policy } from './schema.js';
 import { besidesText, withArguments, withContent } from './stand-ins.js';

@@ -3,7 +3,8 @@ import type { MessageMeta } from '../conversation/message.js';
 import { PalimpsestError } from '../errors.js';
 import { counterFor, type TokenCounter } from '../tokens/counter.js';
 import { cutCandidates } from './cut.js';
-import { noteFor } from './floor.js';
+import { shorteningHint } from './floor.js';
+import { noteFor } from './layout.js';
 import type { Limits } from './limits.js';
 import { shortestStandIn } from './reduce.js';
 import type { Liveness } from './safe-cuts.js';
@@ -16,6 +17,8 @@ export interface PlannableState {
   pinTokens: number;
   limits: Pick<Limits, 'overhead' | 'budget' | 'tokenizer'>;
   liveness: Liveness;
+  /** The policy lets the newest user message be shortened. @default false */
+  newestUser?: boolean;
   /** @default the one that the limits name */
   counter?: TokenCounter;
 }
@@ -39,6 +42,7 @@ export function smallestContext({
   pinTokens,
   limits,
   liveness,
+  newestUser = false,
   counter = counterFor(limits.tokenizer),
 }: PlannableState): SmallestContext {
   const smallest = cutCandidates(tail, { ...liveness, keep: {} }).at(-1);
@@ -50,7 +54,7 @@ export function smallestContext({
     overhead: limits.overhead,
     system: system.reduce((sum, { tokens, empty }) => sum + (empty ? 0 : tokens), 0),
     pins: pinTokens,
-    newestUser: newest?.tokens ?? 0,
+    newestUser: Math.min(newest?.tokens ?? 0, newestUser ? shortestStandIn : Infinity),
     rest: others.length === 0 ? 0 : Math.min(shortest, noteTokens(others, counter)),
   };
   return { ...sizes, tokens: Object.values(sizes).reduce((sum, size) => sum + size, 0) };
@@ -67,12 +71,15 @@ export function assertPlannable(state: PlannableState): void {
   const window = state.limits.budget + state.limits.overhead;
   if (floor <= window) return;
   const { overhead, system, pins, newestUser, rest } = sizes;
+  const helps = !state.newestUser && smallestContext({ ...state, newestUser: true }).tokens <= window;
   throw new PalimpsestError(
     'Budget.Unreachable',
     `the smallest request has ${floor} tokens, the window without the reserved output holds ${window}: ${overhead} for the request ` +
       `overhead, ${system} for system messages, ${pins} for pins, ${newestUser} for the newest user message, ${rest} for the rest`,
     {
-      hint: 'raise the context window, lower the request overhead or reserved output tokens, or shorten pins, the system prompt or the newest user message',
+      hint:
+        (helps ? `${shorteningHint}, ` : '') +
+        'raise the context window, lower the request overhead or reserved output tokens, or shorten pins, the system prompt or the newest user message',
       details: { floor, window, ...sizes },
     },
   );

@@ -72,6 +72,12 @@ export const reduceSchema = z.strictObject({
     .describe(
       'Share of the threshold; one message above it is summarized by itself, its head and tail kept. false: never. Default 0.5.',
     ),
+  newestUserMessage: z
+    .boolean()
+    .optional()
+    .describe(
+      'Whether the newest user message may become an excerpt where it alone leaves too little room: its head and tail, and a pointer to the original. For agents whose tools answer in user messages. Default false.',
+    ),
 });
 
 /** `policy.reduce` with every default filled in. */
@@ -94,12 +100,13 @@ export interface Reduce {
   };
   /** null: never. */
   messages: number | null;
+  newestUserMessage: boolean;
 }
 
 const alwaysCritical = ['response', 'manage_todo_list', 'get_tool_response'];
 
 export function resolveReduce(input: z.infer<typeof reduceSchema> = {}): Reduce {
-  const { arguments: given = {}, toolResults = {}, messages = 0.5 } = input;
+  const { arguments: given = {}, toolResults = {}, messages = 0.5, newestUserMessage = false } = input;
   return {
     arguments:
       given === false
@@ -119,6 +126,7 @@ export function resolveReduce(input: z.infer<typeof reduceSchema> = {}): Reduce 
       budget: toolResults.budget ?? null,
     },
     messages: messages === false ? null : messages,
+    newestUserMessage,
   };
 }
 

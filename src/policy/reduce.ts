@@ -1,18 +1,14 @@
 /**
  * What is done, without a model and always the same way, when a context would exceed its budget before a compaction has committed:
  * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind a note. Last come the latest tool
- * batch and the results that the policy keeps in full. Leading system messages, the head and the newest user message are never touched.
+ * batch and the results that the policy keeps in full. Leading system messages and the head are never touched, the newest user message
+ * only where the policy lets it be shortened.
  */
-import type { ViewItem } from '../conversation/context.js';
+import type { Reduction, ViewItem } from '../conversation/context.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import {
-  assertReachable,
-  layoutOf,
-  noteFor,
-  notesForEverything,
-  omittablePrefixes,
-  partsBetween,
-} from './floor.js';
+import { assertReachable, isReachable } from './floor.js';
+import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from './layout.js';
+import { shortenNewest, withShortestNewest } from './newest-user.js';
 import { StandIns, stages, type Fit, type Run } from './stand-ins.js';
 
 export type { Fit } from './stand-ins.js';
@@ -26,6 +22,8 @@ export interface FitOptions {
   commit?: boolean;
   /** Results that are reduced only where nothing else helps (see `sparesResult`); inside a compaction never. @default none */
   spared?: (item: ViewItem) => boolean;
+  /** The newest user message may become an excerpt. @default false */
+  newestUser?: boolean;
 }
 
 /**
@@ -33,7 +31,7 @@ export interface FitOptions {
  */
 export function reduceToFit(
   view: ViewItem[],
-  { limit, target, commit = false, spared = () => false }: FitOptions,
+  { limit, target, commit = false, spared = () => false, newestUser = false }: FitOptions,
   counter: TokenCounter,
 ): Fit {
   const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
@@ -43,10 +41,28 @@ export function reduceToFit(
     shrinkOld(work, Math.min(target, limit), spared);
     return work.fit();
   }
-  assertReachable(view, limit, counter);
+  assertReachable(view, limit, counter, newestUser);
   const size = { limit, target: Math.min(target, limit) };
-  const fit = reduced(view, size, spared, omittedAnyway(view, limit), counter);
-  return fit.tokens <= limit ? fit : reduced(view, size, spared, new Set(), counter);
+  const open = newestUser ? withRoom(view, size, counter) : view;
+  const fit = reduced(open, size, spared, omittedAnyway(open, limit), counter);
+  const { reductions, ...rest } = fit.tokens <= limit ? fit : reduced(open, size, spared, new Set(), counter);
+  const shortened = open.flatMap((item, index) => (item === view[index] ? [] : [reductionOf(item)]));
+  return { ...rest, reductions: [...shortened, ...reductions] };
+}
+
+/** The view with so short a newest user message that everything else can be brought down to fit beside it. */
+function withRoom(
+  view: ViewItem[],
+  size: { limit: number; target: number },
+  counter: TokenCounter,
+): ViewItem[] {
+  const work = new StandIns(view, counter);
+  shortenNewest(work, size);
+  return isReachable(work.view(), size.limit, counter) ? work.view() : withShortestNewest(view, counter);
+}
+
+function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduction {
+  return { fromSeq, throughSeq, kind: 'message', body: JSON.stringify(message), tokens };
 }
 
 /** Shortens everything but the newest user message, the latest tool batch and what is spared, until `goal` is reached. Omits nothing. */

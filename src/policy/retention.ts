@@ -8,7 +8,8 @@ import { isBlank } from '../conversation/projection.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
-import { layoutOf } from './floor.js';
+import { layoutOf } from './layout.js';
+import { shortenNewest } from './newest-user.js';
 import type { Limits } from './limits.js';
 import { shrinkOld } from './reduce.js';
 import { retentionOf, type Reduce } from './reduce-schema.js';
@@ -32,8 +33,8 @@ const shortExcerpt = 120;
 
 /**
  * Truncates old arguments, then reduces results beyond the newest-first budget as their retention says, then (`all`) shortens
- * what else is old until the target is reached. Results that are kept in full, the latest tool batch, the newest user message, head and
- * leading system messages stay as they are. The answer may be above the target; nothing is thrown.
+ * what else is old until the target is reached, and at last the newest user message where the policy lets it be. Results that are kept
+ * in full, the latest tool batch, head and leading system messages stay as they are. The answer may be above the target; nothing is thrown.
  */
 export function commitReductions(
   view: readonly ViewItem[],
@@ -52,6 +53,9 @@ export function commitReductions(
   if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();
   excerptResults(work, isExcerpted, target());
   shrinkRest();
+  const newest = layoutOf(work.view()).newest?.fromSeq ?? Infinity;
+  const mayShorten = what === 'all' && policy.reduce.newestUserMessage && newest <= seenThroughSeq;
+  if (mayShorten && work.tokens > target()) shortenNewest(work, { limit: target(), target: target() });
   return work.fit();
 }
 

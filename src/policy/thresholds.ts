@@ -35,20 +35,24 @@ export function contradiction(
   return new PalimpsestError('Input.Invalid', message, { path, hint, details });
 }
 
-/** Texts are counted here; a number is the provider's. */
-function overheadOf({ overhead, tokenizer }: Policy, counted: Frame['counted']): number {
-  return typeof overhead === 'number' ? counted(overhead) : countOverhead(overhead, counterFor(tokenizer));
+/** Texts are counted here; numbers are the provider's, and the larger one holds: a request may carry less than it did. */
+function overheadOf({ overhead, tokenizer }: Policy, learnt: number, factor: number): number {
+  const seen = Math.ceil(learnt / factor);
+  if (typeof overhead === 'number') return Math.max(seen, Math.ceil(overhead / factor));
+  return Math.max(seen, countOverhead(overhead, counterFor(tokenizer)));
 }
 
 /**
- * `factor`: the provider's tokens for one of ours. Throws `Input.Invalid` where the window is smaller than overhead +
- * reserved output.
+ * `factor`: the provider's tokens for one of ours. `learnt`: tokens of overhead that its reports show. Throws
+ * `Input.Invalid` where the window is smaller than overhead + reserved output.
  */
-export function frameOf(policy: Policy, given: number, factor = 1): Frame {
+export function frameOf(policy: Policy, given: number, factor = 1, learnt = 0): Frame {
   const counted = (tokens: number) => Math.floor(tokens / factor);
   const window = counted(given);
-  const overhead = overheadOf(policy, counted);
-  const reservedOutput = counted(policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(given / 8)));
+  const overhead = overheadOf(policy, learnt, factor);
+  const reserved = policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(given / 8));
+  // Rounded up, as the overhead is: what they leave for a context is never a token too many.
+  const reservedOutput = Math.ceil(reserved / factor);
   const usable = window - reservedOutput;
   const budget = usable - overhead;
   if (budget > 0) return { window, overhead, reservedOutput, usable, budget, counted };

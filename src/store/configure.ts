@@ -50,19 +50,23 @@ export async function changePolicy(
 }
 
 /**
- * The row with its tenant's present policy: the same one where it has that already, which costs nothing. A tenant's
- * policy that contradicts the session's own is not taken over, and the row's `lastError` says why.
+ * The row with its tenant's present policy, and sizes that what was learnt supports: the same one where it has both
+ * already, which costs nothing. A tenant's policy that contradicts the session's own is not taken over, and the row's `lastError` says why.
  */
 export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow> {
-  if (row.newerTenantPolicy === undefined) return row;
+  const { newerTenantPolicy } = row;
+  if (newerTenantPolicy === undefined && !row.outdatedSizes) return row;
   try {
     return await replaceLayers(pool, row, (present) =>
-      present.newerTenantPolicy ? { ...present.policy, ...tenantLayer(present) } : null,
+      present.newerTenantPolicy || present.outdatedSizes
+        ? { ...present.policy, ...tenantLayer(present) }
+        : null,
     );
   } catch (error) {
+    if (newerTenantPolicy === undefined) throw error;
     // A counter that only this process lacks says nothing against the policy.
     if (!isFailure(error, 'Input.Invalid') || error.path === 'policy.tokenizer') throw error;
-    return keepLayers(pool, row, row.newerTenantPolicy.version, error);
+    return keepLayers(pool, row, newerTenantPolicy.version, error);
   }
 }
 
@@ -111,7 +115,7 @@ async function apply(
     const counts = counted ?? (await recount(tx.query, row, settings.tokenizer));
     await counts.store(tx.query);
   }
-  const { newerTenantPolicy, ...rest } = row;
+  const { newerTenantPolicy, outdatedSizes: _outdated, ...rest } = row;
   const change = {
     ...settings,
     policyVersion: row.policyVersion + 1,

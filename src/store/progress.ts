@@ -1,10 +1,9 @@
 /** What a session learns of itself from a turn: the mean size of its turns, and how our counts compare with its provider's. */
-import { invalid } from '../errors.js';
 import { meanTurn } from '../policy/mean-turn.js';
 import type { Policy } from '../policy/schema.js';
-import { calibrated, calibrationKey, type ReportedUsage } from '../tokens/calibration.js';
-import { counterFor } from '../tokens/counter.js';
-import { countOverhead } from '../tokens/overhead.js';
+import { requestOf, type ReportedTurn } from '../policy/learnt.js';
+import { calibrated, calibrationKey } from '../tokens/calibration.js';
+import { readUsage, type ReportedUsage } from '../tokens/reported-usage.js';
 import { factsOf, type SessionRow } from './session-row.js';
 import { recalibrated, settingsIfValid } from './settings.js';
 import { checkId } from './text.js';
@@ -13,39 +12,22 @@ import type { Transaction } from './transaction.js';
 /** A compaction that was committed this shortly before the previous turn may have waited for it. */
 const COMMIT_MARGIN = '5 seconds';
 
-export interface CountedTurn {
-  /** Of each message, with the session's tokenizer. */
-  tokens: readonly number[];
-  roles: readonly string[];
-  usage?: ReportedUsage;
-}
-
 /** Throws `Input.Invalid` with the path of the field. */
-export function checkUsage(usage: ReportedUsage): ReportedUsage {
-  for (const field of ['inputTokens', 'outputTokens'] as const) {
-    const tokens: unknown = usage[field];
-    if (typeof tokens === 'number' && Number.isSafeInteger(tokens) && tokens >= 0) continue;
-    throw invalid(
-      `usage.${field} must be a whole number of tokens, not ${JSON.stringify(tokens)}`,
-      `usage.${field}`,
-      'Give what the provider reported for the request that made the first assistant message of this turn, cached tokens included.',
-    );
-  }
-  const { inputTokens, outputTokens, model } = usage;
-  if (model === undefined) return { inputTokens, outputTokens };
-  checkId(model, 'usage.model');
-  return { inputTokens, outputTokens, model };
+export function checkUsage(report: unknown): ReportedUsage {
+  const usage = readUsage(report);
+  if (usage.model !== undefined) checkId(usage.model, 'usage.model');
+  return usage;
 }
 
 /**
- * The row as this turn leaves it, apart from its counters of messages: a running mean, the calibration, and where the
- * factor in use was off, budget, marks and a new policy version. `session` is the locked row as it was before.
+ * The row as this turn leaves it, apart from its counters of messages: a running mean, the calibration, and where
+ * the sizes in use were off, budget, marks and a new policy version. `session` is the locked row as it was before.
  */
 export async function progressed(
   tx: Transaction,
   session: SessionRow,
   policy: Policy,
-  turn: CountedTurn,
+  turn: ReportedTurn,
 ): Promise<SessionRow> {
   const size = turn.tokens.reduce((sum, tokens) => sum + tokens, 0);
   const row = {
@@ -53,7 +35,7 @@ export async function progressed(
     turns: session.turns + 1,
     meanTurnTokens: meanTurn({ turns: session.turns, mean: session.meanTurnTokens }, size),
   };
-  const request = requestSizes(row, policy, turn);
+  const request = requestOf(turn, policy, session);
   if (request !== null && !(await hasMoved(tx, session))) {
     const key = calibrationKey(turn.usage?.model ?? policy.model, session.tokenizer);
     row.calibration = calibrated(row.calibration, key, request);
@@ -62,8 +44,9 @@ export async function progressed(
   // While exhausted, the marks lie where something compactable will have arrived.
   const marksHold = row.exhausted !== null;
   if (settings) {
-    const { budget, appliedFactor, measureAtTokens, measureAtMessages } = settings;
-    Object.assign(row, { budget, appliedFactor, policyVersion: row.policyVersion + 1 });
+    const { budget, appliedFactor, appliedOverhead, measureAtTokens, measureAtMessages } = settings;
+    const policyVersion = row.policyVersion + 1;
+    Object.assign(row, { budget, appliedFactor, appliedOverhead, policyVersion });
     if (!marksHold) Object.assign(row, { measureAtTokens, measureAtMessages });
   } else if (policy.economic && !marksHold) {
     // The cost-optimal size follows the mean turn.
@@ -71,25 +54,6 @@ export async function progressed(
     if (follow) row.measureAtTokens = follow.measureAtTokens;
   }
   return row;
-}
-
-/**
- * The request that made the first assistant message of the turn, in our tokens and in its provider's: the context, what
- * the turn holds before that message, and an overhead that was given as texts. An overhead given as a number is the
- * provider's already. Null where there was no such request, or where the context was cut to the budget on the way.
- */
-function requestSizes(
-  { liveTokens, budget, tokenizer }: SessionRow,
-  policy: Policy,
-  { tokens, roles, usage }: CountedTurn,
-): { counted: number; reported: number } | null {
-  const answer = roles.indexOf('assistant');
-  if (!usage || !policy.calibration || answer === -1) return null;
-  const context = tokens.slice(0, answer).reduce((sum, size) => sum + size, liveTokens);
-  if (policy.enabled && context > budget) return null;
-  const { overhead } = policy;
-  if (typeof overhead === 'number') return { counted: context, reported: usage.inputTokens - overhead };
-  return { counted: context + countOverhead(overhead, counterFor(tokenizer)), reported: usage.inputTokens };
 }
 
 /** Whether a compaction came between the previous turn and this one: the request may have held what it replaced. */

@@ -6,6 +6,7 @@ import type { PolicyInput } from '../policy/schema.js';
 import type { TokenizerName } from '../tokens/counter.js';
 import type { sessions } from './schema.js';
 import type { SessionIds } from '../ids.js';
+import { isAllowed, readCalibration } from './stored-calibration.js';
 import { checkId } from './text.js';
 
 export type { SessionIds } from '../ids.js';
@@ -24,14 +25,17 @@ export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy'> &
     policy: PolicyLayers;
     /** The tenant's policy where the session has not taken it over yet. */
     newerTenantPolicy?: TenantPolicy;
+    /** Its sizes come from a factor that nothing supports: they must be worked out anew before they are stored again. */
+    outdatedSizes?: true;
   };
 
 /** What the sizes of a session's policy follow. */
 export function factsOf({
   appliedFactor,
+  appliedOverhead,
   meanTurnTokens,
-}: Pick<SessionRow, 'appliedFactor' | 'meanTurnTokens'>): SessionFacts {
-  return { factor: appliedFactor, meanTurnTokens };
+}: Pick<SessionRow, 'appliedFactor' | 'appliedOverhead' | 'meanTurnTokens'>): SessionFacts {
+  return { factor: appliedFactor, overhead: appliedOverhead, meanTurnTokens };
 }
 
 /** Refuses ids that Postgres would refuse or change: a read with such an id could find another session. */
@@ -69,8 +73,9 @@ export interface SessionRecord {
   policy: string;
   policy_version: number;
   tenant_policy_version: number;
-  calibration: SessionRow['calibration'];
+  calibration: unknown;
   applied_factor: number;
+  applied_overhead: number;
   turns: number;
   mean_turn_tokens: number;
   indexed_through_seq: number;
@@ -122,6 +127,8 @@ export function tenantPolicyOf(record: {
 export function toSession(record: SessionRecord): SessionRow {
   const moment = (at: string | Date | null) => (at === null ? null : new Date(at));
   const newerTenantPolicy = tenantPolicyOf(record);
+  const calibration = readCalibration(record.calibration);
+  const allowed = isAllowed(record.applied_factor, calibration);
   return {
     tenant: record.tenant_id,
     session: record.session_id,
@@ -129,8 +136,9 @@ export function toSession(record: SessionRecord): SessionRow {
     policy: JSON.parse(record.policy),
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,
-    calibration: record.calibration,
-    appliedFactor: record.applied_factor,
+    calibration,
+    appliedFactor: allowed ? record.applied_factor : 1,
+    appliedOverhead: record.applied_overhead,
     turns: record.turns,
     meanTurnTokens: record.mean_turn_tokens,
     indexedThroughSeq: record.indexed_through_seq,
@@ -157,5 +165,6 @@ export function toSession(record: SessionRecord): SessionRow {
     createdAt: new Date(record.created_at),
     updatedAt: new Date(record.updated_at),
     ...(newerTenantPolicy ? { newerTenantPolicy } : {}),
+    ...(allowed ? {} : { outdatedSizes: true }),
   };
 }

@@ -3,7 +3,7 @@ import { policyOf, type PolicyLayers } from '../policy/layers.js';
 import { limitsOf, type Limits, type SessionFacts } from '../policy/limits.js';
 import { marksFor } from '../policy/marks.js';
 import type { Policy } from '../policy/schema.js';
-import { isOff, knownOf } from '../tokens/calibration.js';
+import { learntOf, overdue } from '../policy/learnt.js';
 import type { TokenizerName } from '../tokens/counter.js';
 import { factsOf, type SessionRow } from './session-row.js';
 
@@ -15,8 +15,9 @@ export interface SessionSettings {
   budget: number;
   measureAtTokens: number | null;
   measureAtMessages: number | null;
-  /** Provider's tokens for one of ours, as the sizes above take it. */
+  /** What was learnt of the provider, as the sizes above take it: its tokens for one of ours, and of overhead. */
   appliedFactor: number;
+  appliedOverhead: number;
 }
 
 /** A session's effective policy in sizes, as its row has them. */
@@ -40,44 +41,33 @@ export function settingsOf(layers: PolicyLayers, facts: SessionFacts = {}, liveT
     measureAtTokens: mark.tokens,
     measureAtMessages: mark.messages,
     appliedFactor: facts.factor ?? 1,
+    appliedOverhead: facts.overhead ?? 0,
   };
 }
 
-/** The factor learnt for the policy's model; 1 where calibration is off or nothing was reported. */
-export function learntFactor(
-  policy: Pick<Policy, 'calibration' | 'model' | 'tokenizer'>,
-  calibration: SessionRow['calibration'],
-): number {
-  return policy.calibration ? knownOf(calibration, policy.model, policy.tokenizer).factor : 1;
-}
-
-/**
- * The settings of another policy for this session, with what was learnt of its model. Where the window is too small
- * for the learnt factor, the counts stand as they are: a report must not make a valid policy invalid.
- */
+/** The settings of another policy for this session, with what was learnt of its model. */
 export function settle(
   layers: PolicyLayers,
   row: Pick<SessionRow, 'calibration' | 'meanTurnTokens' | 'liveTokens'>,
 ): SessionSettings {
   const { calibration, meanTurnTokens, liveTokens } = row;
-  const factor = learntFactor(policyOf(layers), calibration);
-  return (
-    settingsIfValid(layers, { factor, meanTurnTokens }, liveTokens) ??
-    settingsOf(layers, { meanTurnTokens }, liveTokens)
-  );
+  return settingsOf(layers, { ...learntOf(policyOf(layers), calibration), meanTurnTokens }, liveTokens);
 }
 
-/**
- * The settings of a session after more was learnt: those it has, or where the factor in use is off by more than
- * calibration tolerates and the window allows it, those of the new factor.
- */
+/** The settings of a session after more was learnt; null where those it has may stay. */
 export function recalibrated(
   policy: Policy,
-  row: Pick<SessionRow, 'policy' | 'calibration' | 'meanTurnTokens' | 'appliedFactor' | 'liveTokens'>,
+  row: Pick<
+    SessionRow,
+    'policy' | 'calibration' | 'meanTurnTokens' | 'appliedFactor' | 'appliedOverhead' | 'liveTokens'
+  >,
 ): SessionSettings | null {
-  const factor = learntFactor(policy, row.calibration);
-  if (!isOff(row.appliedFactor, factor)) return null;
-  return settingsIfValid(row.policy, { factor, meanTurnTokens: row.meanTurnTokens }, row.liveTokens);
+  const { meanTurnTokens } = row;
+  const inUse = { factor: row.appliedFactor, overhead: row.appliedOverhead };
+  return ifValid(() => {
+    const learnt = overdue(policy, inUse, learntOf(policy, row.calibration), { meanTurnTokens });
+    return learnt && settingsOf(row.policy, { ...learnt, meanTurnTokens }, row.liveTokens);
+  });
 }
 
 /** Null where the policy does not hold with these facts. */
@@ -86,8 +76,12 @@ export function settingsIfValid(
   facts: SessionFacts,
   liveTokens: number,
 ): SessionSettings | null {
+  return ifValid(() => settingsOf(layers, facts, liveTokens));
+}
+
+function ifValid(settings: () => SessionSettings | null): SessionSettings | null {
   try {
-    return settingsOf(layers, facts, liveTokens);
+    return settings();
   } catch (error) {
     if (isFailure(error, 'Input.Invalid')) return null;
     throw error;

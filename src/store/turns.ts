@@ -6,7 +6,7 @@ import { warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid, isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
-import type { ReportedUsage } from '../tokens/calibration.js';
+import type { ReportedUsage, UsageReport } from '../tokens/reported-usage.js';
 import { defined, upToDate, type DeploymentPolicy } from './configure.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
@@ -35,8 +35,8 @@ export interface TurnInput extends SessionIds {
   expectedSeq?: number;
   /** Policy of a new session. For one that exists it must say the same, or be left out. */
   policy?: PolicyInput;
-  /** Tokens as the provider reported them for the request that made the first assistant message of this turn. */
-  usage?: ReportedUsage;
+  /** What the provider reported for the request that made the first assistant message of this turn, in its own form. */
+  usage?: UsageReport;
   /**
    * When it was handed in, where it comes long after that: a turn that is older than an erasure of its session is refused
    * (`Store.StaleGeneration`) as long as that is not finished.
@@ -47,6 +47,9 @@ export interface TurnInput extends SessionIds {
   /** An old turn, which nobody is to look at before a backfill or the next live turn does. */
   imported?: boolean;
 }
+
+/** A turn whose usage was read. */
+type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
 
 /**
  * Stores one turn and the session's new counters in one short transaction, and asks nothing else of the database where
@@ -60,11 +63,11 @@ export async function appendTurn(
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
   checkIds(turn);
   checkId(turn.turnId, 'turnId');
-  const usage = turn.usage && checkUsage(turn.usage);
+  const read = withUsage(turn);
   const known = recall(pool, turn);
   if (known) {
     try {
-      return await store(pool, { ...turn, usage }, known);
+      return await store(pool, read, known);
     } catch (error) {
       // Erased meanwhile, perhaps made anew in another format.
       if (!isFailure(error, 'Store.SessionNotFound') && !isFailure(error, 'Input.Invalid')) throw error;
@@ -72,12 +75,16 @@ export async function appendTurn(
     }
   }
   const { row, tenantPolicy } = await readSession(pool, turn);
-  return store(pool, { ...turn, usage }, row && (await upToDate(pool, row)), tenantPolicy);
+  return store(pool, read, row && (await upToDate(pool, row)), tenantPolicy);
+}
+
+function withUsage({ usage, ...turn }: TurnInput): ReadTurn {
+  return (usage ?? null) === null ? turn : { ...turn, usage: checkUsage(usage) };
 }
 
 async function store(
   pool: Pool,
-  turn: TurnInput,
+  turn: ReadTurn,
   session: KnownSession | null,
   tenantPolicy?: TenantPolicy,
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
@@ -133,7 +140,7 @@ function newSession(
 /** Answers the session row instead where the counts were made with another tokenizer or policy than it has now. */
 async function append(
   tx: Transaction,
-  turn: TurnInput,
+  turn: ReadTurn,
   prepared: PreparedTurn & { format: FormatName },
   fresh: NewSession | null,
 ): Promise<AppendResult | SessionRow> {
@@ -145,7 +152,8 @@ async function append(
     refusal ||
     session.tokenizer !== prepared.tokenizer ||
     session.format !== prepared.format ||
-    session.newerTenantPolicy
+    session.newerTenantPolicy ||
+    session.outdatedSizes
   ) {
     const repeated = await repeatedTurn(tx, turn, prepared, session);
     if (repeated) return repeated;
@@ -162,7 +170,7 @@ async function append(
 /** Null where a turn of this id exists already; else what it is answered with, and the row as it leaves it. */
 async function insert(
   tx: Transaction,
-  turn: TurnInput,
+  turn: ReadTurn,
   prepared: PreparedTurn,
   session: SessionRow,
 ): Promise<{ result: AppendResult; row: SessionRow } | null> {
@@ -195,8 +203,8 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
   const format = formatOfTurn(first, known);
   const fresh = known ? null : newSession(first, tenantPolicy, format);
   const { tokenizer } = known ?? fresh!.settings;
-  const prepared: [TurnInput, PreparedTurn][] = [];
-  for (const turn of turns) {
+  const prepared: [ReadTurn, PreparedTurn][] = [];
+  for (const turn of turns.map(withUsage)) {
     const logged = turn.logged ?? [];
     const serialized = serialize(logged);
     const messages = logged.map((message) => splitNative(message).message);
@@ -208,7 +216,12 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
       if (fresh) await insertSession(tx, first, fresh.settings, fresh.tenantPolicyVersion, format);
       let session = await lockSession(tx, first);
       if (known && known.incarnation !== session.incarnation) throw new NotInARow();
-      if (session.tokenizer !== tokenizer || session.format !== format || session.newerTenantPolicy)
+      if (
+        session.tokenizer !== tokenizer ||
+        session.format !== format ||
+        session.newerTenantPolicy ||
+        session.outdatedSizes
+      )
         throw new NotInARow();
       for (const [turn, one] of prepared) {
         const inserted = refusalOf(turn, session) ? null : await insert(tx, turn, one, session);
@@ -226,7 +239,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
 /** One statement; no row where a turn of this id exists already. */
 function insertTurn(
   { query }: Transaction,
-  turn: TurnInput,
+  turn: ReadTurn,
   prepared: PreparedTurn,
   session: SessionRow,
   next: SessionRow,
@@ -253,6 +266,7 @@ function insertTurn(
     next.meanTurnTokens,
     JSON.stringify(next.calibration),
     next.appliedFactor,
+    next.appliedOverhead,
     next.budget,
     next.measureAtTokens,
     next.measureAtMessages,
@@ -287,12 +301,13 @@ update palimpsest.sessions set
   mean_turn_tokens = $18,
   calibration = $19,
   applied_factor = $20,
-  budget = $21,
-  measure_at_tokens = $22,
-  measure_at_messages = $23,
-  policy_version = $24,
+  applied_overhead = $21,
+  budget = $22,
+  measure_at_tokens = $23,
+  measure_at_messages = $24,
+  policy_version = $25,
   overdue_at = case
-    when $25 and (live_tokens + $16 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
+    when $26 and (live_tokens + $16 >= $23::bigint or live_messages + $5::int - $4::int + 1 >= $24::bigint)
     then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
   closed_at = null,
   updated_at = now()

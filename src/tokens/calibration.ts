@@ -1,41 +1,51 @@
 /**
  * What a provider's reported usage says of our counts. A tokenizer that is not the model's own, a request overhead that
- * nobody told us, images: all of it shows as a factor between reported and counted tokens, above or below 1. Each model
- * is learnt apart, and apart for each tokenizer that we counted with.
+ * nobody told us, images: all of it shows as a difference between reported and counted tokens, in either direction. Each
+ * model is learnt apart, and apart for each tokenizer that we counted with.
  */
+import {
+  HIGHEST_FACTOR,
+  lineThrough,
+  LOWEST_FACTOR,
+  noLine,
+  SETTLED_REQUESTS,
+  type Line,
+  type Request,
+} from './usage-line.js';
 import { modelName } from './windows.js';
 
-/** reported = factor · counted. */
-export interface CalibrationSample {
-  factor: number;
+export interface CalibrationSample extends Line {
   /** Requests that it comes from. */
   samples: number;
+  /** The newest of them, oldest first. */
+  recent: Request[];
+  /** Reports far below what is known: believed, and all else forgotten, once there are enough in a row. */
+  doubted?: Request[];
+  /** The newest report that cannot be of its request, and how many samples there were then. */
+  implausible?: { counted: number; reported: number; samples: number };
 }
 
 /** By `calibrationKey`. */
 export type Calibration = Readonly<Record<string, CalibrationSample>>;
 
-/** Tokens as the provider reported them for one request. */
-export interface ReportedUsage {
-  /** The whole request, tokens read from or written to a cache included. */
-  inputTokens: number;
-  outputTokens: number;
-  /** As the provider names it; absent: the policy's. */
-  model?: string;
+/** One request as it was counted and reported. */
+export interface ReportedRequest {
+  /** Our tokens of its context. */
+  counted: number;
+  /** The provider's tokens of all of it. */
+  reported: number;
+  /** Tokens of request overhead that the policy gives. */
+  declared: number;
+  /** The model's window, tokens. */
+  window: number;
 }
 
-/** A newer request weighs at least this much; the first ones are a plain mean: 1, 1/2, … 1/5, 1/5. */
-const NEWEST_WEIGHT = 0.2;
-/** Counted tokens below which framing and unknown overhead drown everything else. */
+/** Requests that a line is drawn through: enough for a median, few enough to follow a provider that changes. */
+const MOST_RECENT = 12;
+/** Counted tokens below which framing alone may be half of a request. */
 const SMALLEST_REQUEST = 500;
-/** No tokenizer differs more from ours: beyond these, the report is of something else (cache misses only, a whole run). */
-const LOWEST = 0.2;
-const HIGHEST = 5;
-/** Once a factor is known from this many requests, one more counts as at most this much off. */
-const SETTLED_SAMPLES = 3;
-const LARGEST_STEP = 1.5;
-/** A factor in use is left alone while the learnt one is this close: a change starts new emergency reductions. */
-const TOLERANCE = 0.05;
+/** Share of what is known that a plausible report is not below. */
+const LEAST_EXPECTED = 0.7;
 /** Models remembered for one session; reports of further ones are not learnt from. */
 const MOST_MODELS = 32;
 
@@ -48,50 +58,72 @@ export function calibrationKey(model: string | null | undefined, tokenizer: stri
   return `${calibratedModel(model)}|${tokenizer}`;
 }
 
+const nothingKnown: CalibrationSample = { ...noLine, samples: 0, recent: [] };
+
 /**
- * What is known after one more request. `counted`: our tokens of the same request, overhead included. Answers
- * `calibration` itself where the report tells nothing: a small request, or a size that cannot be this request's.
+ * What is known after one more request. A report that cannot be of this request is remembered as such and changes
+ * nothing else; one that tells nothing answers `calibration` itself.
  */
-export function calibrated(
-  calibration: Calibration,
-  key: string,
-  { counted, reported }: { counted: number; reported: number },
-): Calibration {
-  if (counted < SMALLEST_REQUEST || !(reported > 0)) return calibration;
-  const ratio = reported / counted;
-  if (!(ratio >= LOWEST && ratio <= HIGHEST)) return calibration;
+export function calibrated(calibration: Calibration, key: string, request: ReportedRequest): Calibration {
   const known = Object.hasOwn(calibration, key) ? calibration[key] : undefined;
-  if (known === undefined) {
-    if (Object.keys(calibration).length >= MOST_MODELS) return calibration;
-    return { ...calibration, [key]: { factor: ratio, samples: 1 } };
-  }
-  const { factor, samples } = known;
-  const settled = samples >= SETTLED_SAMPLES;
-  const bounded = settled ? within(ratio, factor / LARGEST_STEP, factor * LARGEST_STEP) : ratio;
-  const weight = Math.max(NEWEST_WEIGHT, 1 / (samples + 1));
-  const next = within(factor + weight * (bounded - factor), LOWEST, HIGHEST);
-  return { ...calibration, [key]: { factor: next, samples: samples + 1 } };
+  if (known === undefined && Object.keys(calibration).length >= MOST_MODELS) return calibration;
+  const sample = afterRequest(known ?? nothingKnown, request);
+  return sample === null ? calibration : { ...calibration, [key]: sample };
 }
 
-/** What is known of the model a policy names, or where it names none, of the model reported most often. */
+function afterRequest(known: CalibrationSample, request: ReportedRequest): CalibrationSample | null {
+  const { counted, reported, declared, window } = request;
+  if (!Number.isFinite(counted + reported) || counted < 1 || reported < 0) return null;
+  const implausible = { counted, reported, samples: known.samples };
+  if (reported < LOWEST_FACTOR * counted)
+    return counted < SMALLEST_REQUEST ? null : { ...known, implausible };
+  if (reported > HIGHEST_FACTOR * counted && reported > window) return { ...known, implausible };
+
+  const newest: Request = [counted, reported];
+  if (isFarBelow(known, newest)) {
+    const doubted = [...(known.doubted ?? []), newest];
+    if (doubted.length < SETTLED_REQUESTS) return { ...known, doubted, implausible };
+    return learnt(noLine, doubted, declared, known.samples + doubted.length);
+  }
+  const recent = [...known.recent, newest].slice(-MOST_RECENT);
+  const sample = learnt(known, recent, declared, known.samples + 1);
+  const noted = known.implausible;
+  const isNoted = noted !== undefined && sample.samples - noted.samples < MOST_RECENT;
+  return isNoted ? { ...sample, implausible: noted } : sample;
+}
+
+function learnt(before: Line, recent: Request[], declared: number, samples: number): CalibrationSample {
+  return { ...lineThrough(recent, declared, before), samples, recent };
+}
+
+/** A part of the request that came from a cache may be missing, or the provider counts otherwise now. */
+function isFarBelow({ factor, overhead, fitted, samples }: CalibrationSample, [counted, reported]: Request) {
+  return fitted && samples >= SETTLED_REQUESTS && reported < LEAST_EXPECTED * (overhead + factor * counted);
+}
+
+/**
+ * What is known of the model a policy names. Where it names none, of those reported most: the one that counts most for
+ * a large context, for any of them may be sent it.
+ */
 export function knownOf(
   calibration: Calibration,
   model: string | null,
   tokenizer: string,
 ): CalibrationSample & { model: string } {
   const own = calibrationKey(model, tokenizer);
-  const candidates = Object.entries(calibration)
-    .filter(([key]) => (model === null ? key.endsWith(`|${tokenizer}`) : key === own))
-    .sort(([a, one], [b, other]) => other.samples - one.samples || (a < b ? -1 : 1));
-  const [key, sample] = candidates[0] ?? [own, { factor: 1, samples: 0 }];
+  const candidates = Object.entries(calibration).filter(([key]) =>
+    model === null ? key.endsWith(`|${tokenizer}`) : key === own,
+  );
+  const most = Math.max(0, ...candidates.map(([, { samples }]) => samples));
+  const [key, sample] = candidates
+    .filter(([, { samples }]) => samples >= most / 4)
+    .sort(([a, one], [b, other]) => forLarge(other) - forLarge(one) || (a < b ? -1 : 1))[0] ?? [
+    own,
+    nothingKnown,
+  ];
   return { model: key.slice(0, key.lastIndexOf('|')), ...sample };
 }
 
-/** Whether the factor in use must give way to the learnt one. */
-export function isOff(applied: number, learnt: number): boolean {
-  return Math.abs(learnt / applied - 1) > TOLERANCE;
-}
-
-function within(value: number, lowest: number, highest: number): number {
-  return Math.min(highest, Math.max(lowest, value));
+function forLarge({ factor, overhead }: Line): number {
+  return overhead + 100_000 * factor;
 }

@@ -54,6 +54,7 @@ export const turns: Case[] = [
         await wrong({ session: 'new', policy: { contextWindw: 9_000 } }),
         await wrong({ session: 'new', format: 'morse' }),
         await wrong({ usage: { inputTokens: -1, outputTokens: 1 } }),
+        await wrong({ usage: { input_tokens: 1, cache_read_input_tokens: 0.5 } }),
         (await client.status({ session: 'refused' })).messages,
         await failure(client.status({ session: 'new' })),
       ];
@@ -75,6 +76,7 @@ export const turns: Case[] = [
       invalidAt('policy.contextWindw'),
       invalidAt('format'),
       invalidAt('usage.inputTokens'),
+      invalidAt('usage.cache_read_input_tokens'),
       4,
       noSession,
     ],

@@ -12,7 +12,7 @@ import {
 import type { MessageWarning } from '../../conversation/validate.js';
 import type { ContextEntry, SessionContext } from '../../session-context.js';
 import type { Expansion } from '../../store/expand.js';
-import type { ReportedUsage } from '../../tokens/calibration.js';
+import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
 import { policy } from './policy.js';
 
@@ -88,15 +88,62 @@ export const loggedMessage = component<LoggedMessage>()(
   { description: 'An original of the log, exact.', example: { seq: 1, message: chat, tokens: 12 } },
 );
 
-const usage = component<ReportedUsage>()(
+const tokens = { type: 'integer', minimum: 0 };
+const maybe = { anyOf: [tokens, { type: 'null' }] };
+const model = { type: 'string', description: "As the provider names it. Default: the policy's." };
+const gemini = {
+  type: 'object',
+  required: ['promptTokenCount'],
+  description: '`usageMetadata` of Gemini; cached content is part of `promptTokenCount`.',
+  properties: { promptTokenCount: tokens, candidatesTokenCount: maybe, thoughtsTokenCount: maybe, model },
+};
+
+/** Checked by `readUsage`, which names the field. */
+const usage = component<UsageReport>()(
   'ReportedUsage',
-  z.strictObject({
-    inputTokens: z.number().describe('The whole request, tokens read from or written to a cache included.'),
-    outputTokens: z.number(),
-    model: z.string().optional().describe("As the provider names it. Default: the policy's."),
+  opaque<UsageReport>({
+    anyOf: [
+      {
+        type: 'object',
+        required: ['inputTokens', 'outputTokens'],
+        properties: {
+          inputTokens: {
+            ...tokens,
+            description: 'The whole request, tokens read from or written to a cache included.',
+          },
+          outputTokens: tokens,
+          model,
+        },
+        additionalProperties: false,
+      },
+      {
+        type: 'object',
+        required: ['prompt_tokens'],
+        description: '`usage` of OpenAI’s chat completions; cached tokens are part of `prompt_tokens`.',
+        properties: { prompt_tokens: tokens, completion_tokens: maybe, model },
+      },
+      {
+        type: 'object',
+        required: ['input_tokens'],
+        description:
+          '`usage` of OpenAI’s Responses API, where cached tokens are part of `input_tokens`; or of Anthropic’s ' +
+          'messages, where the cached ones are added.',
+        properties: {
+          input_tokens: tokens,
+          cache_creation_input_tokens: maybe,
+          cache_read_input_tokens: maybe,
+          output_tokens: maybe,
+          model,
+        },
+      },
+      gemini,
+      { type: 'object', required: ['usageMetadata'], properties: { usageMetadata: gemini, model } },
+    ],
   }),
   {
-    description: 'What the provider reported for the request behind the first assistant message of the turn.',
+    description:
+      'What the provider reported for the request behind the first assistant message of the turn: its own usage object ' +
+      'as it came, or two numbers.',
     example: { inputTokens: 1_204, outputTokens: 87, model: 'gpt-4o' },
   },
 );

@@ -15,7 +15,7 @@ import {
 } from 'drizzle-orm/pg-core';
 import type { FormatName } from '../../conversation/formats/format.js';
 import type { Calibration } from '../../tokens/calibration.js';
-import type { ReportedUsage } from '../../tokens/calibration.js';
+import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
 
@@ -52,8 +52,9 @@ export const sessions = palimpsest.table(
     tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),
     /** What reported usage says of our counts, by model and tokenizer. */
     calibration: jsonb('calibration').$type<Calibration>().notNull().default({}),
-    /** The factor that budget and marks of this row were worked out with; moved only when it is off by more than 5 %. */
+    /** What budget and marks of this row were worked out with; moved only when the budget is off by more than 5 %, or too large. */
     appliedFactor: doublePrecision('applied_factor').notNull().default(1),
+    appliedOverhead: integer('applied_overhead').notNull().default(0),
     /** Turns appended, and a running mean of their tokens. */
     turns: integer('turns').notNull().default(0),
     meanTurnTokens: doublePrecision('mean_turn_tokens').notNull().default(0),

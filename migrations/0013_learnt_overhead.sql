@@ -1,0 +1,1 @@
+ALTER TABLE "palimpsest"."sessions" ADD COLUMN "applied_overhead" integer DEFAULT 0 NOT NULL;

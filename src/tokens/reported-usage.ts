@@ -1,0 +1,156 @@
+/** What a provider says of the tokens of one request, in its own form, and as this product keeps it. */
+import { invalid } from '../errors.js';
+
+/** Tokens as the provider reported them for one request. */
+export interface ReportedUsage {
+  /** The whole request, tokens read from or written to a cache included. */
+  inputTokens: number;
+  outputTokens: number;
+  /** As the provider names it; absent: the policy's. */
+  model?: string;
+}
+
+/** `usage` of OpenAI's chat completions. `prompt_tokens` holds the cached tokens too. */
+export interface ChatCompletionsUsage {
+  prompt_tokens: number;
+  completion_tokens?: number | null;
+  prompt_tokens_details?: object | null;
+  completion_tokens_details?: object | null;
+  model?: string;
+}
+
+/** `usage` of OpenAI's Responses API. `input_tokens` holds the cached tokens too. */
+export interface ResponsesUsage {
+  input_tokens: number;
+  output_tokens?: number | null;
+  input_tokens_details?: object | null;
+  output_tokens_details?: object | null;
+  model?: string;
+}
+
+/** `usage` of Anthropic's messages. `input_tokens` is what no cache was asked for or hit: a request is the sum of all three. */
+export interface AnthropicUsage {
+  input_tokens: number;
+  cache_creation_input_tokens?: number | null;
+  cache_read_input_tokens?: number | null;
+  output_tokens?: number | null;
+  model?: string;
+}
+
+/** `usageMetadata` of Gemini. `promptTokenCount` holds the cached content too. */
+export interface GeminiUsage {
+  promptTokenCount?: number;
+  candidatesTokenCount?: number | null;
+  thoughtsTokenCount?: number | null;
+  model?: string;
+}
+
+/** Usage as a caller hands it over: the provider's own object, or two numbers. Further fields of a provider are ignored. */
+export type UsageReport =
+  | ReportedUsage
+  | ChatCompletionsUsage
+  | ResponsesUsage
+  | AnthropicUsage
+  | GeminiUsage
+  | { usageMetadata: GeminiUsage; model?: string };
+
+type Fields = Readonly<Record<string, unknown>>;
+
+interface Shape {
+  /** The field that tells this form from the others. */
+  mark: string;
+  /** Added up; the first must be there, the others may be absent or null. */
+  input: readonly [string, ...string[]];
+  output: readonly string[];
+}
+
+/** Python's SDKs spell Gemini's fields with underscores. */
+const shapes: readonly Shape[] = [
+  { mark: 'prompt_tokens', input: ['prompt_tokens'], output: ['completion_tokens'] },
+  {
+    mark: 'input_tokens',
+    input: ['input_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'],
+    output: ['output_tokens'],
+  },
+  {
+    mark: 'promptTokenCount',
+    input: ['promptTokenCount'],
+    output: ['candidatesTokenCount', 'thoughtsTokenCount'],
+  },
+  {
+    mark: 'prompt_token_count',
+    input: ['prompt_token_count'],
+    output: ['candidates_token_count', 'thoughts_token_count'],
+  },
+];
+
+const ownFields = ['inputTokens', 'outputTokens', 'model'];
+const forms =
+  'Give the usage object of OpenAI, Anthropic or Gemini as it came, or {inputTokens, outputTokens, model?} with cached tokens included.';
+
+/** Throws `Input.Invalid` with the path of the field. */
+export function readUsage(usage: unknown, path = 'usage'): ReportedUsage {
+  if (!isFields(usage)) throw invalid(`${path} must be an object`, path, forms);
+  for (const wrapper of ['usageMetadata', 'usage_metadata']) {
+    if (!isFields(usage[wrapper])) continue;
+    const { inputTokens, outputTokens, model } = readUsage(usage[wrapper], `${path}.${wrapper}`);
+    return named({ inputTokens, outputTokens }, usage.model ?? model, path);
+  }
+  if ('inputTokens' in usage) return ownUsage(usage, path);
+  const shape = shapes.find(({ mark }) => mark in usage);
+  if (shape === undefined) throw invalid(`${path} is of no known form`, path, forms);
+  const [whole, ...parts] = shape.input;
+  const inputTokens = optional(usage, parts, path) + tokensIn(usage, whole, path);
+  if (!Number.isSafeInteger(inputTokens))
+    throw invalid(`${path} adds up to ${inputTokens} tokens`, path, forms);
+  return named({ inputTokens, outputTokens: optional(usage, shape.output, path) }, usage.model, path);
+}
+
+function ownUsage(usage: Fields, path: string): ReportedUsage {
+  const unknown = Object.keys(usage).find((field) => !ownFields.includes(field));
+  if (unknown !== undefined) {
+    throw invalid(
+      `${path} has no field ${JSON.stringify(unknown)}`,
+      `${path}.${unknown}`,
+      `Known fields: ${ownFields.join(', ')}. ${forms}`,
+    );
+  }
+  const inputTokens = tokensIn(usage, 'inputTokens', path);
+  const outputTokens = tokensIn(usage, 'outputTokens', path);
+  return named({ inputTokens, outputTokens }, usage.model, path);
+}
+
+function named(
+  { inputTokens, outputTokens }: { inputTokens: number; outputTokens: number },
+  model: unknown,
+  path: string,
+): ReportedUsage {
+  if (model === undefined || model === null) return { inputTokens, outputTokens };
+  if (typeof model === 'string') return { inputTokens, outputTokens, model };
+  throw invalid(
+    `${path}.model must be a string`,
+    `${path}.model`,
+    'Give the name of the model, or leave it out.',
+  );
+}
+
+function optional(usage: Fields, fields: readonly string[], path: string): number {
+  return fields.reduce(
+    (sum, field) => sum + ((usage[field] ?? null) === null ? 0 : tokensIn(usage, field, path)),
+    0,
+  );
+}
+
+function tokensIn(usage: Fields, field: string, path: string): number {
+  const tokens = usage[field];
+  if (typeof tokens === 'number' && Number.isSafeInteger(tokens) && tokens >= 0) return tokens;
+  throw invalid(
+    `${path}.${field} must be a whole number of tokens, not ${JSON.stringify(tokens)}`,
+    `${path}.${field}`,
+    'Give what the provider reported for the request that made the first assistant message of this turn, cached tokens included.',
+  );
+}
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
