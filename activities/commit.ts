@@ -11,6 +11,7 @@ import {
 } from '../src/store/compactions.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
 import type { RepairProblem } from '../src/summary/repair.js';
+import { inSlices } from '../src/steps.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
@@ -73,24 +74,27 @@ export interface CompactionOutcome {
 export function commit(dependencies: Dependencies) {
   const { pool, now, metrics } = dependencies;
   return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
-    runStep('commit', async () => {
+    runStep('commit', async ({ signal }) => {
       for (;;) {
         try {
-          return await acceptAndCommit(request);
+          return await acceptAndCommit(request, signal);
         } catch (error) {
           if (!(error instanceof PolicyReplaced)) throw error;
         }
       }
     });
 
-  async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome | RepairWanted> {
+  async function acceptAndCommit(
+    request: CommitRequest,
+    signal: AbortSignal,
+  ): Promise<CompactionOutcome | RepairWanted> {
     const { plan, method, written } = request;
     const ids: SessionIds = { tenant: request.tenant, session: request.session };
     const already = await findCommitOf(pool, ids, request.runId);
     if (already) return outcomeOf(already);
 
-    const { session, input } = await loadReplacement(dependencies, request);
-    const made = makeReplacement(input);
+    const { session, input } = await loadReplacement(dependencies, request, signal);
+    const made = await inSlices(makeReplacement(input), signal);
     if ('repair' in made) return { repair: made.repair };
 
     const { policy, limits } = input;

@@ -45,6 +45,7 @@ export interface ReplacementRequest extends SessionIds {
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
   request: ReplacementRequest,
+  signal: AbortSignal,
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
   const { plan, method, failed, force, repaired } = request;
   const ids: SessionIds = { tenant: request.tenant, session: request.session };
@@ -80,7 +81,7 @@ export async function loadReplacement(
       counter: counterFor(limits.tokenizer),
       ...{ written, standing, referenced },
       parent: { ...parent, pinned: parent.pinned ?? [] },
-      redact: redactorOf(policy, ids.tenant),
+      redact: redactorOf(policy, ids.tenant, signal),
     },
   };
 

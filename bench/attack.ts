@@ -71,6 +71,8 @@ async function runOnce(servers: Servers, kind: string, run: number, seconds: num
     { name: 'PostgreSQL', pid: servers.postgresPid, withChildren: true },
     { name: 'healthy client', pid: process.pid },
   ];
+  const healthyBy = (name: string, length: number) =>
+    healthyClient(api.target.address, tokenOf(deployment, 'healthy'), name, length);
   const measured = async (phase: AttackRun['phase'], attacker: Attacker | null): Promise<AttackRun> => {
     const memory = { api: 0, worker: 0 };
     const look = setInterval(() => {
@@ -78,7 +80,7 @@ async function runOnce(servers: Servers, kind: string, run: number, seconds: num
       memory.worker = Math.max(memory.worker, residentMemory(deployment.worker.pid));
     }, 100);
     const cpu = watchCpu(watched);
-    const healthy = await healthyClient(api.target.address, 'healthy', phase, seconds);
+    const healthy = await healthyBy(phase, seconds);
     const shares = cpu();
     clearInterval(look);
     const noted = attacker ? await attacker.stop() : {};
@@ -86,11 +88,13 @@ async function runOnce(servers: Servers, kind: string, run: number, seconds: num
   };
   try {
     // Both processes compile what is hot.
-    await healthyClient(api.target.address, 'healthy', 'warm-up', Math.min(10, seconds));
+    await healthyBy('warm-up', Math.min(10, seconds));
     const alone = await measured('alone', null);
     return [alone, await measured('attacked', startAttacker(kind, api.target))];
   } finally {
+    // An attack may have left nothing of them that could end by itself.
     api.process.kill('SIGKILL');
+    deployment.worker.kill('SIGKILL');
     await deployment.close();
   }
 }
@@ -127,13 +131,17 @@ interface TenantsApi {
   pid: number;
 }
 
-/** An API process for the tenants `healthy` and `attacker`; a tenant's name is its token. */
-async function startTenantsApi(servers: Servers, { databaseUrl, tenant }: Deployment): Promise<TenantsApi> {
-  const library = { databaseUrl, temporal: { address: servers.temporalAddress }, queuePrefix: tenant };
-  const tokens = ['healthy', 'attacker'].map((name): ApiToken => ({
-    tenant: name,
-    sha256: createHash('sha256').update(name).digest('hex'),
-  }));
+/** A tenant's name is its token. Each deployment has tenants of its own: all share one Temporal, and so its workflow ids. */
+function tokenOf({ tenant }: Deployment, who: 'healthy' | 'attacker'): string {
+  return `${tenant}-${who}`;
+}
+
+async function startTenantsApi(servers: Servers, deployment: Deployment): Promise<TenantsApi> {
+  const { databaseUrl, tenant: queuePrefix } = deployment;
+  const library = { databaseUrl, temporal: { address: servers.temporalAddress }, queuePrefix };
+  const tokens = (['healthy', 'attacker'] as const)
+    .map((who) => tokenOf(deployment, who))
+    .map((name): ApiToken => ({ tenant: name, sha256: createHash('sha256').update(name).digest('hex') }));
   const child = fork(fileURLToPath(new URL('api-process.ts', import.meta.url)), {
     execArgv: ['--import', 'tsx'],
     env: { ...process.env, API: JSON.stringify({ library, api: { port: 0, tokens } }) },
@@ -144,7 +152,7 @@ async function startTenantsApi(servers: Servers, { databaseUrl, tenant }: Deploy
   });
   const [address] = (await Promise.race([once(child, 'message'), ended])) as [string];
   ended.catch(() => undefined);
-  return { target: { address, token: 'attacker' }, process: child, pid: child.pid! };
+  return { target: { address, token: tokenOf(deployment, 'attacker') }, process: child, pid: child.pid! };
 }
 
 function summaries(healthy: Healthy): AttackRun['healthy'] {

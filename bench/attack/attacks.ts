@@ -6,7 +6,7 @@ import { pattern } from './pattern.js';
 export interface Target {
   /** Address of the API. */
   address: string;
-  /** Bearer token of the tenant `attacker`. */
+  /** Bearer token of the attacker's tenant. */
   token: string;
 }
 
