@@ -76,7 +76,7 @@ export function problemOfPattern(pattern: string): PatternProblem | null {
 /** Throws `Input.Invalid` for a pattern that cannot be matched. */
 export function assertPattern(pattern: string, path: string): void {
   const problem = problemOfPattern(pattern);
-  if (problem) throw invalid(`The pattern ${problem.problem}.`, path, problem.hint);
+  if (problem) throw invalid(`${path} ${problem.problem}.`, path, problem.hint);
 }
 
 /** The matching of one piece of work: what it may take is counted over all its patterns and texts. */
@@ -136,9 +136,9 @@ export class Matching {
     this.spentMs += performance.now() - since;
     if (this.spentMs <= this.mostMs) return result;
     throw invalid(
-      `Patterns have been matched for ${Math.round(this.spentMs)} ms, and this one is not done.`,
+      `${path} is not done after ${Math.round(this.spentMs)} ms of matching.`,
       path,
-      `All patterns together may take ${this.mostMs} ms: give fewer, or ones that match less.`,
+      `All patterns of a policy together may take ${this.mostMs} ms: give fewer, or ones that match less.`,
     );
   }
 }
