@@ -12,7 +12,10 @@ export async function runApiProcess(
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy } = config;
-  const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, policy, poolSize: 20 });
+  const palimpsest = await Palimpsest.connect({
+    ...{ databaseUrl, temporal, queuePrefix, policy, poolSize: 20 },
+    turnLimits: config.turns,
+  });
   const metrics = new Metrics();
   try {
     const observed = {

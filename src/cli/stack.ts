@@ -82,6 +82,7 @@ export async function openStack(
       queuePrefix: config.queuePrefix,
       poolSize: 16,
       policy: config.policy,
+      turnLimits: config.turns,
       summarizer: { ...config.summary, available: config.llm.apiKey !== undefined },
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
