@@ -46,9 +46,12 @@ export async function healthyClient(
   });
   await Promise.all([
     paced(seconds, everyMs.request, async (n) => {
-      const own = session(Math.floor(n / (2 * turnsPerSession)));
-      if (n % 2 === 0) await ask(healthy.requests, 'POST', `${own}/turns`, { ...turn(n + 1), policy });
-      else await ask(healthy.requests, 'GET', `${own}/${n % 10 === 9 ? 'status' : 'context'}`);
+      const written = Math.floor(n / (2 * turnsPerSession));
+      // The session before is there, however long the first turn of the next one takes.
+      const read = session(Math.max(0, written - 1));
+      if (n % 2 === 0)
+        await ask(healthy.requests, 'POST', `${session(written)}/turns`, { ...turn(n + 1), policy });
+      else await ask(healthy.requests, 'GET', `${read}/${n % 10 === 9 ? 'status' : 'context'}`);
     }),
     paced(seconds, everyMs.probe, () => ask(healthy.healthz, 'GET', '/healthz')),
     paced(seconds, everyMs.probe, () => ask(healthy.readyz, 'GET', '/readyz')),

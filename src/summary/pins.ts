@@ -67,8 +67,10 @@ export function* pinnedTexts(
   const texts = new Set<string>();
   for (const [index, pin] of pins.entries()) {
     if (typeof pin === 'string') texts.add(pin);
-    else if ('seq' in pin) bySeq.has(pin.seq) && texts.add(bySeq.get(pin.seq)!);
-    else if (problemOfPattern(pin.pattern) === null) {
+    else if ('seq' in pin) {
+      const text = bySeq.get(pin.seq);
+      if (text !== undefined) texts.add(text);
+    } else if (problemOfPattern(pin.pattern) === null) {
       const path = `policy.pins[${index}].pattern`;
       for (const text of yield* newestMatches(pin.pattern, instructions, path, matching)) texts.add(text);
     }
