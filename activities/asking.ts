@@ -1,7 +1,8 @@
 import type { Asking, Previous } from '../src/compaction/questions.js';
 import type { SummarizerSettings } from '../src/compaction/plan-types.js';
 import { redactionOf } from '../src/compaction/settings.js';
-import { redactorFor } from '../src/conversation/redact.js';
+import { Matching } from '../src/conversation/pattern.js';
+import { redactorFor, type Redact } from '../src/conversation/redact.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
@@ -21,6 +22,7 @@ export async function askingFor(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
   summarizer: SummarizerSettings,
+  signal: AbortSignal,
 ): Promise<Asking & { incarnation: string }> {
   const { policy: layers, incarnation } = await loadSession(pool, ids);
   const policy = policyOf(layers);
@@ -35,14 +37,15 @@ export async function askingFor(
     tenant: ids.tenant,
     summarizer,
     prompt: { ...prompt, hash: `${prompt.hash}${summarizer.redaction}` },
-    redact: redactorOf(policy, ids.tenant),
+    redact: redactorOf(policy, ids.tenant, signal),
     counter: counterFor(summarizer.tokenizer),
     incarnation,
   };
 }
 
-export function redactorOf(policy: Policy, tenant: string): (text: string) => string {
-  return redactorFor(policy.redact, tenant) ?? ((text) => text);
+/** Throws `Input.Invalid` where the policy names a pattern that cannot be matched. */
+export function redactorOf(policy: Policy, tenant: string, signal: AbortSignal): Redact {
+  return redactorFor(policy.redact, tenant, new Matching({ signal })) ?? ((text) => text);
 }
 
 export async function previousOf(

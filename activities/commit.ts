@@ -14,6 +14,7 @@ import { renewHolds } from '../src/store/digest-holds.js';
 import { replaced } from '../src/store/session-row.js';
 import { expireDigests, paidFor } from '../src/store/digests.js';
 import type { RepairProblem } from '../src/summary/repair.js';
+import { inSlices } from '../src/steps.js';
 import { promptSettings } from '../src/summary/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
@@ -83,12 +84,12 @@ const mostReplaced = 20;
 export function commit(dependencies: Dependencies) {
   const { pool, now, metrics } = dependencies;
   return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
-    runStep('commit', async () => {
+    runStep('commit', async ({ signal }) => {
       const { tenant, session, runId } = request;
       await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
       for (let replaced = 0; replaced < mostReplaced; replaced++) {
         try {
-          return await acceptAndCommit(request);
+          return await acceptAndCommit(request, signal);
         } catch (error) {
           if (!(error instanceof PolicyReplaced)) throw error;
         }
@@ -96,17 +97,20 @@ export function commit(dependencies: Dependencies) {
       throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
     });
 
-  async function acceptAndCommit(request: CommitRequest): Promise<CompactionOutcome | RepairWanted> {
+  async function acceptAndCommit(
+    request: CommitRequest,
+    signal: AbortSignal,
+  ): Promise<CompactionOutcome | RepairWanted> {
     const { plan, method, written } = request;
     const already = await findCommitOf(pool, idsOf(request), request.runId);
     if (already) return outcomeOf(already);
 
-    const { session, input } = await loadReplacement(dependencies, request);
+    const { session, input } = await loadReplacement(dependencies, request, signal);
     const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
     // Compactions that began under an earlier version do not say which session they have read.
     if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
       throw replaced(ids);
-    const made = makeReplacement(input);
+    const made = await inSlices(makeReplacement(input), signal);
     if ('repair' in made) return { repair: made.repair };
 
     const { policy, limits } = input;

@@ -19,7 +19,7 @@ export function consolidate(dependencies: Dependencies) {
     runModelStep('consolidate', async (attempt) => {
       const { tenant } = payer;
       const [asking, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer),
+        askingFor(dependencies, payer, summarizer, attempt.signal),
         step.root ? previousOf(dependencies, payer, step.foldGeneration) : null,
       ]);
       const question = mergeQuestion(asking, step, previous, (keys) =>

@@ -25,7 +25,7 @@ export interface PlanInput extends SessionIds {
 /** What the compaction will do, from the session as it is now; remembers where nothing can be done. */
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
-    runStep('plan', async ({ runId }) => {
+    runStep('plan', async ({ runId, signal }) => {
       await releaseEarlierHolds(pool, input, runId);
       const { session: row, head, system, tail } = await readTailMetas(pool, input);
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
@@ -65,7 +65,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
               : null,
           now: now(),
           counter: counterFor(limits.tokenizer),
-          redact: redactorOf(policy, input.tenant),
+          redact: redactorOf(policy, input.tenant, signal),
         },
         {
           metas: (from, through) => readMetas(pool, input, Math.max(from, row.systemThroughSeq + 1), through),

@@ -2,6 +2,7 @@ import { makeReplacement } from '../src/compaction/replacement.js';
 import { repairQuestion } from '../src/compaction/questions.js';
 import type { DigestRef } from '../src/compaction/summarize.js';
 import { PalimpsestError } from '../src/errors.js';
+import { inSlices } from '../src/steps.js';
 import type { RepairProblem } from '../src/summary/repair.js';
 import { askingFor } from './asking.js';
 import type { Dependencies } from './dependencies.js';
@@ -20,10 +21,14 @@ export function repair(dependencies: Dependencies) {
       const { plan, written } = request;
       const snapshot = written?.snapshot ?? null;
       if (snapshot === null) throw new PalimpsestError('Store.Corrupt', 'there is no snapshot to repair');
-      const asking = await askingFor(dependencies, request, plan.summarizer);
+      const asking = await askingFor(dependencies, request, plan.summarizer, attempt.signal);
       const question = repairQuestion(asking, snapshot, problem, async () => {
-        const { input } = await loadReplacement(dependencies, { ...request, repaired: false });
-        const made = makeReplacement(input);
+        const { input } = await loadReplacement(
+          dependencies,
+          { ...request, repaired: false },
+          attempt.signal,
+        );
+        const made = await inSlices(makeReplacement(input), attempt.signal);
         if ('repair' in made) return made;
         throw new PalimpsestError(
           'Store.StaleGeneration',

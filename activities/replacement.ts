@@ -49,6 +49,7 @@ export function idsOf({ tenant, session, incarnation }: SessionIds): SessionIds 
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
   request: ReplacementRequest,
+  signal: AbortSignal,
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
   const { plan, method, failed, force, repaired } = request;
   const ids = idsOf(request);
@@ -84,7 +85,7 @@ export async function loadReplacement(
       counter: counterFor(limits.tokenizer),
       ...{ written, standing, referenced },
       parent: { ...parent, pinned: parent.pinned ?? [] },
-      redact: redactorOf(policy, ids.tenant),
+      redact: redactorOf(policy, ids.tenant, signal),
     },
   };
 

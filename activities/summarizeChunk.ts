@@ -26,7 +26,7 @@ export function summarizeChunk(dependencies: Dependencies) {
       const { pool } = dependencies;
       const { fromSeq, throughSeq } = step.chunk;
       const [asking, members, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer),
+        askingFor(dependencies, payer, summarizer, attempt.signal),
         readMembers(pool, payer, fromSeq, throughSeq),
         step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
       ]);
@@ -36,7 +36,7 @@ export function summarizeChunk(dependencies: Dependencies) {
         return await answerOnce(dependencies, asking, question, payer, attempt);
       } catch (error) {
         if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
-        const halves = halvesOf(asking, step.chunk, await originals());
+        const halves = await halvesOf(asking, step.chunk, await originals());
         throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
       }
     });

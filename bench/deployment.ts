@@ -47,8 +47,8 @@ export async function deploy(
   return {
     ...{ palimpsest, tenant: name, databaseUrl, pool, model, worker },
     async close() {
-      worker.disconnect();
-      await once(worker, 'exit');
+      if (worker.connected) worker.disconnect();
+      if (worker.exitCode === null && worker.signalCode === null) await once(worker, 'exit');
       await Promise.all([palimpsest.close(), pool.end(), model.close()]);
     },
   };

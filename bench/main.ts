@@ -1,12 +1,14 @@
 /**
  * `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about six minutes.
- * `live` (only by name) is the load of many live sessions beside a backfill; its options stand in live/main.ts.
+ * `live` (only by name) is the load of many live sessions beside a backfill, `attack` a healthy client beside a hostile tenant;
+ * their options stand in live/main.ts and attack.ts.
  * `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they measure recorded sessions too.
  */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
+import { attack } from './attack.js';
 import { backfill } from './backfill.js';
 import { chunks32 } from './chunks.js';
 import { economics } from './economics.js';
@@ -20,8 +22,10 @@ import { read } from './read.js';
 import { turns } from './turns.js';
 import { startServers, type Servers } from './servers.js';
 
-// A load of its own, with options and a table of its own; only on request.
-if (process.argv[2] === 'live') process.exit(await live(process.argv.slice(3)));
+// Loads of their own, with options and a table of their own; only on request.
+const loads: Record<string, (args: string[]) => Promise<number>> = { live, attack };
+const load = loads[process.argv[2] ?? ''];
+if (load) process.exit(await load(process.argv.slice(3)));
 
 const benches: Record<string, (servers: Servers) => Promise<BenchResult>> = {
   read,

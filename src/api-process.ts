@@ -13,8 +13,8 @@ export async function runApiProcess(
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, temporal, queuePrefix, policy, log },
-    poolSize: 20,
+    ...{ databaseUrl, temporal, queuePrefix, policy, log, poolSize: 20 },
+    turnLimits: config.turns,
   });
   const metrics = new Metrics();
   try {

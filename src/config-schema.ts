@@ -3,6 +3,7 @@
  * table is made of this schema.
  */
 import { z } from 'zod';
+import { defaultTurnLimits } from './conversation/turn-limits.js';
 import { flagOf, listOf, lowerCase, numberOf } from './config-values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
@@ -156,6 +157,18 @@ export const configSchema = z.strictObject({
     'PALIMPSEST_INLINE_TENANTS',
     'tenants whose `turn` signals may carry messages; `*` all',
   ),
+  turns: z.strictObject({
+    maxMessages: setting(
+      wholeOr(1, defaultTurnLimits.maxMessages, 1_000_000),
+      'PALIMPSEST_TURN_MAX_MESSAGES',
+      'messages of one turn at most; a longer one is sent in parts',
+    ),
+    maxBytes: setting(
+      wholeOr(1_024, defaultTurnLimits.maxBytes),
+      'PALIMPSEST_TURN_MAX_BYTES',
+      "the same in bytes of its messages' JSON; over HTTP `api.bodyLimitBytes` counts too",
+    ),
+  }),
   worker: z.strictObject({
     roles: setting(
       z.preprocess(

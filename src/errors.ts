@@ -4,6 +4,7 @@
  */
 export const failureTypes = [
   'Input.Invalid',
+  'Input.TooLarge',
   'Llm.RateLimited',
   'Llm.Unavailable',
   'Llm.ContextOverflow',

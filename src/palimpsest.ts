@@ -1,7 +1,7 @@
 import { outcomeOf, type CompactionOutcome } from '../activities/commit.js';
 import type * as client from './client.js';
 import type { ChatMessage, LoggedMessage } from './conversation/message.js';
-import { append } from './library/append.js';
+import { append, type TurnOrText } from './library/append.js';
 import { Backfills } from './library/backfills.js';
 import {
   closeConnections,
@@ -81,7 +81,7 @@ export class Palimpsest implements client.PalimpsestClient {
     return readinessOf(this.connections.pool, this.connections.workflows);
   }
 
-  async appendTurn(turn: client.Turn): Promise<client.AppendedTurn> {
+  async appendTurn(turn: TurnOrText): Promise<client.AppendedTurn> {
     return append(this.connections, this.ids(turn), turn);
   }
 

@@ -1,6 +1,6 @@
 import type { Step } from './conversation/json.js';
 
-const token = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+|\n/g;
+const token = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+|\n/g;
 
 /** An object or list that is open at a place in the text, and where in it that place is. */
 interface Open {

@@ -3,6 +3,7 @@ import { describePolicy, type PolicyRow } from './policy/describe.js';
 import { effectivePolicy } from './policy/layers.js';
 import type { Policy } from './policy/schema.js';
 import type { SessionRecords } from './store/records.js';
+import { skippedPins, type SkippedPin } from './summary/pins.js';
 import { limitsOfSession, type SessionRow } from './store/sessions.js';
 import { knownOf } from './tokens/calibration.js';
 
@@ -31,6 +32,8 @@ export interface Status extends SessionRecords {
   failures: number;
   retryAt: string | null;
   lastError: { type: string; message: string } | null;
+  /** Patterns of stored pins that are not matched, and why. */
+  skippedPins: SkippedPin[];
   rejectedTurns: SessionStatus['rejectedTurns'];
   policy: Policy;
   /** Every knob of the policy with its effective value and who set it. */
@@ -81,6 +84,7 @@ export function statusOf(
     failures: row.failures,
     retryAt: row.retryAt?.toISOString() ?? null,
     lastError: row.lastError,
+    skippedPins: skippedPins(policy.pins),
     rejectedTurns: running?.rejectedTurns ?? [],
     policy,
     knobs: describePolicy(effective),

@@ -117,6 +117,7 @@ const bodies: Wrong[] = [
     path: turns,
     asked: turn({ messages: [{ role: 'user', content: 'x'.repeat(bodyLimitBytes) }] }),
     status: 413,
+    failure: 'Input.TooLarge',
     at: 'body',
     hint: /turns/,
   },

@@ -66,6 +66,22 @@ const sessionCount = async (): Promise<number> => {
 };
 
 describe('an import', () => {
+  test('cuts what is larger than a turn may be, and knows it again', async () => {
+    const messages = Array.from({ length: 10_003 }, (_, index) => ({
+      role: 'user',
+      content: `note ${index}`,
+    }));
+    const file = put('long.jsonl', line('long', messages));
+    expect((await run([file])).statuses).toEqual(['long: stored']);
+    expect(await stored('long')).toEqual(messages);
+    const turns = await pool.query<{ count: number }>(
+      'select count(*)::int as count from palimpsest.turns where tenant_id = $1',
+      [tenant],
+    );
+    expect(turns.rows[0]!.count).toBe(2);
+    expect((await run([file])).statuses).toEqual(['long: present']);
+  });
+
   test('stores each session exactly, in turns, closed', async () => {
     const messages = [
       { role: 'system', content: 'Be brief.' },

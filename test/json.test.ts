@@ -280,3 +280,12 @@ describe('a value handed over in memory', () => {
     expect(error.message).toMatch(reason);
   });
 });
+
+test('megabytes of digits or of half-open texts are read or refused in one pass', () => {
+  const zeros = '0'.repeat(1_000_000);
+  expect(refusal(`[1${zeros}1]`).message).toMatch(/cannot be kept exactly/);
+  expect(refusal(`[0.1${zeros}1]`).message).toMatch(/cannot be kept exactly/);
+  expect(refusal(`[${'"\\\\'.repeat(300_000)}`).message).toMatch(
+    /must stand here|not closed|must be escaped/,
+  );
+});

@@ -91,7 +91,12 @@ describe('refused as written, with path and hint', () => {
       /cannot be 60000 here/,
       /go together: tokens, messages, fraction; or economic; or idle/,
     ],
-    [{ pins: [{ pattern: '(' }] }, 'policy.pins[0].pattern', /not a regular expression/, /Matches in user/],
+    [
+      { pins: [{ pattern: '(' }] },
+      'policy.pins[0].pattern',
+      /not a regular expression/,
+      /RE2: JavaScript without lookaround/,
+    ],
     [{ pins: [5] }, 'policy.pins[0]', /a string or an object, not 5/, undefined],
     [{ pins: [{ seq: 1, text: 'x' }] }, 'policy.pins[0].text', /not a known field/, /Known fields: seq/],
     [

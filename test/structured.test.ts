@@ -178,3 +178,8 @@ test('the schema is what strict mode wants: every property required, none beside
   });
   expect(schema.additionalProperties).toBe(false);
 });
+
+test('an answer of many half-open texts is read in one pass', () => {
+  const text = `{"intent": ${'\\"'.repeat(300_000)}}`;
+  expect(() => read(text)).toThrow(expect.objectContaining({ type: 'Llm.BadOutput' }));
+});

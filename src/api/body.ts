@@ -2,7 +2,9 @@
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
+import { MessagesText } from '../conversation/messages-text.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { inThread } from '../threads/pool.js';
 import { Refused } from './problem.js';
 
 /** Undefined for an empty body. Throws `Input.Invalid`. */
@@ -13,10 +15,37 @@ export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
   try {
     return parseExact(bytes.toString('utf8'));
   } catch (error) {
-    if (!isFailure(error)) throw error;
-    const { type, message, path = 'body', hint = 'Send strict JSON (RFC 8259).' } = error;
-    throw new PalimpsestError(type, message, { path, hint });
+    throw ofBody(error);
   }
+}
+
+/** Bytes up to which a body is read on the event loop: some 10 ms at most. */
+const shortBody = 64 * 1024;
+/** Bytes of a body that holds no turn, at most. */
+export const smallBodyBytes = 1024 * 1024;
+
+/**
+ * The body of a turn, which may hold megabytes: read in a thread, its messages stay text. Throws `Input.Invalid`,
+ * `Input.TooLarge`.
+ */
+export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<unknown> {
+  if (bytes.length <= shortBody) return readBody(bytes, mediaType);
+  if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
+  const { buffer, byteLength } = bytes;
+  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  try {
+    const { rest, messages } = await inThread('readBody', [bytes], byteLength, isWhole ? [buffer] : []);
+    if (messages === null || typeof rest !== 'object' || rest === null) return rest;
+    return { ...rest, messages: new MessagesText(messages.json, messages.count) };
+  } catch (error) {
+    throw ofBody(error);
+  }
+}
+
+function ofBody(error: unknown): unknown {
+  if (!isFailure(error)) return error;
+  const { type, message, path = 'body', hint = 'Send strict JSON (RFC 8259).', details } = error;
+  return new PalimpsestError(type, message, { path, hint, ...(details ? { details } : {}) });
 }
 
 /** Compressed bodies are not read: what they grow to is known only when it is too late. Throws `Input.Invalid`. */

@@ -12,9 +12,9 @@ export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}
   const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
   switch (code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new Refused(413, 'Input.Invalid', `The body has more than ${bodyLimit} bytes.`, {
+      return new PalimpsestError('Input.TooLarge', `The body has more than ${bodyLimit} bytes.`, {
         path: 'body',
-        hint: 'Send the turn in parts: a session takes any number of turns.',
+        hint: 'A turn can be sent in parts: a session takes any number of turns.',
         details: { bodyLimitBytes: bodyLimit },
       });
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':

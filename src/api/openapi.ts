@@ -130,7 +130,10 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
   const byStatus = new Map<number, string[]>();
   const add = (status: number, type: string) => byStatus.set(status, [...(byStatus.get(status) ?? []), type]);
   for (const type of new Set([...always, ...failures])) add(statusOf(type), type);
-  if (body !== undefined) for (const status of [413, 415]) add(status, 'Input.Invalid');
+  if (body !== undefined) {
+    add(413, 'Input.TooLarge');
+    add(415, 'Input.Invalid');
+  }
   if (params?.shape.session !== undefined && !byStatus.has(404)) add(404, 'Store.SessionNotFound');
   return Object.fromEntries(
     [...byStatus].map(([status, types]) => [

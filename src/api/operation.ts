@@ -1,6 +1,6 @@
 /** One operation: what it takes, what it answers, what it does. Routes and the OpenAPI document are made of these. */
 import { z } from 'zod';
-import type { PalimpsestClient } from '../client.js';
+import type { ApiClient } from './settings.js';
 import { invalid, type FailureType, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { idText } from './schemas/component.js';
@@ -17,7 +17,7 @@ type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 interface Call<Params, Query, Body> {
-  client: PalimpsestClient;
+  client: ApiClient;
   params: Params;
   query: Query;
   body: Body;
@@ -64,6 +64,8 @@ interface Shape<Params, Query, Body> {
   headers?: Readonly<Record<string, string>>;
   /** Beyond those that any operation can end with. */
   failures?: readonly FailureType[];
+  /** Its body holds a turn, and may be as long as the settings allow; others are short. */
+  takesTurns?: boolean;
 }
 
 interface Specification<
@@ -82,7 +84,7 @@ interface Specification<
 }
 
 export interface RawCall {
-  client: PalimpsestClient;
+  client: ApiClient;
   params: unknown;
   query: unknown;
   body: unknown;

@@ -7,6 +7,7 @@ export const problemMediaType = 'application/problem+json';
 
 const statuses: Partial<Record<FailureType, number>> = {
   'Input.Invalid': 400,
+  'Input.TooLarge': 413,
   'Api.Unauthorized': 401,
   'Store.SessionNotFound': 404,
   'Store.BackfillNotFound': 404,

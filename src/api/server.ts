@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { invalid } from '../errors.js';
-import { readBody, refuseEncoded } from './body.js';
+import { BodyRoom } from './body-room.js';
+import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { InFlight } from './in-flight.js';
 import { jsonMediaType, linesMediaType, Streamed, type Operation } from './operation.js';
@@ -29,6 +30,10 @@ declare module 'fastify' {
     /** Failure type of the answer. */
     failure: string | null;
   }
+  interface FastifyContextConfig {
+    /** Its body may be megabytes, of which the messages stay text. */
+    takesTurns?: boolean;
+  }
 }
 
 /** Request line and headers stay below 16 KiB, so that no id is refused for its length before it is looked at. */
@@ -39,6 +44,7 @@ const keepAliveMs = 72_000;
 export async function startApi(given: ApiSettings, service: ApiService): Promise<RunningApi> {
   const settings = checkedSettings(given);
   const inFlight = new InFlight(settings.maxInFlight);
+  const bodies = new BodyRoom(settings.bodyLimitBytes);
   const app = Fastify({
     logger: false,
     bodyLimit: settings.bodyLimitBytes,
@@ -74,10 +80,15 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
     app.route({
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ':$1'),
+      bodyLimit: operation.takesTurns
+        ? settings.bodyLimitBytes
+        : Math.min(smallBodyBytes, settings.bodyLimitBytes),
+      config: { takesTurns: operation.takesTurns ?? false },
       onRequest: (request, reply, done) => {
         inFlight.enter(reply.raw);
         request.tenant = tenantOf(request.headers);
         refuseEncoded(request.headers['content-encoding']);
+        bodies.enter(request.tenant, request.headers, reply.raw);
         done();
       },
       handler: (request, reply) => answer(operation, service, request, reply),
@@ -140,7 +151,8 @@ function fail(
   reply: FastifyReply,
 ): void {
   const mediaType = request.headers['content-type'];
-  const failure = asFailure(error, { mediaType, bodyLimit: settings.bodyLimitBytes });
+  const { bodyLimit = settings.bodyLimitBytes } = request.routeOptions;
+  const failure = asFailure(error, { mediaType, bodyLimit });
   if (failure.type === 'Api.Failed')
     settings.log?.error({ requestId: request.id, ...traceOf(failure) }, 'unexpected error');
   if (failure.type === 'Temporal.Unavailable')
@@ -157,13 +169,14 @@ function fail(
 
 function readExactly(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
-    try {
-      done(null, readBody(bytes, request.headers['content-type'] ?? ''));
-    } catch (error) {
-      done(error as Error);
-    }
-  });
+  app.addContentTypeParser(
+    'application/json',
+    { parseAs: 'buffer' },
+    async (request: FastifyRequest, bytes: Buffer) => {
+      const read = request.routeOptions.config.takesTurns ? readTurnBody : readBody;
+      return read(bytes, request.headers['content-type'] ?? '');
+    },
+  );
 }
 
 /** Also of requests whose caller has gone away. Patterns of paths, never ids or queries. */

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
-import type { PalimpsestClient } from '../client.js';
+import type { AppendedTurn, PalimpsestClient } from '../client.js';
+import type { TurnOrText } from '../library/append.js';
 import { invalid } from '../errors.js';
 import type { Readiness } from '../readiness.js';
 
@@ -33,9 +34,14 @@ export interface ApiSettings {
   metrics?: () => Promise<string>;
 }
 
+/** A client that takes the messages of a turn as text, too. */
+export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
+  appendTurn(turn: TurnOrText): Promise<AppendedTurn>;
+}
+
 /** What the API serves: `Palimpsest`, connected once for all tenants. */
 export interface ApiService {
-  forTenant(tenant: string): PalimpsestClient;
+  forTenant(tenant: string): ApiClient;
   readiness(): Promise<Readiness>;
 }
 

@@ -101,5 +101,6 @@ export async function connectClient(globals: Globals): Promise<PalimpsestClient>
     queuePrefix: config.queuePrefix,
     poolSize: 4,
     policy: config.policy,
+    turnLimits: config.turns,
   });
 }

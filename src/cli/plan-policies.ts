@@ -122,7 +122,7 @@ function nameOf(spec: string, number: number): { name: string; policy: string } 
 function parsePrices(spec: string): Json {
   const text = spec.trim();
   if (text.startsWith('{')) return parseExact(text, { path: '--prices' });
-  if (/^\d*\.?\d+$/.test(text)) return { input: Number(text) };
+  if (/^(?:\d*\.)?\d+$/.test(text)) return { input: Number(text) };
   const prices: Record<string, Json> = {};
   for (const pair of text.split(',')) {
     const [, name, value] = /^\s*([A-Za-z]+)\s*=\s*(\S+)\s*$/.exec(pair) ?? [];
@@ -133,7 +133,7 @@ function parsePrices(spec: string): Json {
         'Write 3 (input per million tokens), input=3,cachedInput=0.3,output=15, or JSON.',
       );
     }
-    prices[name] = /^\d*\.?\d+$/.test(value) ? Number(value) : value;
+    prices[name] = /^(?:\d*\.)?\d+$/.test(value) ? Number(value) : value;
   }
   return prices;
 }

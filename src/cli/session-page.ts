@@ -73,6 +73,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     status.retryAt === null
       ? null
       : ['retry', `${retryOf(status.retryAt)} (${plural(status.failures, 'failure')} in a row)`],
+    ...status.skippedPins.map(({ path, reason }): Fact => ['no pin', `${path}: ${reason}`, style.yellow]),
     ...status.rejectedTurns.map(({ turnId, type, message }): Fact => [
       'refused',
       `turn ${turnId}: ${type}: ${message}`,

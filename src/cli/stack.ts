@@ -83,6 +83,7 @@ export async function openStack(
       poolSize: 16,
       policy: config.policy,
       log,
+      turnLimits: config.turns,
       summarizer: { ...config.summary, available: config.llm.apiKey !== undefined },
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);

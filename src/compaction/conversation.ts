@@ -4,7 +4,7 @@
  */
 import type { ViewItem } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { redactorFor } from '../conversation/redact.js';
+import { redactorFor, type Redact } from '../conversation/redact.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '../policy/learnt.js';
@@ -13,6 +13,7 @@ import { meanTurn } from '../policy/mean-turn.js';
 import { marksAfter, marksBeyond, marksFor, type Marks } from '../policy/marks.js';
 import { parsePolicy, type Policy, type PolicyInput } from '../policy/schema.js';
 import type { ChunkRef } from '../summary/chunk.js';
+import { atOnce } from '../steps.js';
 import type { SummaryRequest } from '../summary/prompts.js';
 import { calibrated, calibrationKey, type Calibration } from '../tokens/calibration.js';
 import { counterFor, type TokenCounter } from '../tokens/counter.js';
@@ -56,7 +57,7 @@ export class Conversation {
   private readonly store: MemoryStore;
   private readonly counter: TokenCounter;
   private readonly now: () => number;
-  private readonly redact: (text: string) => string;
+  private readonly redact: Redact;
   private readonly asker: MemoryAsker;
   private marks: Marks;
   private turn = { turns: 0, mean: 0 };
@@ -266,20 +267,23 @@ export class Conversation {
   ): (Replacement & { method: Method }) | RepairNeeded {
     this.store.assertCurrent(plan);
     const parent = this.store.parent();
-    const made = makeReplacement({
-      ...input,
-      plan,
-      standing: plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(parent.layers) : null,
-      policy: this.policy,
-      limits: this.limits,
-      counter: this.counter,
-      source: this.store.source(),
-      parent,
-      referenced: this.store.referenced(plan, this.policy),
-      redact: this.redact,
-      force,
-      repaired,
-    });
+    const made = atOnce(
+      makeReplacement({
+        ...input,
+        plan,
+        standing:
+          plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(parent.layers) : null,
+        policy: this.policy,
+        limits: this.limits,
+        counter: this.counter,
+        source: this.store.source(),
+        parent,
+        referenced: this.store.referenced(plan, this.policy),
+        redact: this.redact,
+        force,
+        repaired,
+      }),
+    );
     return 'repair' in made ? made : { ...made, method: input.method };
   }
 

@@ -107,9 +107,9 @@ export class MemoryAsker {
         const members = this.log.members(fromSeq, throughSeq);
         const previous = step.fold ? this.previous(step.foldGeneration) : null;
         return answer(chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()))).catch(
-          (error: unknown) => {
+          async (error: unknown) => {
             if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
-            const halves = halvesOf(asking, step.chunk, read());
+            const halves = await halvesOf(asking, step.chunk, read());
             if (halves === null) giveUp(error);
             throw new Overflow(error, halves);
           },

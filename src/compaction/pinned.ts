@@ -1,5 +1,6 @@
 /** What a head carries word for word. */
 import type { LoggedMessage } from '../conversation/message.js';
+import type { Steps } from '../steps.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts } from '../summary/pins.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { ReplacementInput } from './replacement.js';
@@ -14,19 +15,21 @@ export interface Pinned {
  * Texts and messages that the policy names, whatever they take, and what its patterns have found in this session: of that
  * the newest texts, at most {@link MOST_MATCHES} for each pattern, and no more of them than there is room for.
  */
-export function pinsFor(
+export function* pinsFor(
   { policy, limits, counter, parent, referenced, source }: ReplacementInput,
   evicted: readonly LoggedMessage[],
-): Pinned {
+): Steps<Pinned> {
   const patterns = policy.pins.filter(
     (pin): pin is { pattern: string } => typeof pin === 'object' && 'pattern' in pin,
   );
   const named = policy.pins.filter((pin) => !(typeof pin === 'object' && 'pattern' in pin));
-  const texts = pinnedTexts(named, [...referenced, ...source.system, ...source.tail]);
-  const found = new Set(pinnedTexts(patterns, evicted));
-  const earlier = parent.pinned.filter(
-    (text) => !found.has(text) && patterns.some(({ pattern }) => mayHaveMatched(pattern, text)),
-  );
+  const texts = yield* pinnedTexts(named, [...referenced, ...source.system, ...source.tail]);
+  const found = new Set(yield* pinnedTexts(patterns, evicted));
+  const earlier: string[] = [];
+  for (const text of parent.pinned) {
+    yield;
+    if (!found.has(text) && patterns.some(({ pattern }) => mayHaveMatched(pattern, text))) earlier.push(text);
+  }
   const all = [...new Set(earlier), ...found];
   // What a pattern finds, a user has written: it may take half of what a compaction keeps, as pinned texts may.
   let room = Math.floor((limits.contextTarget - limits.headMax) / 2) - pinTokens(texts, counter);

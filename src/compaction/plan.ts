@@ -1,6 +1,7 @@
 /** What a compaction of this session would do now: cut, chunks, reductions; or why there is nothing to do. */
 import { buildView, type ContextSource } from '../conversation/context.js';
 import type { LoggedMessage, MessageMeta } from '../conversation/message.js';
+import type { Redact } from '../conversation/redact.js';
 import { renderMessage } from '../conversation/render.js';
 import { boundedCut, chooseCut, type CutChoice, type CutOptions } from '../policy/cut.js';
 import { estimateCost } from '../policy/economics.js';
@@ -57,7 +58,7 @@ export interface PlanRequest {
   /** Unix milliseconds. */
   now: number;
   counter: TokenCounter;
-  redact: (text: string) => string;
+  redact: Redact;
 }
 
 /**
@@ -218,7 +219,7 @@ export async function makePlan(
     const texts = new Map<number, string>();
     for (const { seq, tokens } of metas) {
       if (tokens <= settings.chunkTokens / 2) continue;
-      const [logged] = readable(await reads.messages(seq, seq), settings, request.redact);
+      const [logged] = await readable(await reads.messages(seq, seq), settings, request.redact);
       if (logged) texts.set(seq, renderMessage(logged));
     }
     const items = metas.map(({ seq, tokens }) => ({ seq, tokens, text: () => texts.get(seq) ?? '' }));

@@ -1,5 +1,6 @@
 /** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 import type { LoggedMessage } from '../conversation/message.js';
+import type { Redact } from '../conversation/redact.js';
 import { renderMessage } from '../conversation/render.js';
 import { PalimpsestError } from '../errors.js';
 import { acceptDigest, acceptSnapshot, draftOf } from '../summary/accept.js';
@@ -26,7 +27,7 @@ export interface Asking {
   summarizer: SummarizerSettings;
   prompt: PromptSettings;
   /** Takes out of a text what no summarizer may see. */
-  redact: (text: string) => string;
+  redact: Redact;
   counter: TokenCounter;
 }
 
@@ -82,7 +83,7 @@ export function chunkQuestion(
     kind,
     key,
     async prepare() {
-      const messages = readable(await originals(), asking.summarizer, asking.redact);
+      const messages = await readable(await originals(), asking.summarizer, asking.redact);
       const transcript = transcriptOf(chunk, messages);
       const sources = once(() => readAhead(sourcesIn(readBy(chunk, messages), [before])));
       const requestWith = (text: string, before: string | null) =>
@@ -212,12 +213,12 @@ function readAnswer({ prompt, redact }: Asking, answer: string, sources: () => S
 }
 
 /** The two halves of a chunk that did not fit; null where it cannot be halved any more. */
-export function halvesOf(
+export async function halvesOf(
   { counter, summarizer, redact }: Asking,
   chunk: ChunkRef,
   originals: readonly LoggedMessage[],
-): [ChunkRef, ChunkRef] | null {
-  const items = readable(originals, summarizer, redact).map((logged) => ({
+): Promise<[ChunkRef, ChunkRef] | null> {
+  const items = (await readable(originals, summarizer, redact)).map((logged) => ({
     seq: logged.seq,
     tokens: logged.tokens,
     text: () => renderMessage(logged),

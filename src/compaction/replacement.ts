@@ -9,6 +9,7 @@ import {
   type ViewItem,
 } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { Redact } from '../conversation/redact.js';
 import { isFailure, type PalimpsestError } from '../errors.js';
 import { assertReachable } from '../policy/floor.js';
 import type { Limits } from '../policy/limits.js';
@@ -21,6 +22,7 @@ import { droppedAtoms } from '../summary/integrity.js';
 import type { Layer } from '../summary/layers.js';
 import { buildLedger, rankedAtoms } from '../summary/ledger.js';
 import type { RepairProblem } from '../summary/repair.js';
+import type { Steps } from '../steps.js';
 import { draftSnapshot } from './draft.js';
 import { pinsFor, pinTokens } from './pinned.js';
 import { reductionsFor } from './reductions.js';
@@ -73,7 +75,7 @@ export interface ReplacementInput {
   parent: Parent;
   /** The carried request and the pinned messages, where they are not in `source`. */
   referenced: readonly LoggedMessage[];
-  redact: (text: string) => string;
+  redact: Redact;
   /** Asked for by hand: any gain will do. */
   force: boolean;
   /** The one repair has been made, or cannot be. */
@@ -113,7 +115,7 @@ const mostMissing = 40;
  * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
  * no reduction could make the context fit with this head, though it can without; nothing has changed then.
  */
-export function makeReplacement(input: ReplacementInput): Replacement | RepairNeeded {
+export function* makeReplacement(input: ReplacementInput): Steps<Replacement | RepairNeeded> {
   const { plan, method, policy, limits, source, parent, counter } = input;
   const evicts = plan.throughSeq >= plan.fromSeq;
   const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
@@ -121,7 +123,7 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
     ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
   );
   const replacesHead = evicts || plan.reason === 'resummarize';
-  const made = replacesHead ? newHead(input, evicted, kept, counter) : null;
+  const made = replacesHead ? yield* newHead(input, evicted, kept, counter) : null;
   if (made && 'repair' in made) return made;
 
   const head = made?.head ?? source.head;
@@ -151,7 +153,7 @@ export function makeReplacement(input: ReplacementInput): Replacement | RepairNe
     newLayer: made?.newLayer ?? null,
     pinned: made?.matched ?? [...parent.pinned],
     fallback: made ? made.fallback : parent.fallback,
-    coverage: evicts ? coverage(input, evicted, method === 'model' ? chunks : []) : [],
+    coverage: evicts ? yield* coverage(input, evicted, method === 'model' ? chunks : []) : [],
     reductions: fit.reductions,
     view: fit.view,
     tokensBefore,
@@ -195,18 +197,18 @@ interface MadeHead {
   fallback: boolean;
 }
 
-function newHead(
+function* newHead(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
   counter: TokenCounter,
-): MadeHead | RepairNeeded {
+): Steps<MadeHead | RepairNeeded> {
   const { plan, policy, limits, parent, redact, source } = input;
-  const quotable = policy.redact === null ? evicted : withoutSecrets(evicted, redact);
+  const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
   const drafted = draftSnapshot(input, quotable, counter);
   if ('repair' in drafted) return drafted;
   const { snapshot, layers, method, newLayer } = drafted;
-  const { pinned, matched } = pinsFor(input, evicted);
+  const { pinned, matched } = yield* pinsFor(input, evicted);
   const carried = messageOf(plan.carriedSeq, input);
   const common = {
     snapshot,
@@ -220,7 +222,7 @@ function newHead(
   const bare = buildHead({ ...common, ledger: '' }, counter);
   const room =
     limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
-  const mentions = mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
+  const mentions = yield* mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
   // What is evicted next is visible no longer than until then.
   const seen = { ...mentions, previous: parent.ledger, kept: plan.partial ? [] : mentions.kept };
   const atoms = rankedAtoms(seen);
@@ -273,11 +275,11 @@ function isFallback(
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
 }
 
-function coverage(
+function* coverage(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   chunks: ChunkRef[],
-): Coverage[] {
+): Steps<Coverage[]> {
   const first = evicted[0]?.seq ?? 1;
   const inContext = input.source.system
     .filter(({ seq }) => seq >= first)
@@ -285,7 +287,7 @@ function coverage(
   const withMedia = evicted
     .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
     .map(({ seq }) => ({ seq, reason: 'media withheld' }));
-  const redacted = redactedIn(evicted, input).map(({ seq }) => ({ seq, reason: 'redacted' }));
+  const redacted = (yield* redactedIn(evicted, input)).map(({ seq }) => ({ seq, reason: 'redacted' }));
   return coverageOf(chunks, {
     messages: evicted.map(({ seq }) => seq),
     excluded: inContext,

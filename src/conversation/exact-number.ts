@@ -3,9 +3,16 @@ function decimalOf(literal: string): { digits: string; exponent: number } {
   const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
   const [whole = '', fraction = ''] = mantissa.split('.');
   const significant = (whole + fraction).replace(/^0+/, '');
-  const digits = significant.replace(/0+$/, '');
+  const digits = withoutTrailingZeros(significant);
   if (digits === '') return { digits, exponent: 0 };
   return { digits, exponent: Number(exponent) - fraction.length + (significant.length - digits.length) };
+}
+
+/** Not by `/0+$/`, which takes quadratic time on zeros that another digit follows. */
+function withoutTrailingZeros(digits: string): string {
+  let end = digits.length;
+  while (digits[end - 1] === '0') end--;
+  return digits.slice(0, end);
 }
 
 const unsigned = (literal: string): string => (literal.startsWith('-') ? literal.slice(1) : literal);

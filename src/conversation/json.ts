@@ -35,6 +35,9 @@ const pathLimit = 200;
 export interface Origin {
   line?: number;
   path?: string;
+  /** Values at most, and what is thrown for more. @default any number */
+  mostValues?: number;
+  tooMany?: () => PalimpsestError;
 }
 
 /**
@@ -49,6 +52,8 @@ export function parseExact(text: string, origin: Origin = {}): Json {
 
 class ExactParser {
   private at = 0;
+  private values = 0;
+  private readonly mostValues: number;
   private readonly steps: Step[] = [];
   private readonly plainCharacters = /[^"\\\u0000-\u001f]*/y;
   private readonly escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
@@ -58,7 +63,9 @@ class ExactParser {
   constructor(
     private readonly text: string,
     private readonly origin: Origin,
-  ) {}
+  ) {
+    this.mostValues = origin.mostValues ?? Infinity;
+  }
 
   parse(): Json {
     if (this.text.startsWith('\uFEFF')) throw this.failure('the text begins with a byte order mark');
@@ -77,6 +84,8 @@ class ExactParser {
   }
 
   private bareValue(): Json {
+    if (++this.values > this.mostValues)
+      throw this.origin.tooMany?.() ?? this.failure(`there are more than ${this.mostValues} values`);
     switch (this.text.charAt(this.at)) {
       case '{':
         return this.object();

@@ -16,9 +16,14 @@ import { metaOf, nativeField } from './validate.js';
  * What a caller hands over, as the messages to log. Throws `Input.Invalid` with the path of the first offending field.
  */
 export function readNative(value: unknown, format: FormatName, path = 'messages'): ChatMessage[] {
-  const adapter = formatOf(format);
   if (!Array.isArray(value)) throw invalid(`${path} must be an array of messages`, path);
   checkPlainJson(value, path);
+  return readPlain(value, format, path);
+}
+
+/** The same of values that are known to be plain JSON. */
+export function readPlain(value: readonly Json[], format: FormatName, path = 'messages'): ChatMessage[] {
+  const adapter = formatOf(format);
   refuseForeign(value, format, path);
   const units = adapter.normalize(value, path);
   return withNative(units, format);

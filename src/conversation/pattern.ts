@@ -1,13 +1,24 @@
 /**
- * Regular expressions of a policy on text of the session. JavaScript's engine backtracks: one that repeats a repetition
- * takes exponential time on a text that someone else chose. Such patterns are refused, and the others only ever see
- * windows of bounded length, so that any text takes linear time.
+ * Regular expressions of a policy on text of the session, which both may be anybody's: they run on an engine that takes
+ * linear time (RE2), in windows of bounded length, and no longer than {@link MOST_MATCHING_MS} for one piece of work.
  */
+import { RE2JS } from 're2js';
 import { invalid } from '../errors.js';
+import {
+  inRe2,
+  LARGEST_PATTERN,
+  LONGEST_PATTERN,
+  sizeOf,
+  UnreadablePattern,
+  type PatternProblem,
+} from './pattern-syntax.js';
 
 /** Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all. */
 export const LONGEST_FOUND = 1_000;
 const WINDOW = 2 * LONGEST_FOUND;
+
+/** Milliseconds of matching that one activity may take. */
+export const MOST_MATCHING_MS = 20_000;
 
 export interface Match {
   from: number;
@@ -17,36 +28,138 @@ export interface Match {
   isPiece: boolean;
 }
 
-/** Matches in order, not overlapping, none empty. `^` and `$` are ends of lines. Throws `Input.Invalid` like {@link refusePattern}. */
-export function* matchesIn(text: string, pattern: string, path: string): Generator<Match> {
-  const reason = refusePattern(pattern);
-  if (reason !== null) {
-    throw invalid(`The pattern ${reason}.`, path, 'Write it without a repetition inside a repetition.');
+/** Compiled patterns that are kept, most recently used last. Each holds states of up to 8 MB. */
+const mostCompiled = 32;
+const compiled = new Map<string, RE2JS | PatternProblem>();
+
+function compile(pattern: string): RE2JS | PatternProblem {
+  const known = compiled.get(pattern) ?? compileNow(pattern);
+  compiled.delete(pattern);
+  compiled.set(pattern, known);
+  const [oldest] = compiled.keys();
+  if (compiled.size > mostCompiled && oldest !== undefined) compiled.delete(oldest);
+  return known;
+}
+
+function compileNow(pattern: string): RE2JS | PatternProblem {
+  if (pattern.length > LONGEST_PATTERN)
+    return {
+      problem: `has ${pattern.length} characters`,
+      hint: `Write it in at most ${LONGEST_PATTERN}, or as several patterns.`,
+    };
+  try {
+    const translated = inRe2(pattern);
+    const size = sizeOf(pattern);
+    if (size > LARGEST_PATTERN)
+      return {
+        problem: `is too large: its repetitions written out have about ${size} characters`,
+        hint: `Repeat less; at most ${LARGEST_PATTERN} are matched.`,
+      };
+    return RE2JS.compile(translated, RE2JS.MULTILINE);
+  } catch (error) {
+    if (error instanceof UnreadablePattern) return error.problem;
+    const { name, message } = error as Error;
+    if (!name.startsWith('RE2JS')) throw error;
+    return {
+      problem: `is not a regular expression of RE2: ${message.replace(/^error parsing regexp: |\(\?m\)/g, '')}`,
+      hint: 'Use the syntax of RE2: JavaScript without lookaround and back-references, repetitions up to 1,000.',
+    };
   }
-  const expression = new RegExp(pattern, 'gmu');
-  let next = 0;
-  let cutAt = -1;
-  for (let at = 0; at < text.length;) {
-    const end = Math.min(text.length, at + WINDOW);
-    const last = end === text.length;
-    // What begins in the second half of a window is looked for in the next, which shows it whole.
-    const decided = last ? end : lineStart(text, at + LONGEST_FOUND, at);
-    const window = text.slice(at, end);
-    expression.lastIndex = Math.max(0, next - at);
-    for (let found = expression.exec(window); found; found = expression.exec(window)) {
-      const from = at + found.index;
-      if (from >= decided) break;
-      if (found[0] === '') {
-        expression.lastIndex += 1;
-        continue;
+}
+
+/** Why a pattern cannot be matched here; null where it can. */
+export function problemOfPattern(pattern: string): PatternProblem | null {
+  const known = compile(pattern);
+  return known instanceof RE2JS ? null : known;
+}
+
+/** Throws `Input.Invalid` for a pattern that cannot be matched. */
+export function assertPattern(pattern: string, path: string): void {
+  const problem = problemOfPattern(pattern);
+  if (problem) throw invalid(`${path} ${problem.problem}.`, path, problem.hint);
+}
+
+/** The matching of one piece of work: what it may take is counted over all its patterns and texts. */
+export class Matching {
+  private spentMs = 0;
+  private readonly mostMs: number;
+  private readonly signal: AbortSignal | undefined;
+
+  /** Once the signal is aborted, `search` throws its reason. */
+  constructor({ mostMs = MOST_MATCHING_MS, signal }: { mostMs?: number; signal?: AbortSignal } = {}) {
+    this.mostMs = mostMs;
+    this.signal = signal;
+  }
+
+  /**
+   * Matches in order, not overlapping, none empty; null wherever something else may have its turn. `^` and `$` are ends
+   * of lines. Throws `Input.Invalid` where the pattern cannot be matched, or all matching together takes too long.
+   */
+  *search(text: string, pattern: string, path: string): Generator<Match | null, void> {
+    assertPattern(pattern, path);
+    const searched = inLines(text, pattern);
+    let next = 0;
+    let cutAt = -1;
+    for (let at = 0; at < text.length;) {
+      const end = Math.min(text.length, at + WINDOW);
+      const last = end === text.length;
+      // What begins in the second half of a window is looked for in the next, which shows it whole.
+      const decided = last ? end : lineStart(searched, at + LONGEST_FOUND, at);
+      // The character before it says whether a word or a line begins here.
+      const before = at === 0 ? 0 : at - 1;
+      const window = searched.slice(before, end);
+      for (let from = Math.max(next, at); from < decided;) {
+        const found = this.timed(pattern, path, (expression) => find(expression, window, from - before));
+        yield null;
+        if (found === null || before + found.from >= decided) break;
+        from = before + found.to;
+        if (found.from === found.to) {
+          from += (text.codePointAt(from) ?? 0) > 0xffff ? 2 : 1;
+          continue;
+        }
+        const isCut = !last && from === end;
+        const start = before + found.from;
+        next = from;
+        yield { from: start, to: next, match: text.slice(start, next), isPiece: isCut || start === cutAt };
+        if (isCut) cutAt = next;
       }
-      next = from + found[0].length;
-      const isCut = !last && next === end;
-      yield { from, to: next, match: found[0], isPiece: isCut || from === cutAt };
-      if (isCut) cutAt = next;
+      at = Math.max(decided, at + 1);
     }
-    at = Math.max(decided, at + 1);
   }
+
+  private timed<Result>(pattern: string, path: string, work: (expression: RE2JS) => Result): Result {
+    this.signal?.throwIfAborted();
+    const since = performance.now();
+    const expression = compile(pattern);
+    if (!(expression instanceof RE2JS)) throw new Error('the pattern was checked');
+    const result = work(expression);
+    this.spentMs += performance.now() - since;
+    if (this.spentMs <= this.mostMs) return result;
+    throw invalid(
+      `${path} is not done after ${Math.round(this.spentMs)} ms of matching.`,
+      path,
+      `All patterns of a policy together may take ${this.mostMs} ms: give fewer, or ones that match less.`,
+    );
+  }
+}
+
+interface Span {
+  from: number;
+  to: number;
+}
+
+/** The first match that begins at `from` or later. Most windows hold none, which is told much faster than where one is. */
+function find(expression: RE2JS, window: string, from: number): Span | null {
+  if (from <= 1 && !expression.test(window)) return null;
+  const matcher = expression.matcher(window);
+  return matcher.find(from) ? { from: matcher.start(), to: matcher.end() } : null;
+}
+
+/** JavaScript ends lines, and `.`, at four characters, RE2 at one; a pattern that names another means it as it stands. */
+function inLines(text: string, pattern: string): string {
+  const namesReturn =
+    /\\r|\\x0[dD]|\\x\{0*[dD]\}|\\u\{?(?:0{0,4}[dD]\b|000[dD]|202[89])|[\r\u2028\u2029]/.test(pattern);
+  return namesReturn || !/[\r\u2028\u2029]/.test(text) ? text : text.replace(/[\r\u2028\u2029]/g, '\n');
 }
 
 /** The beginning of the last line before `at`, if it lies in the upper half of the window; otherwise `at`, off a surrogate pair. */
@@ -58,96 +171,8 @@ function lineStart(text: string, at: number, from: number): number {
   return isLow ? at - 1 : at;
 }
 
-/** What is known of a group while its pattern is read. */
-interface Group {
-  /** Its atoms by alternative; null for a group inside it. */
-  alternatives: (string | null)[][];
-  /** Atoms that may stand there more or less often; null for groups. */
-  loose: (string | null)[];
-}
-
-/** Escapes, classes, openings of groups, quantifiers, and all other characters one by one. */
-const token =
-  /\\(?:[pPuk]\{[^}]*\}|k<[^>]*>|[^])|\[(?:\\[^]|[^\]\\])*\]|\((?:\?(?:[:=!]|<[=!]|<\w+>))?|[*+?]\??|\{\d+(?:,\d*)?\}\??|[^]/gu;
-/** Repetitions of at most so many count as bounded. */
-const FEW = 10;
-
-/**
- * Why a pattern is not run: it is no regular expression, or a part that is repeated can match the same text in several
- * ways, so that a text may take exponential time. null where nothing speaks against it. Strict: some harmless ones are refused.
- */
-export function refusePattern(pattern: string): string | null {
-  try {
-    new RegExp(pattern, 'gmu');
-  } catch {
-    return 'is not a regular expression';
-  }
-  const open: Group[] = [emptyGroup()];
-  let last: { atom: string | null; group: Group | null } = { atom: null, group: null };
-  for (const [read] of pattern.matchAll(token)) {
-    const group = open.at(-1);
-    if (!group) return 'is not a regular expression';
-    if (read.startsWith('(')) open.push(emptyGroup());
-    else if (read === '|') group.alternatives.push([]);
-    else if (read === ')') {
-      open.pop();
-      const outer = open.at(-1);
-      outer?.alternatives.at(-1)?.push(null);
-      // What is loose inside a group is loose around it too.
-      if (group.loose.length > 0) outer?.loose.push(...group.loose);
-      last = { atom: null, group };
-    } else if (isQuantifier(read)) {
-      if (isMany(read) && last.group && isAmbiguous(last.group))
-        return 'repeats what can match in several ways';
-      if (!/^\{(\d+)\}/.test(read) || isMany(read)) group.loose.push(last.atom);
-    } else {
-      group.alternatives.at(-1)?.push(read);
-      last = { atom: read, group: null };
-    }
-  }
-  return null;
-}
-
-function emptyGroup(): Group {
-  return { alternatives: [[]], loose: [] };
-}
-
-function isQuantifier(read: string): boolean {
-  return /^(?:[*+?]\??|\{\d+(?:,\d*)?\}\??)$/.test(read);
-}
-
-function isMany(read: string): boolean {
-  if (/^[*+]/.test(read)) return true;
-  const bounds = /^\{(\d+)(,(\d*))?\}/.exec(read);
-  if (!bounds) return false;
-  if (bounds[2] !== undefined && bounds[3] === '') return true;
-  return Number(bounds[3] ?? bounds[1]) > FEW;
-}
-
-/**
- * A repeated group is clear where each round begins, or ends, with a character that nothing loose in it matches, as in
- * `(?:-\w+)*`; and where its alternatives begin differently.
- */
-function isAmbiguous({ alternatives, loose }: Group): boolean {
-  const starts = alternatives.map((atoms) => plainCharacter(atoms[0]));
-  if (alternatives.length > 1 && (starts.includes(null) || new Set(starts).size < starts.length)) return true;
-  if (loose.length === 0) return false;
-  if (loose.includes(null)) return true;
-  return !alternatives.every((atoms) =>
-    [atoms[0], atoms.at(-1)].some((edge) => {
-      const character = plainCharacter(edge);
-      return character !== null && !loose.some((atom) => matches(atom ?? '', character));
-    }),
-  );
-}
-
-/** The one character that an atom matches; null for a class, a group or nothing. */
-function plainCharacter(atom: string | null | undefined): string | null {
-  if (atom === null || atom === undefined) return null;
-  if (/^\\[^\w]$/u.test(atom)) return atom.slice(1);
-  return /^[^\\[\].^$]$/u.test(atom) ? atom : null;
-}
-
-function matches(atom: string, character: string): boolean {
-  return new RegExp(`^(?:${atom})$`, 'u').test(character);
+/** Whether there is a match in a short text. False where the pattern cannot be matched. */
+export function hasMatch(pattern: string, text: string): boolean {
+  const expression = compile(pattern);
+  return expression instanceof RE2JS && expression.test(inLines(text, pattern));
 }

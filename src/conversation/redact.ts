@@ -4,7 +4,8 @@
  */
 import { createHmac } from 'node:crypto';
 import type { Policy } from '../policy/schema.js';
-import { matchesIn } from './pattern.js';
+import { atOnce, type Steps } from '../steps.js';
+import { assertPattern, Matching } from './pattern.js';
 
 interface SecretForm {
   kind: string;
@@ -128,24 +129,39 @@ function isHarmless(secret: string, match: string): boolean {
   return !isQuoted && !/[\d!#$%^&*]/.test(secret) && !/pass|pwd|--/i.test(match);
 }
 
+/** Redacts a text at once; `steps`, where there are any, does the same for a long one in steps. */
+export type Redact = ((text: string) => string) & { steps?: (text: string) => Steps<string> };
+
+/** Redacts with whatever steps there are. */
+export function* redacting(redact: Redact, text: string): Steps<string> {
+  return redact.steps ? yield* redact.steps(text) : redact(text);
+}
+
 /**
  * What redacts a text, linear in it and idempotent for the known forms; null where the policy wants nothing redacted.
- * Throws `Input.Invalid` for a pattern of the policy that could take forever, with its path.
+ * Throws `Input.Invalid` with its path for a pattern that cannot be matched: a policy stored before patterns were checked
+ * may hold one, and leaving it out would show what it hides. So does the redactor where matching takes too long.
  */
-export function redactorFor(redact: Policy['redact'], tenant: string): ((text: string) => string) | null {
+export function redactorFor(
+  redact: Policy['redact'],
+  tenant: string,
+  matching = new Matching(),
+): Redact | null {
   if (redact === null) return null;
+  const pathOf = (index: number) => `policy.redact.patterns[${index}]`;
+  redact.patterns.forEach((pattern, index) => assertPattern(pattern, pathOf(index)));
   const key = `palimpsest redaction of ${tenant}`;
   const shown = (kind: string, secret: string): string => {
     const hash = createHmac('sha256', key).update(secret).digest('hex').slice(0, 8);
     return `[REDACTED:${kind}:${hash}]`;
   };
-  return (text) => {
-    const known = redact.secrets ? withoutSecrets(text, shown) : text;
-    return redact.patterns.reduce(
-      (left, pattern, index) => withoutMatches(left, pattern, `policy.redact.patterns[${index}]`, shown),
-      known,
-    );
-  };
+  function* steps(text: string): Steps<string> {
+    let left = redact!.secrets ? yield* withoutSecrets(text, shown) : text;
+    for (const [index, pattern] of redact!.patterns.entries())
+      left = yield* withoutMatches(left, pattern, pathOf(index), shown, matching);
+    return left;
+  }
+  return Object.assign((text: string) => atOnce(steps(text)), { steps });
 }
 
 type Shown = (kind: string, secret: string) => string;
@@ -153,13 +169,14 @@ type Shown = (kind: string, secret: string) => string;
 /** Most rounds: what stands beside a secret may be seen as one only when that is gone. */
 const MOST_ROUNDS = 4;
 
-function withoutSecrets(text: string, shown: Shown): string {
+function* withoutSecrets(text: string, shown: Shown): Steps<string> {
   let left = text;
   for (let round = 0; round < MOST_ROUNDS; round++) {
     const before = left;
     const lower = before.toLowerCase();
     for (const secretForm of secretForms) {
       if (secretForm.signs.some((sign) => lower.includes(sign))) left = without(left, secretForm, shown);
+      yield;
     }
     if (left === before) break;
   }
@@ -213,12 +230,21 @@ function namedIn(groups: unknown): string | null {
   return typeof found === 'string' ? found : null;
 }
 
-function withoutMatches(text: string, pattern: string, path: string, shown: Shown): string {
+function* withoutMatches(
+  text: string,
+  pattern: string,
+  path: string,
+  shown: Shown,
+  matching: Matching,
+): Steps<string> {
   const kept = marksIn(text);
   const pieces: string[] = [];
   let copied = 0;
   let nextKept = 0;
-  for (const { from, to, match } of matchesIn(text, pattern, path)) {
+  for (const found of matching.search(text, pattern, path)) {
+    yield;
+    if (found === null) continue;
+    const { from, to, match } = found;
     while (nextKept < kept.length && (kept[nextKept]?.to ?? 0) <= from) nextKept++;
     // What is redacted already is no match, nor part of one.
     const overlapped = kept[nextKept];

@@ -175,7 +175,7 @@ function baseOf(url: string): string {
     throw invalid('url is not an http(s) URL', 'url', 'e.g. http://127.0.0.1:7280');
   if (read.username !== '' || read.password !== '')
     throw invalid('url holds a name or password', 'url', 'Give the tenant’s token as `token`.');
-  return read.origin + read.pathname.replace(/\/+$/, '');
+  return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');
 }
 
 /** What `problem+json` holds of a failure; the API's other fields repeat it. */

@@ -2,6 +2,7 @@
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
 import type { ChatMessage } from '../conversation/message.js';
+import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { cutTurns } from '../conversation/turns.js';
 import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
@@ -90,19 +91,12 @@ function* turnsOf(
   stored: number,
   { policy, deployment }: ImportOptions,
 ): Generator<ImportTurn> {
-  for (const { from, to } of cutTurns(messages)) {
-    if (to <= stored) continue;
-    const start = Math.max(from, stored);
-    const logged = messages.slice(start, to);
-    const serialized = logged.map(serializeMessage);
+  for (const { start, logged, hashes, size } of partsOf(messages, stored)) {
     yield {
       ...ids,
-      turnId: importedTurnId(
-        start + 1,
-        serialized.map(({ sha256 }) => sha256),
-      ),
+      turnId: importedTurnId(start + 1, hashes),
       logged,
-      size: serialized.reduce((sum, { body }) => sum + body.length, 0),
+      size,
       format,
       expectedSeq: start,
       imported: true,
@@ -110,6 +104,36 @@ function* turnsOf(
       ...(policy === undefined || start > 0 ? {} : { policy }),
       ...(deployment === undefined ? {} : { deployment }),
     };
+  }
+}
+
+interface Part {
+  start: number;
+  logged: ChatMessage[];
+  /** Of each message. */
+  hashes: string[];
+  /** Code units of the stored bodies. */
+  size: number;
+}
+
+/** Turns of what is not stored yet, none larger than a turn may be. */
+function* partsOf(messages: readonly ChatMessage[], stored: number): Generator<Part> {
+  const { maxMessages, maxBytes } = defaultTurnLimits;
+  for (const { from, to } of cutTurns(messages)) {
+    let part: Part = { start: Math.max(from, stored), logged: [], hashes: [], size: 0 };
+    for (let index = part.start; index < to; index++) {
+      const message = messages[index]!;
+      const { body, sha256 } = serializeMessage(message);
+      const isFull = part.logged.length === maxMessages || part.size + body.length > maxBytes;
+      if (isFull && part.logged.length > 0) {
+        yield part;
+        part = { start: index, logged: [], hashes: [], size: 0 };
+      }
+      part.logged.push(message);
+      part.hashes.push(sha256);
+      part.size += body.length;
+    }
+    if (part.logged.length > 0) yield part;
   }
 }
 

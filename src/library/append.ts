@@ -1,15 +1,19 @@
 import type { AppendedTurn, Turn } from '../client.js';
+import type { MessagesText } from '../conversation/messages-text.js';
 import { invalid } from '../errors.js';
 import { parsePolicy } from '../policy/schema.js';
 import { appendTurn } from '../store/turns.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
 
+/** A turn whose messages may come as JSON text. */
+export type TurnOrText = Omit<Turn, 'messages'> & { messages: Turn['messages'] | MessagesText };
+
 /** Stores a turn, then tells the session's workflow: a turn that could not be signalled is stored all the same. */
 export async function append(
-  { pool, workflows, deployment }: Connections,
+  { pool, workflows, deployment, turnLimits }: Connections,
   ids: SessionIds,
-  { turnId, messages, format, policy, expectedSeq, usage }: Turn,
+  { turnId, messages, format, policy, expectedSeq, usage }: TurnOrText,
 ): Promise<AppendedTurn> {
   if (typeof turnId !== 'string' || turnId === '')
     throw invalid('turnId must be a non-empty string', 'turnId');
@@ -18,6 +22,7 @@ export async function append(
     turnId,
     messages,
     deployment,
+    limits: turnLimits,
     ...(format === undefined ? {} : { format }),
     ...(usage === undefined ? {} : { usage }),
     ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),

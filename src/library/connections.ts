@@ -1,5 +1,6 @@
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
+import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
 import { openPool } from '../store/pool.js';
@@ -27,6 +28,8 @@ export interface PalimpsestOptions {
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
   counters?: Counters;
+  /** Largest turn that `appendTurn` takes. @default 10,000 messages, 32 MiB of JSON */
+  turnLimits?: Partial<TurnLimits>;
   /** What the workers ask where a policy names no summarizer: estimates of backfills follow it. */
   summarizer?: SummarizerFacts;
   /** Told of turns that are stored but could not be signalled. A logger of pino will do. @default nobody is told */
@@ -41,6 +44,7 @@ export interface Connections {
   backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
   summarizer: SummarizerFacts;
+  turnLimits: TurnLimits;
 }
 
 /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
@@ -53,6 +57,7 @@ export async function openConnections({
   counters,
   summarizer = {},
   log,
+  turnLimits,
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
@@ -62,7 +67,8 @@ export async function openConnections({
     const client = await connectClient(temporal);
     const workflows = new SessionWorkflows(client, queuePrefix, log);
     const backfills = new BackfillWorkflows(client, queuePrefix);
-    return { pool, client, workflows, backfills, deployment, summarizer };
+    const limits = { ...defaultTurnLimits, ...turnLimits };
+    return { pool, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
   } catch (error) {
     await pool.end();
     throw error;

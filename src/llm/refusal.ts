@@ -65,7 +65,7 @@ function plainText(text: string): string {
   if (!/^\s*</.test(bounded)) return bounded.trim();
   return bounded
     .replace(/<(style|script)\b[\s\S]*?<\/\1>/gi, ' ')
-    .replace(/<[^>]*>/g, ' ')
+    .replace(/<[^<>]*>/g, ' ')
     .replace(/\s+/g, ' ')
     .trim();
 }

@@ -6,14 +6,7 @@ import { pricesSchema, spendSchema } from './money-schema.js';
 import { presetNames } from './presets.js';
 import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, summarySchema, tokens } from './summary-schema.js';
-import {
-  ceilingsSchema,
-  isBounded,
-  isPattern,
-  pinSchema,
-  slowPattern,
-  triggerSchema,
-} from './trigger-schema.js';
+import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigger-schema.js';
 
 export { resolvePolicy } from './layers.js';
 export { DEFAULT_ACKNOWLEDGMENT, type Policy } from './resolve.js';
@@ -108,9 +101,13 @@ export const policySchema = z.strictObject({
   pins: z
     .array(pinSchema)
     .max(1_000)
+    .refine((pins) => pins.filter((pin) => typeof pin === 'object' && 'pattern' in pin).length <= 100, {
+      error: 'holds more than 100 patterns',
+      params: { hint: 'Join patterns with `|`, or pin texts.' },
+    })
     .optional()
     .describe(
-      'Carried word for word in every head: texts, `{seq}` of messages, `{pattern}` matched in user and system messages. Default none.',
+      'Carried word for word in every head: texts, `{seq}` of messages, `{pattern}` matched in user and system messages, at most 100 in the syntax of RE2. Default none.',
     ),
   prices: pricesSchema.optional(),
   spend: spendSchema.optional(),
@@ -120,17 +117,12 @@ export const policySchema = z.strictObject({
       z.strictObject({
         secrets: z.boolean().optional().describe('Keys and tokens of known forms. Default true.'),
         patterns: z
-          .array(
-            z
-              .string()
-              .min(1)
-              .max(1_000)
-              .refine(isPattern, { error: 'is not a regular expression' })
-              .refine(isBounded, slowPattern),
-          )
+          .array(patternSchema)
           .max(100)
           .optional()
-          .describe('Regular expressions of your own.'),
+          .describe(
+            'Regular expressions of your own, at most 100 of 1,000 characters, in the syntax of RE2.',
+          ),
       }),
     ])
     .optional()

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { refusePattern } from '../conversation/pattern.js';
+import { problemOfPattern } from '../conversation/pattern.js';
+import { LONGEST_PATTERN } from '../conversation/pattern-syntax.js';
 import { milliseconds, positive, tokens } from './summary-schema.js';
 
 const share = z.number().gt(0).max(1);
@@ -41,10 +42,15 @@ export const triggerSchema = z.union([
   z.array(z.union([clause, economicClause, idleClause])).max(20),
 ]);
 
-export const slowPattern = {
-  error: 'may take exponential time on some texts',
-  params: { hint: 'Write it without a repetition inside a repetition, e.g. [\\w-]+ for (\\w|-)+.' },
-};
+/** A regular expression that can be matched in linear time. */
+export const patternSchema = z
+  .string()
+  .min(1)
+  .max(LONGEST_PATTERN)
+  .superRefine((pattern, context) => {
+    const found = problemOfPattern(pattern);
+    if (found) context.addIssue({ code: 'custom', message: found.problem, params: { hint: found.hint } });
+  });
 
 export const pinSchema = z.union([
   z.string().min(1),
@@ -53,30 +59,9 @@ export const pinSchema = z.union([
     seq: positive.max(2 ** 31 - 1).describe('A message of the log, carried word for word.'),
   }),
   z.strictObject({
-    pattern: z
-      .string()
-      .min(1)
-      .max(1_000)
-      .refine(isPattern, { error: 'is not a regular expression' })
-      .refine(isBounded, slowPattern)
-      .describe('Matches in user and system messages are carried word for word.'),
+    pattern: patternSchema.describe('Matches in user and system messages are carried word for word.'),
   }),
 ]);
-
-/** Whether no text makes it take exponential time; what is no regular expression is refused as that. */
-export function isBounded(source: string): boolean {
-  return !isPattern(source) || refusePattern(source) === null;
-}
-
-/** Whether it is a regular expression as this product uses them. */
-export function isPattern(source: string): boolean {
-  try {
-    new RegExp(source, 'gmu');
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** `policy.keep`. */
 export const ceilingsSchema = z

@@ -1,7 +1,13 @@
+/** What is stored of a turn, made from its messages without any I/O, so that a thread can do it. */
 import { createHash } from 'node:crypto';
-import type { ChatMessage } from '../conversation/message.js';
-import { metaOf, serializeMessage } from '../conversation/validate.js';
-import type { TokenizerName } from '../tokens/counter.js';
+import type { FormatName } from '../conversation/formats/format.js';
+import type { ChatMessage, Json } from '../conversation/message.js';
+import { readPlain, splitNative } from '../conversation/native.js';
+import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
+import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
+import { invalid } from '../errors.js';
+import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { countMessage } from '../tokens/message.js';
 
 /** A turn as its columns: one array for each, in message order. */
 export interface SerializedTurn {
@@ -9,7 +15,8 @@ export interface SerializedTurn {
   calls: (string | null)[];
   answers: (string | null)[];
   empties: boolean[];
-  bodies: string[];
+  /** Stored bodies, one a line: JSON never holds a raw line feed. */
+  bodies: string;
   /** Hex, of each body. */
   hashes: string[];
   /** Of the turn: over the JSON array of the bodies. */
@@ -24,16 +31,53 @@ export interface PreparedTurn extends SerializedTurn {
 
 export function serialize(messages: readonly ChatMessage[]): SerializedTurn {
   const stored = messages.map((message) => ({ ...metaOf(message), ...serializeMessage(message) }));
-  const bodies = stored.map(({ body }) => body);
+  const whole = createHash('sha256').update('[');
+  stored.forEach(({ body }, index) => whole.update(index === 0 ? body : `,${body}`));
   return {
     roles: stored.map(({ role }) => role),
     calls: stored.map(({ calls }) => (calls.length === 0 ? null : JSON.stringify(calls))),
     answers: stored.map(({ answers }) => (answers === null ? null : JSON.stringify(answers))),
     empties: stored.map(({ empty }) => empty),
-    bodies,
+    bodies: stored.map(({ body }) => body).join('\n'),
     hashes: stored.map(({ sha256 }) => sha256),
-    sha256: createHash('sha256')
-      .update(`[${bodies.join(',')}]`)
-      .digest('hex'),
+    sha256: whole.update(']').digest('hex'),
   };
+}
+
+/** Messages as they are logged, with what is odd about them. */
+export interface ReadTurn extends SerializedTurn {
+  warnings: MessageWarning[];
+}
+
+/** Of plain JSON. Throws `Input.Invalid` with the path of the first offending field, `Input.TooLarge`. */
+export function readTurn(
+  given: readonly Json[],
+  format: FormatName,
+  limits: TurnLimits,
+): ReadTurn & { messages: ChatMessage[] } {
+  return turnOf(readPlain(given, format), limits);
+}
+
+export function turnOf(
+  logged: readonly ChatMessage[],
+  limits: TurnLimits,
+): ReadTurn & { messages: ChatMessage[] } {
+  if (logged.length === 0)
+    throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
+  // One item of another format may mean several messages.
+  assertTurnMessages(logged.length, limits);
+  const messages = logged.map((message) => splitNative(message).message);
+  return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
+}
+
+/** The same from text that was checked to be exact JSON, with tokens; null: they are counted elsewhere. */
+export function readTurnText(
+  json: string,
+  format: FormatName,
+  limits: TurnLimits,
+  tokenizer: TokenizerName | null,
+): ReadTurn & { tokens: number[] | null } {
+  const { messages, ...read } = readTurn(JSON.parse(json) as Json[], format, limits);
+  const counter = tokenizer === null ? null : counterFor(tokenizer);
+  return { ...read, tokens: counter && messages.map((message) => countMessage(message, counter)) };
 }

@@ -1,8 +1,9 @@
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/formats/format.js';
 import type { ChatMessage } from '../conversation/message.js';
-import { readNative, splitNative } from '../conversation/native.js';
-import { warningsOf, type MessageWarning } from '../conversation/validate.js';
+import { splitNative } from '../conversation/native.js';
+import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
+import type { MessageWarning } from '../conversation/validate.js';
 import { invalid, isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
@@ -10,6 +11,7 @@ import type { ReportedUsage, UsageReport } from '../tokens/reported-usage.js';
 import { defined, upToDate, type DeploymentPolicy } from './configure.js';
 import { countAll } from './count.js';
 import { serialize, type PreparedTurn } from './prepare.js';
+import { turnToCount } from './read-turn.js';
 import { checkUsage, progressed } from './progress.js';
 import { erasedSince } from './erasures.js';
 import { forget, recall, remember, type KnownSession } from './known-sessions.js';
@@ -25,7 +27,7 @@ export type { AppendResult } from './turn-answers.js';
 export interface TurnInput extends SessionIds {
   /** Idempotency key within the session, at most 512 bytes. */
   turnId: string;
-  /** At least one, in the session's format; checked here. */
+  /** At least one, in the session's format; checked here. Long ones may come as `MessagesText`. */
   messages?: unknown;
   /** Instead of `messages`: what they are logged as, from `readNative`. */
   logged?: readonly ChatMessage[];
@@ -46,6 +48,7 @@ export interface TurnInput extends SessionIds {
   deployment?: DeploymentPolicy;
   /** An old turn, which nobody is to look at before a backfill or the next live turn does. */
   imported?: boolean;
+  limits?: TurnLimits;
 }
 
 /** A turn whose usage was read. */
@@ -55,7 +58,7 @@ type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
  * Stores one turn and the session's new counters in one short transaction, and asks nothing else of the database where
  * this process has seen the session before. The same turn twice is stored once and answered the same. The first turn
  * makes the session. Tokens are counted before the transaction is opened.
- * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
+ * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
  */
 export async function appendTurn(
   pool: Pool,
@@ -90,21 +93,16 @@ async function store(
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
   let known = session;
   const format = formatOfTurn(turn, known);
-  const logged = turn.logged ?? readNative(turn.messages, format);
-  if (logged.length === 0)
-    throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
-  const messages = logged.map((message) => splitNative(message).message);
-  const serialized = serialize(logged);
+  const read = turnToCount(turn, format, turn.limits ?? defaultTurnLimits);
   for (;;) {
     formatOfTurn({ ...turn, format }, known);
     const fresh = known ? null : newSession(turn, tenantPolicy, format);
     const { tokenizer } = known ?? fresh!.settings;
-    const tokens = await countAll(messages, serialized.bodies, tokenizer);
-    const prepared = { ...serialized, tokens, tokenizer, format };
-    const outcome = await withTransaction(pool, (tx) => append(tx, turn, prepared, fresh));
+    const { warnings, ...prepared } = await read.counted(tokenizer);
+    const outcome = await withTransaction(pool, (tx) => append(tx, turn, { ...prepared, format }, fresh));
     if ('turnId' in outcome) {
       remember(pool, turn, { format, tokenizer });
-      return { ...outcome, warnings: warningsOf(messages, 'turn') };
+      return { ...outcome, warnings };
     }
     // Another tokenizer or policy was configured, or the session was made by somebody else, after the counting.
     known = await upToDate(pool, outcome);
@@ -174,7 +172,7 @@ async function insert(
   prepared: PreparedTurn,
   session: SessionRow,
 ): Promise<{ result: AppendResult; row: SessionRow } | null> {
-  const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + prepared.bodies.length - 1 };
+  const range = { fromSeq: session.nextSeq, throughSeq: session.nextSeq + prepared.roles.length - 1 };
   const policy = policyOf(session.policy);
   const next = await progressed(tx, session, policy, { ...prepared, usage: turn.usage });
   const [live] = await insertTurn(tx, turn, prepared, session, next, range);
@@ -208,7 +206,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
     const logged = turn.logged ?? [];
     const serialized = serialize(logged);
     const messages = logged.map((message) => splitNative(message).message);
-    const tokens = await countAll(messages, serialized.bodies, tokenizer);
+    const tokens = await countAll(messages, serialized.bodies.split('\n'), tokenizer);
     prepared.push([turn, { ...serialized, tokens, tokenizer }]);
   }
   try {
@@ -259,7 +257,7 @@ function insertTurn(
     prepared.empties,
     prepared.tokens,
     prepared.hashes,
-    prepared.bodies.join('\n'),
+    prepared.bodies,
     systemThrough(session, prepared.roles),
     prepared.tokens.reduce((sum, tokens) => sum + tokens, 0),
     next.turns,

@@ -4,9 +4,10 @@
  */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../conversation/message.js';
-import { matchesIn } from '../conversation/pattern.js';
+import { hasMatch, Matching, problemOfPattern } from '../conversation/pattern.js';
 import { escapeTags } from '../conversation/render.js';
 import type { Pin } from '../policy/schema.js';
+import type { Steps } from '../steps.js';
 import { plainTextOf } from './atoms.js';
 
 /**
@@ -42,10 +43,14 @@ export const LONGEST_MATCH = 1_000;
 /**
  * What the pins say, word for word, each once, in the order of `pins`: texts as they are; a message with its number and
  * role before it; for a pattern its newest {@link MOST_MATCHES} matches of up to {@link LONGEST_MATCH} characters, oldest
- * first. Messages that are not given, or hold no text, pin nothing. Throws `Input.Invalid` for a pattern that could
- * take forever.
+ * first. Messages that are not given, or hold no text, pin nothing, nor do {@link skippedPins}. Throws `Input.Invalid` where
+ * the matching takes too long.
  */
-export function pinnedTexts(pins: readonly Pin[], messages: Iterable<LoggedMessage>): string[] {
+export function* pinnedTexts(
+  pins: readonly Pin[],
+  messages: Iterable<LoggedMessage>,
+  matching = new Matching(),
+): Steps<string[]> {
   const isMatched = pins.some((pin) => typeof pin === 'object' && 'pattern' in pin);
   const wanted = new Set(pins.flatMap((pin) => (typeof pin === 'object' && 'seq' in pin ? [pin.seq] : [])));
   const bySeq = new Map<number, string>();
@@ -59,23 +64,45 @@ export function pinnedTexts(pins: readonly Pin[], messages: Iterable<LoggedMessa
       if (isMatched && ['user', 'system', 'developer'].includes(logged.message.role)) instructions.push(text);
     }
   }
-  const texts = pins.flatMap((pin, index) => {
-    if (typeof pin === 'string') return [pin];
-    if ('seq' in pin) return bySeq.get(pin.seq) ?? [];
-    return newestMatches(pin.pattern, instructions, `policy.pins[${index}].pattern`);
+  const texts = new Set<string>();
+  for (const [index, pin] of pins.entries()) {
+    if (typeof pin === 'string') texts.add(pin);
+    else if ('seq' in pin) {
+      const text = bySeq.get(pin.seq);
+      if (text !== undefined) texts.add(text);
+    } else if (problemOfPattern(pin.pattern) === null) {
+      const path = `policy.pins[${index}].pattern`;
+      for (const text of yield* newestMatches(pin.pattern, instructions, path, matching)) texts.add(text);
+    }
+  }
+  return [...texts];
+}
+
+/** A pattern of a policy that was stored before it was checked as it is now: it pins nothing more. */
+export interface SkippedPin {
+  /** `policy.pins[2].pattern` */
+  path: string;
+  reason: string;
+}
+
+export function skippedPins(pins: readonly Pin[]): SkippedPin[] {
+  return pins.flatMap((pin, index) => {
+    const problem = typeof pin === 'object' && 'pattern' in pin ? problemOfPattern(pin.pattern) : null;
+    if (problem === null) return [];
+    return [
+      { path: `policy.pins[${index}].pattern`, reason: `The pattern ${problem.problem}. ${problem.hint}` },
+    ];
   });
-  return [...new Set(texts)];
 }
 
 /**
  * Whether a text that was pinned earlier may be a match of this pattern. What stood around it is not known any more, so a
- * pattern that looks around keeps what it could have found.
+ * pattern that looks at words' edges keeps what it could have found, and so does one that cannot be matched any more.
  */
 export function mayHaveMatched(pattern: string, text: string): boolean {
-  if (/\(\?<?[=!]|\\b/i.test(pattern)) return true;
-  const expression = new RegExp(pattern, 'mu');
+  if (/\\b/i.test(pattern) || problemOfPattern(pattern) !== null) return true;
   // Matches are trimmed.
-  return ['', ' ', '\n', '\t'].some((space) => expression.test(space + text + space));
+  return ['', ' ', '\n', '\t'].some((space) => hasMatch(pattern, space + text + space));
 }
 
 function originOf({ message: { role, name } }: LoggedMessage): string {
@@ -83,17 +110,23 @@ function originOf({ message: { role, name } }: LoggedMessage): string {
   return isResult && name ? `${role}:${name.slice(0, 80)}` : role;
 }
 
-function newestMatches(pattern: string, texts: readonly string[], path: string): string[] {
+function* newestMatches(
+  pattern: string,
+  texts: readonly string[],
+  path: string,
+  matching: Matching,
+): Steps<Iterable<string>> {
   const found = new Map<string, true>();
   for (const text of texts) {
-    for (const { match, isPiece } of matchesIn(text, pattern, path)) {
-      const pinned = match.trim();
-      if (pinned === '' || pinned.length > LONGEST_MATCH || isPiece) continue;
+    for (const match of matching.search(text, pattern, path)) {
+      yield;
+      const pinned = match?.match.trim() ?? '';
+      if (pinned === '' || pinned.length > LONGEST_MATCH || match?.isPiece === true) continue;
       found.delete(pinned);
       found.set(pinned, true);
       const [oldest] = found.keys();
       if (found.size > MOST_MATCHES && oldest !== undefined) found.delete(oldest);
     }
   }
-  return [...found.keys()];
+  return found.keys();
 }

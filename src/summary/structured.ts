@@ -102,7 +102,7 @@ function parsed(json: string): unknown {
 }
 
 function repaired(json: string): string {
-  return json.replace(/"(?:[^"\\]|\\[^])*"|,(?=\s*[}\]])/g, (found) =>
+  return json.replace(/"(?:[^"\\]|\\[^])*"?|,(?=\s{0,100}[}\]])/g, (found) =>
     found === ',' ? '' : found.replace(/[\u0000-\u001F]/g, (control) => JSON.stringify(control).slice(1, -1)),
   );
 }

@@ -16,6 +16,7 @@ export const turns = [
       'Answers once the turn is durable; never waits for a compaction. The first turn makes the session. The same ' +
       '`turnId` with the same messages is stored once and answered the same.',
     params: ofSession,
+    takesTurns: true,
     body: turnBody,
     headers: { 'Idempotency-Key': 'The `turnId`, for clients that say it in a header.' },
     answer: appendedTurn,

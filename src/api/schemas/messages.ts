@@ -1,6 +1,8 @@
 /** Turns, contexts and the log. */
 import { z } from 'zod';
-import type { AppendedTurn, Turn } from '../../client.js';
+import type { AppendedTurn } from '../../client.js';
+import { MessagesText } from '../../conversation/messages-text.js';
+import type { TurnOrText } from '../../library/append.js';
 import { contextFormats, formatNames } from '../../conversation/formats/format.js';
 import {
   roles,
@@ -19,14 +21,17 @@ import { policy } from './policy.js';
 const chat: ChatMessage = { role: 'user', content: 'Where is my order 4711?' };
 
 /** Checked by the session's format, which names the field of the message that is wrong. */
-const nativeMessages = opaque<Turn['messages']>(
+const nativeMessages = opaque<TurnBody['messages']>(
   {
     type: 'array',
     minItems: 1,
     items: { type: 'object' },
     description: "In the session's format, at least one.",
   },
-  { is: Array.isArray, otherwise: 'must be a list of messages' },
+  {
+    is: (value) => Array.isArray(value) || value instanceof MessagesText,
+    otherwise: 'must be a list of messages',
+  },
 );
 
 const chatMessage = component<ChatMessage>()(
@@ -148,7 +153,7 @@ const usage = component<UsageReport>()(
   },
 );
 
-export type TurnBody = Omit<Turn, 'session' | 'turnId'> & { turnId?: string };
+export type TurnBody = Omit<TurnOrText, 'session' | 'turnId'> & { turnId?: string };
 
 export const turnBody = component<TurnBody>()(
   'Turn',

@@ -98,6 +98,9 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
     failures: z.int(),
     retryAt: moment.nullable(),
     lastError: z.object({ type: z.string(), message: z.string() }).nullable(),
+    skippedPins: z
+      .array(z.object({ path: z.string(), reason: z.string() }))
+      .describe('Patterns of stored pins that are not matched, and why.'),
     rejectedTurns: z.array(z.object({ turnId: z.string(), type: z.string(), message: z.string() })),
     policy: opaque<Partial<Policy>>({ type: 'object', description: 'In force, every default filled in.' }),
     knobs: z.array(knob).describe('The same, with who set each.'),
@@ -134,6 +137,7 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
         exhausted: null,
         retryAt: null,
         lastError: null,
+        skippedPins: [],
         rejectedTurns: [],
       },
       ...{ policy: {}, knobs: [], policyVersion: 1 },

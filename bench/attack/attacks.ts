@@ -1,0 +1,49 @@
+/** Attacks by name. An attack lives in a file of its own and is added to the table at the end. */
+import { body } from './body.js';
+import { pattern } from './pattern.js';
+
+/** Where an attack is aimed: the API with a token of the attacker's own tenant. Sent to the attacker's process as JSON. */
+export interface Target {
+  /** Address of the API. */
+  address: string;
+  /** Bearer token of the attacker's tenant. */
+  token: string;
+}
+
+export interface Attack {
+  /** One sentence for the table's notes. */
+  description: string;
+  /**
+   * Attacks until `signal` is aborted, then returns. `note` counts what came of it, for instance the status of an
+   * answer. Runs in a process of its own.
+   */
+  run(target: Target, signal: AbortSignal, note: (what: string) => void): Promise<void>;
+}
+
+export const attacks: Readonly<Record<string, Attack>> = { body, pattern };
+
+/** One request of the attacker; answers the status, or the error's code where no answer came. */
+export async function send(
+  { address, token }: Target,
+  method: string,
+  path: string,
+  body: string | undefined,
+  signal: AbortSignal,
+): Promise<string> {
+  try {
+    const response = await fetch(`${address}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${token}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(body === undefined ? {} : { body }),
+      signal,
+    });
+    await response.arrayBuffer();
+    return String(response.status);
+  } catch (error) {
+    const { cause, name } = error as { cause?: { code?: string }; name: string };
+    return signal.aborted ? 'cut off at the end' : (cause?.code ?? name);
+  }
+}

@@ -1,0 +1,47 @@
+/** How large a turn may be: what is read, checked, counted and stored as one takes memory and time as one. */
+import { PalimpsestError } from '../errors.js';
+
+export interface TurnLimits {
+  /** @default 10,000 */
+  maxMessages: number;
+  /** Of the JSON of its messages in UTF-8. @default 33,554,432 (32 MiB) */
+  maxBytes: number;
+}
+
+export const defaultTurnLimits: TurnLimits = { maxMessages: 10_000, maxBytes: 32 * 1024 * 1024 };
+
+/** JSON values (objects, lists, texts, numbers, …) of one turn, which take memory however short they are. */
+export const MOST_VALUES = 1_000_000;
+
+const hint = 'Send the turn in parts: a session takes any number of turns.';
+
+/** Throws `Input.TooLarge`. */
+export function assertTurnMessages(messages: number, limits: TurnLimits): void {
+  if (messages <= limits.maxMessages) return;
+  throw new PalimpsestError(
+    'Input.TooLarge',
+    `The turn has ${messages} messages; at most ${limits.maxMessages} are taken.`,
+    { path: 'messages', hint, details: { messages, maxMessages: limits.maxMessages } },
+  );
+}
+
+/** Throws `Input.TooLarge`. */
+export function assertTurnBytes(json: string, limits: TurnLimits): void {
+  // A code unit is one byte at least and three at most.
+  if (json.length * 3 <= limits.maxBytes) return;
+  const bytes = json.length > limits.maxBytes ? json.length : Buffer.byteLength(json);
+  if (bytes <= limits.maxBytes) return;
+  throw new PalimpsestError(
+    'Input.TooLarge',
+    `The messages of the turn have ${bytes} bytes of JSON or more; at most ${limits.maxBytes} are taken.`,
+    { path: 'messages', hint, details: { bytes, maxBytes: limits.maxBytes } },
+  );
+}
+
+export function tooManyValues(): PalimpsestError {
+  return new PalimpsestError('Input.TooLarge', `The body has more than ${MOST_VALUES} JSON values.`, {
+    path: 'body',
+    hint,
+    details: { maxValues: MOST_VALUES },
+  });
+}
