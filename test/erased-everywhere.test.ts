@@ -77,6 +77,12 @@ async function signalInline(session: string, turnId: string, messages: unknown[]
   });
 }
 
+/** As its workflow says it, whether or not the session is stored. */
+function statusOf(session: string): Promise<SessionStatus> {
+  const workflowId = sessionWorkflowId({ tenant: stack.queuePrefix, session });
+  return client.workflow.getHandle(workflowId).query<SessionStatus>('status');
+}
+
 /** Whatever can be done with a session, done once. */
 async function play(): Promise<Played> {
   const { palimpsest, queuePrefix: tenant } = stack;
@@ -173,7 +179,8 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
     const { palimpsest } = stack;
     const [session, marker] = [randomUUID(), `marker-${randomUUID()}`];
     await signalInline(session, 'refused', [{ role: 'nobody', content: marker }]);
-    await palimpsest.settled({ session });
+    const rejected = async () => (await statusOf(session)).rejectedTurns.length;
+    await expect.poll(rejected, { timeout: 30_000 }).toBe(1);
     const none = { messages: 0, generations: 0, digests: 0, forks: 0 };
     expect(await palimpsest.erase({ session })).toEqual({ ...none, executions: 1, remaining: 0 });
     await expectGone(session);
@@ -216,7 +223,7 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
     await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
     await palimpsest.settled({ session });
     await signalInline(session, 'refused', [{ role: 'nobody', content: 'refused' }]);
-    const live = () => client.workflow.getHandle(sessionWorkflowId(ids)).query<SessionStatus>('status');
+    const live = () => statusOf(session);
     await expect.poll(async () => (await live()).rejectedTurns.length, { timeout: 30_000 }).toBe(1);
     await palimpsest.settled({ session });
     const { runId: first } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
