@@ -36,7 +36,7 @@ export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<un
   try {
     const { rest, messages } = await inThread('readBody', [bytes], byteLength, isWhole ? [buffer] : []);
     if (messages === null || typeof rest !== 'object' || rest === null) return rest;
-    return { ...rest, messages: new MessagesText(messages.json, messages.count) };
+    return { ...rest, messages: new MessagesText(messages.bytes, messages.count) };
   } catch (error) {
     throw ofBody(error);
   }

@@ -26,14 +26,11 @@ export function assertTurnMessages(messages: number, limits: TurnLimits): void {
 }
 
 /** Throws `Input.TooLarge`. */
-export function assertTurnBytes(json: string, limits: TurnLimits): void {
-  // A code unit is one byte at least and three at most.
-  if (json.length * 3 <= limits.maxBytes) return;
-  const bytes = json.length > limits.maxBytes ? json.length : Buffer.byteLength(json);
+export function assertTurnBytes(bytes: number, limits: TurnLimits): void {
   if (bytes <= limits.maxBytes) return;
   throw new PalimpsestError(
     'Input.TooLarge',
-    `The messages of the turn have ${bytes} bytes of JSON or more; at most ${limits.maxBytes} are taken.`,
+    `The messages of the turn have ${bytes} bytes of JSON; at most ${limits.maxBytes} are taken.`,
     { path: 'messages', hint, details: { bytes, maxBytes: limits.maxBytes } },
   );
 }

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { FormatName } from '../conversation/formats/format.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
+import { sharedText, textOfShared } from '../conversation/messages-text.js';
 import { readPlain, splitNative } from '../conversation/native.js';
 import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
@@ -23,7 +24,9 @@ export interface SerializedTurn {
   sha256: string;
 }
 
-export interface PreparedTurn extends SerializedTurn {
+export interface PreparedTurn extends Omit<SerializedTurn, 'bodies'> {
+  /** The same, as text or in UTF-8. */
+  bodies: string | Buffer;
   tokens: number[];
   /** With which they were counted. */
   tokenizer: TokenizerName;
@@ -70,14 +73,16 @@ export function turnOf(
   return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
 }
 
-/** The same from text that was checked to be exact JSON, with tokens; null: they are counted elsewhere. */
+/** The same from text in UTF-8 that was checked to be exact JSON, with tokens; null: they are counted elsewhere. */
 export function readTurnText(
-  json: string,
+  json: SharedArrayBuffer,
   format: FormatName,
   limits: TurnLimits,
   tokenizer: TokenizerName | null,
-): ReadTurn & { tokens: number[] | null } {
-  const { messages, ...read } = readTurn(JSON.parse(json) as Json[], format, limits);
+): Omit<ReadTurn, 'bodies'> & { bodies: SharedArrayBuffer; tokens: number[] | null } {
+  const given = JSON.parse(textOfShared(json)) as Json[];
+  const { messages, ...read } = readTurn(given, format, limits);
   const counter = tokenizer === null ? null : counterFor(tokenizer);
-  return { ...read, tokens: counter && messages.map((message) => countMessage(message, counter)) };
+  const bodies = sharedText(read.bodies);
+  return { ...read, bodies, tokens: counter && messages.map((message) => countMessage(message, counter)) };
 }

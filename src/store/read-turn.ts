@@ -1,7 +1,7 @@
 /** A turn from whatever it was handed over as: here where it is short, in a thread where it would hold up everything else. */
 import type { FormatName } from '../conversation/formats/format.js';
 import type { ChatMessage } from '../conversation/message.js';
-import { MessagesText } from '../conversation/messages-text.js';
+import { MessagesText, sharedText, textOfShared } from '../conversation/messages-text.js';
 import { parseBody } from '../conversation/native.js';
 import { checkPlainJson } from '../conversation/plain-json.js';
 import { assertTurnBytes, assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
@@ -11,7 +11,7 @@ import type { TokenizerName } from '../tokens/counter.js';
 import { countAll } from './count.js';
 import { readTurn, turnOf, type PreparedTurn, type ReadTurn } from './prepare.js';
 
-/** Code units of JSON up to which a turn is read on the event loop: some 30 ms at most. */
+/** Bytes of JSON up to which a turn is read on the event loop: some 30 ms at most. */
 const shortTurn = 64 * 1024;
 
 export interface GivenTurn {
@@ -35,15 +35,16 @@ export function turnToCount(
   if (logged) return countedHere(turnOf(logged, limits));
   if (given instanceof MessagesText) {
     assertTurnMessages(given.count, limits);
-    assertTurnBytes(given.json, limits);
-    return countedInThread(given.json, format, limits);
+    assertTurnBytes(given.bytes.byteLength, limits);
+    return countedInThread(given.bytes, format, limits);
   }
   if (!Array.isArray(given)) throw invalid('messages must be an array of messages', 'messages');
   assertTurnMessages(given.length, limits);
   checkPlainJson(given, 'messages');
   const json = JSON.stringify(given);
-  assertTurnBytes(json, limits);
-  if (json.length > shortTurn) return countedInThread(json, format, limits);
+  const bytes = Buffer.byteLength(json);
+  assertTurnBytes(bytes, limits);
+  if (bytes > shortTurn) return countedInThread(sharedText(json), format, limits);
   return countedHere(readTurn(given, format, limits));
 }
 
@@ -56,17 +57,22 @@ function countedHere({ messages, ...read }: ReturnType<typeof turnOf>): TurnToCo
   };
 }
 
-function countedInThread(json: string, format: FormatName, limits: TurnLimits): TurnToCount {
+function countedInThread(json: SharedArrayBuffer, format: FormatName, limits: TurnLimits): TurnToCount {
   return {
     counted: async (tokenizer) => {
-      const isHere = tokenizer.startsWith('custom:');
-      const counter = isHere ? null : tokenizer;
-      const { tokens, ...read } = await inThread(
+      const counter = tokenizer.startsWith('custom:') ? null : tokenizer;
+      const size = json.byteLength;
+      const { bodies, tokens, ...read } = await inThread(
         'readTurnText',
         [json, format, limits, counter],
-        json.length,
+        size,
       );
-      return { ...read, tokens: tokens ?? (await countBodies(read.bodies, tokenizer)), tokenizer };
+      return {
+        ...read,
+        bodies: Buffer.from(bodies),
+        tokens: tokens ?? (await countBodies(textOfShared(bodies), tokenizer)),
+        tokenizer,
+      };
     },
   };
 }

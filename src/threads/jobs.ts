@@ -2,16 +2,17 @@
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
+import { sharedText } from '../conversation/messages-text.js';
 import { MOST_VALUES, tooManyValues } from '../conversation/turn-limits.js';
 import { invalid, PalimpsestError } from '../errors.js';
 import { readTurnText } from '../store/prepare.js';
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 
-/** A body without its `messages`, and those as text; null where it has none. */
+/** A body without its `messages`, and those as text in UTF-8; null where it has none. */
 export interface ReadBody {
   rest: Json;
-  messages: { json: string; count: number } | null;
+  messages: { bytes: SharedArrayBuffer; count: number } | null;
 }
 
 /** Longest JSON of what a turn says beside its messages, code units. */
@@ -27,7 +28,7 @@ function readBody(bytes: Uint8Array): ReadBody {
   const rest = isTurn ? others : body;
   if (JSON.stringify(rest).length > longestRest) throw restTooLarge();
   if (Array.isArray(messages))
-    return { rest, messages: { json: JSON.stringify(messages), count: messages.length } };
+    return { rest, messages: { bytes: sharedText(JSON.stringify(messages)), count: messages.length } };
   if (messages === undefined) return { rest, messages: null };
   // No list: whoever checks the body says so.
   return { rest: { ...others, messages: null }, messages: null };
