@@ -126,7 +126,7 @@ export class Deployment {
         OPENAI_BASE_URL: options.modelUrl,
         PALIMPSEST_SUMMARY_MODEL: 'chaos-summarizer',
         PALIMPSEST_MODEL_TIMEOUT_MS: '4000',
-        PALIMPSEST_SWEEP_EVERY_MS: String(options.sweepEvery),
+        PALIMPSEST_WORKER_SWEEP_INTERVAL_MS: String(options.sweepEvery),
         PALIMPSEST_WORKER_GRACE_MS: '1000',
       };
       return new Supervised(name, args, { ...common, ...env }, database, relay, log);
