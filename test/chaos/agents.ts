@@ -38,7 +38,8 @@ export class Agent {
     private readonly pauseMs: number,
   ) {
     this.turn = entry.turns.length;
-    this.done = this.live();
+    // What an agent gives up for is noted by then.
+    this.done = this.live().catch((error: unknown) => this.seen.violation('agent', String(error)));
   }
 
   stop(): void {

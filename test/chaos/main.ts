@@ -116,11 +116,14 @@ async function run(clients: ReadonlyMap<string, HttpPalimpsest>): Promise<void> 
   await faults;
   endpoint.behave();
   seen.calmSince = Date.now();
-  for (const agent of agents) agent.stop();
-  await Promise.all([
-    ...operators,
-    ...agents.map(({ done }) => done.catch((error: unknown) => say(String(error)))),
-  ]);
+  await Promise.all(operators);
+  // The last turn of an agent may be a fork, which begins another.
+  for (let ended = 0; ended < agents.length;) {
+    const before = agents.length;
+    for (const agent of agents) agent.stop();
+    await Promise.all(agents.map(({ done }) => done));
+    ended = before;
+  }
 }
 
 /** Waits until no compaction runs and no job is open, and then for three sweeps. */
