@@ -45,7 +45,7 @@ function commitFault({ deployment, random }: Scene, when: 'before' | 'after', ho
 }
 
 const weights: Record<keyof typeof faults, number> = {
-  ...{ 'worker killed': 5, 'worker terminated': 1, 'api killed': 2, 'process stopped and continued': 3 },
+  ...{ 'worker killed': 5, 'worker terminated': 1, 'api killed': 1, 'process stopped and continued': 3 },
   ...{
     'postgres killed': 1,
     'temporal killed': 1,
