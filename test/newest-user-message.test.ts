@@ -9,7 +9,7 @@ import { parseExact } from '../src/conversation/json.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { checkMessages, textOf } from '../src/conversation/validate.js';
 import { validateView } from '../src/conversation/validity.js';
-import { isFailure, PalimpsestError } from '../src/errors.js';
+import { isFailure, type PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import type { SessionContext } from '../src/palimpsest.js';
 import { dialogue, startStack, words, type Stack } from './support/stack.js';

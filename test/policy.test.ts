@@ -333,6 +333,7 @@ describe('defaults', () => {
           budget: null,
         },
         messages: 0.5,
+        newestUserMessage: false,
       },
       summary: {
         method: 'model',
@@ -589,6 +590,15 @@ describe('for any policy that is accepted', () => {
             type: 'Input.Invalid',
             path: expect.stringMatching(/^policy/) as string,
           });
+          return;
+        }
+        const { factor, budget, window, overhead, reservedOutput } = limits;
+        if (factor !== Math.max(0.5, facts.factor ?? 1)) {
+          // No room with what was learnt: the sizes stand as declared, but for the budget.
+          expect(factor).toBe(1);
+          expect(budget).toBeLessThanOrEqual(
+            (window - overhead - reservedOutput) / Math.max(1, facts.factor ?? 1),
+          );
           return;
         }
         accepted++;

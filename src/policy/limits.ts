@@ -161,7 +161,8 @@ export function limitsOf(policy: Policy, { factor = 1, overhead = 0, ...facts }:
     if (!isFailure(error, 'Input.Invalid')) throw error;
     const declared = sizesOf(policy, facts);
     const { window, overhead: given, reservedOutput } = declared;
-    const room = Math.floor((window - reservedOutput - Math.max(given, overhead)) / learnt.factor);
+    const beside = Math.max(overhead, given * (typeof policy.overhead === 'number' ? 1 : learnt.factor));
+    const room = Math.floor((window - reservedOutput - beside) / learnt.factor);
     return room > 0 ? { ...declared, budget: Math.min(declared.budget, room) } : declared;
   }
 }

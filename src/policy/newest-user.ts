@@ -14,8 +14,8 @@ import { besidesText, StandIns, withContent } from './stand-ins.js';
 
 /** Share of what is free beside system messages and head that the newest user message may fill before it is shortened. */
 const mostWhole = 0.75;
-/** Share of what is free in the target that an excerpt of it fills then. */
-const mostShortened = 0.5;
+/** Share of what is free in the target that an excerpt of it fills then, or all that the rest leaves. */
+const leastShortened = 0.5;
 
 /**
  * Puts an excerpt in the place of the newest user message where that fills too much of `limit` tokens. A message that was
@@ -26,7 +26,9 @@ export function shortenNewest(work: StandIns, { limit, target }: { limit: number
   if (newest === null) return;
   const fixed = untouchableTokens - newest.tokens;
   if (newest.tokens <= mostWhole * (limit - fixed)) return;
-  shortenTo(work, newest, Math.floor(mostShortened * (target - fixed)));
+  const free = target - fixed;
+  const rest = work.tokens - untouchableTokens;
+  shortenTo(work, newest, Math.floor(Math.max(leastShortened * free, free - rest)));
 }
 
 /** The view with the newest user message as short as it can be. */
