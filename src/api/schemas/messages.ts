@@ -179,6 +179,7 @@ const contextEntry = component<ContextEntry>()(
       'orphan',
       'reduced',
       'omitted',
+      'media',
     ]),
     tokens: z.number(),
   }),
