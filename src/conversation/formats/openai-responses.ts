@@ -13,6 +13,9 @@ export const openaiResponses: RequestFormat = {
   contextFormat: 'openai-responses',
   normalize: (items, path) =>
     unitsOfItems(items.map((item, index) => ({ item, meaning: readItem(item, `${path}[${index}]`) }))),
+  // The output of a function is text, images and files; an assistant's message is text and refusals.
+  refusesMedia: (role, { type }) =>
+    role === 'tool' || role === 'function' ? type === 'input_audio' : role !== 'user',
   requestItems: withCallIds,
   render: renderResponses,
   violations: responsesViolations,
@@ -55,7 +58,7 @@ function opened(
 }
 
 const itemTypes =
-  /^(?:message|reasoning|compaction|item_reference|[a-z_]+_call|[a-z_]+_call_output|mcp_[a-z_]+)$/;
+  /^(?:message|reasoning|compaction|compaction_trigger|item_reference|additional_tools|program|[a-z_]+_call|[a-z_]+_output|mcp_[a-z_]+)$/;
 const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
 
 /** Whether all are messages or items of the API, and something among them says so: a chat message has no `type`. */
