@@ -3,6 +3,7 @@
  * row, and that the sweep finds such sessions without reading the others.
  */
 import { randomUUID } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
@@ -15,6 +16,7 @@ import {
   selectOverdue,
   takeInHand,
 } from '../src/store/overdue.js';
+import { importedTurnId } from '../src/store/imported.js';
 import { openPool } from '../src/store/pool.js';
 import { restore } from '../src/store/restore.js';
 import {
@@ -157,11 +159,35 @@ describe('a session asks for nothing', () => {
 
   test('as long as a workflow has it in hand', async () => {
     const ids = await overMark();
-    await takeInHand(pool, ids, 600_000);
+    const row = await loadSession(pool, ids);
+    const before = await marks(ids);
+    // A measurement of a session that was erased meanwhile says nothing of the one that has its id now.
+    const erased = { ...row, incarnation: randomUUID() };
+    await takeInHand(pool, erased, 600_000);
+    await asksForNothing(pool, erased);
+    expect(await marks(ids)).toEqual(before);
+    await takeInHand(pool, row, 600_000);
     expect((await marks(ids)).overdueAt!.getTime()).toBeGreaterThan(Date.now() + 500_000);
     await appendTurn(pool, { ...ids, turnId: '2', messages: talk(1) });
     expect((await marks(ids)).overdueAt!.getTime()).toBeGreaterThan(Date.now() + 500_000);
   });
+});
+
+test('sessions that waited before the migration are found after it, imported ones are not', async () => {
+  const [live, old] = [await overMark('before'), newSession('before')];
+  await appendTurn(pool, {
+    ...old,
+    turnId: importedTurnId(1, []),
+    messages: talk(6),
+    policy: small,
+    imported: true,
+  });
+  await pool.query(`update palimpsest.sessions set overdue_at = null where tenant_id = 'before'`);
+  const folder = new URL('../migrations/', import.meta.url);
+  const name = (await readdir(folder)).find((file) => file.endsWith('_find_overdue_sessions.sql'))!;
+  const statements = (await readFile(new URL(name, folder), 'utf8')).split('--> statement-breakpoint');
+  await pool.query(statements.find((statement) => /^UPDATE /m.test(statement))!);
+  expect(await found('before', 1_000)).toEqual([live.session]);
 });
 
 describe('the sweep', () => {
@@ -186,7 +212,7 @@ describe('the sweep', () => {
   test('does not postpone a session that a workflow has measured since', async () => {
     const ids = await overMark('measured');
     await unnoticed(ids);
-    await takeInHand(pool, ids, 600_000);
+    await takeInHand(pool, await loadSession(pool, ids), 600_000);
     const before = await marks(ids);
     await postpone(pool, [ids], true);
     expect(await marks(ids)).toEqual(before);

@@ -9,6 +9,7 @@ import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
+import { Metrics } from '../src/metrics.js';
 import { Palimpsest } from '../src/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { openPool } from '../src/store/pool.js';
@@ -16,6 +17,7 @@ import { appendTurn } from '../src/store/turns.js';
 import { compactionWorkflowId, sessionWorkflowId, sweepId } from '../src/temporal/names.js';
 import { startWorker } from '../src/worker.js';
 import { fillSessions, openBackfills } from './support/backfills.js';
+import { samplesOf } from './support/cli-worker.js';
 import type { DoomedAppend } from './support/doomed-append.js';
 import { ok, status } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
@@ -24,11 +26,13 @@ import { Way } from './support/way.js';
 const sweepIntervalMs = 2_000;
 const patience = { timeout: 90_000 };
 
+const metrics = new Metrics();
+
 let stack: Stack;
 let pool: Pool;
 let client: Client;
 beforeAll(async () => {
-  stack = await startStack({ settings: { sweepIntervalMs } });
+  stack = await startStack({ settings: { sweepIntervalMs, metrics } });
   pool = openPool(stack.databaseUrl);
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });
@@ -180,6 +184,12 @@ describe('a session that no workflow knows of is compacted without another turn'
       [tenant, long],
     );
     expect(rows).toEqual([{ waits: true }]);
+    const text = await metrics.text();
+    const sample = (name: string) => Number(samplesOf(text, `palimpsest_${name}`).values().next().value);
+    expect(sample('sessions_overdue')).toBeGreaterThanOrEqual(1);
+    const swept = samplesOf(text, 'palimpsest_sessions_swept_total');
+    expect(swept.get('{result="signalled"}')).toBeGreaterThanOrEqual(1);
+    expect(swept.get('{result="failed"}')).toBeGreaterThanOrEqual(1);
   });
 });
 

@@ -7,25 +7,30 @@ import type { SessionIds, SessionRow } from './session-row.js';
 import { read } from './transaction.js';
 
 /** Nobody has to look for the session in the next `ms`: the workflow that measures it has it in hand. */
-export async function takeInHand(pool: Pool, { tenant, session }: SessionIds, ms: number): Promise<void> {
+export async function takeInHand(
+  pool: Pool,
+  { tenant, session, incarnation }: SessionRow,
+  ms: number,
+): Promise<void> {
   await read(
     pool,
     `update palimpsest.sessions set overdue_at = now() + make_interval(secs => $3)
-     where tenant_id = $1 and session_id = $2 and overdue_at is not null`,
-    [tenant, session, ms / 1_000],
+     where tenant_id = $1 and session_id = $2 and incarnation = $4 and overdue_at is not null`,
+    [tenant, session, ms / 1_000, incarnation],
   );
 }
 
 /** Nothing is to be done about the session as it was judged; a turn or policy that came since is to be looked at. */
 export async function asksForNothing(
   pool: Pool,
-  { tenant, session, nextSeq, policyVersion }: SessionRow,
+  { tenant, session, incarnation, nextSeq, policyVersion }: SessionRow,
 ): Promise<void> {
   await read(
     pool,
     `update palimpsest.sessions set overdue_at = null
-     where tenant_id = $1 and session_id = $2 and next_seq = $3 and policy_version = $4 and overdue_at is not null`,
-    [tenant, session, nextSeq, policyVersion],
+     where tenant_id = $1 and session_id = $2 and incarnation = $3 and next_seq = $4 and policy_version = $5
+       and overdue_at is not null`,
+    [tenant, session, incarnation, nextSeq, policyVersion],
   );
 }
 
