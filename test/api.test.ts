@@ -53,7 +53,12 @@ async function compacted(session: string): Promise<void> {
 const cases: Record<string, () => Promise<Answered[]>> = {
   appendTurn: async () => {
     const messages = [{ role: 'user', content: 'Where is my order 4711?' }];
-    const usage = { input_tokens: 4, cache_read_input_tokens: 896, output_tokens: 12, service_tier: 'standard' };
+    const usage = {
+      input_tokens: 4,
+      cache_read_input_tokens: 896,
+      output_tokens: 12,
+      service_tier: 'standard',
+    };
     const turn = { messages, usage };
     const made = await ask(at('append', '/turns'), { body: { ...turn, turnId: 't-1', expectedSeq: 0 } });
     const repeated = await ask(at('append', '/turns'), { body: turn, headers: { 'idempotency-key': 't-1' } });

@@ -86,10 +86,9 @@ function sizesReported({ config, messages }: PeerCase): { contextTokens: number;
     return { contextTokens: (config.reportedPromptTokens + pending) / factor, factor };
   }
   // Each message counts alike; the newest report of the agent's own provider says what the context up to it really was.
-  const each = 10_000;
   const at = messages.findLastIndex(({ usage }) => usage?.provider === config.provider);
   const total = messages[at]?.usage?.total_tokens ?? 0;
-  return { contextTokens: each * messages.length, factor: total / (each * (at + 1)) };
+  return { contextTokens: (messages.length * total) / Math.max(1, at + 1), factor: 1 };
 }
 
 /** Compactions in a row, each behind its turn. */
