@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { fitContext } from './compaction/fit.js';
+import { arrangeNative } from './conversation/arrange.js';
 import type { ContextSource, Reduction, ViewItem } from './conversation/context.js';
 import type { ChatMessage, Json, LoggedMessage } from './conversation/message.js';
 import { limitsOf } from './policy/limits.js';
@@ -52,24 +53,28 @@ export function fitted(
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
+  const counter = counterFor(limits.tokenizer);
+  const logged = new Map<number, LoggedMessage>(
+    [...source.system, ...source.tail].map((message) => [message.seq, message]),
+  );
   // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
-  const joined = format === 'openai-chat' ? {} : { joined: false };
-  const fit = fitContext(source, policy, limits, counterFor(limits.tokenizer), { budget, ...joined });
+  const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
+  const fit = fitContext(source, policy, limits, counter, {
+    budget,
+    ...(format === 'openai-chat' ? {} : { arrange }),
+  });
   const context = contextOf(name, session, fit.items, { budget, window: limits.window });
   // The row's own budget is the key under which its reductions are stored and read.
   const key = own ?? session.budget;
-  return { context: inFormat(context, fit.items, source, format), budget: key, reductions: fit.reductions };
+  return { context: inFormat(context, fit.items, logged, format), budget: key, reductions: fit.reductions };
 }
 
 function inFormat(
   context: Omit<SessionContext, 'etag'>,
   items: readonly ViewItem[],
-  { system, tail }: ContextSource,
+  logged: ReadonlyMap<number, LoggedMessage>,
   format: ContextFormat,
 ): SessionContext {
-  const logged = new Map<number, LoggedMessage>(
-    [...system, ...tail].map((message) => [message.seq, message]),
-  );
   const rendered =
     format === 'openai-chat'
       ? { messages: context.messages }

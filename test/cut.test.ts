@@ -9,7 +9,7 @@ import { describe, expect, test } from 'vitest';
 import { buildView } from '../src/conversation/context.js';
 import { groupMessages, hasReasoning } from '../src/conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { linkViolations } from '../src/conversation/validity.js';
 import {
   boundedCut,
   chooseCut,
@@ -387,7 +387,7 @@ test('any history: the context behind the chosen cut is valid, within the ceilin
       const shown = buildView({ system, head, tail: kept, reductions: [] }, counter).map(
         ({ message }) => message,
       );
-      expect(validateView(shown)).toEqual([]);
+      expect(linkViolations(shown)).toEqual([]);
       const newest = tail.findLast(
         ({ seq, message }) => message.role === 'user' && !metas.find((meta) => meta.seq === seq)!.empty,
       );
@@ -480,7 +480,7 @@ describe.runIf(peerCases)("peers' cases", () => {
       const cut = chooseCut(metasOf(source.tail), { ...options, closed: true, force: true });
       const kept = source.tail.filter(({ seq }) => seq > (cut?.throughSeq ?? 0));
       expect(
-        validateView(buildView({ ...source, tail: kept }, counter).map(({ message }) => message)),
+        linkViolations(buildView({ ...source, tail: kept }, counter).map(({ message }) => message)),
         name,
       ).toEqual([]);
     }

@@ -10,7 +10,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { linkViolations } from '../src/conversation/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
 import { reduceToFit } from '../src/policy/reduce.js';
 import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
@@ -104,7 +104,7 @@ describe('what is reduced first', () => {
     const { view, tokens } = fit(run, 200);
     expect(contentOf(view, 9)).toContain('left out; message 9 is kept in full: get_tool_response("c")]');
     expect(tokens).toBeLessThanOrEqual(200);
-    expect(validateView(messagesOf(view))).toEqual([]);
+    expect(linkViolations(messagesOf(view))).toEqual([]);
   });
   test('the newest user message never', () => {
     for (const limit of [7_000, 1_500, 450, 200])
@@ -259,7 +259,7 @@ describe('what is large', () => {
       2_500,
     );
     expect(tokens).toBeLessThanOrEqual(2_500);
-    expect(validateView(messagesOf(view))).toEqual([]);
+    expect(linkViolations(messagesOf(view))).toEqual([]);
     expect(messagesOf(view).slice(0, 3)).toEqual([
       { role: 'system', content: 'rules' },
       user('the request'),
@@ -278,7 +278,7 @@ describe('what is large', () => {
     );
     expect(tokens).toBeLessThanOrEqual(6_000);
     expect(messagesOf(view).filter(({ role }) => role === 'tool')).toHaveLength(50);
-    expect(validateView(messagesOf(view))).toEqual([]);
+    expect(linkViolations(messagesOf(view))).toEqual([]);
   });
 
   test('a result recorded behind the newest user message goes with its call where nothing else fits', () => {
@@ -429,11 +429,11 @@ test('8. any history, any budget: the context is valid and fits, or its floor ex
         expect(floor).toBeLessThanOrEqual(most);
         const atFloor = reduceToFit(view, { limit: floor!, target: floor! }, counter);
         expect(atFloor.tokens).toBeLessThanOrEqual(floor!);
-        expect(validateView(messagesOf(atFloor.view))).toEqual([]);
+        expect(linkViolations(messagesOf(atFloor.view))).toEqual([]);
         return;
       }
       const fitted = reduceToFit(view, options, counter);
-      expect(validateView(messagesOf(fitted.view))).toEqual([]);
+      expect(linkViolations(messagesOf(fitted.view))).toEqual([]);
       expect(fitted.tokens).toBeLessThanOrEqual(limit);
       expect(fitted.tokens).toBe(sizeOf(messagesOf(fitted.view)));
       if (newest) expect(messagesOf(fitted.view)).toContainEqual(newest.message);
@@ -512,7 +512,7 @@ test('10. any history, read after every message: reductions stay, and between th
           );
           expect(stays || covered).toBe(true);
         }
-        expect(validateView(messagesOf(fitted.view))).toEqual([]);
+        expect(linkViolations(messagesOf(fitted.view))).toEqual([]);
         reductions = [...reductions, ...fitted.reductions];
         earlier = fitted.view;
       }
@@ -551,7 +551,7 @@ describe.runIf(transcripts)('recorded sessions', () => {
         sessions += 1;
         const source = sourceOf(logOf(messages, bpe));
         const view = buildView(source, bpe);
-        expect(validateView(messagesOf(view)), id).toEqual([]);
+        expect(linkViolations(messagesOf(view)), id).toEqual([]);
         const newest = source.tail.findLast(
           ({ message }) => message.role === 'user' && String(message.content ?? '').trim() !== '',
         );
@@ -561,7 +561,7 @@ describe.runIf(transcripts)('recorded sessions', () => {
         );
         try {
           const fitted = reduceToFit(view, { limit, target: 0.6 * limit }, bpe);
-          expect(validateView(messagesOf(fitted.view)), id).toEqual([]);
+          expect(linkViolations(messagesOf(fitted.view)), id).toEqual([]);
           expect(sizeOf(messagesOf(fitted.view), bpe), id).toBe(fitted.tokens);
           expect(fitted.tokens, id).toBeLessThanOrEqual(limit);
           if (newest) expect(messagesOf(fitted.view), id).toContainEqual(newest.message);

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView, type Reduction, type ViewItem } from '../src/conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { linkViolations } from '../src/conversation/validity.js';
 import { truncateArguments } from '../src/policy/arguments.js';
 import { limitsOf } from '../src/policy/limits.js';
 import { largeMessages, summarizedMessage } from '../src/policy/message-summary.js';
@@ -180,7 +180,7 @@ describe('drop', () => {
     const { view } = commit(run, { toolResults: { byTool: { one: 'drop', two: 'keep_full' }, budget: 0 } });
     expect(shown(view, 3)).toMatch(/^\[… [^\n]*\]$/);
     expect(shown(view, 4)).toBe(words(300));
-    expect(validateView(messagesOf(view))).toEqual([]);
+    expect(linkViolations(messagesOf(view))).toEqual([]);
   });
 
   test('leaves a call that nobody answered, and a group with a user message between its messages', () => {
@@ -357,7 +357,7 @@ describe('invariant 8 over results that are kept in full', () => {
     expect(tokens).toBeLessThanOrEqual(900);
     expect(view.filter(({ tool }) => tool === 'keep').map(({ source }) => source)).toEqual(['log', 'log']);
     expect(view.filter(({ source }) => source === 'omitted').length).toBeGreaterThanOrEqual(2);
-    expect(validateView(messagesOf(view))).toEqual([]);
+    expect(linkViolations(messagesOf(view))).toEqual([]);
   });
 });
 
@@ -449,7 +449,7 @@ describe('messages summarized by themselves', () => {
         const { system, tail } = sourceOf(log);
         const inTail = reductions.filter(({ fromSeq }) => fromSeq > system.length);
         expect(
-          validateView(messagesOf(buildView({ system, head: null, tail, reductions: inTail }, counter))),
+          linkViolations(messagesOf(buildView({ system, head: null, tail, reductions: inTail }, counter))),
         ).toEqual([]);
       }),
       { numRuns: 300 },
@@ -495,7 +495,7 @@ test('any history, any policy of reduction: what is stored gives back the planne
         const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
         const fit = commitReductions(view, { ...options, what }, counter);
         expect(buildView({ ...source, reductions: fit.reductions }, counter)).toEqual(fit.view);
-        expect(validateView(messagesOf(fit.view))).toEqual([]);
+        expect(linkViolations(messagesOf(fit.view))).toEqual([]);
         expect(fit.tokens).toBe(
           fit.view.reduce((sum, { message }) => sum + countMessage(message, counter), 0),
         );

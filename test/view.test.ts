@@ -1,12 +1,12 @@
 /**
  * Invariant 7, the context is always valid for its provider, and the part of invariant 10 that the projection holds: between two commits
- * it only grows at its end. Validity is judged by `validateView`, which shares no code with the projection.
+ * it only grows at its end. Validity is judged by `linkViolations`, which shares no code with the projection.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/conversation/context.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { linkViolations, validateView } from '../src/conversation/validity.js';
 import { metaOf } from '../src/conversation/validate.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
@@ -31,7 +31,7 @@ const view = (messages: ChatMessage[], reductions: Reduction[] = []) =>
   buildView(sourceOf(logOf(messages, counter), reductions), counter);
 const shown = (...messages: ChatMessage[]) => {
   const list = messagesOf(view(messages));
-  expect(validateView(list)).toEqual([]);
+  expect(linkViolations(list)).toEqual([]);
   return list;
 };
 
@@ -237,7 +237,7 @@ describe('reductions', () => {
       role: 'tool',
       group: 3,
     });
-    expect(validateView(messagesOf(list))).toEqual([]);
+    expect(linkViolations(messagesOf(list))).toEqual([]);
   });
 
   test('an omitted range is one note; a later, wider one replaces it', () => {
@@ -262,7 +262,7 @@ describe('reductions', () => {
         fc.array(fc.tuple(fc.nat(30), fc.nat(10)), { maxLength: 4 }),
         (messages, ranges) => {
           const reductions = ranges.map(([from, length]) => omitted(from + 1, from + 1 + length));
-          expect(validateView(messagesOf(view(messages, reductions)))).toEqual([]);
+          expect(linkViolations(messagesOf(view(messages, reductions)))).toEqual([]);
         },
       ),
     );
@@ -274,7 +274,7 @@ test('7. any history: the context is valid, shows every message once, and counts
     fc.property(histories, (messages) => {
       const log = logOf(messages, counter);
       const items = buildView(sourceOf(log), counter);
-      expect(validateView(messagesOf(items))).toEqual([]);
+      expect(linkViolations(messagesOf(items))).toEqual([]);
       const seqs = items.filter(({ throughSeq }) => throughSeq > 0).map(({ fromSeq }) => fromSeq);
       expect(seqs.sort((a, b) => a - b)).toEqual(
         log.filter(({ message }) => !metaOf(message).empty).map(({ seq }) => seq),

@@ -1,5 +1,6 @@
 /** The context that a model is sent: what stands, made to fit. */
-import { alternateRoles, wantsAlternation } from '../conversation/alternate.js';
+import { wantsAlternation } from '../conversation/alternate.js';
+import { arrangeChat } from '../conversation/arrange.js';
 import { buildView, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
 import type { Limits } from '../policy/limits.js';
 import { reduceToFit } from '../policy/reduce.js';
@@ -14,16 +15,25 @@ export interface FittedContext {
   tokens: number;
 }
 
+export interface FitRequest {
+  /** Context tokens at most. @default what the policy allows */
+  budget?: number;
+  /** The last step to the request of another format than `openai-chat`. @default chat messages, as the policy's model takes them */
+  arrange?: (view: readonly ViewItem[]) => ViewItem[];
+}
+
 /** Throws `Budget.Unreachable` where not even the irreducible floor fits. Switched off: the log as it is. */
 export function fitContext(
   source: ContextSource,
   policy: Policy,
   limits: Limits,
   counter: TokenCounter,
-  { budget = limits.budget, joined = wantsAlternation(policy) }: { budget?: number; joined?: boolean } = {},
+  {
+    budget = limits.budget,
+    arrange = (view) => arrangeChat(view, counter, wantsAlternation(policy)),
+  }: FitRequest = {},
 ): FittedContext {
   const view = buildView(source, counter);
-  const inTurns = joined ? alternateRoles : (items: readonly ViewItem[]) => [...items];
   const fitWithin = (limit: number): FittedContext => {
     const fit = policy.enabled
       ? reduceToFit(
@@ -37,12 +47,12 @@ export function fitContext(
           counter,
         )
       : { view, reductions: [] };
-    const items = inTurns(fit.view);
+    const items = arrange(fit.view);
     return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
   };
   let limit = budget;
   let fitted = fitWithin(limit);
-  // Joining messages of one role takes a few tokens more than the messages themselves.
+  // Labels of moved media and joints between messages of one role take a few tokens more than the messages themselves.
   while (policy.enabled && fitted.tokens > budget) {
     limit -= fitted.tokens - budget;
     fitted = fitWithin(limit);

@@ -52,7 +52,8 @@ export type ViewSource =
   | 'synthetic'
   | 'orphan'
   | 'reduced'
-  | 'omitted';
+  | 'omitted'
+  | 'media';
 
 /** One message of the context, and where it comes from. */
 export interface ViewItem {

@@ -68,20 +68,36 @@ export function shownUnits(
   logged: ReadonlyMap<number, LoggedMessage>,
   format: FormatName,
 ): ShownUnit[] {
+  const whole = wholeUnits(view, logged, format);
+  const units: ShownUnit[] = [];
+  for (let index = 0; index < view.length;) {
+    units.push(whole.get(index) ?? { items: null, messages: [view[index]!.message] });
+    index += units.at(-1)!.messages.length;
+  }
+  return units;
+}
+
+/** By the index of its first item in the view: the units that it shows whole and unchanged. */
+export function wholeUnits(
+  view: readonly ViewItem[],
+  logged: ReadonlyMap<number, LoggedMessage>,
+  format: FormatName,
+): Map<number, ShownUnit> {
   const unitOf = new Map<number, LoggedUnit>();
   for (const { seq, native } of logged.values()) {
     if (!native || formatOf(native.format).contextFormat !== format) continue;
     const unit = { ...native, fromSeq: seq };
     for (let offset = 0; offset < native.messages; offset++) unitOf.set(seq + offset, unit);
   }
-  const units: ShownUnit[] = [];
+  const found = new Map<number, ShownUnit>();
   for (let index = 0; index < view.length;) {
-    const unit = unitOf.get(view[index]!.fromSeq);
+    const { fromSeq, source } = view[index]!;
+    const unit = source === 'media' ? undefined : unitOf.get(fromSeq);
     const whole = unit && wholeUnit(unit, view, index, logged);
-    units.push(whole ?? { items: null, messages: [view[index]!.message] });
-    index += units.at(-1)!.messages.length;
+    if (whole) found.set(index, whole);
+    index += whole?.messages.length ?? 1;
   }
-  return units;
+  return found;
 }
 
 interface LoggedUnit extends Native {

@@ -116,7 +116,8 @@ export function showOrphan(message: ChatMessage, seq: number, toolName: string |
   return { role: 'user', content: `${label}\n${content}` };
 }
 
-function quote(text: string): string {
+/** A name or an id in a label, cut where it is long. */
+export function quote(text: string): string {
   const characters = [...text.slice(0, 2 * maxQuotedLength)];
   return JSON.stringify(
     characters.length <= maxQuotedLength ? text : `${characters.slice(0, maxQuotedLength).join('')}…`,

@@ -6,6 +6,36 @@ import { roles, type ChatMessage } from './message.js';
 
 /** Every violation as one sentence with the index of the message; an empty list means valid. */
 export function validateView(messages: readonly ChatMessage[]): string[] {
+  return [...linkViolations(messages), ...partViolations(messages)];
+}
+
+const mediaTypes =
+  /^(?:image|image_url|image_file|input_image|input_audio|audio|video|video_url|file|input_file|document|media)$/;
+
+/**
+ * Media where the API refuses them: "Image URLs are only allowed for messages with role 'user', but this message with role
+ * 'tool' contains an image URL." Audio and files are parts of user messages only, and a file has its data or an id
+ * (platform.openai.com/docs/api-reference/chat/create#chat-create-messages).
+ */
+function partViolations(messages: readonly ChatMessage[]): string[] {
+  return messages.flatMap(({ role, content }, index) => {
+    if (!Array.isArray(content)) return [];
+    return content.flatMap(({ type, file, source }) => {
+      if (!mediaTypes.test(type) || hasPlainText(source)) return [];
+      if (role !== 'user') return [`message ${index}: a part of type ${type} in a message of role ${role}`];
+      if (type === 'image_file') return [`message ${index}: a part of type image_file`];
+      const remote = type === 'file' && typeof file === 'object' && file !== null && 'file_url' in file;
+      return remote ? [`message ${index}: a file by its address`] : [];
+    });
+  });
+}
+
+/** A document of Anthropic's may be a text. */
+const hasPlainText = (source: unknown): boolean =>
+  typeof source === 'object' && source !== null && 'type' in source && source.type === 'text';
+
+/** What is wrong between the messages: calls without results, orphans, empty messages. Holds for views before media have moved. */
+export function linkViolations(messages: readonly ChatMessage[]): string[] {
   const violations: string[] = [];
   const seenIds = new Set<string>();
   /** Ids that the current block of results still has to answer. */

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fitContext } from '../../src/compaction/fit.js';
+import { arrangeNative } from '../../src/conversation/arrange.js';
 import {
   contextFormatOf,
   type ContextFormat,
@@ -23,9 +24,13 @@ const runs = { numRuns: 150, interruptAfterTimeLimit: 15_000 };
 
 function fittedUnits(log: LoggedMessage[], budget: number, format: ContextFormat) {
   try {
-    const options = { budget, joined: false };
-    const { items } = fitContext(sourceOf(log), policy, limitsOf(policy), counterFor('chars/4'), options);
-    return shownUnits(items, new Map(log.map((message) => [message.seq, message])), format);
+    const counter = counterFor('chars/4');
+    const bySeq = new Map(log.map((message) => [message.seq, message]));
+    const { items } = fitContext(sourceOf(log), policy, limitsOf(policy), counter, {
+      budget,
+      arrange: (view) => arrangeNative(view, bySeq, format, counter),
+    });
+    return shownUnits(items, bySeq, format);
   } catch (error) {
     if (isFailure(error, 'Budget.Unreachable')) return null;
     throw error;

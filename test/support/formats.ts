@@ -1,4 +1,5 @@
 /** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
+import { arrangeChat, arrangeNative } from '../../src/conversation/arrange.js';
 import { buildView } from '../../src/conversation/context.js';
 import {
   contextFormatOf,
@@ -32,9 +33,11 @@ export function logged(turns: readonly (readonly Json[])[], format: FormatName):
 /** The whole log in a format, as its provider takes it. */
 export function shown(log: LoggedMessage[], format: ContextFormat): Rendered {
   const view = buildView(sourceOf(log), counter);
-  if (format === 'openai-chat') return { messages: view.map(({ message }) => message as unknown as Json) };
+  if (format === 'openai-chat')
+    return { messages: arrangeChat(view, counter).map(({ message }) => message as unknown as Json) };
   const bySeq = new Map(log.map((message) => [message.seq, message]));
-  return contextFormatOf(format).render(shownUnits(view, bySeq, format));
+  const arranged = arrangeNative(view, bySeq, format, counter);
+  return contextFormatOf(format).render(shownUnits(arranged, bySeq, format));
 }
 
 export function shownChat(messages: readonly ChatMessage[], format: ContextFormat): Rendered {

@@ -231,6 +231,7 @@ const contextEntry = component<ContextEntry>()(
       'orphan',
       'reduced',
       'omitted',
+      'media',
     ]),
     tokens: z.number(),
   }),

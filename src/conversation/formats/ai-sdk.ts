@@ -22,6 +22,8 @@ export const aiSdk: RequestFormat = {
         return { items: [item], messages };
       }),
     ),
+  // Results may hold media (output of type `content`); those of an assistant's message reach no provider but Google's.
+  refusesMedia: (role) => role === 'assistant' || role === 'system' || role === 'developer',
   requestItems: (items, messages) => [...leading(items), ...withCallIds(items, messages)],
   render: renderAiSdk,
   violations: aiSdkViolations,

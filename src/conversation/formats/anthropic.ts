@@ -16,6 +16,8 @@ export const anthropic: RequestFormat = {
   title: 'Anthropic messages',
   contextFormat: 'anthropic',
   normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
+  // Results hold images and documents (platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls).
+  refusesMedia: (role) => role === 'assistant' || role === 'system' || role === 'developer',
   requestItems: (items, messages) => withCallIds(items.flatMap(requestMessages), messages),
   render,
   violations,

@@ -1,5 +1,6 @@
 /** What a message format of another provider or agent needs to be read from, kept, and written back. */
 import type { ChatMessage, Json } from '../message.js';
+import type { RefusesPart } from '../moved-media.js';
 
 /** Formats a context can be asked for: what providers and agent libraries take as a request. */
 export const contextFormats = [
@@ -91,6 +92,8 @@ export interface Opened {
 /** A format that contexts can be rendered in. */
 export interface RequestFormat extends Format {
   name: ContextFormat;
+  /** Media that messages of a role may not hold, where they are converted: they move into a user message (see `moveMedia`). */
+  refusesMedia: RefusesPart;
   /** Valid for the provider, whatever the units are; originals of units that are shown whole come out as they came in. */
   render(units: readonly ShownUnit[]): Rendered;
   /** What the provider would refuse; empty: nothing. */

@@ -16,6 +16,8 @@ export const gemini: RequestFormat = {
   title: 'Gemini contents',
   contextFormat: 'gemini',
   normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
+  // A model's turn may hold media, and media of a function stand beside its response; `systemInstruction` is text only.
+  refusesMedia: (role) => role === 'system' || role === 'developer',
   requestItems: (items) => items.flatMap(requestContents),
   render,
   violations,

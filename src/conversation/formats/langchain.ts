@@ -22,6 +22,8 @@ export const langchain: RequestFormat = {
         return { items: [item], messages: message ? [message] : [] };
       }),
     ),
+  // LangChain takes media in every message, its providers do not: all of them take those of a HumanMessage.
+  refusesMedia: (role) => role !== 'user',
   requestItems(items, messages) {
     const own = withoutEnvelope(items).filter((item) => unwrap(item, '')?.type !== 'remove');
     return withCallIds(own, messages) ?? renderLangchain([{ items: null, messages: [...messages] }]).messages;

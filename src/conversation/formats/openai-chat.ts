@@ -24,6 +24,7 @@ export const openaiChat: RequestFormat = {
       })),
     );
   },
+  refusesMedia: (role) => role !== 'user',
   render: (units) => ({ messages: units.flatMap(({ messages }) => messages as unknown as Json[]) }),
   violations: ({ messages }) => validateView(messages as unknown as ChatMessage[]),
   open,

@@ -13,6 +13,9 @@ export const openaiResponses: RequestFormat = {
   contextFormat: 'openai-responses',
   normalize: (items, path) =>
     unitsOfItems(items.map((item, index) => ({ item, meaning: readItem(item, `${path}[${index}]`) }))),
+  // The output of a function is text, images and files; an assistant's message is text and refusals.
+  refusesMedia: (role, { type }) =>
+    role === 'tool' || role === 'function' ? type === 'input_audio' : role !== 'user',
   requestItems: withCallIds,
   render: renderResponses,
   violations: responsesViolations,

@@ -12,6 +12,8 @@ import type { Rendered } from './format.js';
 import { callIdOf, isBlankMessage, isCall, isOutput } from './responses-items.js';
 
 const inputParts = /^input_(?:text|image|file|audio)$/;
+/** "Text, image, or file output of the function tool call." */
+const resultParts = /^input_(?:text|image|file)$/;
 const outputParts = /^(?:output_text|refusal)$/;
 
 export function responsesViolations({ messages, system }: Rendered): string[] {
@@ -52,7 +54,7 @@ export function responsesViolations({ messages, system }: Rendered): string[] {
 
 function isOutputValue(output: Json | undefined): boolean {
   if (!Array.isArray(output)) return typeof output === 'string';
-  return output.length > 0 && output.every((part) => isFields(part) && inputParts.test(textOr(part.type)));
+  return output.length > 0 && output.every((part) => isFields(part) && resultParts.test(textOr(part.type)));
 }
 
 function follows(next: Json | undefined): boolean {
