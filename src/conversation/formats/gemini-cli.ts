@@ -1,4 +1,5 @@
 import type { ChatMessage, ContentPart, Json } from '../message.js';
+import { isBlank, noOutput } from '../projection.js';
 import {
   assistantMessage,
   fieldsAt,
@@ -13,19 +14,28 @@ import {
 import { closeLists, listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
 import { NO_SIGNATURE } from './gemini-convert.js';
+import { answeredIds, conversationOf, isAnswer, isRecord, type Entry } from './gemini-cli-records.js';
 import { chatMessages, read, readable } from './gemini-parts.js';
+import { render } from './gemini-render.js';
 
 /**
  * Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-….json`, in later versions `.jsonl`). A record of type
  * `gemini` holds an answer with its calls and their results; records of other types (`info`, `error`, …) were shown to
- * the user only.
+ * the user only. What was written again or taken back later is kept and says nothing (see `conversationOf`).
  */
 export const geminiCli: Format = {
   name: 'gemini-cli',
   title: 'Gemini CLI sessions',
   contextFormat: 'gemini',
-  normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
-  requestItems: (items) => items.flatMap(contentsOf),
+  normalize: (items, path) => unitsOf(piecesOf(items, path)),
+  requestItems(items, messages) {
+    const entries = conversationOf(items, 'items');
+    const answered = answeredIn(entries);
+    // A unit may hold what other units correct: then its items do not say what it means.
+    if (outlineOf(messagesOf(entries, answered)) === outlineOf(messages))
+      return entries.flatMap(({ record }) => contentsOf(record, answered));
+    return render([{ items: null, messages: [...messages] }]).messages;
+  },
   open(document, layout) {
     if (layout === 'lines') {
       const header = Array.isArray(document)
@@ -42,33 +52,100 @@ export const geminiCli: Format = {
 
 const isHeader = (value: Json): boolean => isFields(value) && 'sessionId' in value && 'projectHash' in value;
 const isSession = (value: Json): boolean => isFields(value) && Array.isArray(value.messages);
-const isRecord = (value: Json): value is Fields =>
-  isFields(value) && typeof value.type === 'string' && 'id' in value;
 
 function idOf(header: Json | undefined): { id?: string } {
   const id = isFields(header) ? textOr(header.sessionId) : '';
   return id === '' ? {} : { id };
 }
 
-function pieceOf(item: Json, path: string): Unit {
-  if (!isRecord(item)) return { items: [item], messages: [] };
-  if (item.type === 'user') {
-    const parts = partList(item.content, `${path}.content`);
-    return { items: [item], messages: chatMessages({ role: 'user', parts }, path) };
+/** Records with all items that wrote them; items between them mean nothing by themselves. */
+function piecesOf(items: readonly Json[], path: string): Unit[] {
+  const entries = conversationOf(items, path);
+  const answered = answeredIn(entries);
+  const pieces: Unit[] = [];
+  let next = 0;
+  for (let at = 0; at < entries.length;) {
+    const first = at;
+    let { from, to } = entries[at]!;
+    for (at += 1; at < entries.length && entries[at]!.from <= to; at++) {
+      from = Math.min(from, entries[at]!.from);
+      to = Math.max(to, entries[at]!.to);
+    }
+    for (; next < from; next++) pieces.push({ items: [items[next]!], messages: [] });
+    const start = next;
+    next = Math.max(next, to + 1);
+    pieces.push({
+      items: items.slice(start, next),
+      messages: messagesOf(entries.slice(first, at), answered),
+    });
   }
-  return { items: [item], messages: item.type === 'gemini' ? answerOf(item, path) : [] };
+  return [...pieces, ...items.slice(next).map((item): Unit => ({ items: [item], messages: [] }))];
+}
+
+const answeredIn = (entries: readonly Entry[]): Set<string> =>
+  new Set(entries.flatMap(({ record }) => answeredIds(record)));
+
+/** What the same messages have in common whatever the ids of their calls. */
+function outlineOf(messages: readonly ChatMessage[]): string {
+  return JSON.stringify(
+    messages.map(({ role, content, tool_calls: calls = [] }) => [
+      role,
+      role === 'tool' && isBlank(content) ? noOutput : content,
+      calls.map(({ function: called }) => called),
+    ]),
+  );
+}
+
+function messagesOf(entries: readonly Entry[], answered: ReadonlySet<string>): ChatMessage[] {
+  return entries.flatMap(({ record, path }) => {
+    if (record.type === 'gemini') return answerOf(record, path);
+    if (record.type !== 'user') return [];
+    const all = partList(record.content, `${path}.content`);
+    const parts = all.filter((part) => !isAnswer(part, answered));
+    return parts.length < all.length && parts.length === 0 ? [] : chatMessages({ role: 'user', parts }, path);
+  });
 }
 
 function answerOf(record: Fields, path: string): ChatMessage[] {
   const parts = partList(record.content, `${path}.content`);
-  const calls = callsOf(record, path);
+  const isThought = (part: Fields): boolean => part.thought === true && typeof part.text === 'string';
+  const calls = allCallsOf(record, parts, path);
   const made = calls.map(({ id, name, args }) => toolCall(id, name, args));
   const results = calls.flatMap(({ id, result, path: at }): ChatMessage[] => {
     if (result === undefined || result === null) return [];
     return [{ role: 'tool', tool_call_id: id, content: resultContent(partList(result, `${at}.result`), at) }];
   });
-  const spoken = parts.flatMap((part): ContentPart[] => readable(part, `${path}.content`));
-  return [assistantMessage(spoken, made, thoughtsOf(record)), ...results];
+  const spoken = parts
+    .filter((part) => !isThought(part) && !isFields(read(part, 'functionCall')))
+    .flatMap((part): ContentPart[] => readable(part, `${path}.content`));
+  const thoughts =
+    thoughtsOf(record) ||
+    parts
+      .filter(isThought)
+      .map(({ text }) => textOr(text))
+      .join('\n\n');
+  return [assistantMessage(spoken, made, thoughts), ...results];
+}
+
+/** Calls of an answer: those that its parts make, in their place, and those that are recorded beside them only. */
+function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Call[] {
+  const recorded = callsOf(record, path);
+  const inParts = parts.flatMap((part, index): Call[] => {
+    const called = read(part, 'functionCall');
+    if (!isFields(called)) return [];
+    const known = recorded.findIndex((call) => isCallOf(call, called));
+    if (known >= 0) return recorded.splice(known, 1);
+    const name = textOr(called.name) || 'tool';
+    const args = isFields(called.args) ? called.args : {};
+    return [{ id: textOr(called.id) || `${name}_part_${index + 1}`, name, args, result: undefined, path }];
+  });
+  return [...inParts, ...recorded];
+}
+
+/** By id; a part without one by what it calls. */
+function isCallOf({ id, name, args }: Call, called: Fields): boolean {
+  if (textOr(called.id) !== '') return called.id === id;
+  return called.name === name && JSON.stringify(called.args ?? {}) === JSON.stringify(args);
 }
 
 interface Call {
@@ -128,16 +205,19 @@ function thoughtsOf({ thoughts }: Fields): string {
     .join('\n\n');
 }
 
-/** A record as contents of the API: the answer with its calls, then their responses. Signatures are not recorded. */
-function contentsOf(item: Json): Fields[] {
-  if (!isRecord(item)) return [];
-  if (item.type !== 'user' && item.type !== 'gemini') return [];
-  const parts = partList(item.content, 'content');
-  if (item.type === 'user') return [{ role: 'user', parts }];
-  const calls = callsOf(item, 'items');
-  const called = calls.map(({ id, name, args }, index): Fields => {
+/** A record as contents of the API: the answer with its calls, then their responses. Signatures are recorded in parts only. */
+function contentsOf(record: Fields, answered: ReadonlySet<string>): Fields[] {
+  if (record.type !== 'user' && record.type !== 'gemini') return [];
+  const parts = partList(record.content, 'content');
+  if (record.type === 'user') {
+    const asked = parts.filter((part) => !isAnswer(part, answered));
+    return asked.length === 0 ? [] : [{ role: 'user', parts: asked }];
+  }
+  const calls = allCallsOf(record, parts, 'items');
+  const inParts = parts.filter((part) => isFields(read(part, 'functionCall'))).length;
+  const called = calls.slice(inParts).map(({ id, name, args }, index): Fields => {
     const part: Fields = { functionCall: { id, name, args } };
-    return index === 0 ? { ...part, thoughtSignature: NO_SIGNATURE } : part;
+    return index === 0 && inParts === 0 ? { ...part, thoughtSignature: NO_SIGNATURE } : part;
   });
   const model: Fields = { role: 'model', parts: [...parts, ...called] };
   const answers = calls.flatMap(({ id, name, result }): Fields[] =>
