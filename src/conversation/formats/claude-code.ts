@@ -1,13 +1,17 @@
 import type { ChatMessage, Json } from '../message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
+import { render } from './anthropic-render.js';
+import { abandonedLines } from './claude-code-branches.js';
 import { isFields, textOr, unitsOf, type Fields } from './content.js';
 import type { Format, Unit } from './format.js';
+import { piecesFor } from './log-pieces.js';
 
 /**
  * Session logs of Claude Code (`~/.claude/projects/<project>/<session>.jsonl`), a line an item. Lines of type `user` and
  * `assistant` carry Anthropic messages; an answer is written in a line for each of its blocks, under one `message.id`.
- * All other lines (summaries, snapshots, progress, hooks) say nothing to the model. Lines of a side chain are the
- * conversation of another agent: they count only where the log holds nothing else, as the logs of subagents do.
+ * All other lines (summaries, snapshots, progress, hooks) say nothing to the model, nor do lines that were rewound. Lines of
+ * a side chain are the conversation of another agent: they count only where the log holds nothing else, as the logs of
+ * subagents do.
  */
 export const claudeCode: Format = {
   name: 'claude-code',
@@ -15,11 +19,12 @@ export const claudeCode: Format = {
   contextFormat: 'anthropic',
   normalize: (items, path) =>
     unitsOf(piecesOf(items, path).map(({ items, messages }) => ({ items, messages }))),
-  requestItems: (items, messages) =>
-    withCallIds(
-      piecesOf(items, 'items').flatMap(({ native }) => native),
-      messages,
-    ),
+  requestItems(items, messages) {
+    const said = piecesFor(piecesOf(items, 'items'), messages);
+    if (!said) return render([{ items: null, messages: [...messages] }]).messages;
+    const native = said.flatMap((piece) => piece.native);
+    return withCallIds(native, messages);
+  },
   open(document, layout) {
     if (layout !== 'lines' || !Array.isArray(document) || !document.some(isOwnLine)) return null;
     const id = sessionOf(document);
@@ -41,8 +46,10 @@ interface Line {
 
 function piecesOf(items: readonly Json[], path: string): Piece[] {
   const main = items.some((item) => messageOf(item) && !isSidechain(item));
-  const lines = items.map((item): Line => {
-    const message = main && isSidechain(item) ? null : messageOf(item);
+  const abandoned = abandonedLines(items);
+  const lines = items.map((item, index): Line => {
+    const isLeftOut = abandoned.has(index) || (main && isSidechain(item));
+    const message = isLeftOut ? null : messageOf(item);
     return {
       message,
       id: message?.role === 'assistant' ? textOr((item as { message: Fields }).message.id) : '',

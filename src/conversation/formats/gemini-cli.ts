@@ -1,5 +1,4 @@
 import type { ChatMessage, ContentPart, Json } from '../message.js';
-import { isBlank, noOutput } from '../projection.js';
 import {
   assistantMessage,
   fieldsAt,
@@ -17,6 +16,7 @@ import { NO_SIGNATURE } from './gemini-convert.js';
 import { answeredIds, conversationOf, isAnswer, isRecord, type Entry } from './gemini-cli-records.js';
 import { chatMessages, read, readable } from './gemini-parts.js';
 import { render } from './gemini-render.js';
+import { piecesFor } from './log-pieces.js';
 
 /**
  * Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-….json`, in later versions `.jsonl`). A record of type
@@ -31,9 +31,9 @@ export const geminiCli: Format = {
   requestItems(items, messages) {
     const entries = conversationOf(items, 'items');
     const answered = answeredIn(entries);
-    // A unit may hold what other units correct: then its items do not say what it means.
-    if (outlineOf(messagesOf(entries, answered)) === outlineOf(messages))
-      return entries.flatMap(({ record }) => contentsOf(record, answered));
+    const pieces = entries.map((entry) => ({ ...entry, messages: messagesOf([entry], answered) }));
+    const said = piecesFor(pieces, messages);
+    if (said) return said.flatMap(({ record }) => contentsOf(record, answered));
     return render([{ items: null, messages: [...messages] }]).messages;
   },
   open(document, layout) {
@@ -84,17 +84,6 @@ function piecesOf(items: readonly Json[], path: string): Unit[] {
 
 const answeredIn = (entries: readonly Entry[]): Set<string> =>
   new Set(entries.flatMap(({ record }) => answeredIds(record)));
-
-/** What the same messages have in common whatever the ids of their calls. */
-function outlineOf(messages: readonly ChatMessage[]): string {
-  return JSON.stringify(
-    messages.map(({ role, content, tool_calls: calls = [] }) => [
-      role,
-      role === 'tool' && isBlank(content) ? noOutput : content,
-      calls.map(({ function: called }) => called),
-    ]),
-  );
-}
 
 function messagesOf(entries: readonly Entry[], answered: ReadonlySet<string>): ChatMessage[] {
   return entries.flatMap(({ record, path }) => {
