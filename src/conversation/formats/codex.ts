@@ -1,26 +1,44 @@
 import type { Json } from '../message.js';
 import { fieldsAt, isFields, textOr, type Fields } from './content.js';
-import type { FileLayout, Format, Opened } from './format.js';
+import { rolledBackLines } from './codex-rollback.js';
+import type { FileLayout, Format, Opened, Unit } from './format.js';
+import { piecesFor } from './log-pieces.js';
 import { areItems } from './openai-responses.js';
 import { readItem, unitsOfItems, type Meaning } from './responses-items.js';
-import { withCallIds } from './responses-render.js';
+import { renderResponses, withCallIds } from './responses-render.js';
 
 /**
  * Rollouts of the Codex CLI (`~/.codex/sessions/…/rollout-*.jsonl`; codex-rs/protocol, `RolloutItem`): lines of
  * `{timestamp, type, payload}`. The conversation is its `response_item`s; events, contexts of turns and Codex's own
- * compactions are kept beside them, for the items they tell of stand in the file themselves. Older files hold bare items
- * after a first line with id and timestamp.
+ * compactions are kept beside them, for the items they tell of stand in the file themselves, and so are turns that were
+ * rolled back. Older files hold bare items after a first line with id and timestamp.
  */
 export const codex: Format = {
   name: 'codex',
   title: 'Codex rollout',
   contextFormat: 'openai-responses',
-  normalize: (items, path) =>
-    unitsOfItems(items.map((item, index) => ({ item, meaning: meaningOf(item, `${path}[${index}]`) }))),
-  requestItems: (items, messages) => withCallIds(items.flatMap(payloadOf), messages),
+  normalize: unitsAt,
+  requestItems(items, messages) {
+    const rolledBack = rolledBackLines(items, itemOf);
+    const standing = items.filter((_, index) => !rolledBack.has(index));
+    const said = piecesFor(unitsAt(standing, 'items'), messages);
+    if (!said) return renderResponses([{ items: null, messages: [...messages] }]).messages;
+    const own = said.flatMap((unit) => unit.items);
+    return withCallIds(own.flatMap(payloadOf), messages);
+  },
   open,
   close: (items) => [...items],
 };
+
+function unitsAt(items: readonly Json[], path: string): Unit[] {
+  const rolledBack = rolledBackLines(items, itemOf);
+  return unitsOfItems(
+    items.map((item, index) => ({
+      item,
+      meaning: rolledBack.has(index) ? null : meaningOf(item, `${path}[${index}]`),
+    })),
+  );
+}
 
 /** Snapshots of the working tree are no part of a request. */
 const ownItems = /^(?:ghost_snapshot|other)$/;
