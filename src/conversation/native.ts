@@ -71,7 +71,11 @@ export function shownUnits(
   const whole = wholeUnits(view, logged, format);
   const units: ShownUnit[] = [];
   for (let index = 0; index < view.length;) {
-    units.push(whole.get(index) ?? { items: null, messages: [view[index]!.message] });
+    const { message, fromSeq: seq } = view[index]!;
+    units.push({
+      ...(whole.get(index) ?? { items: null, messages: [message] }),
+      ...(seq > 0 ? { seq } : {}),
+    });
     index += units.at(-1)!.messages.length;
   }
   return units;

@@ -66,6 +66,14 @@ const hosted = fc.constantFrom<Item>(
   { type: 'item_reference', id: 'msg_9' },
   { type: 'compaction', id: 'cmp_1', encrypted_content: 'gAAAA' },
   { type: 'of_next_year', value: 7 },
+  { id: 'msg_8' },
+  { type: 'compaction_trigger' },
+  { type: 'additional_tools', id: 'at_1', role: 'developer', tools: [{ type: 'web_search' }] },
+  { type: 'tool_search_call', id: 'ts_1', call_id: null, execution: 'server', arguments: { query: 'x' } },
+  { type: 'tool_search_output', id: 'tso_1', call_id: null, execution: 'server', tools: [] },
+  { type: 'mcp_approval_request', id: 'mcpr_1', name: 'n', arguments: '{}', server_label: 's' },
+  { type: 'mcp_approval_response', approval_request_id: 'mcpr_1', approve: true },
+  { type: 'mcp_approval_response', approval_request_id: 'mcpr_2', approve: false },
 );
 type Pair = { call: Item; output: Item };
 const outputValue: fc.Arbitrary<Json> = fc.oneof(
@@ -79,7 +87,7 @@ const pair: fc.Arbitrary<Pair> = fc
     input: inputs,
     text: anyText,
     output: outputValue,
-    kind: fc.nat(7),
+    kind: fc.nat(11),
     item: itemIds,
   })
   .map(({ id, name, input, text, output, kind, item }): Pair => {
@@ -95,6 +103,37 @@ const pair: fc.Arbitrary<Pair> = fc
         { action: { type: 'click' } },
         { type: 'computer_screenshot', image_url: `data:image/png;base64,${png}` },
       );
+    if (kind === 3) return { ...pairOf('shell_call', { action: { commands: [text] } }, [{ stdout: text }]) };
+    if (kind === 4)
+      return {
+        call: clean({
+          type: 'apply_patch_call',
+          call_id: id,
+          id: item,
+          operation: { type: 'delete_file', path: 'a' },
+        }),
+        output: { type: 'apply_patch_call_output', call_id: id, status: 'failed' },
+      };
+    if (kind === 5)
+      return {
+        call: clean({
+          type: 'tool_search_call',
+          call_id: id,
+          id: item,
+          execution: 'client',
+          arguments: input,
+        }),
+        output: {
+          type: 'tool_search_output',
+          call_id: id,
+          tools: [{ type: 'function', name, parameters: {} }],
+        },
+      };
+    if (kind === 6)
+      return {
+        call: clean({ type: 'time_travel', call_id: id, id: item, year: text }),
+        output: { type: 'time_travel_output', call_id: id, outcome: text },
+      };
     return pairOf('function_call', { name, arguments: JSON.stringify(input) }, output);
   });
 const responsesBatch = fc
@@ -115,6 +154,34 @@ const responsesBatch = fc
           ...answers(pairs, how).map(({ output }) => output),
         ],
   );
+/** A program, its calls in steps, and its result at the end, where it has one; ids are sometimes used again. */
+const program = fc
+  .record({
+    id: fc.constantFrom('prog_1', 'prog_2', 'a'),
+    item: itemIds,
+    code: anyText,
+    steps: fc.array(fc.uniqueArray(pair, { maxLength: 2, selector: ({ call }) => call.call_id }), {
+      maxLength: 2,
+    }),
+    result: fc.option(anyText, { nil: null, freq: 3 }),
+    interrupted: fc.option(asked, { nil: null, freq: 6 }),
+    before: fc.array(thought, { maxLength: 1 }),
+    answering,
+  })
+  .map(({ id, item, code, steps, result, interrupted, before, answering: how }): Item[] => {
+    const caller = { type: 'program', caller_id: id };
+    const called = steps.flatMap((step) => [
+      ...step.map(({ call }): Item => ({ ...call, caller })),
+      ...answers(step, how).map(({ output }): Item => ({ ...output, caller })),
+    ]);
+    return [
+      ...before,
+      clean({ type: 'program', id: item, call_id: id, code, fingerprint: 'fp' }),
+      ...called,
+      ...(interrupted ? [interrupted] : []),
+      ...(result === null ? [] : [{ type: 'program_output', call_id: id, result, status: 'completed' }]),
+    ];
+  });
 const instructions = fc.option(
   texts.map((text): Item[] => [{ 'palimpsest.document': { instructions: text, document: {}, lists: [] } }]),
   { nil: [] },
@@ -128,6 +195,7 @@ export const responsesHistories: fc.Arbitrary<Item[]> = fc
         { weight: 4, arbitrary: asked.map((item) => [item]) },
         { weight: 4, arbitrary: fc.array(fc.oneof(thought, told, hosted), { minLength: 1, maxLength: 3 }) },
         { weight: 6, arbitrary: responsesBatch },
+        { weight: 3, arbitrary: program },
         { weight: 1, arbitrary: pair.map(({ output }) => [output]) },
       ),
     ),

@@ -45,6 +45,8 @@ export interface Unit {
 export interface ShownUnit {
   items: Json[] | null;
   messages: ChatMessage[];
+  /** Seq of its first message; absent where the log has none. */
+  seq?: number;
 }
 
 /** A context as the format's provider takes it. */

@@ -58,7 +58,7 @@ function opened(
 }
 
 const itemTypes =
-  /^(?:message|reasoning|compaction|item_reference|[a-z_]+_call|[a-z_]+_call_output|mcp_[a-z_]+)$/;
+  /^(?:message|reasoning|compaction|compaction_trigger|item_reference|additional_tools|program|[a-z_]+_call|[a-z_]+_output|mcp_[a-z_]+)$/;
 const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
 
 /** Whether all are messages or items of the API, and something among them says so: a chat message has no `type`. */

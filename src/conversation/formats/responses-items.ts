@@ -43,6 +43,7 @@ export function readItem(value: Json | undefined, path: string): Meaning {
   const item = fieldsAt(value, path);
   const document = envelopeOf(item);
   if (document) return instructionsOf(document);
+  if (isReference(item)) return spoken({ parts: [placeholder('item_reference', { id: item.id! })] });
   if (item.type === undefined && item.role === undefined)
     throw mustBe(
       'a string',
@@ -53,13 +54,33 @@ export function readItem(value: Json | undefined, path: string): Meaning {
   const type = item.type === undefined ? 'message' : stringAt(item.type, `${path}.type`);
   if (type === 'message') return readMessage(item, path);
   if (type === 'reasoning') return spoken({ reasoning: reasoningOf(item) });
-  if (type === 'function_call_result' || isOutput(item)) return { message: readOutput(item, path) };
-  if (callIdOf(item) !== undefined || type === 'function_call' || type === 'custom_tool_call')
+  if (isOutput(item)) return { message: readOutput(type, item, path) };
+  if (isCall(item) || type === 'function_call' || type === 'custom_tool_call')
     return spoken({ calls: [readCall(type, item, path)] });
-  if (type === 'mcp_approval_response')
-    return { message: { role: 'user', content: contentOf([placeholder(type, item)]) } };
+  return readOther(type, item);
+}
+
+/** Items that call nothing a client answers. */
+function readOther(type: string, item: Fields): Meaning {
+  const told = contentOf([placeholder(type, item)]);
+  if (type === 'mcp_approval_response') return { message: { role: 'user', content: told } };
+  if (type === 'additional_tools') return { message: { role: 'developer', content: told } };
+  // It asks the API to compact; nobody says anything.
+  if (type === 'compaction_trigger') return null;
+  if (type === 'image_generation_call' && typeof item.result === 'string' && item.result !== '') {
+    const { result: data, ...rest } = item;
+    const image = mediaPart({ kind: 'image', mediaType: imageType(data), data });
+    return spoken({ parts: [placeholder(type, rest), image] });
+  }
   return spoken({ parts: [placeholder(type, item)] });
 }
+
+const imageType = (base64: string): string =>
+  base64.startsWith('/9j/') ? 'image/jpeg' : base64.startsWith('UklGR') ? 'image/webp' : 'image/png';
+
+/** The one item that may leave its type out. */
+const isReference = ({ id, type, role }: Fields): boolean =>
+  (type === undefined || type === null) && role === undefined && typeof id === 'string' && id !== '';
 
 /** `instructions` beside the input lead the conversation. */
 function instructionsOf({ instructions }: Fields): Meaning {
@@ -67,18 +88,35 @@ function instructionsOf({ instructions }: Fields): Meaning {
   return { message: { role: 'system', content: instructions } };
 }
 
-/** Agents' own logs spell it `callId`. Null and missing are the same: recorded without one. */
+/** Agents' own logs spell it `callId`; a local shell's output has the id of its call as its own. Null and missing are the same. */
 export function callIdOf(item: Fields): Json | undefined {
-  return item.call_id ?? item.callId ?? undefined;
+  const own = item.type === 'local_shell_call_output' ? item.id : undefined;
+  return item.call_id ?? item.callId ?? own ?? undefined;
 }
 
+/**
+ * The result of a call, whatever its type: `function_call_output`, `program_output`, `tool_search_output`, … What a tool of
+ * OpenAI's found by itself has no call id and is no answer of a client.
+ */
 export function isOutput(item: Fields): boolean {
-  return /_output$/.test(textOr(item.type)) && ('call_id' in item || 'output' in item);
+  const type = textOr(item.type);
+  if (type === 'function_call_result') return true;
+  return /_call_output$/.test(type) || (/_output$/.test(type) && callIdOf(item) !== undefined);
 }
 
-/** A call that the client answers with an output item. Hosted tools answer themselves and have no call id. */
+/** A call that an output item answers. Hosted tools answer themselves and have no call id. */
 export function isCall(item: Fields): boolean {
-  return /_call$/.test(textOr(item.type)) && callIdOf(item) !== undefined;
+  return typeof item.type === 'string' && !isOutput(item) && callIdOf(item) !== undefined;
+}
+
+/** Whether an output of this type answers a call of that type: `program_output` a `program`, `tool_search_output` a `tool_search_call`. */
+export function answersType(output: string, call: string): boolean {
+  return output === `${call}_output` || output === `${call.replace(/_call$/, '')}_output`;
+}
+
+/** The call id of the program that makes this call, or that its output goes to (programmatic tool calling). */
+export function programOf({ caller }: Fields): string | null {
+  return isFields(caller) && caller.type === 'program' ? textOr(caller.caller_id) : null;
 }
 
 /** A message without a word or a picture, which the API refuses. */
@@ -148,17 +186,20 @@ function reasoningOf({ content, summary, rawContent }: Fields): string {
 }
 
 /** Fields of a call that say which call it is, not what it does. */
-const framing = new Set(['type', 'id', 'call_id', 'callId', 'status', 'name', 'namespace', 'providerData']);
+const framing = new Set([
+  ...['type', 'id', 'call_id', 'callId', 'status', 'name', 'namespace', 'caller', 'providerData'],
+]);
 
 function readCall(type: string, item: Fields, path: string): ToolCall {
   const given = callIdOf(item);
   const id = given === undefined ? '' : stringAt(given, `${path}.call_id`);
   if (type === 'function_call') {
-    const called = { name: nameAt(item, path), arguments: stringAt(item.arguments, `${path}.arguments`) };
-    return { id, type: 'function', function: called };
+    // A call that was cut off before its arguments is recorded with null.
+    const args = stringAt(item.arguments ?? '{}', `${path}.arguments`);
+    return { id, type: 'function', function: { name: nameAt(item, path), arguments: args } };
   }
   if (type === 'custom_tool_call') {
-    const called = { name: nameAt(item, path), input: stringAt(item.input, `${path}.input`) };
+    const called = { name: nameAt(item, path), input: stringAt(item.input ?? '', `${path}.input`) };
     return { id, type: 'custom', custom: called };
   }
   const input = Object.fromEntries(Object.entries(item).filter(([field]) => !framing.has(field)));
@@ -172,13 +213,23 @@ function nameAt(item: Fields, path: string): string {
   throw invalid(`${path}.name must not be empty.`, `${path}.name`, 'Every call names the tool it calls.');
 }
 
-function readOutput(item: Fields, path: string): ChatMessage {
+function readOutput(type: string, item: Fields, path: string): ChatMessage {
   const id = callIdOf(item);
   return {
     role: 'tool',
     ...(id === undefined ? {} : { tool_call_id: stringAt(id, `${path}.call_id`) }),
-    content: outputOf(item.output, `${path}.output`),
+    content: outputOf(resultOf(type, item), `${path}.output`),
   };
+}
+
+/** What an output says: `output`, a program's `result`, else its other fields (the tools that were found, a status). */
+function resultOf(type: string, item: Fields): Json | undefined {
+  const said = item.output ?? item.result;
+  if ((said !== undefined && said !== null) || /^(?:function|custom_tool)_call_/.test(type)) return said;
+  const rest = Object.entries(item).filter(
+    ([field, value]) => (field === 'status' || !framing.has(field)) && field !== 'output' && value !== null,
+  );
+  return rest.length === 0 ? undefined : JSON.stringify(Object.fromEntries(rest));
 }
 
 function outputOf(output: Json | undefined, path: string): string | ContentPart[] {

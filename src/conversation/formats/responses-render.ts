@@ -1,11 +1,12 @@
 /** A context as input of OpenAI's Responses API. */
-import type { ChatMessage, ContentPart, Json, ToolCall } from '../message.js';
+import type { ChatMessage, ContentPart, Json } from '../message.js';
 import { isBlank, noOutput } from '../projection.js';
 import { textOf } from '../validate.js';
 import { isFields, mediaOf, partsOf, placeholder, textOr, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered, ShownUnit } from './format.js';
-import { callIdOf, isBlankMessage, isCall, isOutput } from './responses-items.js';
+import { callIdOf, isBlankMessage, isCall, isOutput, programOf } from './responses-items.js';
+import { callTypesOf, isCustom, settled, withoutRunning } from './responses-settle.js';
 
 /**
  * The items of a unit with the call ids that its messages have in the context, without messages that say nothing. An
@@ -18,14 +19,22 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
     const document = envelopeOf(item);
     if (document) return typeof document.instructions === 'string' ? [item] : [];
     if (!isFields(item)) return [item];
-    if (isBlankMessage(item)) return [];
+    if (isBlankMessage(item) || item.type === 'compaction_trigger') return [];
     const id = isOutput(item) ? answered.shift() : asksForResult(item) ? calls.shift() : undefined;
-    return [id === undefined || id === item.call_id ? item : { ...item, call_id: id }];
+    return [withInput(id === undefined || id === callIdOf(item) ? item : { ...item, call_id: id })];
   });
 }
 
 const asksForResult = (item: Fields): boolean =>
   isCall(item) || item.type === 'function_call' || item.type === 'custom_tool_call';
+
+/** A call that was recorded without its input has an empty one. */
+function withInput(item: Fields): Fields {
+  if (item.type === 'function_call' && typeof item.arguments !== 'string')
+    return { ...item, arguments: '{}' };
+  if (item.type === 'custom_tool_call' && typeof item.input !== 'string') return { ...item, input: '' };
+  return item;
+}
 
 /** Instructions lead, as text; everything else is an input item. */
 export function renderResponses(units: readonly ShownUnit[]): Rendered {
@@ -33,12 +42,34 @@ export function renderResponses(units: readonly ShownUnit[]): Rendered {
   const leading = first < 0 ? units : units.slice(0, first);
   const instructions = leading.map((unit) => instructionOf(unit)!).filter((text) => text !== '');
   const shown = settled(first < 0 ? [] : units.slice(first));
-  const kinds = new Map(shown.flatMap(callsOf));
+  const kinds = new Map(shown.flatMap(callTypesOf));
   const converter = new Converter(kinds);
-  const messages = shown.flatMap(
-    (unit) => unit.items?.filter((item) => envelopeOf(item) === null) ?? converter.items(unit.messages),
+  const messages = withCallers(
+    withoutRunning(shown).flatMap(
+      (unit) => unit.items?.filter((item) => envelopeOf(item) === null) ?? converter.items(unit.messages),
+    ),
   );
   return { messages, ...(instructions.length > 0 ? { system: instructions.join('\n\n') } : {}) };
+}
+
+/** The output of a call that a program made says so, also where it was shortened. */
+function withCallers(items: readonly Json[]): Json[] {
+  const callers = new Map(
+    items.flatMap((item): [string, Json][] =>
+      isFields(item) && isCall(item) && programOf(item) !== null
+        ? [[String(callIdOf(item)), item.caller!]]
+        : [],
+    ),
+  );
+  const ended = new Set<string>();
+  return items.map((item) => {
+    if (!isFields(item) || !isOutput(item)) return item;
+    const id = String(callIdOf(item));
+    if (item.type === 'program_output') ended.add(id);
+    const caller = callers.get(id);
+    const program = caller && programOf({ caller });
+    return !program || ended.has(program) || programOf(item) === program ? item : { ...item, caller };
+  });
 }
 
 /** Instructions from beside the input, or a leading system message of another format; null for everything else. */
@@ -47,69 +78,6 @@ function instructionOf({ items, messages }: ShownUnit): string | null {
   const system = messages.every(({ role }) => role === 'system' || role === 'developer');
   return inEnvelope && system ? messages.map(textOf).join('\n\n') : null;
 }
-
-/** By call id: the type of the item that makes the call. */
-function callsOf({ items, messages }: ShownUnit): [string, string][] {
-  if (!items)
-    return messages.flatMap(({ tool_calls: calls = [] }) =>
-      calls.map((call): [string, string] => [call.id, isCustom(call) ? 'custom_tool_call' : 'function_call']),
-    );
-  return items.flatMap((item): [string, string][] =>
-    isFields(item) && isCall(item) ? [[String(callIdOf(item)), textOr(item.type)]] : [],
-  );
-}
-
-/** By call id: the type of the output item; of a converted one `null`, for it follows its call. */
-function outputsOf({ items, messages }: ShownUnit): [string, string | null][] {
-  if (!items)
-    return messages.flatMap(({ role, tool_call_id: id }): [string, null][] =>
-      role === 'tool' && id ? [[id, null]] : [],
-    );
-  return items.flatMap((item): [string, string][] =>
-    isFields(item) && isOutput(item) ? [[String(callIdOf(item)), textOr(item.type)]] : [],
-  );
-}
-
-const convertible = (callType: string | undefined): boolean =>
-  callType === 'function_call' || callType === 'custom_tool_call';
-
-/**
- * Originals give way where they would clash: a second item of the same id; an output whose call is shown in another
- * form, or not at all; a call of a kind that no text can answer (a shell, a computer) whose output is not the original.
- */
-function settled(units: readonly ShownUnit[]): ShownUnit[] {
-  const ids = new Set<string>();
-  const shown = units.map((unit) => {
-    const own = (unit.items ?? []).flatMap((item) => (isFields(item) ? [textOr(item.id)] : []));
-    const given = own.filter((id) => id !== '');
-    if (new Set(given).size < given.length || given.some((id) => ids.has(id)))
-      return { items: null, messages: unit.messages };
-    for (const id of given) ids.add(id);
-    return unit;
-  });
-  for (let clashes = true; clashes;) {
-    clashes = false;
-    const callTypes = new Map(shown.flatMap(callsOf));
-    const callers = new Map(shown.flatMap((unit, index) => callsOf(unit).map(([id]) => [id, index])));
-    shown.forEach((unit, index) => {
-      for (const [id, type] of outputsOf(unit)) {
-        const callType = callTypes.get(id);
-        const fits = type === null ? convertible(callType) : type === `${callType}_output`;
-        if (fits) continue;
-        const caller = callers.get(id);
-        const given = [...(type === null ? [] : [index]), ...(caller === undefined ? [] : [caller])];
-        for (const other of given) {
-          if (shown[other]!.items === null || (other === caller && convertible(callType))) continue;
-          shown[other] = { items: null, messages: shown[other]!.messages };
-          clashes = true;
-        }
-      }
-    });
-  }
-  return shown;
-}
-
-const isCustom = ({ custom, function: called }: ToolCall): boolean => isFields(custom as Json) && !called;
 
 class Converter {
   private legacyCalls = 0;
