@@ -187,6 +187,76 @@ describe('an import', () => {
     expect(prefixed.statuses).toEqual(['old-one: stored']);
   });
 
+  test('tells sessions of agents apart that bear one id, and knows them again', async () => {
+    const cline = (...texts: string[]) =>
+      JSON.stringify({
+        ...{ version: 1, sessionId: 'task_1', system_prompt: '' },
+        messages: texts.map((content) => ({ role: 'user', content, ts: 1 })),
+      });
+    const response = (text: string) =>
+      JSON.stringify({
+        ...{ object: 'response', id: 'resp_1' },
+        output: [{ type: 'message', role: 'assistant', content: [{ type: 'output_text', text }] }],
+      });
+    const trajectory = (content: string) =>
+      JSON.stringify({ environment: 'main', history: [{ role: 'user', content, agent: 'main' }] });
+    put('task/compacted.json', cline('summary'));
+    put('task/grown.json', cline('one', 'two', 'three'));
+    put('task/messages.json', cline('one', 'two'));
+    put('runs/a/a.traj', trajectory('a'));
+    put('runs/b/b.traj', trajectory('b'));
+    put('answers.jsonl', `${response('x')}\n${response('y')}\n`);
+    const expected = [
+      ['resp_1', 1],
+      ['resp_1~answers#2', 1],
+      ['runs/a/a', 1],
+      ['runs/b/b', 1],
+      ['task_1', 1],
+      ['task_1~task/grown', 3],
+      ['task_1~task/messages', 2],
+    ] as const;
+    const first = await run([folder], { concurrency: 3 });
+    expect(first.statuses).toEqual(expected.map(([session]) => `${session}: stored`));
+    for (const [session, messages] of expected) expect(await stored(session)).toHaveLength(messages);
+    const again = await run([folder]);
+    expect(again.statuses).toEqual(expected.map(([session]) => `${session}: present`));
+    const alone = await run([path.join(folder, 'task/grown.json')]);
+    expect(alone.statuses).toEqual(['task_1: refused']);
+    expect(alone.reports[0]!.error).toMatchObject({
+      path: 'messages[0]',
+      hint: expect.stringContaining('--prefix') as string,
+    });
+  });
+
+  test('says in which line of a log and in which field of it something is wrong', async () => {
+    const item = (payload: object) => JSON.stringify({ timestamp: 't', type: 'response_item', payload });
+    const lines = [
+      JSON.stringify({ timestamp: 't', type: 'session_meta', payload: { id: 's' } }),
+      item({ type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Hi' }] }),
+      '',
+      item({ type: 'function_call', call_id: 'a', name: '', arguments: '{}' }),
+    ];
+    const { reports } = await run([put('rollout.jsonl', lines.join('\n'))]);
+    expect(reports).toEqual([
+      expect.objectContaining({
+        ...{ source: path.join(folder, 'rollout.jsonl'), line: 4, status: 'refused' },
+        error: {
+          type: 'Input.Invalid',
+          message: 'Line 4: payload.name must not be empty.',
+          path: 'payload.name',
+          hint: 'Every call names the tool it calls.',
+        },
+      }),
+    ]);
+    const request = {
+      model: 'm',
+      max_tokens: 9,
+      messages: [{ role: 'user', content: [{ type: 'tool_result' }] }],
+    };
+    const inRequest = await run([put('request.json', JSON.stringify(request))]);
+    expect(inRequest.reports[0]!.error).toMatchObject({ path: 'messages[0].content[0].tool_use_id' });
+  });
+
   test('sets malformed sessions aside with line and reason, and stores the others', async () => {
     const file = put(
       'a.jsonl',

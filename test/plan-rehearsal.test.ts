@@ -2,6 +2,7 @@
  * What is said of a policy must be what the service would do with the same turns: the same cuts, contexts and requests
  * to the summarizer, for recorded sessions as they are, malformed ones too.
  */
+import { Readable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { CacheMeter } from '../src/cli/plan-cache.js';
@@ -10,7 +11,7 @@ import { rehearse, type RehearsedRequest } from '../src/cli/plan-rehearsal.js';
 import type { Rehearsal } from '../src/cli/plan-rehearsed.js';
 import { baseline } from '../src/cli/plan-policies.js';
 import { planTable, totalTable } from '../src/cli/plan-report.js';
-import { parseTranscripts } from '../src/cli/transcripts.js';
+import { readTranscripts as readSessions } from '../src/cli/transcripts.js';
 import { Conversation, type Summarizer } from '../src/compaction/index.js';
 import type { ViewItem } from '../src/conversation/context.js';
 import type { ChatMessage } from '../src/conversation/message.js';
@@ -212,7 +213,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
     async () => {
       let [sessions, compactions, between] = [0, 0, 0];
       for await (const { line, file, number } of readTranscripts()) {
-        const [read] = parseTranscripts(line, `${file}#${number}`);
+        const [read] = await readSessions('-', Readable.from([line]));
         if (!read || 'error' in read) throw new Error(`${file}:${number} was not read`);
         let before: RehearsedRequest | null = null;
         const request = (now: RehearsedRequest): void => {

@@ -2,14 +2,15 @@
  * Transcripts come in several shapes, and people's files are broken in many ways. What a reader needs then is the place:
  * file, line, column, path of the field. A broken session among many must not cost the others.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
-import { parseTranscripts, readTranscripts, type ReadTranscript } from '../src/cli/transcripts.js';
+import { readTranscripts, type ReadTranscript } from '../src/cli/transcripts.js';
 import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 
@@ -27,6 +28,8 @@ function file(name: string, content: string | Buffer): string {
   writeFileSync(full, content);
   return full;
 }
+
+const parsed = (text: string, name: string) => readTranscripts(file(`${name}.jsonl`, text));
 
 const messagesOf = (read: ReadTranscript | undefined) => (read && 'messages' in read ? read.messages : read);
 const errorOf = (read: ReadTranscript | undefined) => {
@@ -67,8 +70,8 @@ describe('every accepted shape gives the same messages', () => {
     expect(misnamed, 'gzip is recognised by content').toEqual(plain);
   });
 
-  test('a single message is a session of one message', () => {
-    expect(parseTranscripts(jsonl(hello[0]), 'one')).toEqual([{ id: 'one', messages: [hello[0]] }]);
+  test('a single message is a session of one message', async () => {
+    expect(await parsed(jsonl(hello[0]), 'one')).toEqual([{ id: 'one', messages: [hello[0]] }]);
   });
 
   test('standard input', async () => {
@@ -80,21 +83,21 @@ describe('every accepted shape gives the same messages', () => {
 });
 
 describe('several sessions in one file', () => {
-  test('ids: their own, else the file and the line', () => {
+  test('ids: their own, else the file and the line', async () => {
     const text =
       jsonl({ id: 'a', messages: hello }, { messages: hello }, hello) +
       '\n' +
       jsonl({ id: 'd', messages: hello });
-    expect(parseTranscripts(text, 'day').map(({ id }) => id)).toEqual(['a', 'day#2', 'day#3', 'd']);
+    expect((await parsed(text, 'day')).map(({ id }) => id)).toEqual(['a', 'day#2', 'day#3', 'd']);
   });
 
-  test('an array of sessions', () => {
-    const sessions = parseTranscripts(line([{ id: 'a', messages: hello }, { messages: hello }]), 'day');
+  test('an array of sessions', async () => {
+    const sessions = await parsed(line([{ id: 'a', messages: hello }, { messages: hello }]), 'day');
     expect(sessions.map(({ id }) => id)).toEqual(['a', 'day#2']);
     expect(sessions.map(messagesOf)).toEqual([hello, hello]);
   });
 
-  test('a broken line is one error with its line; the others go through', () => {
+  test('a broken line is one error with its line; the others go through', async () => {
     const broken = [
       line({ id: 'a', messages: hello }),
       '{"id": "b", "messages": [{"role": "user", "content": "cut o',
@@ -110,24 +113,21 @@ describe('several sessions in one file', () => {
       '"nothing"',
       line({ id: 'g', messages: hello }),
     ].join('\n');
-    const reads = parseTranscripts(broken, 'day');
+    const reads = await parsed(broken, 'day');
     expect(reads.map(({ id }) => id)).toEqual(['a', 'day#2', 'c', 'd', 'e', 'day#6', 'g']);
     expect(messagesOf(reads[0])).toEqual(hello);
     expect(messagesOf(reads[6])).toEqual(hello);
     expect(errorOf(reads[1])).toMatchObject({ type: 'Input.Invalid' });
     expect(errorOf(reads[1]).message).toMatch(/line 2, column \d+/i);
     expect(errorOf(reads[2])).toMatchObject({ type: 'Input.Invalid', path: 'messages[1].role' });
-    expect(errorOf(reads[2]).message).toMatch(/^Line 3: .*robot/);
+    expect(errorOf(reads[2]).message).toMatch(/day\.jsonl: Line 3: .*robot/);
     expect(errorOf(reads[3]).message).toMatch(/no message/);
     expect(errorOf(reads[4])).toMatchObject({ path: 'messages' });
-    expect(errorOf(reads[5]).message).toMatch(/^Line 6/);
+    expect(errorOf(reads[5]).message).toMatch(/: Line 6/);
   });
 
-  test('the first line may be the broken one', () => {
-    const reads = parseTranscripts(
-      `{"id": "a", "messages": [\n${jsonl({ id: 'b', messages: hello })}`,
-      'day',
-    );
+  test('the first line may be the broken one', async () => {
+    const reads = await parsed(`{"id": "a", "messages": [\n${jsonl({ id: 'b', messages: hello })}`, 'day');
     expect(reads.map(({ id }) => id)).toEqual(['day#1', 'b']);
     expect(errorOf(reads[0]).message).toMatch(/line 1/i);
   });
@@ -145,8 +145,9 @@ describe('wrong input is named with its place', () => {
     expect(missing?.id).toBe('nowhere');
     expect(errorOf(missing)).toMatchObject({ type: 'Input.Invalid' });
     expect(errorOf(missing).message).toMatch(/no such file.*nowhere\.jsonl/i);
-    const [directory] = await readTranscripts(folder);
-    expect(errorOf(directory).message).toMatch(/folder/);
+    mkdirSync(path.join(folder, 'empty'));
+    const [directory] = await readTranscripts(path.join(folder, 'empty'));
+    expect(errorOf(directory).message).toMatch(/no transcript lies in .*empty/i);
   });
 
   test('broken JSON: line and column', async () => {
@@ -164,13 +165,14 @@ describe('wrong input is named with its place', () => {
   ])('%s', async (_, messages, at) => {
     expect(await failure(line(messages), 'broken.json')).toMatchObject({ type: 'Input.Invalid', path: at });
     const inLines = await failure(jsonl(...messages));
-    expect(inLines).toMatchObject({ path: at });
-    expect(inLines.message).toMatch(new RegExp(`^Line ${Number(/\d/.exec(at)?.[0]) + 1}: `));
+    const [, number, field] = /\[(\d)\]\.?(.*)/.exec(at)!;
+    expect(inLines).toMatchObject({ path: field || at });
+    expect(inLines.message).toMatch(new RegExp(`broken\\.jsonl: Line ${Number(number) + 1}: ${field}`));
   });
 
   test('a number that cannot be kept exactly, a key given twice', async () => {
     const big = `${line(hello[0])}\n{"role": "assistant", "content": "x", "id": 12345678901234567890}\n`;
-    expect(await failure(big)).toMatchObject({ path: 'messages[1].id' });
+    expect(await failure(big)).toMatchObject({ path: 'id' });
     expect((await failure(big)).message).toMatch(/line 2/i);
     expect((await failure('[{"role": "user", "role": "user"}]')).message).toMatch(/role/);
   });
@@ -180,8 +182,8 @@ describe('wrong input is named with its place', () => {
     expect((await failure('[]')).message).toMatch(/no message/);
     expect((await failure(Buffer.from([0x5b, 0xff, 0xfe, 0x5d]))).message).toMatch(/UTF-8/);
     expect((await failure(gzipSync(line(hello)).subarray(0, 20))).message).toMatch(/gzip/);
-    expect((await failure('42')).message).toMatch(/no messages/);
-    expect((await failure('{"turns": []}')).path).toBe('messages');
+    expect((await failure('42')).message).toMatch(/no known format: it is a number/);
+    expect((await failure('{"turns": []}')).message).toMatch(/object with the fields "turns"/);
   });
 });
 
@@ -237,10 +239,9 @@ describe('turns', () => {
   });
 });
 
-describe('the bundled sample', () => {
-  const [sample] = parseTranscripts(
-    readFileSync(new URL('../examples/debugging-session.jsonl', import.meta.url), 'utf8'),
-    'sample',
+describe('the bundled sample', async () => {
+  const [sample] = await readTranscripts(
+    fileURLToPath(new URL('../examples/debugging-session.jsonl', import.meta.url)),
   );
   const messages = sample && 'messages' in sample ? sample.messages : [];
 

@@ -31,9 +31,10 @@ function arrayIndex(key: string): number | null {
 /** A path in a message is cut here: nesting and keys may be as long as the input. */
 const pathLimit = 200;
 
-/** What the text is part of, for messages: the number of its first line, and the name of its value in paths. */
+/** What the text is part of, for messages: where it begins, from 1, and the name of its value in paths. */
 export interface Origin {
   line?: number;
+  column?: number;
   path?: string;
   /** Values at most, and what is thrown for more. @default any number */
   mostValues?: number;
@@ -233,7 +234,8 @@ class ExactParser {
   private failure(problem: string, at = this.at, hint?: string): PalimpsestError {
     const before = this.text.slice(0, at);
     const line = (this.origin.line ?? 1) + (before.match(/\r\n?|\n/g)?.length ?? 0);
-    const column = at - Math.max(before.lastIndexOf('\n'), before.lastIndexOf('\r'));
+    const lineStart = Math.max(before.lastIndexOf('\n'), before.lastIndexOf('\r'));
+    const column = at - lineStart + (lineStart < 0 ? (this.origin.column ?? 1) - 1 : 0);
     const whole = joinPath(this.origin.path ?? '', this.steps);
     const path = whole.length > pathLimit ? `${whole.slice(0, pathLimit)}…` : whole;
     const where = path === '' ? '' : ` (at ${path})`;

@@ -7,7 +7,9 @@ import { readNative, splitNative } from '../conversation/native.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { DeploymentPolicy } from '../policy-sources.js';
+import { readHashes } from '../store/messages.js';
 import { encodeIdPart } from '../temporal/names.js';
+import { isTaken } from './missing.js';
 import type { ImportRecord, ReadOptions, ReadSession } from './records.js';
 import { detached, Remembered } from './remembered.js';
 import type { Source } from './sources.js';
@@ -76,13 +78,14 @@ export async function importSessions(
   const totals = { stored: 0, extended: 0, present: 0, duplicate: 0, refused: 0, messages: 0, added: 0 };
   const seen: Seen = new Remembered();
   const busy: Busy = new Map();
+  const known: Known = { seen, busy, places: new Remembered() };
   const running = new Set<Promise<void>>();
   let inWork = 0;
   let failure: unknown;
   const start = (source: string, record: ImportRecord): void => {
     const size = 'size' in record ? record.size : 0;
     inWork += size;
-    const task = importOne(pool, record, { seen, busy }, options)
+    const task = importOne(pool, record, known, options)
       .then((one) => {
         totals[one.status]++;
         totals.messages += one.messages;
@@ -127,7 +130,7 @@ async function importOne(
   try {
     if ('error' in record) throw record.error;
     encodeIdPart(session, 'session');
-    return await importNew(pool, session, record, known, options);
+    return await importUnderFreeId(pool, session, record, known, options);
   } catch (error) {
     if (!isFailure(error) || error.type === 'Store.Unavailable') throw error;
     const { type, message, path, hint } = error;
@@ -143,6 +146,45 @@ async function importOne(
   }
 }
 
+/**
+ * Agents and providers write one id into several files: a session and its compacted copy, answers to the same request. Of
+ * those that this run reads, the first keeps the id, and others with other messages have their place behind it. Ids of
+ * chat messages are the caller's own: a second content is refused, as is one that an earlier run left under the id.
+ */
+async function importUnderFreeId(
+  pool: Pool,
+  session: string,
+  record: ReadSession,
+  known: Known,
+  options: ImportOptions,
+): Promise<Outcome> {
+  const place = `${record.place}:${record.line}`;
+  const first = known.places.get(session);
+  if (first === undefined) known.places.set(session, place);
+  try {
+    return await importNew(pool, session, record, known, options);
+  } catch (error) {
+    if (!isTaken(error) || record.format === 'openai-chat' || record.id === record.place) throw error;
+    const other = withPlace(session, record.place);
+    const ids = { tenant: options.tenant, session: other };
+    const isOther = first !== undefined && first !== place;
+    if (!isOther && (await readHashes(pool, ids)).length === 0) throw error;
+    return importNew(pool, other, record, known, options);
+  }
+}
+
+/** `ses_1~run/basic.compaction`; with a hash of the place where that is too long for an id. */
+function withPlace(session: string, place: string): string {
+  const readable = detached(`${session}~${place}`);
+  try {
+    encodeIdPart(readable, 'session');
+    return readable;
+  } catch (error) {
+    if (!isFailure(error)) throw error;
+    return `${session}~${createHash('sha256').update(place).digest('hex').slice(0, 8)}`;
+  }
+}
+
 /** By a hash of all messages: the id of the session that holds them, once that is known; null where it was refused. */
 type Seen = Remembered<string | Promise<string | null>>;
 
@@ -152,6 +194,8 @@ type Busy = Map<string, Promise<void>>;
 interface Known {
   seen: Seen;
   busy: Busy;
+  /** By session id: where this run read it first. */
+  places: Remembered<string>;
 }
 
 /** Not what came under another id before, once that is stored. */

@@ -4,7 +4,7 @@ import { withoutEnvelope } from '../conversation/formats/envelope.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { splitNative } from '../conversation/native.js';
 import { nativeField, serializeMessage } from '../conversation/validate.js';
-import { PalimpsestError } from '../errors.js';
+import { isFailure, PalimpsestError } from '../errors.js';
 import { readMessages } from '../store/messages.js';
 import type { SessionIds } from '../temporal/names.js';
 
@@ -49,6 +49,11 @@ function continued(messages: readonly ChatMessage[], from: number, entries: read
   });
 }
 
+/** Whether a session was refused because its id holds other messages. */
+export function isTaken(error: unknown): boolean {
+  return isFailure(error, 'Input.Invalid') && error.details?.differsAt !== undefined;
+}
+
 function differs({ session }: SessionIds, index: number): PalimpsestError {
   return new PalimpsestError(
     'Input.Invalid',
@@ -56,6 +61,7 @@ function differs({ session }: SessionIds, index: number): PalimpsestError {
     {
       path: `messages[${index}]`,
       hint: 'Import it under another id: --prefix puts something before all ids.',
+      details: { differsAt: index + 1 },
     },
   );
 }

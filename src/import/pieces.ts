@@ -5,6 +5,7 @@ export interface Piece {
   text: string;
   /** Of its first character, from 1. */
   line: number;
+  column: number;
   /** More characters than are taken; `text` is empty. */
   tooLong: boolean;
 }
@@ -62,6 +63,8 @@ class TextReader {
   private at = 0;
   private ended = false;
   private line = 1;
+  /** Characters of the present line before `at`. */
+  private before = 0;
 
   constructor(text: AsyncIterable<string>) {
     this.chunks = text[Symbol.asyncIterator]();
@@ -71,14 +74,25 @@ class TextReader {
     return this.buffer[this.at];
   }
 
+  /** Goes on behind text that begins here. */
+  private pass(text: string): void {
+    const lines = text.split('\n');
+    this.line += lines.length - 1;
+    this.before = (lines.length > 1 ? 0 : this.before) + lines.at(-1)!.length;
+    this.at += text.length;
+  }
+
+  private place(): { line: number; column: number } {
+    return { line: this.line, column: this.before + 1 };
+  }
+
   /** False at the end of the text. */
   async skipSpace(): Promise<boolean> {
     for (;;) {
       while (this.at < this.buffer.length) {
         const character = this.buffer[this.at]!;
-        if (character === '\n') this.line++;
-        else if (character !== ' ' && character !== '\t' && character !== '\r') return true;
-        this.at++;
+        if (character !== '\n' && character !== ' ' && character !== '\t' && character !== '\r') return true;
+        this.pass(character);
       }
       if (!(await this.more())) return false;
     }
@@ -116,28 +130,28 @@ class TextReader {
 
   async *lines(longest: number): AsyncGenerator<Piece> {
     while (await this.skipSpace()) {
-      const line = this.line;
-      yield { ...(await this.take(longest, (from) => this.buffer.indexOf('\n', from))), line };
+      const place = this.place();
+      yield { ...(await this.take(longest, (from) => this.buffer.indexOf('\n', from))), ...place };
     }
   }
 
   async *document(longest: number): AsyncGenerator<Piece> {
-    const line = this.line;
-    yield { ...(await this.take(longest, () => -1)), line };
+    const place = this.place();
+    yield { ...(await this.take(longest, () => -1)), ...place };
   }
 
   /** The elements of the array that begins here; what is wrong between them becomes part of a piece, and no JSON. */
   async *elements(longest: number): AsyncGenerator<Piece> {
-    this.at++;
+    this.pass('[');
     for (;;) {
       if (!(await this.skipSpace())) throw invalid(`Line ${this.line}: the array is not closed.`);
       if (this.next() === ']') break;
-      const line = this.line;
+      const place = this.place();
       const scan = new ElementScan();
-      yield { ...(await this.take(longest, (from) => scan.end(this.buffer, from))), line };
-      if (this.next() === ',') this.at++;
+      yield { ...(await this.take(longest, (from) => scan.end(this.buffer, from))), ...place };
+      if (this.next() === ',') this.pass(',');
     }
-    this.at++;
+    this.pass(']');
     if (await this.skipSpace()) throw invalid(`Line ${this.line}: nothing may follow the array.`);
   }
 
@@ -152,13 +166,12 @@ class TextReader {
       const end = find(this.at);
       const upTo = end < 0 ? this.buffer.length : end;
       const text = this.buffer.slice(this.at, upTo);
-      this.line += text.match(/\n/g)?.length ?? 0;
       if (!tooLong && parts.length + text.length > longest) {
         tooLong = true;
         parts = '';
       }
       if (!tooLong) parts += text;
-      this.at = upTo;
+      this.pass(text);
       if (end >= 0 || !(await this.more())) return { text: parts, tooLong };
     }
   }

@@ -1,20 +1,23 @@
 /** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
-import { classifyLine, openDocument } from '../conversation/formats/documents.js';
-import { isFields } from '../conversation/formats/content.js';
+import { isFields, mustBe } from '../conversation/formats/content.js';
+import { classifyLine, openDocument, type OpenedDocument } from '../conversation/formats/documents.js';
 import type { FileLayout, FormatName } from '../conversation/formats/format.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
-import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { piecesOf, type Piece } from './pieces.js';
+import { atItem, atLine, withHint } from './places.js';
 import { decodedText } from './text.js';
 
 /** One session as it was read, or what could not be read. */
 export type ImportRecord = ReadSession | UnreadSession;
 
 export interface ReadSession {
-  /** Its own id, else the name of its input, with `#line` where that holds several. */
+  /** Its own id, else {@link place}. */
   id: string;
+  /** The name of its input, with `#line` where that holds several. */
+  place: string;
   /** Where it begins. */
   line: number;
   /** Characters it was read from: a measure of the memory it takes. */
@@ -58,7 +61,7 @@ export async function* readRecords(
     }
   } catch (error) {
     if (!isFailure(error)) throw error;
-    yield { id: name, line, error };
+    yield { id: name, line, error: withHint(error) };
   }
 }
 
@@ -74,8 +77,10 @@ async function* documents(pieces: AsyncGenerator<Piece>, input: Input): AsyncGen
     yield opened({ ...read(piece), id: input.name }, 'document', input.format);
 }
 
-/** What a piece holds, and where it stood. */
-type Read = { id: string; line: number; size: number } & ({ value: Json } | { error: PalimpsestError });
+/** What a piece holds, and where it stood. `lines`: those of its items, where they are the items of one session. */
+type Read = { id: string; line: number; size: number; lines?: number[] } & (
+  { value: Json } | { error: PalimpsestError }
+);
 
 /**
  * Lines or elements: each a session, or all of them the items of one. The first that can be told decides; until then they
@@ -102,12 +107,14 @@ async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenera
     if (kind === 'item') for (const item of held.slice(held.length === number ? 0 : -1)) valueOf(item);
   }
   if (kind === 'session') return;
-  const whole = { id: input.name, line: held[0]?.line ?? 1, size, value: held.map(valueOf) };
+  const lines = held.map(({ line }) => line);
+  const whole = { id: input.name, line: lines[0] ?? 1, lines, size, value: held.map(valueOf) };
   yield opened(whole, input.layout === 'lines' ? 'lines' : 'document', input.format);
 }
 
+/** Elements have their place in the list; a line is named by its number. */
 const isPart = (kind: 'session' | 'item' | null, { layout }: Input): boolean =>
-  kind === 'item' || (kind === null && layout === 'elements');
+  layout === 'elements' && kind !== 'session';
 
 function read(
   piece: Piece,
@@ -131,12 +138,24 @@ function opened(one: Read, layout: FileLayout, format: FormatName | undefined): 
   const { id, line, size } = one;
   try {
     const value = valueOf(one);
-    const found = openDocument(value, layout, format);
+    const found = openedAs(value, layout, format);
     const own = found.id === undefined || found.id === '' ? id : found.id;
-    return { id: own, line, size, format: found.format, items: found.items };
+    return { id: own, place: id, line, size, format: found.format, items: found.items };
   } catch (error) {
-    if (isFailure(error)) return { id: ownId(one) ?? id, line, error: atLine(explained(one, error), line) };
-    throw error;
+    if (!isFailure(error)) throw error;
+    const why = withHint(explained(one, error));
+    if (one.lines) return { id: ownId(one) ?? id, ...atItem(why, one.lines, layout === 'lines') };
+    return { id: ownId(one) ?? id, line, error: atLine(why, line) };
+  }
+}
+
+/** A lone item of a history is a history of one. */
+function openedAs(value: Json, layout: FileLayout, format: FormatName | undefined): OpenedDocument {
+  try {
+    return openDocument(value, layout, format);
+  } catch (error) {
+    if (layout === 'lines' || classifyLine(value)?.kind !== 'item') throw error;
+    return openDocument([value], 'lines', format);
   }
 }
 
@@ -149,9 +168,14 @@ function ownId(one: Read): string | null {
 /** What is wrong with messages that are nearly OpenAI's, rather than that they are in no known format. */
 function explained(one: Read, error: PalimpsestError): PalimpsestError {
   const value = 'value' in one ? one.value : null;
-  const messages = isFields(value) ? value.messages : null;
+  const messages = isFields(value) && 'messages' in value ? value.messages : value;
+  if (messages !== value && !Array.isArray(messages))
+    return mustBe('an array of messages', messages, 'messages', accepted);
   if (!Array.isArray(messages)) return error;
-  if (messages.length === 0) return invalid('The session holds no message.', 'messages');
+  if (messages.length === 0) return invalid('The session holds no message.', 'messages', accepted);
+  const likely =
+    messages.filter((message) => isFields(message) && 'role' in message).length * 2 >= messages.length;
+  if (!likely && messages === value) return error;
   if ((classifyLine(value)?.format ?? 'openai-chat') !== 'openai-chat') return error;
   try {
     checkMessages(messages);
@@ -161,9 +185,16 @@ function explained(one: Read, error: PalimpsestError): PalimpsestError {
   }
 }
 
-function parsed({ text, line, tooLong: isTooLong }: Piece, path?: string): Json {
+const accepted =
+  'A session is a list of messages, alone or under `messages`, or a file of an agent (see --format).';
+
+function parsed({ text, line, column, tooLong: isTooLong }: Piece, path?: string): Json {
   if (isTooLong) throw tooLong(line);
-  return parseExact(text.endsWith('\r') ? text.slice(0, -1) : text, { line, ...(path ? { path } : {}) });
+  return parseExact(text.endsWith('\r') ? text.slice(0, -1) : text, {
+    line,
+    column,
+    ...(path ? { path } : {}),
+  });
 }
 
 function tooLong(line?: number): PalimpsestError {
@@ -172,10 +203,4 @@ function tooLong(line?: number): PalimpsestError {
     undefined,
     'Split it, or raise --max-session-mb.',
   );
-}
-
-function atLine(error: PalimpsestError, line: number): PalimpsestError {
-  if (/^line \d/i.test(error.message)) return error;
-  const { type, path, hint, details, cause } = error;
-  return new PalimpsestError(type, `Line ${line}: ${error.message}`, { path, hint, details, cause });
 }

@@ -152,7 +152,7 @@ function opened(id: string, line: number, text: string, options: ReadOptions): I
       throw invalid('The session is longer than one import takes.', undefined, 'Raise --max-session-mb.');
     const value: Json = parseExact(text);
     const found = openDocument(value, 'document', format);
-    return { id, line, size: text.length, format: found.format, items: found.items };
+    return { id, place: id, line, size: text.length, format: found.format, items: found.items };
   } catch (error) {
     if (!isFailure(error)) throw error;
     const { message, type, path, hint } = error;

@@ -110,7 +110,7 @@ const documents: [string, Json, FileLayout, FormatName, string?][] = [
     { environment: 'main', history: [{ role: 'user', content: 'Hi', agent: 'main' }], info: {} },
     'document',
     'swe-agent',
-    'main',
+    undefined,
   ],
   [
     'events of OpenHands',
@@ -186,7 +186,7 @@ describe('a file', () => {
       { timestamp: 't', type: 'response_item', payload: { type: 'function_call', name: 7 } },
     ];
     expect(() => openDocument(broken, 'lines')).toThrow(
-      expect.objectContaining({ type: 'Input.Invalid', path: 'items[1].payload.name' }),
+      expect.objectContaining({ type: 'Input.Invalid', path: 'lines[1].payload.name' }),
     );
   });
 });

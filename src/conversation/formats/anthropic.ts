@@ -79,7 +79,9 @@ function isOfAnthropic({ content }: Fields): boolean {
 function openRequest(document: Json): Opened | null {
   const list = isFields(document) ? listAt(document, ['messages']) : null;
   if (!list || !isFields(document) || !list.items.every(isMessage)) return null;
-  const apart = document.system !== undefined && !list.items.some(({ role }) => role === 'system');
+  // Newer models take system messages among the others as well (platform.claude.com, "Mid-conversation system messages").
+  const calls = list.items.some((message) => 'tool_calls' in message || 'tool_call_id' in message);
+  const apart = document.system !== undefined && !calls;
   if (!apart && !list.items.some(isOfAnthropic)) return null;
   return { ...idOf(document), items: openLists(document, [list]) };
 }

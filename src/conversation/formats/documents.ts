@@ -1,8 +1,10 @@
 /** Files of conversations: which format they are in, and their items. */
-import { invalid, isFailure, type PalimpsestError } from '../../errors.js';
+import { invalid, isFailure, PalimpsestError } from '../../errors.js';
 import type { Json } from '../message.js';
 import { metaOf } from '../validate.js';
 import { isFields } from './content.js';
+import { listsOf } from './enveloped.js';
+import { refuseForeign } from './foreign.js';
 import {
   formatNames,
   formatOf,
@@ -49,9 +51,10 @@ const candidates: readonly Format[] = mostSpecificFirst.flatMap(
 export function openDocument(value: Json, layout: FileLayout, format?: FormatName): OpenedDocument {
   for (const adapter of format === undefined ? candidates : [formatOf(format)]) {
     const opened = adapter.open?.(value, layout) ?? null;
-    if (opened) return checked(adapter, opened);
+    if (opened) return checked(adapter, opened, layout);
   }
-  if (format !== undefined && Array.isArray(value)) return checked(formatOf(format), { items: value });
+  if (format !== undefined && Array.isArray(value))
+    return checked(formatOf(format), { items: value }, layout);
   throw unknown(value, layout, format);
 }
 
@@ -60,12 +63,44 @@ export function closeDocument(items: readonly Json[], format: FormatName): Json 
   return formatOf(format).close?.(items) ?? [...items];
 }
 
-function checked(adapter: Format, opened: Opened): OpenedDocument {
-  const units = adapter.normalize(opened.items, 'items');
+function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDocument {
+  const units = inDocument(opened.items, layout, () => {
+    refuseForeign(opened.items, adapter.name, 'items');
+    return adapter.normalize(opened.items, 'items');
+  });
   if (units.some(({ messages }) => messages.some((message) => !metaOf(message).empty)))
     return { format: adapter.name, ...opened };
   const hint = 'A session begins with its first message; there is nothing to import.';
-  throw invalid(`The file is one of ${adapter.title}, but holds no message.`, 'items', hint);
+  throw invalid(`The file is one of ${adapter.title}, but holds no message.`, 'messages', hint);
+}
+
+const itemPath = /^items\[(\d+)\](.*)$/s;
+
+/** The same with paths in the document in place of those in its items; `details.item` is the index of the item. */
+function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: () => Result): Result {
+  try {
+    return read();
+  } catch (error) {
+    const [, number = '', rest = ''] = (isFailure(error) && itemPath.exec(error.path ?? '')) || [];
+    if (!isFailure(error) || number === '') throw error;
+    const item = Number(number);
+    const place = layout === 'lines' ? `lines[${item}]` : placeOf(items, item);
+    const path = `${place}${rest}`;
+    const { type, hint, cause } = error;
+    const message = error.message.replaceAll(error.path!, path).replaceAll(`items[${item}]`, place);
+    throw new PalimpsestError(type, message, { path, hint, cause, details: { ...error.details, item } });
+  }
+}
+
+/** Where an item stands: in the lists of its file, or in the one list that it is. */
+function placeOf(items: readonly Json[], item: number): string {
+  const lists = listsOf(items);
+  let from = 1;
+  for (const { path, count } of lists) {
+    if (item < from + count) return `${path.join('.')}[${item - from}]`;
+    from += count;
+  }
+  return `messages[${item}]`;
 }
 
 export interface LineKind {
@@ -105,7 +140,8 @@ function unknown(value: Json, layout: FileLayout, format: FormatName | undefined
     format === undefined
       ? `Known formats: ${formatNames.join(', ')}. Name the one it is in.`
       : `Leave the format out to have it found; known: ${formatNames.join(', ')}.`;
-  return invalid(`The file is ${wanted}: it is ${seen(value, layout)}.`, undefined, hint);
+  const path = isFields(value) ? 'messages' : Array.isArray(value) && value.length > 0 ? '[0]' : undefined;
+  return invalid(`The file is ${wanted}: it is ${seen(value, layout)}.`, path, hint);
 }
 
 const MOST_FIELDS = 12;

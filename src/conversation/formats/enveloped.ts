@@ -26,11 +26,17 @@ export function openLists(document: Fields, lists: readonly List[], more: Fields
   return [envelope({ ...more, lists: places, document: rest }), ...lists.flatMap(({ items }) => items)];
 }
 
+/** The lists that items were opened from, in order; none where they are no such document. */
+export function listsOf(items: readonly Json[]): { path: string[]; count: number; text: boolean }[] {
+  const lists = envelopeOf(items[0])?.lists;
+  return Array.isArray(lists) ? (lists as unknown as { path: string[]; count: number; text: boolean }[]) : [];
+}
+
 /** The document of {@link openLists}; without an envelope the items are all of it. What came later ends the last list. */
 export function closeLists(items: readonly Json[]): Json {
   const fields = envelopeOf(items[0]);
   if (!fields || !Array.isArray(fields.lists) || !isFields(fields.document)) return [...items];
-  const lists = fields.lists as unknown as { path: string[]; count: number; text: boolean }[];
+  const lists = listsOf(items);
   let from = 1;
   return lists.reduce<Fields>((document, { path, count, text }, index) => {
     const until = index === lists.length - 1 ? items.length : from + count;

@@ -32,8 +32,8 @@ export const sweAgent: Format = {
       history.items.length > 0 &&
       history.items.every((entry) => isFields(entry) && isEntry(entry));
     if (!isOwn) return null;
-    const id = textOr(document.environment);
-    return { ...(id === '' ? {} : { id }), items: openLists(document, [history]) };
+    // `environment` names a machine that many runs share; the file's name alone tells them apart.
+    return { items: openLists(document, [history]) };
   },
   close: closeLists,
 };
