@@ -5,7 +5,7 @@ import type { PlanFlags } from '../plan.js';
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
 const transcripts =
-  'FILE holds OpenAI chat messages: JSON, JSONL, .gz of these, or - for standard input; one session or many.';
+  'FILE holds one session or many, in any format that import reads: JSON, JSONL, .gz of these; a folder, or - for standard input.';
 
 export function addDevCommands(group: CommandGroup): void {
   group
