@@ -11,9 +11,9 @@ export async function runApiProcess(
   { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
-  const { queuePrefix, policy } = config;
+  const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, temporal, queuePrefix, policy, log, poolSize: 20 },
+    ...{ databaseUrl, database, temporal, queuePrefix, policy, log, poolSize: 20 },
     turnLimits: config.turns,
   });
   const metrics = new Metrics();

@@ -89,6 +89,23 @@ export const configSchema = z.strictObject({
     'PostgreSQL (embedded and tested: 18)',
     'the embedded one of `npm start`',
   ),
+  database: z.strictObject({
+    statementTimeoutMs: setting(
+      wholeOr(1_000, 60_000, 3_600_000),
+      'PALIMPSEST_DATABASE_STATEMENT_TIMEOUT_MS',
+      'longest time of one statement; 5 s later a connection that still says nothing is replaced. Raise it where sessions of many gigabytes are forked or erased',
+    ),
+    lockTimeoutMs: setting(
+      wholeOr(10, 5_000, 3_600_000),
+      'PALIMPSEST_DATABASE_LOCK_TIMEOUT_MS',
+      'longest wait for a lock, then `Store.Busy`. Raise it where commits of very large sessions take longer',
+    ),
+    idleTransactionTimeoutMs: setting(
+      wholeOr(100, 10_000, 3_600_000),
+      'PALIMPSEST_DATABASE_IDLE_TRANSACTION_TIMEOUT_MS',
+      'time after which the server ends a transaction whose process is silent (stopped, cut off), with its locks. Raise it where machines stall for longer',
+    ),
+  }),
   temporal: z.strictObject({
     address: setting(
       hostAndPort('e.g. localhost:7233, without a scheme; unset it for the embedded dev server.'),

@@ -81,6 +81,7 @@ export async function openStack(
       temporal,
       queuePrefix: config.queuePrefix,
       poolSize: 16,
+      database: config.database,
       policy: config.policy,
       log,
       turnLimits: config.turns,

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
-import { openPool } from '../store/pool.js';
+import { openPool, type DatabaseTimeouts } from '../store/pool.js';
 import type { SummarizerFacts } from '../store/backfill-estimate.js';
 import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
@@ -21,6 +21,13 @@ export interface PalimpsestOptions {
   queuePrefix?: string;
   /** Database connections of this client at most. @default 10 */
   poolSize?: number;
+  /**
+   * Share of them that one tenant may hold while it is served over HTTP: other tenants find the rest, however much it asks.
+   * More than 0, at most 1. @default 0.5
+   */
+  tenantShare?: number;
+  /** How long statements, locks and silent transactions may take. */
+  database?: DatabaseTimeouts;
   /**
    * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. Written into sessions
    * that this client creates or configures. @default none for new sessions; a session that exists keeps what it has
@@ -53,6 +60,8 @@ export async function openConnections({
   temporal,
   queuePrefix = defaultQueuePrefix,
   poolSize = 10,
+  tenantShare,
+  database,
   policy,
   counters,
   summarizer = {},
@@ -61,7 +70,7 @@ export async function openConnections({
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
-  const pool = openPool(databaseUrl, { max: poolSize });
+  const pool = openPool(databaseUrl, { ...database, max: poolSize, tenantShare });
   try {
     await assertMigrated(pool);
     const client = await connectClient(temporal);
