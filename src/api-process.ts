@@ -13,16 +13,23 @@ export async function runApiProcess(
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, database, temporal, queuePrefix, policy, log, poolSize: 20 },
+    ...{ databaseUrl, database, temporal, queuePrefix, policy, log },
     turnLimits: config.turns,
+    poolSize: config.api.databaseConnections,
+    tenantShare: config.api.tenantDatabaseShare,
   });
   const metrics = new Metrics();
   try {
     const observed = {
       metrics: () => metrics.text(),
       observe: (request: RequestFigures) => metrics.request(request),
+      observeRefusal: (limit: string) => metrics.refused(limit),
     };
     const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
+    metrics.inFlight(() => {
+      const { held, waiting } = palimpsest.databaseLoad();
+      return { ...api.load(), databaseConnections: held, databaseWaits: waiting };
+    });
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');
     await new Promise<void>((resolve) => {

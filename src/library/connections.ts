@@ -10,6 +10,7 @@ import { connectClient, type TemporalSettings } from '../temporal/connection.js'
 import { defaultQueuePrefix } from '../temporal/names.js';
 import { SessionWorkflows, type Warnings } from '../temporal/session-workflows.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
+import { SessionWatch } from './session-watch.js';
 
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). */
@@ -47,12 +48,18 @@ export interface PalimpsestOptions {
 export interface Connections {
   pool: Pool;
   client: Client;
+  /** One connection for questions about the server, which must not wait behind calls of tenants. */
+  probe: Pool;
+  /** Those who wait for sessions. */
+  watch: SessionWatch;
   workflows: SessionWorkflows;
   backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
   summarizer: SummarizerFacts;
   turnLimits: TurnLimits;
 }
+
+const probeTimeoutMs = 5_000;
 
 /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
 export async function openConnections({
@@ -71,20 +78,24 @@ export async function openConnections({
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
   const pool = openPool(databaseUrl, { ...database, max: poolSize, tenantShare });
+  const applicationName = 'palimpsest probe';
+  const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
   try {
     await assertMigrated(pool);
     const client = await connectClient(temporal);
     const workflows = new SessionWorkflows(client, queuePrefix, log);
     const backfills = new BackfillWorkflows(client, queuePrefix);
     const limits = { ...defaultTurnLimits, ...turnLimits };
-    return { pool, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
+    const watch = new SessionWatch(pool, workflows);
+    return { pool, probe, watch, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
   } catch (error) {
     await pool.end();
     throw error;
   }
 }
 
-export async function closeConnections({ pool, workflows }: Connections): Promise<void> {
+export async function closeConnections({ pool, probe, workflows }: Connections): Promise<void> {
   await workflows.close();
+  await probe.end();
   await pool.end();
 }

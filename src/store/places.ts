@@ -3,7 +3,7 @@
  * of one tenant, or two agents that repeat an append to a session whose row is held, leave nothing to everybody else.
  */
 import { PalimpsestError } from '../errors.js';
-import type { Caller } from './caller.js';
+import type { Caller } from '../caller.js';
 
 export interface Wanted extends Partial<Caller> {
   /** A session whose row is to be locked. Its writers wait for one another here, without a connection each. */

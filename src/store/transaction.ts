@@ -2,7 +2,7 @@ import { DrizzleQueryError } from 'drizzle-orm';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import pg, { type Pool, type PoolClient } from 'pg';
 import { PalimpsestError } from '../errors.js';
-import { currentCaller } from './caller.js';
+import { currentCaller } from '../caller.js';
 import { cancelOnAbort } from './cancel.js';
 import type { Wanted } from './places.js';
 import { placesOf } from './pool.js';

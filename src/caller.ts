@@ -13,8 +13,8 @@ export type Lane = 'hot' | 'heavy';
 export interface Caller {
   tenant: string;
   lane: Lane;
-  /** Aborted with a `CallerGone` when nobody waits for the answer any more. */
-  signal: AbortSignal;
+  /** Aborted with a `CallerGone` when nobody waits for the answer any more. Absent: what is begun is done. */
+  signal?: AbortSignal;
 }
 
 /** Nobody waits for this answer any more. */
@@ -39,9 +39,4 @@ export function asCaller<T>(caller: Caller, work: () => T): T {
 /** For work that several callers share: none of them ends it, and none of them is charged for it. */
 export function asNobody<T>(work: () => T): T {
   return callers.exit(work);
-}
-
-/** Throws `CallerGone` where the present caller has gone. */
-export function stillWanted(): void {
-  callers.getStore()?.signal.throwIfAborted();
 }
