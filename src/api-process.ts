@@ -1,4 +1,4 @@
-import { startApi } from './api/server.js';
+import { startApi, type RunningApi } from './api/server.js';
 import type { Config } from './config.js';
 import { createLogger } from './logging.js';
 import { Metrics, type RequestFigures } from './metrics.js';
@@ -26,10 +26,7 @@ export async function runApiProcess(
       observeRefusal: (limit: string) => metrics.refused(limit),
     };
     const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
-    metrics.inFlight(() => {
-      const { held, waiting } = palimpsest.databaseLoad();
-      return { ...api.load(), databaseConnections: held, databaseWaits: waiting };
-    });
+    metrics.inFlight(() => loadOf(api, palimpsest));
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');
     await new Promise<void>((resolve) => {
@@ -42,4 +39,10 @@ export async function runApiProcess(
   } finally {
     await palimpsest.close();
   }
+}
+
+/** What requests hold now, by the names of the limits. */
+export function loadOf(api: RunningApi, palimpsest: Palimpsest): Record<string, number> {
+  const { held, waiting } = palimpsest.databaseLoad();
+  return { ...api.load(), databaseConnections: held, databaseWaits: waiting };
 }

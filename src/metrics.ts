@@ -193,7 +193,7 @@ export class Metrics {
     this.#refusals.inc({ limit });
   }
 
-  /** What requests hold now, by the names of the limits; asked for at each scrape. */
+  /** What requests hold now, by the names of the limits; asked for at each scrape. Called once. */
   inFlight(ask: () => Readonly<Record<string, number>>): void {
     const gauge: Gauge = new Gauge({
       name: 'palimpsest_api_in_flight',

@@ -209,7 +209,10 @@ async function searching(): Promise<number> {
 describe('connections to the database', () => {
   test('a flood of searches leaves appends and contexts of its own tenant, and everything of others', async () => {
     await serve({});
-    for (const name of ['large', 'small']) await by(name)('/v1/sessions/s/turns', turn);
+    for (const name of ['large', 'small']) {
+      await by(name)('/v1/sessions/s/turns', turn);
+      await by(name)('/v1/sessions/s/search', { body: { query: 'hello' } });
+    }
     const lock = await lockTexts();
     try {
       const flood = Array.from({ length: 60 }, () =>
@@ -242,6 +245,7 @@ describe('connections to the database', () => {
   test('a caller that goes away ends what the database does for it', async () => {
     await serve({});
     await by('large')('/v1/sessions/s/turns', turn);
+    await by('large')('/v1/sessions/s/search', { body: { query: 'hello' } });
     const lock = await lockTexts();
     try {
       const body = JSON.stringify({ query: 'hello' });
@@ -259,6 +263,28 @@ describe('connections to the database', () => {
       await lock.end();
     }
     expect((await by('large')('/v1/sessions/s/search', { body: { query: 'hello' } })).status).toBe(200);
+  });
+});
+
+describe('the processor', () => {
+  test('a session is made searchable once, however many searches ask for it', async () => {
+    await serve({});
+    const messages = dialogue(100, 20).flat() as never;
+    await by('large')('/v1/sessions/long/turns', { body: { turnId: 't', messages } });
+    await observer.query(`create sequence palimpsest.test_writes;
+      create function palimpsest.test_count() returns trigger language plpgsql as $$
+        begin perform nextval('palimpsest.test_writes'); return new; end $$;
+      create trigger test_count before insert on palimpsest.message_texts
+        for each row execute function palimpsest.test_count()`);
+    const searches = Array.from({ length: 30 }, () =>
+      by('large')('/v1/sessions/long/search', { body: { query: 'ledger' } }),
+    );
+    expect((await Promise.all(searches)).map(({ status }) => status)).toEqual(searches.map(() => 200));
+    const { rows } = await observer.query(
+      `select last_value::int as written, (select count(*)::int from palimpsest.message_texts where session_id = 'long') as rows
+       from palimpsest.test_writes`,
+    );
+    expect(rows).toEqual([{ written: 200, rows: 200 }]);
   });
 });
 

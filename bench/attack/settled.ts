@@ -8,9 +8,17 @@ const perSecond = 100;
 export const settled: Attack = {
   description: `${perSecond} waits of ten minutes a second for ${sessions} sessions that are never at rest; every caller goes away after 200 ms`,
   async run(target, signal, note) {
-    const messages = [{ role: 'user', content: 'hello' }];
+    const messages = Array.from({ length: 8 }, (_, index) => ({
+      role: index % 2 === 0 ? 'user' : 'assistant',
+      content: `message ${index}`,
+    }));
     // Looked at for a compaction in an hour, so until then something is still to be done.
-    const policy = { contextWindow: 4_000, trigger: { messages: 1 }, debounceMs: 3_600_000 };
+    const policy = {
+      contextWindow: 4_000,
+      trigger: { messages: 4 },
+      keep: { messages: 2 },
+      debounceMs: 3_600_000,
+    };
     for (let n = 0; n < sessions; n++) {
       const body = JSON.stringify({ turnId: 't', messages, policy });
       note(`append: ${await send(target, 'POST', `/v1/sessions/wait-${n}/turns`, body, signal)}`);

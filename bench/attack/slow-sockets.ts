@@ -34,10 +34,12 @@ export const slowSockets: Attack = {
 function one({ address }: Target, text: string, open: Set<Socket>, signal: AbortSignal): Promise<string> {
   const { hostname, port } = new URL(address);
   return new Promise((resolve) => {
-    const socket = connect(Number(port), hostname, () => socket.write(text));
+    const socket = connect(Number(port), hostname, () => {
+      socket.write(text);
+      open.add(socket);
+    });
     let status = '';
     const stop = () => socket.destroy();
-    open.add(socket);
     signal.addEventListener('abort', stop, { once: true });
     socket.on('data', (chunk) => {
       status ||= String(chunk).split(' ')[1] ?? '';

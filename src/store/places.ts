@@ -1,23 +1,28 @@
 /**
- * The order in which the connections of a pool are given out. A pool by itself serves those who ask most: sixty searches
- * of one tenant, or two agents that repeat an append to a session whose row is held, leave nothing to everybody else.
+ * The order in which things are given out that a process has few of, such as the connections of a pool. A pool by itself
+ * serves those who ask most: sixty searches of one tenant, or two agents that repeat an append to a session whose row is
+ * held, leave nothing to everybody else.
  */
 import { PalimpsestError } from '../errors.js';
 import type { Caller } from '../caller.js';
 
 export interface Wanted extends Partial<Caller> {
-  /** A session whose row is to be locked. Its writers wait for one another here, without a connection each. */
+  /** A session that is served one call at a time: its writers wait for one another here, without a connection each. */
   session?: { tenant: string; session: string };
 }
 
 export interface PlacesOptions {
-  /** Connections of the pool. */
+  /** Name of the limit, for refusals, and what it counts. @default the connections of a pool */
+  limit?: { name: string; counts: string };
+  /** Places in all. */
   most: number;
   /** Share of them that one tenant may hold; callers without a tenant may hold all. @default 1 */
   tenantShare?: number;
   /** Milliseconds that a caller waits at most. */
   waitMs: number;
 }
+
+const connections = { name: 'databaseConnections', counts: 'connections to PostgreSQL' };
 
 interface Waiting {
   wanted: Wanted;
@@ -29,6 +34,7 @@ interface Waiting {
  * hold nothing. Tenants that wait take turns, each in the order of its own calls.
  */
 export class Places {
+  readonly #limit: { name: string; counts: string };
   readonly #most: number;
   readonly #tenantMost: number;
   readonly #waitMs: number;
@@ -39,7 +45,8 @@ export class Places {
   #all = 0;
   #heavy = 0;
 
-  constructor({ most, tenantShare = 1, waitMs }: PlacesOptions) {
+  constructor({ limit = connections, most, tenantShare = 1, waitMs }: PlacesOptions) {
+    this.#limit = limit;
     this.#most = most;
     this.#tenantMost = Math.max(1, Math.floor(most * tenantShare));
     this.#waitMs = waitMs;
@@ -149,26 +156,24 @@ export class Places {
       case 'session':
         return new PalimpsestError(
           'Store.Busy',
-          `session ${wanted.session?.session} did not become free ${within}: other writers hold it`,
+          `session ${wanted.session?.session} did not become free ${within}: other calls hold it`,
           { hint: 'Repeat the call: nothing was stored.' },
         );
       case 'tenant':
         return new PalimpsestError(
           'Tenant.LimitReached',
-          `The tenant's share of the database connections did not become free ${within}.`,
+          `The tenant's share of the ${this.#limit.counts} did not become free ${within}.`,
           {
             hint: 'Repeat the call with fewer at once.',
-            details: { limit: 'databaseConnections', most: this.#tenantMost },
+            details: { limit: this.#limit.name, most: this.#tenantMost },
           },
         );
       case 'all':
       case null:
         return new PalimpsestError(
           'Store.Unavailable',
-          `None of the ${this.#most} connections to PostgreSQL became free ${within}.`,
-          {
-            hint: 'Repeat the call; where this happens often, allow more connections or run more processes.',
-          },
+          `None of the ${this.#most} ${this.#limit.counts} became free ${within}.`,
+          { hint: 'Repeat the call; where this happens often, run more processes.' },
         );
     }
   }
