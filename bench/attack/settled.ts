@@ -8,7 +8,7 @@ const perSecond = 100;
 export const settled: Attack = {
   description: `${perSecond} waits of ten minutes a second for ${sessions} sessions that are never at rest; every caller goes away after 200 ms`,
   async run(target, signal, note) {
-    const messages = Array.from({ length: 8 }, (_, index) => ({
+    const messages = Array.from({ length: 12 }, (_, index) => ({
       role: index % 2 === 0 ? 'user' : 'assistant',
       content: `message ${index}`,
     }));
