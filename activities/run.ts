@@ -26,6 +26,7 @@ const waitsOnly: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
   'Llm.Unavailable',
   'Llm.InFlight',
+  'Store.Busy',
   'Store.Unavailable',
   'Temporal.Unavailable',
 ]);

@@ -138,7 +138,9 @@ function tokenOf({ tenant }: Deployment, who: 'healthy' | 'attacker'): string {
 
 async function startTenantsApi(servers: Servers, deployment: Deployment): Promise<TenantsApi> {
   const { databaseUrl, tenant: queuePrefix } = deployment;
-  const library = { databaseUrl, temporal: { address: servers.temporalAddress }, queuePrefix };
+  const temporal = { address: servers.temporalAddress };
+  // As many connections as `palimpsest api` has.
+  const library = { databaseUrl, temporal, queuePrefix, poolSize: 20 };
   const tokens = (['healthy', 'attacker'] as const)
     .map((who) => tokenOf(deployment, who))
     .map((name): ApiToken => ({ tenant: name, sha256: createHash('sha256').update(name).digest('hex') }));
@@ -152,7 +154,8 @@ async function startTenantsApi(servers: Servers, deployment: Deployment): Promis
   });
   const [address] = (await Promise.race([once(child, 'message'), ended])) as [string];
   ended.catch(() => undefined);
-  return { target: { address, token: tokenOf(deployment, 'attacker') }, process: child, pid: child.pid! };
+  const target = { address, token: tokenOf(deployment, 'attacker'), databaseUrl };
+  return { target, process: child, pid: child.pid! };
 }
 
 function summaries(healthy: Healthy): AttackRun['healthy'] {

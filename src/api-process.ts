@@ -1,4 +1,4 @@
-import { startApi } from './api/server.js';
+import { startApi, type RunningApi } from './api/server.js';
 import type { Config } from './config.js';
 import { createLogger } from './logging.js';
 import { Metrics, type RequestFigures } from './metrics.js';
@@ -11,18 +11,22 @@ export async function runApiProcess(
   { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
-  const { queuePrefix, policy } = config;
+  const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, temporal, queuePrefix, policy, log, poolSize: 20 },
+    ...{ databaseUrl, database, temporal, queuePrefix, policy, log },
     turnLimits: config.turns,
+    poolSize: config.api.databaseConnections,
+    tenantShare: config.api.tenantDatabaseShare,
   });
   const metrics = new Metrics();
   try {
     const observed = {
       metrics: () => metrics.text(),
       observe: (request: RequestFigures) => metrics.request(request),
+      observeRefusal: (limit: string) => metrics.refused(limit),
     };
     const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
+    metrics.inFlight(() => loadOf(api, palimpsest));
     const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
     log.info({ address: api.address, tenants }, 'API is listening');
     await new Promise<void>((resolve) => {
@@ -35,4 +39,10 @@ export async function runApiProcess(
   } finally {
     await palimpsest.close();
   }
+}
+
+/** What requests hold now, by the names of the limits. */
+export function loadOf(api: RunningApi, palimpsest: Palimpsest): Record<string, number> {
+  const { held, waiting } = palimpsest.databaseLoad();
+  return { ...api.load(), databaseConnections: held, databaseWaits: waiting };
 }

@@ -159,7 +159,8 @@ export interface BackfillItemRequest {
 export interface PalimpsestClient {
   /**
    * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
-   * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
+   * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Busy`, `Store.Unavailable`; then nothing was
+   * stored.
    */
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /**

@@ -89,6 +89,23 @@ export const configSchema = z.strictObject({
     'PostgreSQL (embedded and tested: 18)',
     'the embedded one of `npm start`',
   ),
+  database: z.strictObject({
+    statementTimeoutMs: setting(
+      wholeOr(1_000, 60_000, 3_600_000),
+      'PALIMPSEST_DATABASE_STATEMENT_TIMEOUT_MS',
+      'longest time of one statement; 5 s later a connection that still says nothing is replaced. Raise it where sessions of many gigabytes are forked or erased',
+    ),
+    lockTimeoutMs: setting(
+      wholeOr(10, 5_000, 3_600_000),
+      'PALIMPSEST_DATABASE_LOCK_TIMEOUT_MS',
+      'longest wait for a lock, then `Store.Busy`. Raise it where commits of very large sessions take longer',
+    ),
+    idleTransactionTimeoutMs: setting(
+      wholeOr(100, 10_000, 3_600_000),
+      'PALIMPSEST_DATABASE_IDLE_TRANSACTION_TIMEOUT_MS',
+      'time after which the server ends a transaction whose process is silent (stopped, cut off), with its locks. Raise it where machines stall for longer',
+    ),
+  }),
   temporal: z.strictObject({
     address: setting(
       hostAndPort('e.g. localhost:7233, without a scheme; unset it for the embedded dev server.'),
@@ -239,10 +256,60 @@ export const configSchema = z.strictObject({
       'PALIMPSEST_API_REQUEST_TIMEOUT_MS',
       'time in which a request must have arrived whole',
     ),
+    headersTimeoutMs: setting(
+      wholeOr(100, 10_000),
+      'PALIMPSEST_API_HEADERS_TIMEOUT_MS',
+      'time in which its headers must have arrived',
+    ),
+    minBodyBytesPerSecond: setting(
+      wholeOr(0, 1_000),
+      'PALIMPSEST_API_MIN_BODY_BYTES_PER_SECOND',
+      'a body that is slower for five seconds is given up (408); 0: none is',
+    ),
     maxInFlight: setting(
       wholeOr(1, 1_000),
       'PALIMPSEST_API_MAX_IN_FLIGHT',
-      'requests in work at once, waiting ones included; more are refused',
+      'requests in work at once, waiting ones included; more are refused (503). Raise it with memory',
+    ),
+    tenantRequests: setting(
+      wholeOr(1, 250),
+      'PALIMPSEST_API_TENANT_REQUESTS',
+      'the same of one tenant; more are refused (429, `requests`). Raise it to `maxInFlight` where there is one tenant',
+    ),
+    maxBodyBytes: setting(
+      wholeOr(1_024, 256 * 1024 * 1024),
+      'PALIMPSEST_API_MAX_BODY_BYTES',
+      'bytes of all bodies in work; more are refused (503). A body takes several times its size in memory',
+    ),
+    tenantBodyBytes: setting(
+      wholeOr(1_024, 96 * 1024 * 1024),
+      'PALIMPSEST_API_TENANT_BODY_BYTES',
+      'the same of one tenant (429, `bodyBytes`). Raise it for imports of large turns, many at once',
+    ),
+    tenantWaits: setting(
+      wholeOr(1, 100),
+      'PALIMPSEST_API_TENANT_WAITS',
+      'requests of one tenant that wait for compactions (`wait`, `settled`, `compact`); more are refused (429, `waits`). Raise it where more agents wait at once',
+    ),
+    tenantConnections: setting(
+      wholeOr(1, 500),
+      'PALIMPSEST_API_TENANT_CONNECTIONS',
+      'connections of one tenant, idle ones included; more are refused (429, `connections`). Raise it behind a proxy that keeps more',
+    ),
+    unknownConnections: setting(
+      wholeOr(4, 1_000),
+      'PALIMPSEST_API_UNKNOWN_CONNECTIONS',
+      'connections that have shown no token yet, a quarter of them from one address; beyond it the oldest is closed. Raise it where many connect at the same moment',
+    ),
+    databaseConnections: setting(
+      wholeOr(2, 20, 1_000),
+      'PALIMPSEST_API_DATABASE_CONNECTIONS',
+      'connections of an API process to PostgreSQL, besides one for `/readyz`. Raise it with cores of the database',
+    ),
+    tenantDatabaseShare: setting(
+      z.preprocess(numberOf, z.number().gt(0).max(1).default(0.5)),
+      'PALIMPSEST_API_TENANT_DATABASE_SHARE',
+      'of these, the share that one tenant may hold, half of it for searches, replays and the like (429, `databaseConnections`). Lower it where tenants are many',
     ),
     shutdownGraceMs: setting(
       wholeOr(0, 10_000),

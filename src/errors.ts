@@ -21,6 +21,7 @@ export const failureTypes = [
   'Store.BackfillNotFound',
   'Store.DigestGone',
   'Store.Corrupt',
+  'Store.Busy',
   'Store.Unavailable',
   'Temporal.Unavailable',
   'Worker.Failed',
@@ -29,6 +30,7 @@ export const failureTypes = [
   'Api.Unauthorized',
   'Api.Overloaded',
   'Api.Failed',
+  'Tenant.LimitReached',
 ] as const;
 
 export type FailureType = (typeof failureTypes)[number];

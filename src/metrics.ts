@@ -118,6 +118,8 @@ export class Metrics {
     short,
   );
 
+  readonly #refusals = this.#counter('api_refusals_total', 'Requests refused for a limit', ['limit']);
+
   constructor() {
     collectDefaultMetrics({ register: this.registry });
   }
@@ -184,6 +186,24 @@ export class Metrics {
   /** `route` is a pattern, null for a path that is none. */
   request({ method, route, status, seconds }: RequestFigures): void {
     this.#requests.observe({ method, route: route ?? 'none', status: String(status) }, seconds);
+  }
+
+  /** `limit` is one of the names that problem documents give. */
+  refused(limit: string): void {
+    this.#refusals.inc({ limit });
+  }
+
+  /** What requests hold now, by the names of the limits; asked for at each scrape. Called once. */
+  inFlight(ask: () => Readonly<Record<string, number>>): void {
+    const gauge: Gauge = new Gauge({
+      name: 'palimpsest_api_in_flight',
+      help: 'What requests to the API hold now',
+      labelNames: ['what'],
+      registers: [this.registry],
+      collect() {
+        for (const [what, value] of Object.entries(ask())) gauge.set({ what }, value);
+      },
+    });
   }
 
   /** Asked for at each scrape; left out where it cannot be told. */

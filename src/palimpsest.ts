@@ -22,6 +22,7 @@ import { fork, type Forked, type ForkRequest } from './store/fork.js';
 import { historyLog } from './store/history-log.js';
 import { recordsOf } from './store/records.js';
 import { replay } from './store/replay.js';
+import { placesOf } from './store/pool.js';
 import { restore } from './store/restore.js';
 import { search, type SearchRequest, type SearchResult } from './store/search.js';
 import { listSessions } from './store/session-list.js';
@@ -78,7 +79,13 @@ export class Palimpsest implements client.PalimpsestClient {
 
   /** Whether PostgreSQL and Temporal can be used now. */
   async readiness(): Promise<Readiness> {
-    return readinessOf(this.connections.pool, this.connections.workflows);
+    return readinessOf(this.connections.probe, this.connections.workflows);
+  }
+
+  /** Connections to PostgreSQL that are in use, and calls that wait for one. */
+  databaseLoad(): { held: number; waiting: number } {
+    const { held, waiting } = placesOf(this.connections.pool);
+    return { held, waiting };
   }
 
   async appendTurn(turn: TurnOrText): Promise<client.AppendedTurn> {
@@ -109,7 +116,7 @@ export class Palimpsest implements client.PalimpsestClient {
   async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {
     const ids = this.ids(of);
     await generationOf(this.connections.pool, ids);
-    await atRest(this.connections.workflows, ids, timeoutMs);
+    await atRest(this.connections, ids, timeoutMs);
   }
 
   async sessions(request: client.ListRequest = {}): Promise<client.SessionList> {

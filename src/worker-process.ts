@@ -60,9 +60,10 @@ export function workerSettings(
   databaseUrl: string | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
-  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker } = config;
+  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker, database } = config;
   return {
     databaseUrl,
+    database,
     temporal,
     queuePrefix,
     inlineTurnTenants,

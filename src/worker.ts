@@ -18,7 +18,7 @@ import { checkedDeployment, type DeploymentPolicy } from './policy-sources.js';
 import { troubleWith, type Readiness } from './readiness.js';
 import { assertMigrated } from './store/migrate.js';
 import { countOverdue } from './store/overdue.js';
-import { openPool } from './store/pool.js';
+import { openPool, type DatabaseTimeouts } from './store/pool.js';
 import { bucketLevel } from './store/rate-bucket.js';
 import {
   connectClient,
@@ -38,6 +38,8 @@ export type { WorkerRole } from './config-schema.js';
 export interface WorkerSettings {
   /** Needed by every role but `workflow`. */
   databaseUrl?: string;
+  /** How long its statements, locks and silent transactions may take. */
+  database?: DatabaseTimeouts;
   temporal: TemporalSettings;
   /** What this process serves. It opens only what that needs. @default all */
   roles?: readonly WorkerRole[];
@@ -189,7 +191,7 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
     );
   const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
-  return openPool(databaseUrl, { max: steps > 0 ? steps + 4 : modelConnections });
+  return openPool(databaseUrl, { ...settings.database, max: steps > 0 ? steps + 4 : modelConnections });
 }
 
 /** One for each queue of the roles. */

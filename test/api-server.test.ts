@@ -106,8 +106,8 @@ describe('a running API', () => {
     // Waits of a session whose workflow is asleep end at once; three that hold their places: bodies that do not end.
     const slow = await Promise.all([1, 2, 3].map(() => unfinished(server, '/v1/sessions/s/turns')));
     const { status, json, headers } = await server.ask('/v1/sessions');
-    expect([status, headers.get('retry-after')]).toEqual([503, '1']);
-    expect(json).toMatchObject({ failure: 'Api.Overloaded' });
+    expect([status, headers.get('retry-after')]).toEqual([429, '1']);
+    expect(json).toMatchObject({ failure: 'Tenant.LimitReached', details: { limit: 'requests', most: 3 } });
     expect((await server.ask('/healthz')).status).toBe(200);
     await Promise.all(slow.map(({ end }) => end()));
     await expect.poll(async () => (await server.ask('/v1/sessions')).status).toBe(200);

@@ -302,6 +302,17 @@ test('a validator takes the document', async () => {
   expect(await new Validator().validate(structuredClone(document) as never)).toEqual({ valid: true });
 });
 
+test('every operation of a tenant says that a limit may refuse it, and when to come back', () => {
+  for (const { id, operation } of listed.filter(({ path }) => path.startsWith('/v1/')))
+    expect([id, (operation.responses as Record<string, object>)['429']]).toEqual([
+      id,
+      expect.objectContaining({
+        description: expect.stringContaining('`Tenant.LimitReached`') as string,
+        headers: { 'Retry-After': expect.anything() as object },
+      }),
+    ]);
+});
+
 test('every example in the document is valid by its own schema', () => {
   for (const [name, schema] of Object.entries(document.components.schemas)) {
     const [example] = schema.examples as [unknown];

@@ -75,6 +75,13 @@ describe('what is sent again', () => {
     expect(seen).toHaveLength(3);
   });
 
+  it('what another writer or the tenant itself was in the way of', async () => {
+    const answers = [problem('Store.Busy', 409), problem('Tenant.LimitReached', 429), json(stored)];
+    const { client, seen } = await against(answers);
+    expect(await client.appendTurn(turn)).toEqual(stored);
+    expect(seen).toHaveLength(3);
+  });
+
   it('at most four times in all', async () => {
     const { client, seen } = await against([reset]);
     await expect(client.appendTurn(turn)).rejects.toMatchObject({ type: 'Api.Unavailable' });

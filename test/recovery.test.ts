@@ -52,7 +52,7 @@ describe.concurrent(
     test.for(deaths)('killed $when $activity #$nth', { timeout: 180_000 }, async (die) => {
       const stack = await startStack({ worker: false });
       try {
-        const doomed = spawnWorker(stack, die);
+        const doomed = spawnWorker(stack, { die });
         const exited = once(doomed, 'exit');
         await fill(stack);
         const before = await stack.palimpsest.context({ session });

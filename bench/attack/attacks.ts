@@ -1,6 +1,10 @@
 /** Attacks by name. An attack lives in a file of its own and is added to the table at the end. */
 import { body } from './body.js';
 import { pattern } from './pattern.js';
+import { searches } from './searches.js';
+import { settled } from './settled.js';
+import { slowSockets } from './slow-sockets.js';
+import { stoppedWorker } from './stopped-worker.js';
 
 /** Where an attack is aimed: the API with a token of the attacker's own tenant. Sent to the attacker's process as JSON. */
 export interface Target {
@@ -8,6 +12,8 @@ export interface Target {
   address: string;
   /** Bearer token of the attacker's tenant. */
   token: string;
+  /** Of the API's database: for attacks that stand for a process of this product that stopped. */
+  databaseUrl: string;
 }
 
 export interface Attack {
@@ -20,7 +26,14 @@ export interface Attack {
   run(target: Target, signal: AbortSignal, note: (what: string) => void): Promise<void>;
 }
 
-export const attacks: Readonly<Record<string, Attack>> = { body, pattern };
+export const attacks: Readonly<Record<string, Attack>> = {
+  body,
+  pattern,
+  'slow-sockets': slowSockets,
+  searches,
+  settled,
+  'stopped-worker': stoppedWorker,
+};
 
 /** One request of the attacker; answers the status, or the error's code where no answer came. */
 export async function send(

@@ -1,13 +1,11 @@
 import type { ServerResponse } from 'node:http';
 import { PalimpsestError } from '../errors.js';
 
-/** How many requests are in work, and the end that waits for them. */
+/** The requests in work, and the end that waits for them. */
 export class InFlight {
   private requests = 0;
   private drained: (() => void) | undefined;
   private over = false;
-
-  constructor(private readonly most: number) {}
 
   get ending(): boolean {
     return this.over;
@@ -17,10 +15,10 @@ export class InFlight {
   enter(response: ServerResponse): void {
     if (this.over) {
       response.setHeader('connection', 'close');
-      throw overloaded('This API is ending.', 'Repeat the request: another instance takes it.');
+      throw new PalimpsestError('Api.Overloaded', 'This API is ending.', {
+        hint: 'Repeat the request: another instance takes it.',
+      });
     }
-    if (this.requests >= this.most)
-      throw overloaded(`${this.most} requests are in work already.`, 'Repeat the request a moment later.');
     this.requests++;
     response.once('close', () => {
       this.requests--;
@@ -40,8 +38,4 @@ export class InFlight {
       };
     });
   }
-}
-
-function overloaded(message: string, hint: string): PalimpsestError {
-  return new PalimpsestError('Api.Overloaded', message, { hint });
 }

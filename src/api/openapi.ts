@@ -24,6 +24,8 @@ const always: readonly FailureType[] = [
   'Input.Invalid',
   'Api.Unauthorized',
   'Api.Overloaded',
+  'Tenant.LimitReached',
+  'Store.Busy',
   'Store.Unavailable',
   'Api.Failed',
 ];
@@ -139,7 +141,7 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
     [...byStatus].map(([status, types]) => [
       status,
       {
-        description: types.map((type) => `\`${type}\``).join(', '),
+        description: types.map(named).join(', '),
         ...(status === 429 || status === 503
           ? { headers: headersDocument({ 'Retry-After': 'Seconds.' }) }
           : {}),
@@ -148,6 +150,11 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
       },
     ]),
   );
+}
+
+/** 409 says when to come back for one of its types only. */
+function named(type: string): string {
+  return type === 'Store.Busy' ? `\`${type}\` (with \`Retry-After\`)` : `\`${type}\``;
 }
 
 function referenceTo(schema: z.ZodType): JsonObject {

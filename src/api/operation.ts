@@ -1,5 +1,6 @@
 /** One operation: what it takes, what it answers, what it does. Routes and the OpenAPI document are made of these. */
 import { z } from 'zod';
+import type { Lane } from '../caller.js';
 import type { ApiClient } from './settings.js';
 import { invalid, type FailureType, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
@@ -66,6 +67,10 @@ interface Shape<Params, Query, Body> {
   failures?: readonly FailureType[];
   /** Its body holds a turn, and may be as long as the settings allow; others are short. */
   takesTurns?: boolean;
+  /** Of the connections to the database. @default 'hot' */
+  lane?: Lane;
+  /** Ends in the middle when its caller goes away; what is not abandoned is done all the same. @default true for GET */
+  abandon?: boolean;
 }
 
 interface Specification<
@@ -78,6 +83,8 @@ interface Specification<
   answer: z.ZodType<Answer> | null;
   /** Further answers, and 200 where it is no JSON. */
   answers?: Readonly<Record<number, AnswerDocument>>;
+  /** Whether the answer waits for something to happen in the session: few may at once. @default never */
+  waits?(query: z.output<Query>): boolean;
   handle(
     call: Call<z.output<Params>, z.output<Query>, z.output<Body>>,
   ): Promise<(Answer extends undefined ? void : Answer) | Reply | Streamed>;
@@ -89,6 +96,8 @@ export interface RawCall {
   query: unknown;
   body: unknown;
   headers: Headers;
+  /** Counts the request among those that wait. Throws `Tenant.LimitReached`. */
+  startWaiting(): void;
 }
 
 export interface Operation extends Shape<z.ZodObject, z.ZodObject, z.ZodType> {
@@ -105,7 +114,7 @@ export function operation<
   Body extends z.ZodType = typeof nothing,
   Answer = undefined,
 >(specification: Specification<Params, Query, Body, Answer>): Operation {
-  const { answer, answers = {}, handle, ...shape } = specification;
+  const { answer, answers = {}, handle, waits, ...shape } = specification;
   const { params = nothing, query = nothing, body = nothing } = shape;
   const plain = answer === null ? 204 : 200;
   const bodyOptional = body.safeParse({}).success;
@@ -114,13 +123,15 @@ export function operation<
     bodyOptional,
     answers: { ...(answer === null && answers[200] ? {} : { [plain]: plainAnswer(answer) }), ...answers },
     async run(call) {
-      const made = await handle({
+      const checked = {
         client: call.client,
         headers: call.headers,
         params: parsed(params, call.params) as z.output<Params>,
         query: parsed(query, call.query) as z.output<Query>,
         body: checkedBody(body, call.body, bodyOptional) as z.output<Body>,
-      });
+      };
+      if (waits?.(checked.query)) call.startWaiting();
+      const made = await handle(checked);
       return made instanceof Reply || made instanceof Streamed ? made : new Reply(plain, made);
     },
   };

@@ -16,6 +16,8 @@ const statuses: Partial<Record<FailureType, number>> = {
   'Store.StaleGeneration': 409,
   'Budget.Unreachable': 422,
   'Llm.RateLimited': 429,
+  'Store.Busy': 409,
+  'Tenant.LimitReached': 429,
   'Store.Unavailable': 503,
   'Temporal.Unavailable': 503,
   'Api.Overloaded': 503,
@@ -32,7 +34,7 @@ const titles: Record<number, string> = {
   413: 'The body is too large',
   415: 'The body has another media type than is read here',
   422: 'It does not fit',
-  429: 'The model is at its limit',
+  429: 'A limit is reached',
   431: 'The headers are too large',
   500: 'It failed',
   503: 'Try again later',
@@ -123,7 +125,7 @@ export function problemOf(error: PalimpsestError, requestId?: string): Problem {
 export function headersOf(error: PalimpsestError, status: number): Record<string, string> {
   return {
     ...(status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
-    ...(status === 503 || status === 429 ? { 'retry-after': '1' } : {}),
+    ...(status === 503 || status === 429 || error.type === 'Store.Busy' ? { 'retry-after': '1' } : {}),
     ...(error instanceof Refused ? error.headers : {}),
   };
 }

@@ -3,8 +3,9 @@ import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { asCaller, CallerGone, type Caller } from '../caller.js';
 import { invalid } from '../errors.js';
-import { BodyRoom } from './body-room.js';
+import { Admission } from './admission.js';
 import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { InFlight } from './in-flight.js';
@@ -43,8 +44,8 @@ const keepAliveMs = 72_000;
 /** Listens. Throws `Input.Invalid` naming the setting that is wrong, also where the port is taken. */
 export async function startApi(given: ApiSettings, service: ApiService): Promise<RunningApi> {
   const settings = checkedSettings(given);
-  const inFlight = new InFlight(settings.maxInFlight);
-  const bodies = new BodyRoom(settings.bodyLimitBytes);
+  const inFlight = new InFlight();
+  const admission = new Admission(settings);
   const app = Fastify({
     logger: false,
     bodyLimit: settings.bodyLimitBytes,
@@ -54,13 +55,14 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: longestParameter },
     // Node looks for late requests only every 30 s by itself.
-    http: { connectionsCheckingInterval: Math.min(30_000, Math.ceil(settings.requestTimeoutMs / 4)) },
+    http: { connectionsCheckingInterval: Math.min(1_000, Math.ceil(settings.headersTimeoutMs / 4)) },
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     clientErrorHandler: answerRaw,
     frameworkErrors: (error, request, reply) => fail(settings, error, request, reply),
   });
   // Node takes the larger of the two for the whole request.
-  app.server.headersTimeout = Math.min(60_000, settings.requestTimeoutMs);
+  app.server.headersTimeout = Math.min(settings.headersTimeoutMs, settings.requestTimeoutMs);
+  admission.watch(app.server);
   app.decorateRequest('tenant', null);
   app.decorateRequest('failure', null);
   readExactly(app);
@@ -87,17 +89,21 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
       onRequest: (request, reply, done) => {
         inFlight.enter(reply.raw);
         request.tenant = tenantOf(request.headers);
+        admission.enter(request.tenant, request.raw, reply.raw);
         refuseEncoded(request.headers['content-encoding']);
-        bodies.enter(request.tenant, request.headers, reply.raw);
         done();
       },
-      handler: (request, reply) => answer(operation, service, request, reply),
+      preParsing: (request, reply, body, done) =>
+        done(null, admission.counted(request.tenant!, request.raw, body, reply.raw)),
+      handler: (request, reply) => answer(operation, service, admission, request, reply),
     });
   await listen(app, settings);
   return {
     address: addressOf(app.server.address() as AddressInfo),
+    load: () => admission.load(),
     async close() {
       await inFlight.end(settings.shutdownGraceMs);
+      admission.stop();
       await app.close();
     },
   };
@@ -106,40 +112,60 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
 async function answer(
   operation: Operation,
   service: ApiService,
+  admission: Admission,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { params, query, body, headers } = request;
-  const client = service.forTenant(request.tenant!);
-  const made = await operation.run({ client, params, query, body, headers });
+  const tenant = request.tenant!;
+  const { method, lane = 'hot', abandon = method === 'GET' } = operation;
+  const caller: Caller = { tenant, lane, ...(abandon ? { signal: goneSignal(reply) } : {}) };
+  const client = service.forTenant(tenant);
+  const startWaiting = () => admission.wait(tenant, reply.raw);
+  const made = await asCaller(caller, () =>
+    operation.run({ client, params, query, body, headers, startWaiting }),
+  );
   reply.header('cache-control', 'private, no-cache');
-  if (made instanceof Streamed) return send(made, request, reply);
+  if (made instanceof Streamed) return send(made, caller, request, reply);
   reply.code(made.status).headers(made.headers);
   if (made.body === undefined) return reply.send();
   return reply.header('content-type', jsonMediaType).send(JSON.stringify(made.body));
 }
 
+/** Aborted when the answer is out, or when nobody waits for it any more: what goes on then is for nobody. */
+function goneSignal({ raw }: FastifyReply): AbortSignal {
+  const gone = new AbortController();
+  if (raw.closed) gone.abort(new CallerGone());
+  else raw.once('close', () => gone.abort(new CallerGone()));
+  return gone.signal;
+}
+
 /** What fails before the first text is answered as a problem. */
 async function send(
   { texts, mediaType }: Streamed,
+  caller: Caller,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  const first = await texts.next();
+  // The stream asks for the next text when its socket has room, which is outside of this request's own awaits.
+  const next = () => asCaller(caller, () => texts.next());
+  const first = await next();
   if (first.done) return reply.header('content-type', mediaType).send('');
   return reply.header('content-type', mediaType).send(Readable.from(all()));
 
   async function* all(): AsyncGenerator<string> {
     try {
-      yield first.value as string;
-      yield* texts;
+      for (let text = first; !text.done; text = await next()) yield text.value;
     } catch (error) {
+      if (error instanceof CallerGone) throw error;
       const problem = problemOf(asFailure(error), request.id);
       request.failure = problem.failure;
       if (mediaType === linesMediaType) yield `${JSON.stringify({ problem })}\n`;
       // The line is on its way before the connection breaks off.
       await new Promise((resolve) => setImmediate(resolve));
       throw error;
+    } finally {
+      await texts.return(undefined);
     }
   }
 }
@@ -150,6 +176,8 @@ function fail(
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
+  // Nobody reads this; logs and metrics tell it apart, as nginx does.
+  if (error instanceof CallerGone) return void reply.code(499).send();
   const mediaType = request.headers['content-type'];
   const { bodyLimit = settings.bodyLimitBytes } = request.routeOptions;
   const failure = asFailure(error, { mediaType, bodyLimit });
@@ -158,6 +186,7 @@ function fail(
   if (failure.type === 'Temporal.Unavailable')
     settings.log?.warn({ requestId: request.id, ...failure.details }, failure.message);
   request.failure = failure.type;
+  if (typeof failure.details?.['limit'] === 'string') settings.observeRefusal?.(failure.details['limit']);
   const problem = problemOf(failure, request.id);
   reply
     .code(problem.status)

@@ -85,8 +85,9 @@ export function addServiceRoutes(
   const json = (reply: FastifyReply, status: number, body: string) =>
     reply.code(status).header('content-type', jsonMediaType).header('cache-control', 'no-store').send(body);
   app.get('/healthz', (_request, reply) => json(reply, 200, '{"status":"ok"}'));
+  const look = shared(() => service.readiness());
   app.get('/readyz', async (_request, reply) => {
-    const found = await service.readiness();
+    const found = await look();
     const ready = !ending() && found.postgres === null && found.temporal === null;
     const report: ReadinessReport = { ready, ending: ending(), ...found };
     return json(reply, ready ? 200 : 503, JSON.stringify(report));
@@ -96,4 +97,10 @@ export function addServiceRoutes(
     app.get('/metrics', async (_request, reply) =>
       reply.header('content-type', metricsMediaType).send(await metrics()),
     );
+}
+
+/** One look for all that ask at the same moment: asking needs no token, so it must cost the servers little. */
+function shared<T>(work: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | null = null;
+  return () => (running ??= work().finally(() => (running = null)));
 }

@@ -3,6 +3,7 @@ import type { AppendedTurn, PalimpsestClient } from '../client.js';
 import type { TurnOrText } from '../library/append.js';
 import { invalid } from '../errors.js';
 import type { Readiness } from '../readiness.js';
+import type { Load } from './admission.js';
 
 /** A token may do everything within its tenant and sees nothing beyond it. */
 export interface ApiToken {
@@ -22,14 +23,32 @@ export interface ApiSettings {
   bodyLimitBytes?: number;
   /** Milliseconds in which a request must have arrived whole; an answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;
+  /** Milliseconds in which the headers of a request must have arrived. @default 10,000 */
+  headersTimeoutMs?: number;
+  /** A body that arrives more slowly, in any five seconds, is given up. @default 1,000 */
+  minBodyBytesPerSecond?: number;
   /** Requests that may be in work at once, those that wait for a compaction included; more are refused. @default 1,000 */
   maxInFlight?: number;
+  /** The same of one tenant. @default 250 */
+  tenantRequests?: number;
+  /** Bytes of all bodies in work. @default 268,435,456 (256 MiB) */
+  maxBodyBytes?: number;
+  /** The same of one tenant. @default 100,663,296 (96 MiB) */
+  tenantBodyBytes?: number;
+  /** Requests of one tenant that may wait for compactions at once. @default 100 */
+  tenantWaits?: number;
+  /** Connections of one tenant, idle ones included. @default 500 */
+  tenantConnections?: number;
+  /** Connections that have shown no token yet; beyond it, and beyond a quarter of it for an address, the oldest is closed. @default 1,000 */
+  unknownConnections?: number;
   /** Milliseconds that requests in work may take once the server closes; then they are cut off. @default 10,000 */
   shutdownGraceMs?: number;
   /** One line a request: method, route, status, milliseconds, tenant; never texts, tokens or queries. @default silent */
   log?: Logger;
   /** Told of every request that has ended. `route` is its pattern; null where there is no such path. */
   observe?: (request: { method: string; route: string | null; status: number; seconds: number }) => void;
+  /** Told of every refusal for a limit, by its name. */
+  observeRefusal?: (limit: string) => void;
   /** Text of `/metrics` in Prometheus's format. @default `/metrics` is not there */
   metrics?: () => Promise<string>;
 }
@@ -48,12 +67,16 @@ export interface ApiService {
 export interface RunningApi {
   /** With the port taken, e.g. `http://127.0.0.1:7280`. */
   address: string;
+  /** What is in work now, by the names of the limits. */
+  load(): Load;
   /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
   close(): Promise<void>;
 }
 
-export type CompleteSettings = Required<Omit<ApiSettings, 'log' | 'metrics' | 'observe'>> &
-  Pick<ApiSettings, 'log' | 'metrics' | 'observe'>;
+type Told = 'log' | 'metrics' | 'observe' | 'observeRefusal';
+export type CompleteSettings = Required<Omit<ApiSettings, Told>> & Pick<ApiSettings, Told>;
+
+const mebibyte = 1024 * 1024;
 
 /** Throws `Input.Invalid` naming the setting. */
 export function checkedSettings(settings: ApiSettings): CompleteSettings {
@@ -61,9 +84,17 @@ export function checkedSettings(settings: ApiSettings): CompleteSettings {
     host: '127.0.0.1',
     port: 7280,
     tokens: [],
-    bodyLimitBytes: 32 * 1024 * 1024,
+    bodyLimitBytes: 32 * mebibyte,
     requestTimeoutMs: 30_000,
+    headersTimeoutMs: 10_000,
+    minBodyBytesPerSecond: 1_000,
     maxInFlight: 1_000,
+    tenantRequests: 250,
+    maxBodyBytes: 256 * mebibyte,
+    tenantBodyBytes: 96 * mebibyte,
+    tenantWaits: 100,
+    tenantConnections: 500,
+    unknownConnections: 1_000,
     shutdownGraceMs: 10_000,
     ...Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)),
   };

@@ -14,6 +14,7 @@ const advice: Partial<Record<FailureType, string>> = {
   'Store.StaleGeneration': 'nothing: it is planned anew',
   'Store.DigestGone': 'nothing: it is asked for again; where it repeats, raise retention.digests',
   'Store.Corrupt': 'run `palimpsest verify`; restore from a backup what it finds damaged',
+  'Store.Busy': 'repeat it; where it stays, look for a stopped process: `select * from pg_stat_activity`',
   'Store.Unavailable': 'look at DATABASE_URL; run `palimpsest doctor`',
   'Temporal.Unavailable': 'look at TEMPORAL_ADDRESS; run `palimpsest doctor`',
   'Worker.Failed': "look for the step in the workers' log, check that all are of one version, compact again",

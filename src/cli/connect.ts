@@ -100,6 +100,7 @@ export async function connectClient(globals: Globals): Promise<PalimpsestClient>
     tenant: globals.tenant,
     queuePrefix: config.queuePrefix,
     poolSize: 4,
+    database: config.database,
     policy: config.policy,
     turnLimits: config.turns,
   });

@@ -80,7 +80,9 @@ export async function openStack(
       databaseUrl,
       temporal,
       queuePrefix: config.queuePrefix,
-      poolSize: 16,
+      poolSize: config.api.databaseConnections,
+      tenantShare: config.api.tenantDatabaseShare,
+      database: config.database,
       policy: config.policy,
       log,
       turnLimits: config.turns,
@@ -108,12 +110,15 @@ async function openApi(
     ...config.api,
     ...{ host: '127.0.0.1', shutdownGraceMs: graceMs, log, metrics: texts },
     observe: (request: RequestFigures) => metrics.request(request),
+    observeRefusal: (limit: string) => metrics.refused(limit),
   };
   const taken = (error: unknown) => isFailure(error, 'Input.Invalid') && error.path === 'port';
   const api = await startApi(settings, palimpsest).catch((error: unknown) => {
     if (!taken(error)) throw error;
     return startApi({ ...settings, port: 0 }, palimpsest);
   });
+  const { loadOf } = await import('../api-process.js');
+  metrics.inFlight(() => loadOf(api, palimpsest));
   const elsewhere = api.address.endsWith(`:${config.api.port}`) ? '' : `; port ${config.api.port} is taken`;
   const who = settings.tokens.length === 0 ? 'tenant default, no token asked for' : 'with its tokens';
   say(`HTTP API    ${api.address} (${who}${elsewhere})`);

@@ -28,6 +28,13 @@ export interface Exchange {
 /** Pauses before a request that may be repeated is sent again, in milliseconds; then its failure is final. */
 const pauses = [100, 400, 1_600];
 const longestPauseMs = 5_000;
+/** What may be over a moment later; the API says when with all but the first. */
+const passing: ReadonlySet<string> = new Set([
+  'Api.Unavailable',
+  'Api.Overloaded',
+  'Store.Busy',
+  'Tenant.LimitReached',
+]);
 
 export class Transport {
   private readonly base: string;
@@ -88,7 +95,7 @@ export class Transport {
       try {
         return await attempt();
       } catch (error) {
-        if (!isFailure(error, 'Api.Unavailable') && !isFailure(error, 'Api.Overloaded')) throw error;
+        if (!isFailure(error) || !passing.has(error.type)) throw error;
         if (error.details?.['timedOut'] === true) throw error;
         const asked = error.details?.['retryAfterMs'];
         // Spread, so that callers that lost one server do not come back as one.
@@ -207,7 +214,7 @@ export function errorOf(
   const more = {
     ...details,
     ...(known ? {} : { failure }),
-    ...(failure === 'Api.Overloaded' && retryAfterMs !== undefined ? { retryAfterMs } : {}),
+    ...(passing.has(failure) && retryAfterMs !== undefined ? { retryAfterMs } : {}),
     ...(failure === 'Api.Failed' && requestId !== undefined ? { requestId } : {}),
   };
   return new PalimpsestError(known ? failure : 'Api.Failed', detail, {

@@ -3,13 +3,14 @@ import type { Pool } from 'pg';
 import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
 import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
 import { assertMigrated } from '../store/migrate.js';
-import { openPool } from '../store/pool.js';
+import { openPool, type DatabaseTimeouts } from '../store/pool.js';
 import type { SummarizerFacts } from '../store/backfill-estimate.js';
 import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
 import { SessionWorkflows, type Warnings } from '../temporal/session-workflows.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
+import { SessionWatch } from './session-watch.js';
 
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). */
@@ -21,6 +22,13 @@ export interface PalimpsestOptions {
   queuePrefix?: string;
   /** Database connections of this client at most. @default 10 */
   poolSize?: number;
+  /**
+   * Share of them that one tenant may hold while it is served over HTTP: other tenants find the rest, however much it asks.
+   * More than 0, at most 1. @default 0.5
+   */
+  tenantShare?: number;
+  /** How long statements, locks and silent transactions may take. */
+  database?: DatabaseTimeouts;
   /**
    * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. Written into sessions
    * that this client creates or configures. @default none for new sessions; a session that exists keeps what it has
@@ -40,6 +48,10 @@ export interface PalimpsestOptions {
 export interface Connections {
   pool: Pool;
   client: Client;
+  /** One connection for questions about the server, which must not wait behind calls of tenants. */
+  probe: Pool;
+  /** Those who wait for sessions. */
+  watch: SessionWatch;
   workflows: SessionWorkflows;
   backfills: BackfillWorkflows;
   deployment: DeploymentPolicy | undefined;
@@ -47,12 +59,16 @@ export interface Connections {
   turnLimits: TurnLimits;
 }
 
+const probeTimeoutMs = 5_000;
+
 /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
 export async function openConnections({
   databaseUrl,
   temporal,
   queuePrefix = defaultQueuePrefix,
   poolSize = 10,
+  tenantShare,
+  database,
   policy,
   counters,
   summarizer = {},
@@ -61,21 +77,25 @@ export async function openConnections({
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
-  const pool = openPool(databaseUrl, { max: poolSize });
+  const pool = openPool(databaseUrl, { ...database, max: poolSize, tenantShare });
+  const applicationName = 'palimpsest probe';
+  const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
   try {
     await assertMigrated(pool);
     const client = await connectClient(temporal);
     const workflows = new SessionWorkflows(client, queuePrefix, log);
     const backfills = new BackfillWorkflows(client, queuePrefix);
     const limits = { ...defaultTurnLimits, ...turnLimits };
-    return { pool, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
+    const watch = new SessionWatch(pool, workflows);
+    return { pool, probe, watch, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
   } catch (error) {
     await pool.end();
     throw error;
   }
 }
 
-export async function closeConnections({ pool, workflows }: Connections): Promise<void> {
+export async function closeConnections({ pool, probe, workflows }: Connections): Promise<void> {
   await workflows.close();
+  await probe.end();
   await pool.end();
 }

@@ -12,13 +12,13 @@ const lockFreeReads = 3;
 
 /** One statement, unless the context has to be cut to its budget anew. */
 export async function readContext(
-  { pool, workflows }: Connections,
+  { pool, watch }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
 ): Promise<SessionContext> {
   if (format !== undefined) contextFormatOf(format);
   checkContextRequest({ budget, waitMs });
-  if (waitMs > 0) await compactionEnded(pool, workflows, ids, waitMs);
+  if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const fit = (found: Parameters<typeof fitted>[1]) => fitted(ids.session, found, { format, budget });
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {

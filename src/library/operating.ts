@@ -1,6 +1,7 @@
 /** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
 import { z } from 'zod';
 import type { CompactionOutcome } from '../../activities/commit.js';
+import { currentCaller } from '../caller.js';
 import type { SessionPolicy } from '../client.js';
 import { policyOf } from '../policy/layers.js';
 import { complain } from '../policy/issues.js';
@@ -17,7 +18,7 @@ export async function compact(
   wait?: boolean,
 ): Promise<CompactionOutcome | null> {
   const { policy } = await loadSession(pool, ids);
-  return workflows.compact(ids, policyOf(policy).idleAfter, how, wait);
+  return workflows.compact(ids, policyOf(policy).idleAfter, how, wait, currentCaller()?.signal);
 }
 
 export async function configure(

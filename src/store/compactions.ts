@@ -21,7 +21,7 @@ import {
 } from './sessions.js';
 import { liveSizes } from './sizes.js';
 import { storable } from './text.js';
-import { withTransaction, type Transaction } from './transaction.js';
+import { withSession, type Transaction } from './transaction.js';
 
 export { listArchiveParts, readArchivePart, type ArchivePart } from './archive.js';
 export { readTailMetas, type HeadFacts } from './context.js';
@@ -102,7 +102,7 @@ export async function commitCompaction(
   const { tokenizer, incarnation } = await loadSession(pool, ids);
   const snapshot = input.snapshot === null ? null : storable(input.snapshot);
   const snapshotTokens = snapshot === null ? 0 : counterFor(tokenizer).count(snapshot);
-  return withTransaction(pool, async (tx) => {
+  return withSession(pool, ids, async (tx) => {
     const session = await lockSession(tx, { ...ids, incarnation });
     const already = await ownCommit(tx, ids, input.runId);
     if (already) return already;

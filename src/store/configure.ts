@@ -10,7 +10,7 @@ import { cleared, lockSession, readSession, unlessMeasured, updateSession } from
 import { settle, type SessionSettings } from './settings.js';
 import { liveSizes } from './sizes.js';
 import { storable } from './text.js';
-import { read, withTransaction, type Query, type Transaction } from './transaction.js';
+import { read, withSession, type Query, type Transaction } from './transaction.js';
 
 /** What the process that serves a session says of its policy: below the session's and the tenant's own. */
 export type DeploymentPolicy = Pick<PolicyLayers, 'file' | 'environment'>;
@@ -91,7 +91,7 @@ async function replaceLayers(
       attempt <= attemptsOutsideLock && before.tokenizer !== tokenizer
         ? { tokenizer, counts: await recount(outside, before, tokenizer) }
         : null;
-    const replaced = await withTransaction(pool, async (tx) => {
+    const replaced = await withSession(pool, ids, async (tx) => {
       const row = await lockSession(tx, before);
       const layers = layersFor(row);
       if (layers === null) return row;
@@ -138,7 +138,7 @@ async function keepLayers(
     type,
     message: storable(`The tenant's policy of version ${version} was not taken over: ${message}`),
   };
-  return withTransaction(pool, async (tx) => {
+  return withSession(pool, ids, async (tx) => {
     const { newerTenantPolicy, ...row } = await lockSession(tx, ids);
     if (newerTenantPolicy?.version !== version) return { ...row, newerTenantPolicy };
     // A model that is left alone stays so, and its sessions go on without it.

@@ -16,7 +16,7 @@ import {
   type SessionRow,
 } from './session-row.js';
 import { lockSession } from './sessions.js';
-import { read, withTransaction, type Query } from './transaction.js';
+import { read, withSession, type Query } from './transaction.js';
 
 export { saveReductions, type ReadReductions } from './reductions.js';
 
@@ -55,7 +55,7 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
   budget: number | 'own',
   reduce: (read: { session: SessionRow; source: ContextSource }) => Reduced,
 ): Promise<Reduced> {
-  return withTransaction(pool, async (tx) => {
+  return withSession(pool, ids, async (tx) => {
     await lockSession(tx, ids);
     const found = sourceOf(await readSnapshot(tx.query, ids, withBodies, budget), ids);
     const reduced = reduce(found);

@@ -4,7 +4,7 @@ import { isFailure } from '../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
 import { forget } from './known-sessions.js';
 import { checkIds, notFound, type SessionIds } from './session-row.js';
-import { read, withTransaction, type Query } from './transaction.js';
+import { read, withSession, withTransaction, type Query } from './transaction.js';
 
 /** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */
 const tables = [
@@ -67,7 +67,7 @@ export async function eraseWithForks(
 async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
   checkIds(ids);
   const { tenant, session } = ids;
-  const rows = await withTransaction(pool, async ({ query }) => {
+  const rows = await withSession(pool, ids, async ({ query }) => {
     // Also against those who store what a model wrote about it, and those who fork it.
     const [row] = await query<{ messages: number; generation: number }>(
       `select next_seq - 1 as messages, generation from palimpsest.sessions

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { Reduction } from '../conversation/context.js';
 import { lockSession, type SessionIds, type SessionRow } from './sessions.js';
-import { withTransaction, type Query, type Transaction } from './transaction.js';
+import { withSession, type Query, type Transaction } from './transaction.js';
 
 export interface ReadReductions {
   /** The generation that the reader saw, and how many reductions of it: those committed with it and those of `budget`. */
@@ -23,7 +23,7 @@ export async function saveReductions(
   ids: SessionIds,
   { generation, seen, budget, reductions }: ReadReductions,
 ): Promise<Reduction[] | null> {
-  return withTransaction(pool, async (tx) => {
+  return withSession(pool, ids, async (tx) => {
     const session = await lockSession(tx, { tenant: ids.tenant, session: ids.session });
     const another = ids.incarnation !== undefined && ids.incarnation !== session.incarnation;
     if (another || session.generation !== generation) return null;

@@ -16,7 +16,7 @@ import {
   type SessionRow,
 } from './sessions.js';
 import { liveSizes } from './sizes.js';
-import { read, withTransaction, type Query, type Transaction } from './transaction.js';
+import { read, withSession, type Query, type Transaction } from './transaction.js';
 
 /** How often counting outside the lock is tried before it happens under the lock. */
 const attemptsOutsideLock = 3;
@@ -41,7 +41,7 @@ export async function restore(pool: Pool, ids: SessionIds, generation: number): 
       stale && attempt <= attemptsOutsideLock
         ? await recount(outside, rangeOf(before, through), before.tokenizer)
         : null;
-    const restored = await withTransaction(pool, async (tx) => {
+    const restored = await withSession(pool, ids, async (tx) => {
       const session = await lockSession(tx, before);
       const moved = session.nextSeq !== before.nextSeq || session.policyVersion !== before.policyVersion;
       if (early && moved) return null;

@@ -1,9 +1,11 @@
 import type { Pool } from 'pg';
+import { currentCaller } from '../caller.js';
 import { parseBody } from '../conversation/native.js';
 import { metaOf } from '../conversation/validate.js';
 import { messagePages, type StoredMessage } from './messages.js';
+import { Places } from './places.js';
 import { searchableText, slicesOf, wordsVector } from './search-text.js';
-import { keepSession, loadSession, type SessionIds } from './sessions.js';
+import { keepSession, loadSession, type SessionIds, type SessionRow } from './sessions.js';
 import { storable } from './text.js';
 import { toolNames } from './tool-names.js';
 import { read, withTransaction, type Query } from './transaction.js';
@@ -28,17 +30,44 @@ interface Row {
  * Throws `Store.SessionNotFound`; `Store.StaleGeneration` where the session is erased and begun anew meanwhile.
  */
 export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: number): Promise<void> {
-  const session = await loadSession(pool, ids);
+  const caller = currentCaller();
+  const row = await loadSession(pool, ids);
+  if (!caller) return index(pool, ids, row, throughSeq);
+  if (row.indexedThroughSeq >= row.nextSeq - 1) return;
+  const { tenant, session } = ids;
+  const leave = await indexing.take({ tenant, session: { tenant, session }, signal: caller.signal });
+  try {
+    // Another caller may have done it meanwhile.
+    await index(pool, ids, await loadSession(pool, ids), throughSeq);
+  } finally {
+    leave();
+  }
+}
+
+/**
+ * For callers of the API: a session is made searchable once, however many searches ask for it, and a tenant has one of its
+ * sessions in work. Splitting texts into words takes the processor, of which a process has one.
+ */
+const indexing = new Places({
+  limit: { name: 'indexing', counts: 'sessions that may be made searchable at once' },
+  most: 4,
+  tenantShare: 0.25,
+  waitMs: 30_000,
+});
+
+async function index(pool: Pool, ids: SessionIds, session: SessionRow, throughSeq?: number): Promise<void> {
   const { indexedThroughSeq, nextSeq } = session;
   const query: Query = (text, values) => read(pool, text, values);
   const through = Math.min(throughSeq ?? nextSeq - 1, nextSeq - 1);
   for await (const page of messagePages(query, ids, indexedThroughSeq + 1, through)) {
     const rows = await rowsOf(query, ids, page);
-    for (const batch of batches(rows))
+    for (const batch of batches(rows)) {
+      const words = await inTurns(batch, ({ text }) => wordsVector(text));
       await withTransaction(pool, async (tx) => {
         await keepSession(tx, session);
-        await insert(tx.query, ids, batch);
+        await insert(tx.query, ids, batch, words);
       });
+    }
     await query(
       `update palimpsest.sessions set indexed_through_seq = $3
        where tenant_id = $1 and session_id = $2 and incarnation = $4 and indexed_through_seq < $3`,
@@ -48,20 +77,37 @@ export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: numbe
 }
 
 async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessage[]): Promise<Row[]> {
-  const messages = page.map(({ seq, body }) => {
+  const messages = await inTurns(page, ({ seq, body }) => {
     const { message } = parseBody(body);
     return { seq, message, ...metaOf(message) };
   });
   const results = messages.filter(({ role }) => role === 'tool' || role === 'function');
   const named = await toolNames(query, ids, results);
-  return messages.flatMap(({ seq, role, calls, message }) => {
+  const rows = await inTurns(messages, ({ seq, role, calls, message }): Row[] => {
     const text = searchableText(message);
     if (text === '') return [];
     const result = role === 'tool' || role === 'function';
     const names = result ? [named.get(seq) ?? message.name ?? ''] : calls.map(({ name }) => name);
     const tool = storable([...new Set(names)].join('\n')) || null;
-    return slicesOf(text).map((slice, index) => ({ seq, slice: index, role, tool, ...slice }));
+    return slicesOf(text).map((slice, at) => ({ seq, slice: at, role, tool, ...slice }));
   });
+  return rows.flat();
+}
+
+/** Milliseconds of the processor's time in one go. */
+const turnMs = 10;
+
+/** `map` that lets everything else of the process have its turn in between. */
+async function inTurns<In, Out>(all: readonly In[], work: (one: In) => Out): Promise<Out[]> {
+  const done: Out[] = [];
+  let until = performance.now() + turnMs;
+  for (const one of all) {
+    done.push(work(one));
+    if (performance.now() < until) continue;
+    await new Promise((resolve) => setImmediate(resolve));
+    until = performance.now() + turnMs;
+  }
+  return done;
 }
 
 function* batches(rows: readonly Row[]): Generator<Row[]> {
@@ -78,7 +124,12 @@ function* batches(rows: readonly Row[]): Generator<Row[]> {
   if (batch.length > 0) yield batch;
 }
 
-async function insert(query: Query, ids: SessionIds, rows: readonly Row[]): Promise<void> {
+async function insert(
+  query: Query,
+  ids: SessionIds,
+  rows: readonly Row[],
+  words: readonly string[],
+): Promise<void> {
   await query(
     `insert into palimpsest.message_texts (tenant_id, session_id, seq, slice, role, tool, char_offset, body, words)
      select $1, $2, seq, slice, role, tool, char_offset, body, words::tsvector
@@ -94,7 +145,7 @@ async function insert(query: Query, ids: SessionIds, rows: readonly Row[]): Prom
       rows.map(({ tool }) => tool),
       rows.map(({ offset }) => offset),
       rows.map(({ text }) => text),
-      rows.map(({ text }) => wordsVector(text)),
+      words,
     ],
   );
 }

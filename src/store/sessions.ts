@@ -8,7 +8,7 @@ import { checkIds, factsOf, notFound, type SessionIds, type SessionRow } from '.
 import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
 import { storable } from './text.js';
-import { read, withTransaction } from './transaction.js';
+import { read, withSession } from './transaction.js';
 
 export { changePolicy, configureSession, type DeploymentPolicy } from './configure.js';
 export type { SessionIds, SessionRow } from './session-row.js';
@@ -51,7 +51,7 @@ export async function setExhausted(
   exhausted: { atSeq: number; tokens: number; reason: string } | null,
   judged?: Pick<SessionRow, 'policyVersion' | 'nextSeq'>,
 ): Promise<void> {
-  await withTransaction(pool, async (tx) => {
+  await withSession(pool, ids, async (tx) => {
     const row = await lockSession(tx, ids);
     if (judged && (judged.policyVersion !== row.policyVersion || judged.nextSeq !== row.nextSeq)) return;
     const { policy, limits } = limitsOfSession(row);
@@ -75,7 +75,7 @@ export async function passReduceMark(
   ids: SessionIds,
   judged: Pick<SessionRow, 'policyVersion' | 'nextSeq'>,
 ): Promise<void> {
-  await withTransaction(pool, async (tx) => {
+  await withSession(pool, ids, async (tx) => {
     const row = await lockSession(tx, ids);
     if (judged.policyVersion !== row.policyVersion || judged.nextSeq !== row.nextSeq) return;
     const { tokens, messages } = measureAt(limitsOfSession(row).limits);
@@ -96,7 +96,7 @@ export async function recordFailure(
   }: { type: string; message: string; retryAt: Date | null; fallback?: boolean; onlyWaited?: boolean },
 ): Promise<void> {
   const lastError = { type, message: storable(message), ...(fallback ? { fallback } : {}) };
-  await withTransaction(pool, (tx) =>
+  await withSession(pool, ids, (tx) =>
     updateSession(tx, ids, {
       failures: sql`${sessions.failures} + ${onlyWaited ? 0 : 1}`,
       lastError,
@@ -107,7 +107,7 @@ export async function recordFailure(
 }
 
 export async function clearFailure(pool: Pool, ids: SessionIds): Promise<void> {
-  await withTransaction(pool, (tx) =>
+  await withSession(pool, ids, (tx) =>
     updateSession(tx, ids, { failures: 0, lastError: null, retryAt: null }),
   );
 }
@@ -115,12 +115,12 @@ export async function clearFailure(pool: Pool, ids: SessionIds): Promise<void> {
 /** No more turns are expected. Closing twice keeps the first time; a later append opens the session again. */
 export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
   const closedAt: SQL = sql`coalesce(${sessions.closedAt}, now())`;
-  await withTransaction(pool, (tx) => updateSession(tx, ids, { closedAt }));
+  await withSession(pool, ids, (tx) => updateSession(tx, ids, { closedAt }));
 }
 
 /** From now on no compaction begins, or again may. What is in flight ends as it ends. Throws `Store.SessionNotFound`. */
 export async function setPaused(pool: Pool, ids: SessionIds, paused: boolean): Promise<void> {
   const pausedAt: SQL = paused ? sql`coalesce(${sessions.pausedAt}, now())` : sql`null`;
   const overdueAt = paused ? null : unlessMeasured;
-  await withTransaction(pool, (tx) => updateSession(tx, ids, { pausedAt, overdueAt }));
+  await withSession(pool, ids, (tx) => updateSession(tx, ids, { pausedAt, overdueAt }));
 }

@@ -20,7 +20,7 @@ import { checkIds, replaced, type SessionIds, type SessionRow, type TenantPolicy
 import { insertSession, lockSession, noticedBy, readSession } from './session-table.js';
 import { settingsOf, type SessionSettings } from './settings.js';
 import { checkId } from './text.js';
-import { withTransaction, type Transaction } from './transaction.js';
+import { withSession, type Transaction } from './transaction.js';
 
 export type { AppendResult } from './turn-answers.js';
 
@@ -99,7 +99,7 @@ async function store(
     const fresh = known ? null : newSession(turn, tenantPolicy, format);
     const { tokenizer } = known ?? fresh!.settings;
     const { warnings, ...prepared } = await read.counted(tokenizer);
-    const outcome = await withTransaction(pool, (tx) => append(tx, turn, { ...prepared, format }, fresh));
+    const outcome = await withSession(pool, turn, (tx) => append(tx, turn, { ...prepared, format }, fresh));
     if ('turnId' in outcome) {
       remember(pool, turn, { format, tokenizer });
       return { ...outcome, warnings };
@@ -210,7 +210,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
     prepared.push([turn, { ...serialized, tokens, tokenizer }]);
   }
   try {
-    await withTransaction(pool, async (tx) => {
+    await withSession(pool, first, async (tx) => {
       if (fresh) await insertSession(tx, first, fresh.settings, fresh.tenantPolicyVersion, format);
       let session = await lockSession(tx, first);
       if (known && known.incarnation !== session.incarnation) throw new NotInARow();

@@ -6,6 +6,7 @@ const retryable: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
   'Llm.Unavailable',
   'Llm.InFlight',
+  'Store.Busy',
   'Store.Unavailable',
   'Temporal.Unavailable',
 ]);

@@ -82,14 +82,15 @@ export class SessionWorkflows {
   }
 
   /**
-   * Waits for the outcome, or answers null once the workflow has accepted the request. Throws what the compaction failed
-   * with, or `Temporal.Unavailable`.
+   * Waits for the outcome, until `signal` is aborted, or answers null once the workflow has accepted the request. Throws
+   * what the compaction failed with, or `Temporal.Unavailable`.
    */
   compact(
     ids: SessionIds,
     idleAfterMs: number,
     request: CompactRequest = {},
     wait = true,
+    signal?: AbortSignal,
   ): Promise<CompactAnswer> {
     const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
       ...this.startOptions(ids, idleAfterMs),
@@ -105,7 +106,8 @@ export class SessionWorkflows {
           args: [request],
         }),
       );
-      return wait ? update.result() : null;
+      if (!wait) return null;
+      return signal ? this.client.withAbortSignal(signal, () => update.result()) : update.result();
     });
   }
 

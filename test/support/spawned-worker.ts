@@ -4,15 +4,18 @@ import { inject } from 'vitest';
 import type { Stack } from './stack.js';
 import type { DoomedWorker } from './worker-process.js';
 
-/** A worker of this stack in a process of its own, so that a test can kill it. */
-export function spawnWorker(stack: Stack, die?: DoomedWorker['die']): ChildProcess {
+/** A worker of this stack in a process of its own, so that a test can stop and kill it. */
+export function spawnWorker(
+  stack: Stack,
+  options: Pick<DoomedWorker, 'die' | 'timeouts'> = {},
+): ChildProcess {
   const settings: DoomedWorker = {
     databaseUrl: stack.databaseUrl,
     address: stack.temporal.address,
     queuePrefix: stack.queuePrefix,
     workflowBundlePath: inject('workflowBundlePath'),
     modelUrl: stack.model.url,
-    ...(die ? { die } : {}),
+    ...options,
   };
   const script = fileURLToPath(new URL('./worker-process.ts', import.meta.url));
   return spawn(process.execPath, ['--import', 'tsx', script], {

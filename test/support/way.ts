@@ -5,6 +5,7 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 export class Way {
   private server: Server | undefined;
   private readonly sockets = new Set<Socket>();
+  private readonly incoming = new Set<Socket>();
 
   /** @param target host:port */
   constructor(private readonly target: string) {}
@@ -17,6 +18,7 @@ export class Way {
         this.sockets.add(socket);
         socket.on('error', () => socket.destroy());
       }
+      this.incoming.add(incoming);
       incoming.pipe(outgoing).pipe(incoming);
     });
     this.server.listen(port, '127.0.0.1');
@@ -24,9 +26,16 @@ export class Way {
     return (this.server.address() as AddressInfo).port;
   }
 
+  /** What stands now stays open, and nothing comes through it any more; what is opened later works. */
+  swallow(): void {
+    for (const socket of this.incoming) socket.unpipe().resume();
+    this.incoming.clear();
+  }
+
   cut(): void {
     this.server?.close();
     for (const socket of this.sockets) socket.destroy();
     this.sockets.clear();
+    this.incoming.clear();
   }
 }

@@ -8,7 +8,7 @@ import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import { createModelClient } from '../../src/llm/client.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool, type DatabaseTimeouts } from '../../src/store/pool.js';
 import { taskQueues } from '../../src/temporal/names.js';
 
 export interface DoomedWorker {
@@ -17,18 +17,20 @@ export interface DoomedWorker {
   queuePrefix: string;
   workflowBundlePath: string;
   modelUrl: string;
+  /** Of its connections to PostgreSQL. */
+  timeouts?: DatabaseTimeouts;
   /** Absent: lives until it is killed from outside. */
   die?: { when: 'before' | 'after'; activity: string; nth: number };
   /** Right before its first statement of this kind, once for each session whose id begins with this. */
   stop?: { activity: string; before: 'begin' | 'commit'; sessions: string };
 }
 
-const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die, stop } = JSON.parse(
+const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die, stop, timeouts } = JSON.parse(
   process.env['WORKER'] ?? '{}',
 ) as DoomedWorker;
 
 const dependencies = {
-  pool: openPool(databaseUrl, { max: 8 }),
+  pool: openPool(databaseUrl, { max: 8, applicationName: 'doomed', ...timeouts }),
   model: createModelClient({ apiKey: 'test', baseUrl: modelUrl, timeoutMs: 30_000 }),
   summarizer: { model: 'test-summarizer' },
   now: Date.now,

@@ -32,7 +32,7 @@ const pageCharacters = 5_000_000;
 
 export const archive = [
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/compactions', id: 'compactions', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/compactions', id: 'compactions', tag, lane: 'heavy' },
     summary: 'Every committed compaction',
     params: ofSession,
     answer: compactionList,
@@ -40,7 +40,7 @@ export const archive = [
     handle: async ({ client, params }) => ({ compactions: await client.compactions(params) }),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/timeline', id: 'timeline', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/timeline', id: 'timeline', tag, lane: 'heavy' },
     summary: "The context's size after each turn, with each compaction",
     params: ofSession,
     answer: timeline,
@@ -48,7 +48,7 @@ export const archive = [
     handle: ({ client, params }) => client.timeline(params),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/archive', id: 'archiveParts', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/archive', id: 'archiveParts', tag, lane: 'heavy' },
     summary: 'The archive parts',
     params: ofSession,
     answer: archivePartList,
@@ -59,7 +59,13 @@ export const archive = [
     },
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/archive/{part}', id: 'archivePart', tag },
+    ...{
+      method: 'GET',
+      path: '/v1/sessions/{session}/archive/{part}',
+      id: 'archivePart',
+      tag,
+      lane: 'heavy',
+    },
     summary: 'The originals of one archive part, checked against their hashes',
     params: ofSession.extend({ part: wholeInQuery(1, largestSeq).describe('Number of the part.') }),
     answer: messageList,
@@ -69,7 +75,7 @@ export const archive = [
     }),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/replay', id: 'replay', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/replay', id: 'replay', tag, lane: 'heavy' },
     summary: 'Every original in order, a line each; or a page of them',
     description:
       'Without `after` and `limit` the whole log as NDJSON, a `LoggedMessage` a line; where it fails on the way, the ' +
@@ -95,7 +101,7 @@ export const archive = [
         : pageAfter(client, params.session, after ?? 0, limit ?? 100),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/messages', id: 'expand', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/messages', id: 'expand', tag, lane: 'heavy' },
     summary: 'A page of originals, of an archive part or of any range',
     params: ofSession,
     query: z.strictObject({
@@ -113,7 +119,14 @@ export const archive = [
     handle: ({ client, params, query }) => client.expand({ ...params, ...query }),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/search', id: 'search', tag },
+    ...{
+      method: 'POST',
+      path: '/v1/sessions/{session}/search',
+      id: 'search',
+      tag,
+      lane: 'heavy',
+      abandon: true,
+    },
     summary: 'Messages that answer a query, best first',
     description: 'By POST, so that no access log on the way keeps what was looked for.',
     params: ofSession,
@@ -142,7 +155,7 @@ export const archive = [
     },
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/history', id: 'historyLog', tag },
+    ...{ method: 'GET', path: '/v1/sessions/{session}/history', id: 'historyLog', tag, lane: 'heavy' },
     summary: 'What was evicted so far, as Markdown',
     description: 'A section an archive part; grows at its end only.',
     params: ofSession,
@@ -152,7 +165,7 @@ export const archive = [
     handle: async ({ client, params }) => new Streamed(markdownMediaType, client.historyLog(params)),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/restore', id: 'restore', tag },
+    ...{ method: 'POST', path: '/v1/sessions/{session}/restore', id: 'restore', tag, lane: 'heavy' },
     summary: 'Go back to an earlier generation',
     description: 'Commits a new generation with the head of the earlier one; nothing is deleted.',
     params: ofSession,
@@ -162,7 +175,7 @@ export const archive = [
     handle: ({ client, params, body }) => client.restore({ ...params, ...body }),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/fork', id: 'fork', tag },
+    ...{ method: 'POST', path: '/v1/sessions/{session}/fork', id: 'fork', tag, lane: 'heavy' },
     summary: "A new session with this one's log and compactions up to a message",
     description: 'The same fork twice is made once.',
     params: ofSession,

@@ -20,7 +20,7 @@ const steering = [...reading, 'Temporal.Unavailable'] as const;
 
 export const backfills = [
   operation({
-    ...{ method: 'POST', path: '/v1/backfills', id: 'startBackfill', tag },
+    ...{ method: 'POST', path: '/v1/backfills', id: 'startBackfill', tag, lane: 'heavy' },
     summary: 'Compact old sessions',
     description: 'The same job with the same request is started once and answered as it stands.',
     body: backfillBody,
@@ -29,20 +29,27 @@ export const backfills = [
     handle: ({ client, body }) => client.startBackfill(body),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/backfills', id: 'backfills', tag },
+    ...{ method: 'GET', path: '/v1/backfills', id: 'backfills', tag, lane: 'heavy' },
     summary: 'The jobs of the tenant',
     answer: backfillList,
     handle: async ({ client }) => ({ backfills: await client.backfills() }),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/backfills/estimate', id: 'estimateBackfill', tag },
+    ...{
+      method: 'POST',
+      path: '/v1/backfills/estimate',
+      id: 'estimateBackfill',
+      tag,
+      lane: 'heavy',
+      abandon: true,
+    },
     summary: 'What a backfill would do and cost, without doing it',
     body: estimateBody,
     answer: backfillEstimate,
     handle: ({ client, body }) => client.estimateBackfill(body),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/backfills/{job}', id: 'backfill', tag },
+    ...{ method: 'GET', path: '/v1/backfills/{job}', id: 'backfill', tag, lane: 'heavy' },
     summary: 'How far a job is',
     params: ofJob,
     answer: backfill,
@@ -50,7 +57,7 @@ export const backfills = [
     handle: ({ client, params }) => client.backfill(params),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/backfills/{job}/items', id: 'backfillItems', tag },
+    ...{ method: 'GET', path: '/v1/backfills/{job}/items', id: 'backfillItems', tag, lane: 'heavy' },
     summary: 'What became of each session',
     params: ofJob,
     query: z.strictObject({
@@ -66,7 +73,7 @@ export const backfills = [
   told('resume', 'resumeBackfill', 'Go on'),
   told('cancel', 'cancelBackfill', 'Begin nothing more; what is in flight ends as it ends'),
   operation({
-    ...{ method: 'POST', path: '/v1/backfills/{job}/resize', id: 'resizeBackfill', tag },
+    ...{ method: 'POST', path: '/v1/backfills/{job}/resize', id: 'resizeBackfill', tag, lane: 'heavy' },
     summary: 'Another number of compactions at once, from now on',
     params: ofJob,
     body: resizeBody,
@@ -75,7 +82,7 @@ export const backfills = [
     handle: ({ client, params, body }) => client.resizeBackfill({ ...params, ...body }),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/backfills/{job}/retry', id: 'retryBackfill', tag },
+    ...{ method: 'POST', path: '/v1/backfills/{job}/retry', id: 'retryBackfill', tag, lane: 'heavy' },
     summary: 'What failed once more; after a cancellation or a spend limit also what was skipped',
     params: ofJob,
     body: retryBody,

@@ -11,7 +11,7 @@ const failures = ['Store.SessionNotFound'] as const;
 
 export const sessions = [
   operation({
-    ...{ method: 'GET', path: '/v1/sessions', id: 'sessions', tag },
+    ...{ method: 'GET', path: '/v1/sessions', id: 'sessions', tag, lane: 'heavy' },
     summary: 'List sessions',
     query: z.strictObject({
       after: idText.optional().describe('`next` of the page before.'),
@@ -23,7 +23,7 @@ export const sessions = [
     handle: ({ client, query }) => client.sessions(query),
   }),
   operation({
-    ...{ method: 'DELETE', path: '/v1/sessions/{session}', id: 'erase', tag },
+    ...{ method: 'DELETE', path: '/v1/sessions/{session}', id: 'erase', tag, lane: 'heavy' },
     summary: 'Delete a session and everything stored of it, for good',
     description:
       'PostgreSQL forgets it at once, Temporal within about a minute; what Temporal could not be told to delete is in ' +
@@ -53,6 +53,7 @@ export const sessions = [
     }),
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
+    waits: () => true,
     handle: ({ client, params, query: { timeout } }) =>
       client.settled({ ...params, ...(timeout === undefined ? {} : { timeoutMs: timeout }) }),
   }),
@@ -89,7 +90,7 @@ export const sessions = [
 /** A compaction that is asked for: waited for, or not. */
 function compacting(name: 'compact' | 'resummarize', summary: string) {
   return operation({
-    ...{ method: 'POST', path: `/v1/sessions/{session}/${name}`, id: name, tag, summary },
+    ...{ method: 'POST', path: `/v1/sessions/{session}/${name}`, id: name, tag, summary, abandon: true },
     description:
       'A compaction that is running already is joined. Answers `null` where there is nothing to do or the result ' +
       'would not be smaller.',
@@ -114,6 +115,7 @@ function compacting(name: 'compact' | 'resummarize', summary: string) {
       ...failures,
       ...(['Temporal.Unavailable', 'Llm.RateLimited', 'Llm.Unavailable', 'Llm.Rejected'] as const),
     ],
+    waits: ({ wait }) => wait !== false,
     handle: async ({ client, params, query: { wait = true } }) => {
       if (wait === true) return client[name](params);
       const path = `/v1/sessions/${encodeURIComponent(params.session)}/status`;

@@ -10,7 +10,7 @@ const tag = 'Turns and context';
 
 export const turns = [
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/turns', id: 'appendTurn', tag },
+    ...{ method: 'POST', path: '/v1/sessions/{session}/turns', id: 'appendTurn', tag, abandon: true },
     summary: 'Store a turn',
     description:
       'Answers once the turn is durable; never waits for a compaction. The first turn makes the session. The same ' +
@@ -59,6 +59,7 @@ export const turns = [
       },
     },
     failures: ['Store.SessionNotFound', 'Budget.Unreachable'],
+    waits: ({ wait }) => wait !== undefined && wait > 0,
     handle: async ({ client, params, query: { wait, ...shape }, headers }) => {
       const known = entityTags(headers['if-none-match']);
       const context = await client.context({ ...params, ...shape, ...(wait ? { waitMs: wait } : {}) });
