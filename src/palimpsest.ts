@@ -115,8 +115,9 @@ export class Palimpsest implements client.PalimpsestClient {
 
   async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {
     const ids = this.ids(of);
-    await generationOf(this.connections.pool, ids);
     await atRest(this.connections, ids, timeoutMs);
+    // Afterwards: an inline turn may only just have begun the session.
+    await generationOf(this.connections.pool, ids);
   }
 
   async sessions(request: client.ListRequest = {}): Promise<client.SessionList> {
