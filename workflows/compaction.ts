@@ -139,6 +139,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       method,
       written: summarized && writtenBy(summarized),
       failed: failure !== null,
+      chunksByRule: summarized?.chunksByRule ?? (failure === null ? 0 : planned.chunks.length),
+      chunkFailure: summarized?.failure ?? null,
       digests: summarized?.digests ?? [],
       force,
       repaired: summarized === null,
@@ -222,7 +224,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
         const [detail] = failure.details as [{ halves?: [ChunkRef, ChunkRef] | null }?];
         return { halves: detail?.halves ?? null };
       },
-      tooDeep: (message) => ApplicationFailure.nonRetryable(message, 'Summary.DepthExceeded'),
+      failed: (type, message) => ApplicationFailure.nonRetryable(message, type),
     };
   }
 }

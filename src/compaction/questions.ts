@@ -37,6 +37,11 @@ export interface Previous {
 /** Fewest tokens asked of a digest. */
 const shortestDigest = 64;
 
+/** Tokens asked of a chunk's digest: a short slice deserves a shorter one, not one of its own length. */
+export function digestTokens({ tokens }: ChunkRef, maxTokens: number): number {
+  return Math.min(maxTokens, Math.max(shortestDigest, Math.floor(tokens / 2)));
+}
+
 export function chunkQuestion(
   asking: Asking,
   step: ChunkStep,
@@ -47,8 +52,7 @@ export function chunkQuestion(
   const { chunk, fold } = step;
   const { counter } = asking;
   const kind = fold ? 'fold' : 'chunk';
-  // A short slice deserves a shorter digest, not one of its own length.
-  const maxTokens = Math.min(step.maxTokens, Math.max(shortestDigest, Math.floor(chunk.tokens / 2)));
+  const maxTokens = digestTokens(chunk, step.maxTokens);
   const key = digestKey({
     ...keyParts(asking),
     kind,

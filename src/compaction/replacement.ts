@@ -67,6 +67,8 @@ export interface ReplacementInput {
   standing: LayerText[] | null;
   /** The model was to write it and failed: a model may do it again. */
   failed: boolean;
+  /** Chunks among those written whose digest the rules made because the model failed at them. */
+  chunksByRule: number;
   policy: Policy;
   limits: Limits;
   counter: TokenCounter;
@@ -123,21 +125,24 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
   );
   const replacesHead = evicts || plan.reason === 'resummarize';
-  const made = replacesHead ? yield* newHead(input, evicted, kept, counter) : null;
-  if (made && 'repair' in made) return made;
-
-  const head = made?.head ?? source.head;
   const tokensBefore = sizeOf(buildView(source, counter));
-  const fit = reductionsFor(input, kept, head, tokensBefore);
-  const tokensAfter = sizeOf(fit.view);
   const lenient = input.force || plan.partial || plan.reason === 'resummarize';
-  // What came since it was planned is no part of what it was to make smaller.
-  const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
+  const minGain = lenient ? 0 : policy.summary.minGain;
+
+  const first = yield* attempt(input, limits.ledgerTokens);
+  if ('repair' in first) return first;
+  const over = excess(first);
+  // The ledger is ours: it gives way before a summary is refused for what comes with it.
+  const ledgerTokens = counter.count(first.made?.ledger ?? '');
+  const room = Math.max(0, ledgerTokens - over);
+  const second = over > 0 && ledgerTokens > 0 ? yield* attempt({ ...input, repaired: true }, room) : first;
+  if ('repair' in second) return second;
+  const { made, head, fit, tokensAfter, later } = excess(second) > 0 ? first : second;
   if (plan.reason !== 'resummarize') {
     acceptHead({
       tokensBefore: tokensBefore - later,
       tokensAfter: tokensAfter - later,
-      minGain: lenient ? 0 : policy.summary.minGain,
+      minGain,
       // A head that stays may be older than the pins, and where there is none they have no place.
       pins: made?.pinned ?? [],
       head: head ? firstText(head.messages) : '',
@@ -160,6 +165,35 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     tokensAfter,
     missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
   };
+
+  /** The new head, if there is to be one, with a ledger of at most so many tokens, and the context with it. */
+  function* attempt(given: ReplacementInput, ledgerTokens: number): Steps<Attempted | RepairNeeded> {
+    const made = replacesHead ? yield* newHead(given, evicted, kept, ledgerTokens) : null;
+    if (made && 'repair' in made) return made;
+    const head = made?.head ?? source.head;
+    const fit = reductionsFor(given, kept, head, tokensBefore);
+    // What came since it was planned is no part of what it was to make smaller.
+    const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
+    return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
+  }
+
+  /** Tokens above what the smallest gain and the target allow. */
+  function excess({ tokensAfter, later }: { tokensAfter: number; later: number }): number {
+    const before = tokensBefore - later;
+    const beyondGain = tokensAfter - later - Math.min(before - 1, Math.floor((1 - minGain) * before));
+    const beyondTarget = plan.partial || later > 0 ? 0 : tokensAfter - limits.contextTarget;
+    return Math.max(beyondGain, beyondTarget);
+  }
+}
+
+/** What a new head would make of the context. */
+interface Attempted {
+  made: MadeHead | null;
+  head: Head | null;
+  fit: ReturnType<typeof reductionsFor>;
+  tokensAfter: number;
+  /** Tokens of it that came after the plan. */
+  later: number;
 }
 
 /** A head is never reduced: one that fills the window, by what it carries word for word, must not take the place of what still fits. */
@@ -201,9 +235,9 @@ function* newHead(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
-  counter: TokenCounter,
+  ledgerTokens: number,
 ): Steps<MadeHead | RepairNeeded> {
-  const { plan, policy, limits, parent, redact, source } = input;
+  const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
   const drafted = draftSnapshot(input, quotable, counter);
   if ('repair' in drafted) return drafted;
@@ -231,7 +265,7 @@ function* newHead(
       ...seen,
       atoms,
       snapshot,
-      maxTokens: Math.max(0, Math.min(limits.ledgerTokens, room)),
+      maxTokens: Math.max(0, Math.min(ledgerTokens, room)),
       counter,
     }),
   );
@@ -265,12 +299,13 @@ function* newHead(
 
 /** Whether a model should write this summary anew once one answers. */
 function isFallback(
-  { plan, method, failed, policy, parent }: ReplacementInput,
+  { plan, method, failed, chunksByRule, policy, parent }: ReplacementInput,
   layers: Layer[] | null,
 ): boolean {
   if (layers !== null) return layers.some(({ extractive }) => extractive === true);
   const leftOut = failed || (plan.withoutModel !== null && policy.summary.method === 'model');
   if (method !== 'model') return leftOut || parent.fallback;
+  if (chunksByRule > 0) return true;
   // Too much to read anew: what the fallback wrote was folded as it stood.
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
 }
