@@ -9,15 +9,13 @@ import { digestTokens } from './questions.js';
 import { readable } from './secrets.js';
 
 /**
- * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, or a key that
- * is not accepted, is no such failure.
+ * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, a key that is
+ * not accepted, or a window that holds not even the smallest chunk is no such failure.
  */
 export function isOfChunk(error: unknown): boolean {
   if (!isFailure(error)) return false;
   if (error.type === 'Llm.Rejected') return error.details?.['filtered'] === true;
-  return (['Llm.BadOutput', 'Llm.ContextOverflow', 'Summary.NotSmaller'] as const).some(
-    (type) => type === error.type,
-  );
+  return error.type === 'Llm.BadOutput' || error.type === 'Summary.NotSmaller';
 }
 
 /** A digest by rule and its key, which no question has: the model is asked again. Null where the rules find nothing to say. */

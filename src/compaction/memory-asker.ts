@@ -22,7 +22,7 @@ import {
   type Previous,
   type Question,
 } from './questions.js';
-import type { LayerText, RepairNeeded, Written } from './replacement.js';
+import type { LayerText, RepairNeeded, Written } from './replacement-types.js';
 import type { DigestRef, ModelSteps, Summarized } from './summarize.js';
 
 /** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
@@ -131,8 +131,7 @@ export class MemoryAsker {
         if (error instanceof Overflow) return { halves: error.halves };
         return isOverflow(error) ? { halves: null } : null;
       },
-      failed: (type, message) =>
-        new PalimpsestError(isFailureType(type) ? type : 'Llm.BadOutput', message),
+      failed: (type, message) => new PalimpsestError(isFailureType(type) ? type : 'Llm.BadOutput', message),
     };
   }
 

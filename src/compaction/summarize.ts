@@ -248,9 +248,7 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
       }
       level = await mergeLevel(level, room - previousTokens, depth);
     }
-    throw tooDeep(
-      `${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`,
-    );
+    throw tooDeep(`${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`);
   }
 
   /** Levels of merging until `done`, or until the depth limit. */

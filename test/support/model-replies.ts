@@ -229,7 +229,7 @@ const identifiers =
 export function summaryOf(request: RecordedRequest): string {
   const material = materialOf(request);
   const room = Math.min(material.length / 6, limitOf(request) * 2);
-  const spoken = `- Spoke of ${wordsFrom(material, Math.max(4, Math.min(24, Math.floor(room / 24)))).join(', ')}`;
+  const spoken = `- Spoke of ${wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24)))).join(', ')}`;
   const lines = ['## Session intent', '- Continue the work of the record.', '## Facts from tools'];
   const found = [...new Set([...material.matchAll(identifiers)].map(([identifier]) => identifier))];
   const closing = ['## Current state', spoken, `- ${material.length} characters were read.`];
