@@ -94,7 +94,7 @@ describe('the ledger', () => {
       });
       for (const turn of turns) conversation.append(turn);
       const generation = await conversation.compact((request) =>
-        saidOf('## Current state\n- Read.', request, 110),
+        saidOf(`## Current state\n${'- Module after module was read, part by part.\n'.repeat(10)}`, request),
       );
       const { tokensBefore = 1, tokensAfter = 1, ledger = '' } = generation ?? {};
       return {
