@@ -32,6 +32,8 @@ export interface CommitRequest extends ReplacementRequest {
   modelSpans: [number, number][];
   workflowId: string;
   runId: string;
+  /** Type of the model's failure at the first chunk that the fallback served while the model wrote the rest. Absent in requests of earlier versions. */
+  chunkFailure?: string | null;
   /** The model failure that made the deterministic fallback serve. */
   failure: { type: string; message: string; onlyWaited?: boolean } | null;
 }
@@ -50,6 +52,8 @@ export interface CompactionOutcome {
   tokensAfter: number;
   evicted: number;
   chunks: number;
+  /** Chunks that the fallback served, because the model failed at them. */
+  chunksByRule: number;
   modelCalls: number;
   modelInputTokens: number;
   modelOutputTokens: number;
@@ -143,6 +147,7 @@ export function commit(dependencies: Dependencies) {
       tokensAfter,
       evicted: plan.evictedMessages,
       chunks: written?.chunks.length ?? 0,
+      chunksByRule: request.chunksByRule ?? 0,
       digestKeys,
       model: method === 'model' ? plan.summarizer.model : null,
       promptVersion: promptSettings(policyOf(session.policy).summary).version,
@@ -157,6 +162,7 @@ export function commit(dependencies: Dependencies) {
         // Who only waited for the deployment's own limit has no reason to leave the model alone.
         retryAt: request.failure.onlyWaited ? new Date(now()) : retryAt(policy, session.failures, now()),
       },
+      chunkFailure: request.chunkFailure ?? null,
       exhausted: missed
         ? {
             atSeq: session.nextSeq - 1,
@@ -197,11 +203,11 @@ function spanned(spans: readonly [number, number][]): number {
 }
 
 export function outcomeOf(row: CompactionFacts): CompactionOutcome {
-  const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls } = row;
-  const { modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
+  const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = row;
+  const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
   const { cost, currency, paysBackAfter } = row;
   return {
-    ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls },
+    ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
     ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
     ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cost, currency, paysBackAfter },
     ...{ workflowId: row.workflowId ?? '', runId: row.runId ?? '' },

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize.js';
 import type { Asking, Question } from '../src/compaction/questions.js';
-import { isFailure } from '../src/errors.js';
+import { isFailure, type FailureType } from '../src/errors.js';
 import { isAbort, type SummaryAnswer } from '../src/llm/client.js';
 import type { Metrics } from '../src/metrics.js';
 import { holdDigest, type Holder } from '../src/store/digest-holds.js';
@@ -95,6 +95,26 @@ const heldBeyondMs = 60 * 60_000;
 /** Holds until the model's part must have ended, and for some time after that. */
 function holderOf({ tenant, session }: SessionIds, { runId, deadline }: Attempt): Holder {
   return { tenant, session, runId, forMs: Math.max(0, deadline - Date.now()) + heldBeyondMs };
+}
+
+/** A digest that the rules wrote: nobody paid for it. */
+export async function storeByRule(
+  { pool, metrics }: Dependencies,
+  { counter, incarnation }: Asking & { incarnation: string },
+  { key, text }: { key: string; text: string },
+  payer: Payer,
+  failure: FailureType,
+  attempt: Attempt,
+): Promise<DigestRef> {
+  const at = Date.now();
+  const free: Parameters<typeof storeDigest>[1] = {
+    ...{ tenant: payer.tenant, key, kind: 'extractive', text, tokens: counter.count(text) },
+    ...{ model: '', promptVersion: 0, calls: 0, inputTokens: 0, outputTokens: 0, ms: 0 },
+    ...{ payerSession: payer.session, payerGeneration: payer.baseGeneration + 1 },
+  };
+  const digest = await storeDigest(pool, free, { holder: holderOf(payer, attempt), incarnation });
+  metrics?.chunkByRule(failure);
+  return { key, tokens: digest.tokens, cached: false, startedAt: at, endedAt: at, byRule: failure };
 }
 
 async function counted(

@@ -34,6 +34,8 @@ export interface ReplacementRequest extends SessionIds {
   written: WrittenRefs | null;
   /** The model was to write it and failed. */
   failed: boolean;
+  /** Chunks that the fallback served. Absent in requests of earlier versions. */
+  chunksByRule?: number;
   force: boolean;
   repaired: boolean;
 }
@@ -51,7 +53,7 @@ export async function loadReplacement(
   request: ReplacementRequest,
   signal: AbortSignal,
 ): Promise<{ session: SessionRow; input: ReplacementInput }> {
-  const { plan, method, failed, force, repaired } = request;
+  const { plan, method, failed, force, repaired, chunksByRule = 0 } = request;
   const ids = idsOf(request);
   const [{ session, source }, parent] = await Promise.all([
     readContextSource(pool, ids, 0),
@@ -81,7 +83,7 @@ export async function loadReplacement(
   return {
     session,
     input: {
-      ...{ plan, method, failed, force, repaired, policy, limits, source },
+      ...{ plan, method, failed, force, repaired, chunksByRule, policy, limits, source },
       counter: counterFor(limits.tokenizer),
       ...{ written, standing, referenced },
       parent: { ...parent, pinned: parent.pinned ?? [] },

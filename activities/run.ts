@@ -10,6 +10,8 @@ import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js'
 export interface Attempt {
   /** From 1. */
   number: number;
+  /** From 1: attempts that only found the endpoint or the limit busy are no draws of an answer. */
+  draw: number;
   /** Serves a backfill, not a live session. */
   backfill: boolean;
   /** Unix milliseconds at which the compaction does without the model. */
@@ -60,15 +62,16 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
   const context = Context.current();
   const { info } = context;
   const { runId } = info.workflowExecution ?? { runId: '' };
+  const waits = waitsIn(info.heartbeatDetails);
   const attempt: Attempt = {
     number: info.attempt,
+    draw: info.attempt - waits,
     backfill: (info.priority?.priorityKey ?? 0) >= backfillPriorityKey,
     deadline: info.scheduledTimestampMs + info.scheduleToCloseTimeoutMs - beyondDeadlineMs,
     signal: context.cancellationSignal,
     runId,
     asker: { step: `${runId}/${info.activityId}`, attempt: info.attempt },
   };
-  const waits = waitsIn(info.heartbeatDetails);
   const startedAt = Date.now();
   const tell = (waited: number): void =>
     context.heartbeat({ phase, attempt: attempt.number, elapsedMs: Date.now() - startedAt, waits: waited });
@@ -81,7 +84,7 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
     const failure = error instanceof PalimpsestError ? error : unexpected(phase, error);
     // Attempts that only found the endpoint or the limit busy are no draws; where this beat is lost, they count.
     if (waitsOnly.has(failure.type)) tell(waits + 1);
-    throw toApplicationFailure(failure, { attempt: attempt.number - waits, drawn });
+    throw toApplicationFailure(failure, { attempt: attempt.draw, drawn });
   } finally {
     clearInterval(beat);
   }

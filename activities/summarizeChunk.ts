@@ -1,13 +1,14 @@
 import type { SummarizerSettings } from '../src/compaction/plan-types.js';
+import { digestByRule, isOfChunk } from '../src/compaction/by-rule.js';
 import { chunkQuestion, halvesOf } from '../src/compaction/questions.js';
 import type { ChunkStep, DigestRef } from '../src/compaction/summarize.js';
 import { isFailure } from '../src/errors.js';
 import { readMembers, readMessages } from '../src/store/messages.js';
-import { toApplicationFailure } from '../src/temporal/failures.js';
+import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { askingFor, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce } from './digest.js';
+import { answerOnce, storeByRule } from './digest.js';
 import { runModelStep } from './run.js';
 
 export interface SummarizeChunkInput extends SessionIds {
@@ -17,7 +18,8 @@ export interface SummarizeChunkInput extends SessionIds {
 }
 
 /**
- * Summarizes one slice of the originals. A stored digest is returned without a call.
+ * Summarizes one slice of the originals. A stored digest is returned without a call. Where the step allows it and the model
+ * fails at this slice for good, the rules write the digest, and the reference says so.
  * Fails with `Llm.ContextOverflow` and `details: [{ halves: [ChunkRef, ChunkRef] | null }]` where the slice does not fit.
  */
 export function summarizeChunk(dependencies: Dependencies) {
@@ -35,8 +37,13 @@ export function summarizeChunk(dependencies: Dependencies) {
         const question = chunkQuestion(asking, step, members, previous, originals);
         return await answerOnce(dependencies, asking, question, payer, attempt);
       } catch (error) {
-        if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
-        const halves = await halvesOf(asking, step.chunk, await originals());
+        if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
+        const overflows = error.type === 'Llm.ContextOverflow';
+        const halves = overflows ? await halvesOf(asking, step.chunk, await originals()) : null;
+        const rulesServe = step.rulesServe === true && halves === null && isOfChunk(error);
+        const made = rulesServe ? await digestByRule(asking, step, await originals()) : null;
+        if (made) return await storeByRule(dependencies, asking, made, payer, error.type, attempt);
+        if (!overflows) throw error;
         throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
       }
     });

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { saidOf } from '../test/support/material.js';
 import { completion, type Script } from '../test/support/model-replies.js';
 
 /**
@@ -9,7 +10,7 @@ export function summarizer(latencyMs: number): Script {
   return async (request) => {
     const due = request.at + latencyMs;
     const reply = completion(request, {
-      message: { content: summary },
+      message: { content: saidOf(summary, request.body) },
       finish: 'stop',
       output: '',
       promptTokens: 0,

@@ -75,3 +75,12 @@ export function invalid(message: string, path?: string, hint?: string): Palimpse
 export function isFailure(error: unknown, type?: FailureType): error is PalimpsestError {
   return error instanceof PalimpsestError && (type === undefined || error.type === type);
 }
+
+/** Failures of the model's part, after which a deterministic summary may serve; a defect or a lost database is none. */
+export function isModelFailure(error: unknown): error is PalimpsestError {
+  return isFailure(error) && isModelFailureType(error.type);
+}
+
+export function isModelFailureType(type: string): boolean {
+  return type.startsWith('Llm.') || type.startsWith('Summary.');
+}

@@ -57,6 +57,11 @@ export class Metrics {
     'Compactions that the fallback made because the model failed',
     ['type'],
   );
+  readonly #chunksByRule = this.#counter(
+    'chunks_by_rule_total',
+    'Chunks whose digest the rules wrote because the model failed at them, by type of failure',
+    ['type'],
+  );
   readonly #before = this.#histogram('compaction_tokens_before', 'Context tokens before', [], sizes);
   readonly #after = this.#histogram('compaction_tokens_after', 'Context tokens after', [], sizes);
   readonly #evicted = this.#counter('evicted_messages_total', 'Messages moved into the archive', []);
@@ -135,6 +140,11 @@ export class Metrics {
   /** The extractive fallback committed because of this failure. */
   fellBack(type: string): void {
     this.#fallbacks.inc({ type });
+  }
+
+  /** The rules wrote the digest of one chunk because of this failure. */
+  chunkByRule(type: string): void {
+    this.#chunksByRule.inc({ type });
   }
 
   gaveUp(type: string): void {

@@ -4,101 +4,55 @@
  */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../src/summary/accept.js';
+import { Ground } from '../src/summary/grounding.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const counter = counterFor('o200k_base');
 const limits = { inputTokens: 5_000, maxTokens: 1_000, counter };
+/** A record that says all of this, among other things. */
+const about = (text: string) =>
+  new Ground(
+    `user: please go on with the harvest of plums\nassistant: ${text}\nuser: good, the barn next`,
+    '',
+  );
 
 const summary = `## Session intent
 - Fix the login test in \`src/auth/login.test.ts\` (open)
 ## Facts from tools
 - tool:bash: Error: connect ECONNREFUSED 127.0.0.1:5432`;
 
-describe('what is no summary', () => {
-  const refused: [string, string][] = [
-    ...[
-      '',
-      '   \n\t ',
-      '\u200B',
-      '---',
-      '```\n```',
-      '<think>I should summarize',
-      '<think>thoughts</think>',
-      '\0\0',
-    ].map(pair('empty')),
-    ...[
-      "I'm sorry, but I can't help with that.",
-      'I’m sorry, but I can’t assist with that request.',
-      'Sorry, I cannot help with this.',
-      "I'm sorry.",
-      'I cannot assist with that request.',
-      "I can't help you with that. If you have other questions, feel free to ask!",
-      'I am unable to provide a summary of this conversation.',
-      "I'm not able to summarize this content, as it may contain sensitive material.",
-      'As an AI language model, I cannot process this request.',
-      "As an AI, I don't have access to earlier conversations.",
-      'Unfortunately, I cannot continue with this conversation.',
-      'I apologize, but I cannot fulfill this request.',
-      'I must decline to summarize this.',
-      'I won’t be able to assist with that.',
-      'This request violates our usage policies.',
-      '**I cannot comply with this request.**',
-      "<think>Is it safe?</think>I'm sorry, but I can't assist with that.",
-      'Lo siento, pero no puedo ayudar con eso.',
-      'Es tut mir leid, aber ich kann dabei nicht helfen.',
-      'Je suis désolé, mais je ne peux pas vous aider.',
-      '抱歉，我无法协助处理这个请求。',
-      '申し訳ありませんが、そのリクエストにはお応えできません。',
-    ].map(pair('refusal')),
-    ...[
-      'Error generating summary: 429 Too Many Requests',
-      'Error generating summary: Connection error.',
-      'Error: connect ECONNREFUSED 127.0.0.1:11434',
-      'Error code: 401 - Incorrect API key provided',
-      '502 Bad Gateway',
-      'HTTP 503 Service Unavailable',
-      'Internal Server Error',
-      'Bad Gateway',
-      'Request timed out.',
-      'upstream connect error or disconnect/reset before headers. reset reason: connection timeout',
-      'Rate limit exceeded, please try again in 20s',
-      'openai.RateLimitError: Error code 429',
-      'Failed to generate summary.',
-      'You exceeded your current quota, please check your plan and billing details.',
-      "This model's maximum context length is 8192 tokens.",
-      'The model `gpt-5` does not exist',
-      '<!DOCTYPE html><html><head><title>502</title></head><body>nginx</body></html>',
-      '<html>\n<body>Gateway Time-out</body></html>',
-      '{"error": {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}}',
-      '{"detail":"Not Found"}',
-      '```json\n{"error": "overloaded"}\n```',
-    ].map(pair('error')),
-    ...[
-      'Previous conversation was too long to summarize.',
-      'No conversation was provided.',
-      'There is nothing to summarize.',
-      'Please provide the conversation you would like me to summarize.',
-      "It looks like you haven't provided a transcript. Please share it!",
-      'Hello! How can I help you today?',
-      '[summary]',
-      'Summary unavailable',
-      'None',
-      'null',
-      '[object Object]',
-      '...',
-      '## Session intent\n\n## Decisions\n- None\n## Next steps\n- N/A',
-    ].map(pair('placeholder')),
-  ];
+const empty = [
+  '',
+  '   \n\t ',
+  '\u200B',
+  '---',
+  '```\n```',
+  '<think>I should summarize',
+  '<think>thoughts</think>',
+  '\0\0',
+  '## Session intent\n\n## Decisions\n-\n## Next steps',
+];
+const foreign = [
+  "I'm sorry, but I can't help with that.",
+  "<think>Is it safe?</think>I'm sorry, but I can't assist with that.",
+  '```json\n{"error": "overloaded"}\n```',
+  'Error generating summary: 429 Too Many Requests',
+  '<html>\n<body>Gateway Time-out</body></html>',
+  '## Session intent\n\n## Decisions\n- None\n## Next steps\n- N/A',
+];
 
-  test.each(refused)('%s: %j', (_kind, text) => {
-    for (const accept of [acceptDigest, acceptSnapshot]) {
-      expect(() => accept(text, limits)).toThrow(expect.objectContaining({ type: 'Llm.BadOutput' }));
-    }
+describe('what is no summary', () => {
+  test.each(empty)('nothing: %j', (text) => {
+    const refusal = expect.objectContaining({ type: 'Llm.BadOutput' });
+    expect(() => acceptDigest(text, { ...limits, ground: about(summary) })).toThrow(refusal);
+    expect(() => acceptSnapshot(text, limits)).toThrow(refusal);
   });
 
-  function pair(kind: string): (text: string) => [string, string] {
-    return (text) => [kind, text];
-  }
+  test.each(foreign)('nothing of the record: %j', (text) => {
+    const refusal = expect.objectContaining({ type: 'Llm.BadOutput' });
+    expect(() => acceptDigest(text, { ...limits, ground: about(summary) })).toThrow(refusal);
+    expect(() => acceptSnapshot(text, limits, about(summary))).toThrow(refusal);
+  });
 });
 
 describe('what is a summary', () => {
@@ -125,8 +79,8 @@ describe('what is a summary', () => {
     'Tests pass now.',
     'TypeError: cart is null was fixed in cart.ts',
   ])('%j', (text) => {
-    expect(acceptDigest(text, limits)).toBe(text);
-    expect(acceptSnapshot(text, limits)).toBe(text);
+    expect(acceptDigest(text, { ...limits, ground: about(text) })).toBe(text);
+    expect(acceptSnapshot(text, limits, about(text))).toBe(text);
   });
 });
 
@@ -166,11 +120,12 @@ describe('wrappers around an answer are taken off', () => {
 
 describe('size', () => {
   const tokens = counter.count(summary);
+  const ground = about(summary);
 
   test('as large as its source, or larger, is refused', () => {
-    expect(acceptDigest(summary, { ...limits, inputTokens: tokens + 1 })).toBe(summary);
+    expect(acceptDigest(summary, { ...limits, ground, inputTokens: tokens + 1 })).toBe(summary);
     for (const inputTokens of [tokens, tokens - 1]) {
-      expect(() => acceptDigest(summary, { ...limits, inputTokens })).toThrow(
+      expect(() => acceptDigest(summary, { ...limits, ground, inputTokens })).toThrow(
         expect.objectContaining({ type: 'Summary.NotSmaller' }),
       );
       expect(() => acceptSnapshot(summary, { ...limits, inputTokens })).toThrow(
@@ -184,8 +139,8 @@ describe('size', () => {
     expect(() => acceptSnapshot(summary, tight)).toThrow(
       expect.objectContaining({ type: 'Summary.NotSmaller' }),
     );
-    expect(acceptDigest(summary, tight)).toBe(summary);
-    expect(() => acceptDigest(summary, { ...limits, maxTokens: Math.floor(tokens / 2) })).toThrow(
+    expect(acceptDigest(summary, { ...tight, ground })).toBe(summary);
+    expect(() => acceptDigest(summary, { ...limits, ground, maxTokens: Math.floor(tokens / 2) })).toThrow(
       expect.objectContaining({ type: 'Summary.NotSmaller' }),
     );
   });

@@ -5,6 +5,7 @@ import { policyOf } from '../src/policy/layers.js';
 import { makePlan } from '../src/compaction/plan.js';
 import { MemoryStore } from '../src/compaction/memory-store.js';
 import { EventEmitter, once } from 'node:events';
+import { saidOf } from './support/material.js';
 import { describe, expect, test } from 'vitest';
 import {
   applyCompaction,
@@ -32,8 +33,11 @@ function conversationOf(messages: readonly ChatMessage[], given: PolicyInput = p
   return conversation;
 }
 
-const writes: Summarizer = ({ messages }) =>
-  `## Session intent\n- The user reads, ${messages.at(-1)!.content.length} characters so far.`;
+const writes: Summarizer = (request) =>
+  saidOf(
+    `## Session intent\n- The user reads, ${request.messages.at(-1)!.content.length} characters so far.`,
+    request,
+  );
 
 /** Answers only once it is let go. */
 function held(): { summarizer: Summarizer; asked: Promise<unknown>; letGo: () => void } {
@@ -160,7 +164,8 @@ describe('3 and 6. a summarizer that fails', () => {
     const given: PolicyInput = { ...policy, summary: { fallback: 'none', ledgerTokens: 0 } };
     const conversation = conversationOf(talk(40), given);
     await conversation.compact(
-      () => '## Constraints and preferences\n- Never push to the branch of releases.',
+      () =>
+        '## Constraints and preferences\n- Never push to the branch of releases.\n## Current state\n- Requests 0 to 38 and their answers: please read on, it was read',
     );
     conversation.append(talk(40, 40));
     const kinds: string[] = [];
@@ -168,11 +173,13 @@ describe('3 and 6. a summarizer that fails', () => {
       kinds.push(kind);
       return kind === 'repair'
         ? `## Session intent\n- ${'it grows '.repeat(2_000)}`
-        : '## Session intent\n- The user reads.';
+        : '## Session intent\n- Requests 40 to 78 and their answers: please read on, it was read.';
     });
     expect(kinds.filter((kind) => kind === 'repair')).toHaveLength(1);
     expect(generation).toMatchObject({ method: 'model', fallback: false });
-    expect(generation?.snapshot).toBe('## Session intent\n- The user reads.');
+    expect(generation?.snapshot).toBe(
+      '## Session intent\n- Requests 40 to 78 and their answers: please read on, it was read.',
+    );
   });
 });
 

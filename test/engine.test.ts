@@ -10,7 +10,7 @@ import type { PolicyInput } from '../src/policy/schema.js';
 import { openPool } from '../src/store/pool.js';
 import type { Layer } from '../src/summary/layers.js';
 import type { RecordedRequest } from './support/model-server.js';
-import { ok, status, type Script } from './support/model-replies.js';
+import { about, ok, status, type Script } from './support/model-replies.js';
 import { appendTurns } from './support/sessions.js';
 import { dialogue, smallPolicy, startStack, words, type Stack } from './support/stack.js';
 
@@ -112,7 +112,9 @@ describe('the one repair', () => {
 
   test('a snapshot that is too long is asked for once more, shorter', async () => {
     const script: Script = (request) =>
-      (isRepair(request) ? ok('## Current state\n- repaired in short') : ok(wordy.slice(0, 6_000)))(request);
+      (isRepair(request) ? about('## Current state\n- repaired in short') : ok(wordy.slice(0, 6_000)))(
+        request,
+      );
     stack.model.reply(script);
     const requests = await play('long', talk('long', 18), smallPolicy);
     stack.model.reply(ok());
@@ -139,7 +141,7 @@ test('a message too large for its place is summarized by itself: head and tail s
     [{ role: 'assistant', content: answer }],
     ...talk('large', 4, 120),
   ];
-  stack.model.reply(ok('## Facts from tools\n- the report is about ledgers'));
+  stack.model.reply(about('## Facts from tools\n- the report is about ledgers'));
   await play('large', turns, { contextWindow: 4_000, keep: { messages: 12 }, summary: { minGain: 0.05 } });
   stack.model.reply(ok());
   const shown = JSON.stringify(await valid('large'));
@@ -164,7 +166,7 @@ describe('once a model is back', () => {
     stack.model.reply(down);
     await play('back', talk('back', 18), smallPolicy);
     expect(await newest('back')).toMatchObject({ method: 'extractive', fallback: true });
-    stack.model.reply(ok('## Current state\n- written by the model'));
+    stack.model.reply(about('## Current state\n- written by the model'));
     const before = stack.model.requests.length;
     const outcome = await palimpsest.resummarize({ session: 'back' });
     expect(outcome).toMatchObject({ reason: 'resummarize', method: 'model', evicted: 0, archivePart: null });
@@ -235,7 +237,7 @@ test('prompt, sections, form, acknowledgment and redaction are the policy’s', 
     },
     redact: {},
   };
-  stack.model.reply(ok('## Ships in port\n- Aurora at berth 7\n## Next steps\n- unload'));
+  stack.model.reply(about('## Ships in port\n- Aurora at berth 7\n## Next steps\n- unload'));
   const turns = talk('custom', 18);
   turns[0] = [{ role: 'user', content: `The key is ${secret}. ${words(80)}` }];
   const requests = await play('custom', turns, policy);

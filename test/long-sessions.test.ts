@@ -8,14 +8,16 @@ import { counterFor } from '../src/tokens/counter.js';
 import { messageOf } from './cases/format.js';
 import { textOf } from './cases/play.js';
 import { sessions } from './cases/sessions.js';
+import { saidOf } from './support/material.js';
 
 const counter = counterFor('chars/4');
 
 describe('twenty compactions in a row', () => {
   /** Forgets everything but its first lines. */
-  const forgetful: Summarizer = ({ messages }) => {
-    const lines = (messages.at(-1)?.content ?? '').split('\n').filter((line) => line.startsWith('- '));
-    return ['- Baking goes on.', ...lines.slice(0, 2)].join('\n');
+  const forgetful: Summarizer = (request) => {
+    const content = request.messages.at(-1)?.content ?? '';
+    const lines = content.split('\n').filter((line) => line.startsWith('- '));
+    return saidOf(['- Baking goes on.', ...lines.slice(0, 1)].join('\n'), request);
   };
 
   test('keep constraints that are pinned and identifiers that are still used, in a summary that does not grow', async () => {
@@ -75,12 +77,13 @@ describe('a history far beyond the window of the summarizer', () => {
     const kinds: string[] = [];
     let read = '';
     const generation = await conversation.compact(
-      ({ messages, maxTokens }, { kind }) => {
+      (request, { kind }) => {
+        const { messages, maxTokens } = request;
         const tokens = messages.reduce((sum, { content }) => sum + counter.count(content), 0);
         expect(tokens + maxTokens).toBeLessThanOrEqual(window);
         kinds.push(kind);
         read += messages.at(-1)?.content ?? '';
-        return `- Digest ${kinds.length}. ${'Much was asked and answered. '.repeat(20)}`;
+        return saidOf(`- Digest ${kinds.length}. ${'Much was asked and answered. '.repeat(20)}`, request);
       },
       { force: true },
     );
@@ -95,15 +98,15 @@ describe('a history far beyond the window of the summarizer', () => {
     conversation.append(history.map(messageOf));
     const requests: string[] = [];
     const generation = await conversation.compact(
-      ({ messages }) => {
-        const request = messages.map(({ content }) => content).join('\n');
+      (asked) => {
+        const request = asked.messages.map(({ content }) => content).join('\n');
         requests.push(request);
         if (counter.count(request) > 2_600) throw new PalimpsestError('Llm.ContextOverflow', 'too long');
-        return '- Digest.';
+        return saidOf('- Digest.', asked);
       },
       { force: true },
     );
-    expect(generation?.snapshot).toBe('- Digest.');
+    expect(generation?.snapshot).toContain('- Digest.');
     expect(new Set(requests).size).toBe(requests.length);
   });
 
@@ -113,10 +116,10 @@ describe('a history far beyond the window of the summarizer', () => {
     const answered: string[] = [];
     const answers =
       (fails: boolean): Summarizer =>
-      ({ messages }) => {
+      (request) => {
         if (fails && answered.length === 7) throw new PalimpsestError('Llm.RateLimited', 'slow down');
-        answered.push(messages.map(({ content }) => content).join('\n'));
-        return '- Digest.';
+        answered.push(request.messages.map(({ content }) => content).join('\n'));
+        return saidOf('- Digest.', request);
       };
     await expect(conversation.compact(answers(true), { force: true })).rejects.toThrow('slow down');
     expect(conversation.generations).toEqual([]);
@@ -170,7 +173,7 @@ describe('any history', () => {
   ): Promise<void> {
     if (!force && !conversation.isDue()) return;
     try {
-      await conversation.compact(byRule ? null : () => '- So far.', { force });
+      await conversation.compact(byRule ? null : (request) => saidOf('- So far.', request), { force });
     } catch (error) {
       if (!isFailure(error, 'Budget.Unreachable') && !isFailure(error, 'Summary.NotSmaller')) throw error;
     }

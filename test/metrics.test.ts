@@ -8,7 +8,7 @@ import { startApi } from '../src/api/server.js';
 import { createLogger } from '../src/logging.js';
 import { Metrics } from '../src/metrics.js';
 import { samplesOf, startCliWorker, type CliWorker } from './support/cli-worker.js';
-import { contextOverflow, dropMidBody, empty, ok, type Script } from './support/model-replies.js';
+import { about, contextOverflow, dropMidBody, empty, type Script } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
 // Processes take their time to start where the cores are busy.
@@ -102,7 +102,7 @@ describe('a worker process', () => {
       ],
       ...[
         echo(503),
-        ok(`${secret} summary`),
+        about(`${secret} summary`),
         echo(400),
         echo(401),
         echo(400),

@@ -3,6 +3,7 @@
  */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest } from '../src/summary/accept.js';
+import { Ground } from '../src/summary/grounding.js';
 import { chunkRequest } from '../src/summary/prompts.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { never, useModelClient } from './support/model-client.js';
@@ -39,7 +40,10 @@ describe('the scripted llm.server', () => {
         signal: never,
       });
       texts.add(
-        acceptDigest(text, { inputTokens: counter.count(transcript) / 3, maxTokens: 1_000, counter }),
+        acceptDigest(text, {
+          ...{ inputTokens: counter.count(transcript) / 3, maxTokens: 1_000, counter },
+          ground: new Ground(transcript, ''),
+        }),
       );
     }
     expect([...texts]).toEqual([expect.stringMatching(/^## Session intent[\s\S]*src\/store\/part-0\.ts/)]);
@@ -53,8 +57,7 @@ describe('the scripted llm.server', () => {
       expectedInputTokens: 100,
       signal: never,
     });
-    expect(acceptDigest(text, { inputTokens: counter.count(transcript), maxTokens: 200, counter })).toBe(
-      text,
-    );
+    const limits = { inputTokens: counter.count(transcript), maxTokens: 200, counter };
+    expect(acceptDigest(text, { ...limits, ground: new Ground(transcript, '') })).toBe(text);
   });
 });

@@ -131,10 +131,9 @@ describe('content cannot forge what is ours', () => {
   });
 
   test('escaping is idempotent and leaves other markup alone', () => {
-    expect(escapeTags('<\u200B/ \u00ADtranscript>')).toBe('&lt;\u200B/ \u00ADtranscript>');
-    expect(escapeTags('<div>a</div> a<b <messenger> <callback/>')).toBe(
-      '<div>a</div> a<b <messenger> <callback/>',
-    );
+    expect(escapeTags('<\u200B/ \u00ADtranscript>')).toBe('[\u200B/ \u00ADtranscript>');
+    const others = '<div>a</div> a<b <messenger> <callback/> i < messages.length &lt;div&gt; 1 < 2';
+    expect(escapeTags(others)).toBe(others);
     fc.assert(fc.property(content, (text) => escapeTags(escapeTags(text)) === escapeTags(text)));
   });
 });

@@ -11,9 +11,11 @@ import { Conversation } from '../src/compaction/conversation.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { openPool } from '../src/store/pool.js';
 import type { Layer } from '../src/summary/layers.js';
+import type { SummaryRequest } from '../src/summary/prompts.js';
 import { sessionWorkflowId } from '../src/temporal/names.js';
 import type { SessionStatus } from '../workflows/messages.js';
-import { ok, status } from './support/model-replies.js';
+import { saidOf } from './support/material.js';
+import { about, ok, status } from './support/model-replies.js';
 import { appendTurns } from './support/sessions.js';
 import { dialogue, smallPolicy, startStack, words, type Stack } from './support/stack.js';
 
@@ -117,7 +119,10 @@ describe('invariant 4: layers that the rules wrote stay until a model has read t
     for (const [index, turn] of talk('memory', 48).entries()) {
       conversation.append(turn);
       if (index % 16 !== 15) continue;
-      const summarizer = index < 16 ? () => '## Current state\n- read by the model' : dead;
+      const summarizer =
+        index < 16
+          ? (request: SummaryRequest) => saidOf('## Current state\n- read by the model', request)
+          : dead;
       methods.push((await conversation.compact(summarizer, { force: true }))?.method);
     }
     expect(methods).toEqual(['model', 'extractive', 'extractive']);
@@ -225,7 +230,7 @@ describe('a policy that comes while the model is asked', () => {
   const secret = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ';
 
   test('and redacts what the model was shown: the summary is thrown away', async () => {
-    stack.model.reply(ok(`## Facts from tools\n- the key is ${secret}`));
+    stack.model.reply(about(`## Facts from tools\n- the key is ${secret}`));
     const session = 'redacted';
     const turns = talk(session, 5);
     turns[0] = [{ role: 'user', content: `The key is ${secret}. ${words(80)}` }];

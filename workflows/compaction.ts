@@ -2,6 +2,7 @@ import {
   ApplicationFailure,
   CancellationScope,
   isCancellation,
+  patched,
   setCurrentDetails,
   upsertSearchAttributes,
   workflowInfo,
@@ -17,6 +18,7 @@ import {
   type ModelSteps,
   type Summarized,
 } from '../src/compaction/summarize.js';
+import { isModelFailureType } from '../src/errors.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import type { ChunkRef } from '../src/summary/chunk.js';
@@ -64,8 +66,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
     if (refused && force) return null;
     if (failure.type !== 'Store.StaleGeneration') {
       const { type, message } = failure;
-      // An unexpected error may be the commit's: then going on without the model would fail at every turn.
-      const model = fallsBack(type) && !refused && type !== 'Worker.Failed';
+      const model = isModelFailureType(type) && !refused;
       await giveUp.executeWithOptions({ summary: type }, [
         { ...ids, type, message, exhausted: refused, model, onlyWaited: hasOnlyWaited(failure) },
       ]);
@@ -139,6 +140,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       method,
       written: summarized && writtenBy(summarized),
       failed: failure !== null,
+      chunksByRule: summarized?.chunksByRule ?? (failure === null ? 0 : planned.chunks.length),
+      chunkFailure: summarized?.failure ?? null,
       digests: summarized?.digests ?? [],
       force,
       repaired: summarized === null,
@@ -185,10 +188,8 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
       };
     } catch (error) {
       const failure = failureOf(error);
-      if (isCancellation(error) || failure?.type === 'Store.StaleGeneration') throw error;
-      page.note(
-        `The repair failed (**${failure?.type ?? 'Unknown'}**); the first snapshot is judged as it is.`,
-      );
+      if (isCancellation(error) || failure === null || !fallsBack(failure.type)) throw error;
+      page.note(`The repair failed (**${failure.type}**); the first snapshot is judged as it is.`);
       return once;
     } finally {
       page.phase('committing');
@@ -222,7 +223,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
         const [detail] = failure.details as [{ halves?: [ChunkRef, ChunkRef] | null }?];
         return { halves: detail?.halves ?? null };
       },
-      tooDeep: (message) => ApplicationFailure.nonRetryable(message, 'Summary.DepthExceeded'),
+      failed: (type, message) => ApplicationFailure.nonRetryable(message, type),
     };
   }
 }
@@ -234,10 +235,10 @@ function writtenBy({ chunks, snapshot, layers, messages }: Summarized): WrittenR
   return { chunks, snapshot, layers, messages };
 }
 
-/** Failures of the model's part, after which a deterministic summary may serve. Cancelled and stale work is not among them. */
+/** What only a model has failed at, the rules may do in its place; a defect, or a database that fails, is for its owner to see. */
 function fallsBack(type: string): boolean {
   const others = ['Store.Corrupt', 'Store.DigestGone', 'Worker.Failed'];
-  return type.startsWith('Llm.') || type.startsWith('Summary.') || others.includes(type);
+  return isModelFailureType(type) || (others.includes(type) && !patched('only model failures fall back'));
 }
 
 /** `planning` is what whoever starts a compaction says of it. */
@@ -292,9 +293,10 @@ class Page {
 
   committed(outcome: CompactionOutcome): void {
     const { generation, tokensBefore, tokensAfter, evicted, archivePart, method, modelCalls } = outcome;
+    const byRule = outcome.chunksByRule > 0 ? `, ${outcome.chunksByRule} chunks by rule` : '';
     this.finish(
       `**Generation ${generation} committed**: ${count(tokensBefore)} → ${count(tokensAfter)} tokens, ${count(evicted)} messages evicted` +
-        `${archivePart === null ? '' : ` into archive part ${archivePart}`}, ${method}, ${modelCalls} model calls.`,
+        `${archivePart === null ? '' : ` into archive part ${archivePart}`}, ${method}${byRule}, ${modelCalls} model calls.`,
     );
   }
 

@@ -14,6 +14,12 @@ export async function showOutcome(out: Output, session: string, done: Compaction
   await out.facts([
     ['session', session],
     ['generation', `${done.generation} (${done.reason}, ${done.method})`],
+    done.chunksByRule === 0
+      ? null
+      : [
+          'fallback',
+          `the model failed at ${plural(done.chunksByRule, 'chunk')}; the rules wrote their digests`,
+        ],
     [
       'context',
       `${count(tokensBefore)} → ${count(tokensAfter)} tokens${saved > 0 ? `, ${percent(saved, tokensBefore)} less` : ''}`,

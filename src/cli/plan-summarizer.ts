@@ -155,7 +155,7 @@ export class SummarizerEstimate {
         return ask(key, read + (previous ? snapshotTokens : 0), maxTokens);
       },
       overflow: () => null,
-      tooDeep: (message) => new PalimpsestError('Summary.DepthExceeded', message),
+      failed: (_type, message) => new PalimpsestError('Summary.DepthExceeded', message),
     };
   }
 }

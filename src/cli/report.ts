@@ -83,7 +83,7 @@ function tableOf(compactions: readonly CompactionOutcome[]): string {
     ['method', 'left', (c) => c.method],
     ['tokens', 'right', (c) => `${count(c.tokensBefore)} → ${count(c.tokensAfter)}`],
     ['evicted', 'right', (c) => count(c.evicted)],
-    ['chunks', 'right', (c) => count(c.chunks)],
+    ['chunks', 'right', (c) => count(c.chunks) + (c.chunksByRule > 0 ? ` (${c.chunksByRule} by rule)` : '')],
     ['calls', 'right', (c) => count(c.modelCalls)],
     ['tokens in / out', 'right', (c) => `${count(c.modelInputTokens)} / ${count(c.modelOutputTokens)}`],
     ['model', 'right', (c) => seconds(c.modelMs)],
@@ -166,11 +166,11 @@ export function errorLines(error: unknown): string[] {
 export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   const { session, messages, window, budget, tokens, replay, context, warnings } = played;
   const compactions = played.compactions.map((outcome) => {
-    const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls } = outcome;
-    const { modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = outcome;
+    const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = outcome;
+    const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = outcome;
     const { savedPerTurn, cost, currency, paysBackAfter } = outcome;
     return {
-      ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, modelCalls },
+      ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
       ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
       ...{ savedPerTurn, cost, currency, paysBackAfter, run: runLink(ui, outcome) },
     };

@@ -59,7 +59,7 @@ const columns: Column<TimelineCompaction>[] = [
   { head: 'turn', value: ({ turn }) => count(turn), align: 'right' },
   { head: 'when', value: ({ at }) => `${ago(at)} ago`, align: 'right', dispensable: 2 },
   { head: 'reason', value: ({ reason }) => reason, least: 6 },
-  { head: 'method', value: ({ method }) => method, least: 6 },
+  { head: 'method', value: methodOf, least: 6 },
   { head: 'before', value: ({ tokensBefore }) => count(tokensBefore), align: 'right' },
   { head: 'after', value: ({ tokensAfter }) => count(tokensAfter), align: 'right' },
   {
@@ -70,6 +70,11 @@ const columns: Column<TimelineCompaction>[] = [
   { head: 'evicted', value: ({ evicted }) => count(evicted), align: 'right', dispensable: 1 },
   { head: 'part', value: ({ part }) => (part === null ? '–' : String(part)), align: 'right' },
 ];
+
+/** `model, 1/4 by rule` where the fallback served one of four chunks. */
+function methodOf({ method, chunks, chunksByRule }: TimelineCompaction): string {
+  return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule}/${chunks} by rule` : method;
+}
 
 function writeChart(file: string, found: Timeline): void {
   const { session, budget, measureAt, turns, compactions, tokens } = found;

@@ -5,7 +5,7 @@
 import type { ViewItem } from '../conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { redactorFor, type Redact } from '../conversation/redact.js';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { isFailure, isModelFailure, PalimpsestError } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '../policy/learnt.js';
 import { isTriggered, limitsOf, type Limits } from '../policy/limits.js';
@@ -35,7 +35,10 @@ import { summarize } from './summarize.js';
 
 export type { Generation } from './generation.js';
 
-/** Answers one request of the summarizer with its text. May throw; then the compaction fails and nothing changes. */
+/**
+ * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
+ * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ */
 export type Summarizer = (
   request: SummaryRequest,
   about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
@@ -190,28 +193,27 @@ export class Conversation {
     this.store.assertCurrent(plan);
     assertPlanOf(plan, this.store.planState(), this.policy);
     const asked = this.asker.begin(summarizer);
-    const byRule = (failed: boolean) =>
-      this.commit(
-        plan,
-        this.replace(plan, { method: 'extractive', written: null, failed }, force),
-        asked.calls,
-      );
+    const none = { written: null, failed: false, chunksByRule: 0 };
+    const byRule = (failed: boolean) => {
+      const made = this.replace(plan, { ...none, method: 'extractive', failed }, force);
+      return this.commit(plan, made, asked.calls, [], failed ? plan.chunks.length : 0);
+    };
     if (plan.method === 'none') {
-      const made = this.replace(plan, { method: 'none', written: null, failed: false }, force);
-      return this.commit(plan, made, asked.calls);
+      return this.commit(plan, this.replace(plan, { ...none, method: 'none' }, force), asked.calls);
     }
     if (plan.method === 'extractive') return byRule(false);
     if (summarizer === null) return byRule(true);
     try {
       const summarized = await summarize(plan, asked.steps(plan), { chunk() {}, consolidating() {} });
       const written = this.asker.written(summarized);
-      const input = { method: plan.method, written, failed: false };
+      const { chunksByRule } = summarized;
+      const input = { method: plan.method, written, failed: false, chunksByRule };
       let made = this.replace(plan, input, force, false);
       if ('repair' in made && summarized.snapshot !== null) {
         const snapshot = (await asked.repair(plan, summarized.snapshot, made)) ?? written.snapshot;
         made = this.replace(plan, { ...input, written: { ...written, snapshot } }, force);
       }
-      return this.commit(plan, made, asked.calls, written.chunks);
+      return this.commit(plan, made, asked.calls, written.chunks, chunksByRule);
     } catch (error) {
       const evicts = plan.throughSeq >= plan.fromSeq;
       if (this.policy.summary.fallback === 'none' || !evicts || !isModelFailure(error)) throw error;
@@ -238,7 +240,7 @@ export class Conversation {
       fromSeq: through + 1,
       throughSeq: through,
       coverage: [],
-      chunks: [],
+      ...{ chunks: [], chunksByRule: 0 },
       evicted: 0,
       calls: [],
       tokensBefore: before,
@@ -261,7 +263,7 @@ export class Conversation {
 
   private replace(
     { chunks: _chunks, messages: _messages, method: _method, ...plan }: Plan,
-    input: Pick<ReplacementInput, 'method' | 'written' | 'failed'>,
+    input: Pick<ReplacementInput, 'method' | 'written' | 'failed' | 'chunksByRule'>,
     force: boolean,
     repaired = true,
   ): (Replacement & { method: Method }) | RepairNeeded {
@@ -292,6 +294,7 @@ export class Conversation {
     made: (Replacement & { method: Method }) | RepairNeeded,
     calls: Generation['calls'],
     chunks: ChunkRef[] = [],
+    chunksByRule = 0,
   ): Generation {
     if ('repair' in made)
       throw new PalimpsestError('Summary.NotSmaller', 'the repaired snapshot is too long');
@@ -306,7 +309,7 @@ export class Conversation {
       fromSeq: plan.fromSeq,
       throughSeq: plan.throughSeq,
       carriedSeq: plan.carriedSeq,
-      chunks,
+      ...{ chunks, chunksByRule },
       evicted: plan.evictedMessages,
       tokensBefore,
       tokensAfter,
@@ -356,10 +359,4 @@ export interface PlanOptions {
   reason?: CompactionReason;
   /** Why no model may be asked; null: one may. */
   withoutModel?: string | null;
-}
-
-/** Failures of the model's part, after which a deterministic summary may serve. */
-function isModelFailure(error: unknown): boolean {
-  if (!(error instanceof PalimpsestError)) return true;
-  return error.type.startsWith('Llm.') || error.type.startsWith('Summary.');
 }

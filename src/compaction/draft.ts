@@ -7,7 +7,7 @@ import { extractiveSnapshot } from '../summary/extractive.js';
 import { layerTokens, type Layer } from '../summary/layers.js';
 import { layeredSnapshot, resolveSections } from '../summary/sections.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import type { LayerText, RepairNeeded, ReplacementInput } from './replacement.js';
+import type { LayerText, RepairNeeded, ReplacementInput } from './replacement-types.js';
 
 export interface Drafted {
   snapshot: Snapshot;

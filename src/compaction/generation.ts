@@ -22,6 +22,8 @@ export interface Generation {
   reductions: Reduction[];
   coverage: Coverage[];
   chunks: ChunkRef[];
+  /** Chunks that the fallback served: by rule, because the model failed at them. */
+  chunksByRule: number;
   /** Evicted messages. */
   evicted: number;
   tokensBefore: number;
@@ -50,6 +52,7 @@ export const genesis: Generation = {
   reductions: [],
   coverage: [],
   chunks: [],
+  chunksByRule: 0,
   evicted: 0,
   tokensBefore: 0,
   tokensAfter: 0,

@@ -1,12 +1,13 @@
 /** Asks a summarizer given as a function, and remembers every accepted answer under its content key. */
 import { createHash } from 'node:crypto';
 import { redactorFor } from '../conversation/redact.js';
-import { isFailure, PalimpsestError } from '../errors.js';
+import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../errors.js';
 import type { Policy } from '../policy/schema.js';
 import type { ChunkRef } from '../summary/chunk.js';
 import type { Layer } from '../summary/layers.js';
 import { promptSettings } from '../summary/prompts.js';
 import type { TokenCounter } from '../tokens/counter.js';
+import { digestByRule, isOfChunk } from './by-rule.js';
 import type { Summarizer } from './conversation.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './memory-log.js';
@@ -21,8 +22,13 @@ import {
   type Previous,
   type Question,
 } from './questions.js';
-import type { LayerText, RepairNeeded, Written } from './replacement.js';
+import type { LayerText, RepairNeeded, Written } from './replacement-types.js';
 import type { DigestRef, ModelSteps, Summarized } from './summarize.js';
+
+/** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
+type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
+
+const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
 
 export class MemoryAsker {
   private readonly texts = new Map<string, string>();
@@ -63,12 +69,12 @@ export class MemoryAsker {
     const calls: Generation['calls'] = [];
     /** What no retry helps against: nothing that still waits for its turn is asked any more. */
     let ended: { error: unknown } | null = null;
-    const answer = async (question: Question): Promise<DigestRef> => {
+    const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;
       try {
         return await this.answer(question, summarizer, calls);
       } catch (error) {
-        if (!isFailure(error, 'Llm.ContextOverflow')) ended = { error };
+        if (!spares(error)) ended = { error };
         throw error;
       }
     };
@@ -88,32 +94,32 @@ export class MemoryAsker {
         const found = () => Promise.resolve({ snapshot, missing });
         try {
           return this.textOf((await answer(repairQuestion(this.asking(plan), key, repair, found))).key);
-        } catch {
-          return null;
+        } catch (error) {
+          if (isModelFailure(error)) return null;
+          throw error;
         }
       },
     };
   }
 
-  private steps(
-    asking: Asking,
-    answer: (question: Question) => Promise<DigestRef>,
-    giveUp: (error: unknown) => never,
-  ): ModelSteps {
+  private steps(asking: Asking, answer: Answer, giveUp: (error: unknown) => never): ModelSteps {
     return {
-      readChunk: (step) => {
-        const { fromSeq, throughSeq } = step.chunk;
-        const read = () => this.log.range(fromSeq, throughSeq);
-        const members = this.log.members(fromSeq, throughSeq);
+      readChunk: async (step) => {
+        const { chunk, rulesServe = false } = step;
+        const read = () => this.log.range(chunk.fromSeq, chunk.throughSeq);
+        const members = this.log.members(chunk.fromSeq, chunk.throughSeq);
         const previous = step.fold ? this.previous(step.foldGeneration) : null;
-        return answer(chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()))).catch(
-          async (error: unknown) => {
-            if (!isFailure(error, 'Llm.ContextOverflow')) throw error;
-            const halves = await halvesOf(asking, step.chunk, read());
-            if (halves === null) giveUp(error);
-            throw new Overflow(error, halves);
-          },
-        );
+        const question = chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()));
+        try {
+          return await answer(question, rulesServe ? isOfChunk : isOverflow);
+        } catch (error) {
+          const halves = isOverflow(error) ? await halvesOf(asking, chunk, read()) : null;
+          if (isOverflow(error) && halves !== null) throw new Overflow(error, halves);
+          const made = rulesServe && isOfChunk(error) ? await digestByRule(asking, step, read()) : null;
+          if (made === null || !isFailure(error)) return giveUp(error);
+          this.texts.set(made.key, made.text);
+          return { ...this.reference(made.key, made.text, false), byRule: error.type };
+        }
       },
       merge: (step) =>
         answer(
@@ -123,9 +129,9 @@ export class MemoryAsker {
         ),
       overflow: (error) => {
         if (error instanceof Overflow) return { halves: error.halves };
-        return isFailure(error, 'Llm.ContextOverflow') ? { halves: null } : null;
+        return isOverflow(error) ? { halves: null } : null;
       },
-      tooDeep: (message) => new PalimpsestError('Summary.DepthExceeded', message),
+      failed: (type, message) => new PalimpsestError(isFailureType(type) ? type : 'Llm.BadOutput', message),
     };
   }
 

@@ -8,7 +8,7 @@ import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './memory-log.js';
 import type { ChainLink, Plan } from './plan-types.js';
 import type { PlanReads, PlanState } from './plan.js';
-import type { Parent } from './replacement.js';
+import type { Parent } from './replacement-types.js';
 
 export class MemoryStore {
   readonly log: MemoryLog;
@@ -99,6 +99,7 @@ export class MemoryStore {
       throughSeq: one.throughSeq,
       snapshotTokens: one.snapshot === null ? 0 : this.counter.count(one.snapshot),
       fallback: one.fallback,
+      readByModel: one.method === 'model',
       layers: one.layers,
     }));
     const headTokens = newest?.head?.tokens.reduce((sum, tokens) => sum + tokens, 0);
@@ -115,7 +116,17 @@ export class MemoryStore {
         newest === undefined || headTokens === undefined
           ? null
           : { tokens: headTokens, carriedSeq: newest.carriedSeq },
-      chain: [...links, { generation: 0, throughSeq: 0, snapshotTokens: 0, fallback: false, layers: null }],
+      chain: [
+        ...links,
+        {
+          generation: 0,
+          throughSeq: 0,
+          snapshotTokens: 0,
+          fallback: false,
+          readByModel: false,
+          layers: null,
+        },
+      ],
       spent: 0,
     };
   }

@@ -3,7 +3,7 @@ import type { LoggedMessage } from '../conversation/message.js';
 import type { Steps } from '../steps.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts } from '../summary/pins.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import type { ReplacementInput } from './replacement.js';
+import type { ReplacementInput } from './replacement-types.js';
 
 /** Everything that the head pins / what of it patterns found. */
 export interface Pinned {

@@ -99,7 +99,9 @@ export interface ChainLink {
   /** Last seq that its head replaces. */
   throughSeq: number;
   snapshotTokens: number;
-  /** The fallback wrote its snapshot, or one that it goes back to. */
+  /** The fallback wrote its snapshot, a part of it, or one that it goes back to. */
   fallback: boolean;
+  /** A model read what it evicts, or most of it. */
+  readByModel: boolean;
   layers: Layer[] | null;
 }

@@ -151,7 +151,7 @@ export async function makePlan(
       method: useModel ? 'model' : 'extractive',
       throughSeq: cut.throughSeq,
       carriedSeq: cut.carriedSeq,
-      chunks: useModel ? await chunksOf([...again, ...evicted]) : [],
+      chunks: useModel ? await chunksAgain(again, evicted) : [],
       messages: await messagesToSummarize(cut.throughSeq, withoutModel),
       evictedMessages: evicted.length,
       evictedTokens: cut.evictedTokens,
@@ -165,7 +165,7 @@ export async function makePlan(
     useModel: boolean,
     evictedTokens: number,
   ): Promise<{ reading: Reading; again: MessageMeta[] }> {
-    const reading = readingOf(policy.summary.mode, state.chain, useModel);
+    const reading = readingOf(policy.summary.mode, state.chain, useModel, reason === 'resummarize');
     if (!useModel || reading.readFromSeq > state.throughSeq) return { reading, again: [] };
     const again = await reads.metas(reading.readFromSeq, state.throughSeq);
     const tokens = again.reduce((sum, meta) => sum + meta.tokens + MESSAGE_LABEL_TOKENS, evictedTokens);
@@ -180,7 +180,7 @@ export async function makePlan(
     if (!state.chain[0]?.fallback) return nothing('the fallback wrote nothing of this summary');
     const { reading, again } = await read(true, 0);
     if (again.length === 0) return nothing('too much to read anew at once');
-    return { ...rest, ...reading, method: 'model', chunks: await chunksOf(again) };
+    return { ...rest, ...reading, method: 'model', chunks: await chunksAgain(again, []) };
   }
 
   /** Null where a model may be asked; otherwise why not. */
@@ -213,6 +213,24 @@ export async function makePlan(
     const labelled = evictedTokens + evictedMessages * MESSAGE_LABEL_TOKENS;
     const readable = mostEvicted.chunks * settings.chunkTokens * (evictedTokens / labelled);
     return Math.min(mostEvicted.tokens, Math.floor(readable));
+  }
+
+  /** Cut where a model has read up to before, so that what it wrote then is found again. `full_rewrite` always reads all, in full chunks. */
+  async function chunksAgain(
+    again: readonly MessageMeta[],
+    evicted: readonly MessageMeta[],
+  ): Promise<ChunkRef[]> {
+    if (policy.summary.mode === 'full_rewrite') return chunksOf([...again, ...evicted]);
+    const reads = state.chain.flatMap((link, index) =>
+      link.readByModel ? [link.throughSeq, state.chain[index + 1]?.throughSeq ?? 0] : [],
+    );
+    const ends = new Set(reads);
+    const parts: MessageMeta[][] = [[]];
+    for (const meta of [...again, ...evicted]) {
+      parts.at(-1)?.push(meta);
+      if (ends.has(meta.seq)) parts.push([]);
+    }
+    return (await Promise.all(parts.map(chunksOf))).flat();
   }
 
   async function chunksOf(metas: readonly MessageMeta[]): Promise<ChunkRef[]> {

@@ -1,35 +1,16 @@
 /** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 import type { LoggedMessage } from '../conversation/message.js';
-import type { Redact } from '../conversation/redact.js';
 import { renderMessage } from '../conversation/render.js';
-import { PalimpsestError } from '../errors.js';
-import { acceptDigest, acceptSnapshot, draftOf } from '../summary/accept.js';
 import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../summary/chunk.js';
-import {
-  chunkRequest,
-  foldRequest,
-  mergeRequest,
-  type PromptSettings,
-  type SummaryRequest,
-} from '../summary/prompts.js';
-import { relocateToolClaims } from '../summary/provenance.js';
+import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../summary/prompts.js';
 import { repairRequest, type RepairProblem } from '../summary/repair.js';
-import { readAhead, sourcesIn, type Sources } from '../summary/sources.js';
-import { readSummary } from '../summary/structured.js';
+import { readAhead, sourcesIn } from '../summary/sources.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import type { SummarizerSettings } from './plan-types.js';
+import { groundOf, storable, type Asking } from './answers.js';
 import { readable } from './secrets.js';
 import type { ChunkStep, MergeStep } from './summarize.js';
 
-/** Same for every call of one compaction. */
-export interface Asking {
-  tenant: string;
-  summarizer: SummarizerSettings;
-  prompt: PromptSettings;
-  /** Takes out of a text what no summarizer may see. */
-  redact: Redact;
-  counter: TokenCounter;
-}
+export type { Asking } from './answers.js';
 
 export interface Question {
   kind: 'chunk' | 'fold' | 'merge' | 'repair';
@@ -56,6 +37,11 @@ export interface Previous {
 /** Fewest tokens asked of a digest. */
 const shortestDigest = 64;
 
+/** Tokens asked of a chunk's digest: a short slice deserves a shorter one, not one of its own length. */
+export function digestTokens({ tokens }: ChunkRef, maxTokens: number): number {
+  return Math.min(maxTokens, Math.max(shortestDigest, Math.floor(tokens / 2)));
+}
+
 export function chunkQuestion(
   asking: Asking,
   step: ChunkStep,
@@ -66,8 +52,7 @@ export function chunkQuestion(
   const { chunk, fold } = step;
   const { counter } = asking;
   const kind = fold ? 'fold' : 'chunk';
-  // A short slice deserves a shorter digest, not one of its own length.
-  const maxTokens = Math.min(step.maxTokens, Math.max(shortestDigest, Math.floor(chunk.tokens / 2)));
+  const maxTokens = digestTokens(chunk, step.maxTokens);
   const key = digestKey({
     ...keyParts(asking),
     kind,
@@ -101,20 +86,20 @@ export function chunkQuestion(
       const inputTokens = once(
         () => counter.count(transcript) + (before === null ? 0 : counter.count(before)),
       );
+      const ground = once(() => groundOf([before, transcript], requestWith('', null)));
       return {
         request: requestWith(transcript, before),
         // The material is counted once, and what is around it; its words are read in the same time.
         tokens: once(() => {
           if (asking.prompt.checksOrigins) sources();
+          ground();
           return inputTokens() + countRequest(requestWith('', null), counter);
         }),
-        accept: (answer) => {
-          const text = readAnswer(asking, answer, sources);
-          const limits = { inputTokens: inputTokens(), counter, sections: asking.prompt.sections };
-          return fold
-            ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
-            : acceptDigest(text, { ...limits, maxTokens });
-        },
+        accept: (answer) =>
+          storable(asking, answer, {
+            ...{ kind: fold ? 'draft' : 'digest', maxTokens, inputTokens: inputTokens() },
+            ...{ ground: ground(), sources },
+          }),
       };
     },
   };
@@ -142,17 +127,19 @@ export function mergeQuestion(
       const before = previous ? asking.redact(previous.text) : null;
       const asked = { digests: texts, key, maxTokens, prompt: asking.prompt };
       const request = root ? foldRequest({ ...asked, previous: before }) : mergeRequest(asked);
+      const empty = { ...asked, digests: [] };
+      const ground = () =>
+        groundOf([before, ...texts], root ? foldRequest({ ...empty, previous: null }) : mergeRequest(empty));
       const inputTokens = coveredTokens + (before === null ? 0 : counter.count(before));
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
-        accept: (answer) => {
-          const text = readAnswer(asking, answer, () => sourcesIn([], [before, ...texts]));
-          const limits = { inputTokens, counter, sections: asking.prompt.sections };
-          return root
-            ? draftOf(text, { ...limits, maxTokens: asking.summarizer.snapshotCeiling })
-            : acceptDigest(text, { ...limits, maxTokens });
-        },
+        accept: (answer) =>
+          storable(asking, answer, {
+            ...{ kind: root ? 'draft' : 'digest', maxTokens, inputTokens },
+            ground: ground(),
+            sources: () => sourcesIn([], [before, ...texts]),
+          }),
       };
     },
   };
@@ -178,38 +165,21 @@ export function repairQuestion(
     key,
     async prepare() {
       const { snapshot, missing } = await found();
-      const request = repairRequest({ snapshot, missing, problem, maxTokens, key, prompt: asking.prompt });
+      const asked = { problem, maxTokens, key, prompt: asking.prompt };
+      const request = repairRequest({ ...asked, snapshot, missing });
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
         // There is no second repair: one that is too long comes to nothing, and the first snapshot has to do.
         accept: (answer) =>
-          acceptSnapshot(
-            readAnswer(asking, answer, () => sourcesIn([], [snapshot])),
-            {
-              inputTokens: Infinity,
-              maxTokens: asking.summarizer.snapshotCeiling,
-              counter,
-              sections: asking.prompt.sections,
-            },
-          ),
+          storable(asking, answer, {
+            ...{ kind: 'snapshot', maxTokens, inputTokens: Infinity },
+            ground: groundOf([snapshot, ...missing], repairRequest({ ...asked, snapshot: '', missing: [] })),
+            sources: () => sourcesIn([], [snapshot]),
+          }),
       };
     },
   };
-}
-
-/** Characters. Thoughts included, no summary comes near it; looking for one in megabytes of markup takes long. */
-const LONGEST_ANSWER = 1_000_000;
-
-/** The summary in an answer, with what only tools said where it belongs. */
-function readAnswer({ prompt, redact }: Asking, answer: string, sources: () => Sources): string {
-  if (answer.length > LONGEST_ANSWER) {
-    throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
-      hint: 'No summary is that long: the model repeats itself, or something else answered.',
-    });
-  }
-  const text = readSummary(answer, prompt);
-  return redact(prompt.checksOrigins ? relocateToolClaims(text, sources(), prompt.sections) : text);
 }
 
 /** The two halves of a chunk that did not fit; null where it cannot be halved any more. */

@@ -7,20 +7,32 @@ export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'pr
 
 /**
  * `incremental` folds the snapshot of the head, or where the fallback wrote that, the last one that it did not write
- * together with all that came since. `full_rewrite` reads the whole archive: its chunks are cut from the first message
+ * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole archive: its chunks are cut from the first message
  * on, so all but the newest are found among the stored digests. `layered` keeps what a model wrote and reads on from there.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],
   chain: readonly ChainLink[],
   useModel: boolean,
+  /** Asked for by hand: whatever the model has failed at is tried again. */
+  persists = false,
 ): Reading {
   const head = chain[0];
   if (head === undefined || head.throughSeq === 0) return afresh(mode);
   if (mode === 'layered' && (useModel || head.layers !== null)) return layeredReading(head, useModel);
   if (!useModel) return after(mode, head);
   if (mode === 'full_rewrite') return afresh(mode);
-  return after(mode, chain.find(({ fallback }) => !fallback) ?? head);
+  return after(mode, baseOf(chain, persists) ?? head);
+}
+
+/** How often a model is given again, unasked, what it has failed at. */
+const MOST_TRIES = 2;
+
+/** The newest generation that no fallback had a part in; the head itself where a model has read on from there often enough. */
+function baseOf(chain: readonly ChainLink[], persists: boolean): ChainLink | undefined {
+  const base = chain.findIndex(({ fallback }) => !fallback);
+  const tries = chain.slice(0, Math.max(0, base)).filter(({ readByModel }) => readByModel).length;
+  return tries >= MOST_TRIES && !persists ? chain[0] : chain[base];
 }
 
 /** Where all of that would be too much for one compaction: the head's snapshot as it stands, whoever wrote it. */

@@ -12,7 +12,7 @@ import type { Limits } from '../policy/limits.js';
 import { summarizedMessage } from '../policy/message-summary.js';
 import { commitReductions } from '../policy/retention.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import type { ReplacementInput } from './replacement.js';
+import type { ReplacementInput } from './replacement-types.js';
 
 /** The reductions in force with this head: those that stand and still hold, and what the policy shortens now. */
 export function reductionsFor(

@@ -2,7 +2,7 @@ import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import type { SummarizerSettings } from './plan-types.js';
 import { redacting, type Redact } from '../conversation/redact.js';
 import { inSlices, type Steps } from '../steps.js';
-import type { ReplacementInput } from './replacement.js';
+import type { ReplacementInput } from './replacement-types.js';
 
 /** Fields that name and link; they hold no text of anybody. */
 const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);

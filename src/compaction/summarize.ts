@@ -18,6 +18,8 @@ export interface DigestRef {
   /** Unix milliseconds of the model call; equal where none was made. */
   startedAt: number;
   endedAt: number;
+  /** Type of the failure for which the rules wrote it; absent where a model did. */
+  byRule?: string;
 }
 
 export interface ChunkStep {
@@ -27,6 +29,8 @@ export interface ChunkStep {
   foldGeneration: number | null;
   /** Tokens of the answer at most. */
   maxTokens: number;
+  /** Where the model fails at this chunk for good, its digest is made by rule and says so. Absent in steps of earlier versions. */
+  rulesServe?: boolean;
 }
 
 export interface MergeStep {
@@ -46,8 +50,8 @@ export interface ModelSteps {
   merge(step: MergeStep, label: string): Promise<DigestRef>;
   /** Null: not an overflow. Otherwise the halves of the chunk that did not fit; null inside where it cannot be halved. */
   overflow(error: unknown): { halves: [ChunkRef, ChunkRef] | null } | null;
-  /** A failure that no retry helps. */
-  tooDeep(message: string): Error;
+  /** A failure that no retry helps; `type` is the one of each chunk's own where the model failed at all of them. */
+  failed(type: string, message: string): Error;
 }
 
 /** Live numbers for whoever watches. */
@@ -68,6 +72,9 @@ export interface Summarized {
   messages: { seq: number; key: string }[];
   /** Keys of every digest used. */
   digests: string[];
+  /** Chunks whose digest the rules made, because the model failed at them; and the type of the first failure. */
+  chunksByRule: number;
+  failure: string | null;
 }
 
 interface Leaf {
@@ -81,12 +88,19 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
   /** Tokens of the originals behind each digest. */
   const covered = new Map<string, number>();
   const slots = limiter(summarizer.concurrency);
+  const rulesServe = plan.fallback === 'extractive';
 
   const [history, messages] = await Promise.all([
     plan.mode === 'layered' ? layered() : plan.chunks.length > 0 ? folded() : noHistory(),
     Promise.all(plan.messages.map(largeMessage)),
   ]);
-  return { ...history, messages, digests: [...new Set(used.map(({ key }) => key))] };
+  const byRule = used.flatMap((digest) => digest.byRule ?? []);
+  const [failure = null] = byRule;
+  const summarized = messages.filter((message) => message !== null);
+  if (failure !== null && history.chunks.length + summarized.length === 0)
+    throw steps.failed(failure, 'the model failed at every message');
+  const digests = [...new Set(used.map(({ key }) => key))];
+  return { ...history, messages: summarized, digests, chunksByRule: byRule.length, failure };
 
   function noHistory(): Pick<Summarized, 'chunks' | 'snapshot' | 'layers'> {
     return { chunks: [], snapshot: null, layers: plan.layers };
@@ -121,6 +135,7 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
         tokens: digest.tokens,
         fromSeq: chunk.fromSeq,
         throughSeq: chunk.throughSeq,
+        ...(digest.byRule === undefined ? {} : { extractive: true }),
       })),
     ];
     for (let next = nextMerge(layers); next; next = nextMerge(layers)) {
@@ -139,18 +154,22 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
         tokens: merged.tokens,
         fromSeq: members[0]!.fromSeq,
         throughSeq: members.at(-1)!.throughSeq,
+        // What holds a part by rule is read again with it.
+        ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
       };
       layers.splice(next.first, FAN_IN, layer);
     }
     return { chunks: leaves.map(({ chunk }) => chunk), snapshot: null, layers };
   }
 
+  /** Null where the model failed at all of it: the message is shortened as the rules shorten others. */
   async function largeMessage({
     seq,
     chunks,
-  }: Plan['messages'][number]): Promise<{ seq: number; key: string }> {
-    const leaves = await readAll(chunks, summarizer.digestTokens);
+  }: Plan['messages'][number]): Promise<{ seq: number; key: string } | null> {
+    const leaves = await readEach(chunks, summarizer.digestTokens);
     const digests = leaves.map(({ digest }) => digest);
+    if (digests.every(({ byRule }) => byRule !== undefined)) return null;
     const [only] = digests;
     if (only && digests.length === 1) return { seq, key: only.key };
     const [merged, ...rest] = await reduceLevels(
@@ -158,14 +177,26 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
       summarizer.foldTokens,
       (level) => level.length === 1,
     );
-    if (!merged || rest.length > 0)
-      throw steps.tooDeep(`message ${seq} takes too many levels of consolidation`);
+    if (!merged || rest.length > 0) throw tooDeep(`message ${seq} takes too many levels of consolidation`);
     return { seq, key: merged.key };
   }
 
   async function readAll(chunks: readonly ChunkRef[], maxTokens: number): Promise<Leaf[]> {
+    const leaves = await readEach(chunks, maxTokens);
+    const [first, ...others] = leaves.map(({ digest }) => digest.byRule);
+    // From the messages themselves the rules write a better summary than from digests by rule.
+    if (first !== undefined && others.every((type) => type !== undefined))
+      throw steps.failed(first, `the model failed at ${chunks.length === 1 ? 'the chunk' : 'every chunk'}`);
+    return leaves;
+  }
+
+  async function readEach(chunks: readonly ChunkRef[], maxTokens: number): Promise<Leaf[]> {
     const read = chunks.map((chunk, index) => readOrHalve(chunk, index + 1, chunks.length, maxTokens));
     return (await Promise.all(read)).flat();
+  }
+
+  function tooDeep(message: string): Error {
+    return steps.failed('Summary.DepthExceeded', message);
   }
 
   async function readChunk(
@@ -176,7 +207,8 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
     maxTokens: number,
   ): Promise<DigestRef> {
     const label = `chunk ${number}/${of}${fold ? ' and fold' : ''} · ${count(chunk.tokens)} → at most ${count(maxTokens)} tokens`;
-    const digest = await slots(() => steps.readChunk({ chunk, fold, foldGeneration, maxTokens }, label));
+    const step = { chunk, fold, foldGeneration, maxTokens, rulesServe: rulesServe && !fold };
+    const digest = await slots(() => steps.readChunk(step, label));
     used.push(digest);
     covered.set(digest.key, chunk.tokens);
     progress.chunk(number, of, chunk.tokens, digest.tokens);
@@ -216,9 +248,7 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
       }
       level = await mergeLevel(level, room - previousTokens, depth);
     }
-    throw steps.tooDeep(
-      `${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`,
-    );
+    throw tooDeep(`${level.length} digests are left after ${summarizer.depthLimit} levels of consolidation`);
   }
 
   /** Levels of merging until `done`, or until the depth limit. */

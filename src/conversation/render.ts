@@ -3,25 +3,13 @@
  * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
  */
 import { isMedia } from '../tokens/message.js';
+import { escapeTags } from './tags.js';
 import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
 
+export { escapeTags } from './tags.js';
+
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
-export const RENDER_VERSION = 2;
-
-/** Every tag that prompts and heads put around data. Content that spells one of them is escaped. */
-const ownTags =
-  'messages?|call|media|transcript|digest|previous_snapshot|state_snapshot|pins|pin|ledger|dropped';
-/** White space, and characters that nobody sees. */
-const gap = '[\\s\\u00AD\\u200B-\\u200D\\u2060]{0,8}';
-const forgeable = new RegExp(
-  `[<\\uFF1C\\uFE64\\u2039](?=${gap}[/\\uFF0F]?${gap}(?:${ownTags})(?![a-z0-9]))`,
-  'gi',
-);
-
-/** The text with every opening or closing tag of ours defused (`<` becomes `&lt;`); all else is kept as it is. Idempotent. */
-export function escapeTags(text: string): string {
-  return text.replace(forgeable, '&lt;');
-}
+export const RENDER_VERSION = 3;
 
 /** A rendered message in its parts; the message is `open + content + close`. */
 export interface Rendered {

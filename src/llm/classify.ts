@@ -85,6 +85,7 @@ function refused(refusal: EndpointRefusal, context: CallContext): PalimpsestErro
       details: {
         status: refusal.status,
         ...(code === null ? {} : { code }),
+        ...(type === 'Llm.Rejected' && isFiltered(refusal) ? { filtered: true } : {}),
         ...(retryAfterMs === null ? {} : { retryAfterMs }),
       },
     },

@@ -147,7 +147,10 @@ export class Exchange {
       new PalimpsestError('Llm.BadOutput', message, { hint, details });
     if (finish === 'content_filter') {
       const hint = 'A content filter refused this text; the fallback of the policy decides.';
-      throw new PalimpsestError('Llm.Rejected', 'A content filter stopped the answer.', { hint, details });
+      throw new PalimpsestError('Llm.Rejected', 'A content filter stopped the answer.', {
+        hint,
+        details: { ...details, filtered: true },
+      });
     }
     if (finish === 'error' || finish === 'insufficient_system_resource') {
       throw new PalimpsestError('Llm.Unavailable', 'The endpoint broke off its answer.', {

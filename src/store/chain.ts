@@ -11,6 +11,8 @@ export interface ChainLink {
   throughSeq: number;
   snapshotTokens: number;
   fallback: boolean;
+  /** A model read what it evicts, or most of it. */
+  readByModel: boolean;
   layers: Layer[] | null;
 }
 
@@ -21,6 +23,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     through_seq: number;
     snapshot_tokens: number;
     fallback: boolean;
+    method: string;
     layers: Layer[] | null;
   }>(
     pool,
@@ -30,7 +33,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
        select parent.* from chain join palimpsest.compactions parent
          on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
      )
-     select generation, through_seq, snapshot_tokens, fallback, case when generation = $3 then layers end as layers
+     select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers
      from chain order by generation desc`,
     [ids.tenant, ids.session, generation],
   );
@@ -39,6 +42,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     throughSeq: row.through_seq,
     snapshotTokens: row.snapshot_tokens,
     fallback: row.fallback,
+    readByModel: row.method === 'model',
     layers: row.layers,
   }));
 }

@@ -62,6 +62,10 @@ export interface CommitInput {
   tokensAfter: number;
   evicted: number;
   chunks: number;
+  /** Chunks that the fallback served, because the model failed at them. */
+  chunksByRule?: number;
+  /** Type of the model's failure at the first of them, where it wrote the rest. */
+  chunkFailure?: string | null;
   /** Digests that went in: from now on they cannot be deleted. */
   digestKeys: string[];
   model: string | null;
@@ -153,6 +157,7 @@ async function store(
       tokensAfter: input.tokensAfter,
       evicted: input.evicted,
       chunks: input.chunks,
+      chunksByRule: input.chunksByRule ?? 0,
       model: input.model,
       promptVersion: input.promptVersion,
       modelCalls: usage.modelCalls,
@@ -187,7 +192,7 @@ async function store(
 /** What a commit forgets of earlier failures: not those of a model that it did without. */
 function failuresAfter(
   { failures, retryAt, lastError }: SessionRow,
-  { method, failure }: CommitInput,
+  { method, failure, chunkFailure, chunks, chunksByRule }: CommitInput,
 ): Pick<SessionRow, 'failures' | 'retryAt' | 'lastError'> {
   if (failure) {
     const { type, message, onlyWaited } = failure;
@@ -196,7 +201,9 @@ function failuresAfter(
   }
   if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
   const { exhausted: _exhausted, ...forgotten } = cleared;
-  return forgotten;
+  if (!chunkFailure) return forgotten;
+  const message = `the model failed at ${chunksByRule} of ${chunks} chunks; the rules wrote their digests`;
+  return { ...forgotten, lastError: { type: chunkFailure, message, fallback: true } };
 }
 
 function refuseStale(

@@ -12,8 +12,10 @@ export interface SummaryRecord {
   at: string;
   reason: string;
   method: 'model' | 'extractive' | 'none';
-  /** The extractive summarizer served because the model could not. */
+  /** The extractive summarizer served because the model could not, for all of it or for some chunks. */
   fallback: boolean;
+  /** Chunks that it served. */
+  chunksByRule: number;
   /** Messages it took out of the context; null where it took none. */
   range: { fromSeq: number; throughSeq: number } | null;
   tokensBefore: number;
@@ -65,6 +67,7 @@ interface RecordRow {
   reason: string;
   method: SummaryRecord['method'];
   fallback: boolean;
+  chunks_by_rule: number;
   from_seq: number;
   through_seq: number;
   tokens_before: number;
@@ -75,7 +78,7 @@ interface RecordRow {
 
 async function summaryRecords(query: Query, { tenant, session }: SessionIds): Promise<SummaryRecord[]> {
   const rows = await query<RecordRow>(
-    `select generation, created_at as at, reason, method, fallback, from_seq, through_seq, tokens_before, tokens_after,
+    `select generation, created_at as at, reason, method, fallback, chunks_by_rule, from_seq, through_seq, tokens_before, tokens_after,
        evicted, left(snapshot, ${most.characters}) as summary
      from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation > 0
      order by generation desc limit ${most.records}`,
@@ -87,6 +90,7 @@ async function summaryRecords(query: Query, { tenant, session }: SessionIds): Pr
     reason: row.reason,
     method: row.method,
     fallback: row.fallback,
+    chunksByRule: row.chunks_by_rule,
     range: row.through_seq < row.from_seq ? null : { fromSeq: row.from_seq, throughSeq: row.through_seq },
     tokensBefore: row.tokens_before,
     tokensAfter: row.tokens_after,

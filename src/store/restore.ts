@@ -90,7 +90,7 @@ async function commitRestored(
     restored,
     coverage: [],
     evicted: 0,
-    chunks: 0,
+    ...{ chunks: 0, chunksByRule: 0 },
     tokensBefore: session.liveTokens,
     tokensAfter: live.liveTokens,
     ...withoutModel,

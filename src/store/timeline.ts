@@ -28,6 +28,9 @@ export interface TimelineCompaction {
   tokensBefore: number;
   tokensAfter: number;
   evicted: number;
+  /** Chunks, and those of them that the fallback served. */
+  chunks: number;
+  chunksByRule: number;
   part: number | null;
 }
 
@@ -62,7 +65,7 @@ export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
     read<CompactionRow>(
       pool,
       `select generation, created_at as at, reason, method, tokens_before as "tokensBefore",
-         tokens_after as "tokensAfter", evicted, archive_part as part
+         tokens_after as "tokensAfter", evicted, chunks, chunks_by_rule as "chunksByRule", archive_part as part
        from palimpsest.compactions
        where tenant_id = $1 and session_id = $2 and generation > 0 order by generation`,
       key,

@@ -4,7 +4,7 @@
  */
 import { PalimpsestError } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';
-import { reasonAgainst } from './answer-text.js';
+import type { Ground } from './grounding.js';
 import { missingPins } from './pins.js';
 import { layersOf } from './sections.js';
 import { hasSections, sections as builtIn, type Section } from './snapshot.js';
@@ -27,6 +27,11 @@ export interface Acceptance {
   sections?: readonly Section[];
 }
 
+/** An answer of a model is judged by what it holds of the record that it was asked about. */
+export interface AnswerAcceptance extends Acceptance {
+  ground: Ground;
+}
+
 /**
  * Models count with their own tokenizer and overrun a limit given in words. A digest may exceed its limit by this factor,
  * for it is read once more; a snapshot stays in the context and may not exceed it at all.
@@ -35,17 +40,27 @@ const DIGEST_TOLERANCE = 1.5;
 /** A draft beyond this factor is no summary that a repair could shorten. */
 const DRAFT_TOLERANCE = 3;
 
-/**
- * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is no summary (empty, a refusal,
- * an error), `Summary.NotSmaller` where it is not smaller than its source or far above its limit.
- */
-export function acceptDigest(text: string, { maxTokens, ...rest }: Acceptance): Digest {
-  return accept(text, 'digest', { ...rest, maxTokens: Math.floor(maxTokens * DIGEST_TOLERANCE) }) as Digest;
+/** Tokens that a digest may have which was asked for with this limit. */
+export function digestLimit(maxTokens: number): number {
+  return Math.floor(maxTokens * DIGEST_TOLERANCE);
 }
 
-/** The snapshot in a model's answer or from the extractive summarizer. Throws like {@link acceptDigest}; never trimmed. */
-export function acceptSnapshot(text: string, limits: Acceptance): Snapshot {
-  return accept(text, 'snapshot', limits) as Snapshot;
+/**
+ * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is no summary (empty, or it holds
+ * nothing of its record, as refusals and error texts do), `Summary.NotSmaller` where it is not smaller than its source or
+ * far above its limit.
+ */
+export function acceptDigest(text: string, { maxTokens, ground, ...rest }: AnswerAcceptance): Digest {
+  const limits = { ...rest, maxTokens: digestLimit(maxTokens) };
+  return accept(text, 'digest', limits, ground) as Digest;
+}
+
+/**
+ * A snapshot from the extractive summarizer, or from a draft that was accepted as one; `ground`: as for an answer. Throws
+ * like {@link acceptDigest}; never trimmed.
+ */
+export function acceptSnapshot(text: string, limits: Acceptance, ground?: Ground): Snapshot {
+  return accept(text, 'snapshot', limits, ground) as Snapshot;
 }
 
 /**
@@ -54,36 +69,47 @@ export function acceptSnapshot(text: string, limits: Acceptance): Snapshot {
  */
 export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {
   const layers = layersOf(text);
-  for (const layer of layers) refuseNonsense(layer, 'layer', sections);
-  if (layers.length === 0) refuseNonsense(text, 'snapshot', sections);
+  for (const layer of layers) refuseEmpty(layer, 'layer', sections);
+  if (layers.length === 0) refuseEmpty(text, 'snapshot', sections);
   refuseSize(text, 'snapshot', size);
   return text as Snapshot;
 }
 
 /** A summary well formed and at most three times as long as asked for; whether it is a snapshot is decided after its repair. Throws like {@link acceptDigest}. */
-export function draftOf(text: string, { maxTokens, counter, sections }: Acceptance): Draft {
-  return accept(text, 'draft', {
-    maxTokens: maxTokens * DRAFT_TOLERANCE,
-    inputTokens: Infinity,
-    counter,
-    sections,
-  }) as Draft;
+export function draftOf(text: string, { maxTokens, ground, ...rest }: AnswerAcceptance): Draft {
+  const limits = { ...rest, maxTokens: maxTokens * DRAFT_TOLERANCE, inputTokens: Infinity };
+  return accept(text, 'draft', limits, ground) as Draft;
 }
 
-function accept(answer: string, kind: string, { sections, ...size }: Acceptance): string {
+function accept(answer: string, kind: string, { sections, ...size }: Acceptance, ground?: Ground): string {
   const text = unwrapped(answer, sections);
-  refuseNonsense(text, kind, sections);
+  refuseEmpty(text, kind, sections);
   refuseSize(text, kind, size);
+  if (ground) refuseForeign(text, kind, ground);
   return text;
 }
 
-function refuseNonsense(text: string, kind: string, sections?: readonly Section[]): void {
-  const reason = reasonAgainst(text, sections);
-  if (reason === null) return;
-  throw new PalimpsestError('Llm.BadOutput', `the ${kind} ${reason}`, {
-    details: { characters: text.length },
-    hint: 'Nothing was replaced. Try another summary model if this repeats.',
+function refuseEmpty(text: string, kind: string, sections?: readonly Section[]): void {
+  const saysSomething = text
+    .split('\n')
+    .some((line) => /[\p{L}\p{N}]/u.test(line) && !hasSections(line, sections));
+  if (!saysSomething) throw noSummary(`the ${kind} is empty`, { characters: text.length });
+}
+
+function refuseForeign(text: string, kind: string, ground: Ground): void {
+  const grounding = ground.of(text);
+  if (grounding === null || grounding.found >= grounding.needed) return;
+  throw noSummary(`the ${kind} holds too little of the record to be a summary of it`, {
+    characters: text.length,
+    found: Math.round(grounding.found),
+    needed: Math.round(grounding.needed),
   });
+}
+
+function noSummary(message: string, details: Record<string, number>): PalimpsestError {
+  const hint =
+    'The model may have refused, or something else answered in its place. Nothing was replaced. Try another summary model if this repeats.';
+  return new PalimpsestError('Llm.BadOutput', message, { details, hint });
 }
 
 function refuseSize(text: string, kind: string, { inputTokens, maxTokens, counter }: Acceptance): void {

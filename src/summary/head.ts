@@ -6,7 +6,7 @@ import { escapeTags } from '../conversation/render.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './accept.js';
-import { pinsBlock } from './pins.js';
+import { nonceFor, pinsBlock } from './pins.js';
 
 export interface HeadParts {
   snapshot: Snapshot;
@@ -63,12 +63,17 @@ const plainOpening = 'Here is a summary of the conversation to date:';
 
 function summaryTurn({ snapshot, ledger, pins, archive, method, form = 'restoration' }: HeadParts): string {
   const text = escapeTags(snapshot);
+  const nonce = nonceFor(pins);
   const byRule = method === 'extractive' ? extractiveNote : '';
   const opening =
     form === 'plain'
       ? [plainOpening, text, byRule, pinsBlock(pins)]
-      : [note, pinsBlock(pins), byRule, `<state_snapshot>\n${text}\n</state_snapshot>`];
-  return [...opening, ledger === '' ? '' : `<ledger>\n${escapeTags(ledger)}\n</ledger>`, pointer(archive)]
+      : [note, pinsBlock(pins), byRule, `<state_snapshot${nonce}>\n${text}\n</state_snapshot${nonce}>`];
+  return [
+    ...opening,
+    ledger === '' ? '' : `<ledger${nonce}>\n${escapeTags(ledger)}\n</ledger${nonce}>`,
+    pointer(archive),
+  ]
     .filter((piece) => piece !== '')
     .join('\n\n');
 }

@@ -30,7 +30,7 @@ function counted(text: string, from: number, to: number, most: number, counter: 
   return [...counted(text, from, middle, most, counter), ...counted(text, middle, to, most, counter)];
 }
 
-/** Ends a piece after a line end or a space of its last quarter if there is one, never inside a code point or an `&lt;`. */
+/** Ends a piece after a line end or a space of its last quarter if there is one, never inside a code point. */
 function endOf(text: string, from: number, size: number): number {
   const latest = from + size;
   if (latest >= text.length) return text.length;
@@ -39,8 +39,6 @@ function endOf(text: string, from: number, size: number): number {
     const at = text.slice(earliest, latest).lastIndexOf(separator);
     if (at >= 0) return earliest + at + 1;
   }
-  const entity = text.lastIndexOf('&', latest - 1);
-  if (entity > from && entity > latest - 4 && text.startsWith('&lt;', entity)) return entity;
   return Math.max(codePointAt(text, latest), codePointAt(text, from + 2));
 }
 

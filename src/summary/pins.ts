@@ -11,15 +11,18 @@ import type { Steps } from '../steps.js';
 import { plainTextOf } from './atoms.js';
 
 /**
- * The pins as they stand in the head, each between its own tags, untouched. Empty without pins. Where a pin spells one
- * of our tags, all tags of the block bear a hash of the pins, which no text can hold of itself: none ends its tag early.
+ * What all tags of a head bear where a pin, which stands there untouched, spells one of them: a hash of the pins, which no
+ * text can hold of itself, so that none ends or opens a part of the head. '' where no pin does.
  */
+export function nonceFor(pins: readonly string[]): string {
+  if (pins.every((pin) => escapeTags(pin) === pin)) return '';
+  return ` ${createHash('sha256').update(JSON.stringify(pins)).digest('hex').slice(0, 16)}`;
+}
+
+/** The pins as they stand in the head, each between its own tags, untouched. Empty without pins. */
 export function pinsBlock(pins: readonly string[]): string {
   if (pins.length === 0) return '';
-  const isForged = pins.some((pin) => escapeTags(pin) !== pin);
-  const nonce = isForged
-    ? ` ${createHash('sha256').update(JSON.stringify(pins)).digest('hex').slice(0, 16)}`
-    : '';
+  const nonce = nonceFor(pins);
   return [
     `<pins${nonce}>`,
     ...pins.map((pin) => `<pin${nonce}>${pin}</pin${nonce}>`),

@@ -23,12 +23,14 @@ const LONGEST_CLAIM = 400;
 /**
  * The snapshot with every bullet of an instruction section (intent, constraints, next, custom ones) that uses a tool's
  * words moved to "Facts from tools", with its origin; what sounds like an instruction elsewhere is labelled where it
- * stands. A snapshot in which nothing of that kind is found comes back as it was. Linear in the sources.
+ * stands. Claims whose labels would not fit are left out, the last first: they are in the archive. A snapshot in which
+ * nothing of that kind is found comes back as it was. Linear in the sources.
  */
 export function relocateToolClaims(
   snapshot: string,
   sources: Sources,
   among: readonly Section[] = sections,
+  fits: (relocated: string) => boolean = () => true,
 ): string {
   const units = unitsOf(snapshot, among);
   const claims = units.flatMap((unit) =>
@@ -41,9 +43,16 @@ export function relocateToolClaims(
     for (const address of addressesIn(sentence.text)) wording.expect(address);
   }
   readSources(wording, sources, among);
-  for (const { unit, sentence } of claims) sentence.said = judged(sentence, unit.section, wording);
-  if (claims.every(({ sentence }) => sentence.said === null)) return snapshot;
-  return written(units, among);
+  const said = claims.flatMap(({ unit, sentence }) => {
+    sentence.said = judged(sentence, unit.section, wording);
+    return sentence.said === null ? [] : [sentence.said];
+  });
+  if (said.length === 0) return snapshot;
+  for (let kept = said.length; ; kept = Math.floor(kept / 2)) {
+    for (const claim of said.slice(kept)) claim.isLeftOut = true;
+    const relocated = written(units, among);
+    if (kept === 0 || fits(relocated)) return relocated;
+  }
 }
 
 /** How an order begins or sounds. In sections of instructions wording alone decides; here it keeps facts in their place. */
@@ -98,17 +107,17 @@ function judged(sentence: Sentence, section: string | null, wording: Wording): S
   ];
   const copied = isTools.filter(Boolean).length;
   if (copied >= 2 && copied >= COPIED * words.length) {
-    return { from: 0, to: text.length, origins: originsIn(0, words.length) };
+    return { from: 0, to: text.length, origins: originsIn(0, words.length), isLeftOut: false };
   }
   const addressed = addressedBy(sentence, section, wording);
-  if (addressed.length > 0) return { from: 0, to: text.length, origins: addressed };
+  if (addressed.length > 0) return { from: 0, to: text.length, origins: addressed, isLeftOut: false };
   for (let at = 0; at < words.length; at++) {
     if (!isTools[at]) continue;
     let end = at;
     while (isTools[end + 1]) end++;
     const [from, to] = [words[at]?.from ?? 0, words[end]?.to ?? text.length];
     if (end + 1 - at >= LONGEST_QUOTED && order.test(text.slice(from, to))) {
-      return { from, to, origins: originsIn(at, end + 1) };
+      return { from, to, origins: originsIn(at, end + 1), isLeftOut: false };
     }
     at = end;
   }
@@ -173,10 +182,11 @@ function takenOut({ sentences }: Unit): { rest: string | null; claims: string[] 
   }, 0);
   if (left < SHORTEST_REST) {
     const origins = [...new Set(sentences.flatMap(({ said }) => said?.origins ?? []))];
+    if (sentences.every(({ said }) => said === null || said.isLeftOut)) return { rest: null, claims: [] };
     return { rest: null, claims: [claimOf(sentences.map(({ text }) => text).join(''), origins)] };
   }
   const claims = sentences.flatMap(({ text, said }) =>
-    said === null ? [] : [claimOf(text.slice(said.from, said.to), said.origins)],
+    said === null || said.isLeftOut ? [] : [claimOf(text.slice(said.from, said.to), said.origins)],
   );
   const rest = sentences
     .map(({ text, said }) => {
@@ -200,6 +210,7 @@ function labelledText({ sentences }: Unit): string {
     .map(({ text, said }) => {
       if (said === null) return text;
       const lead = /^\s*/.exec(text.slice(said.from))?.[0] ?? '';
+      if (said.isLeftOut) return `${text.slice(0, said.from)}${lead}…${text.slice(said.to)}`;
       const claim = text.slice(said.from + lead.length, said.to);
       return `${text.slice(0, said.from)}${lead}[claim of ${nameOf(said.origins)}, not an instruction: ${claim}]${text.slice(said.to)}`;
     })

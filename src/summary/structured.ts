@@ -1,7 +1,6 @@
 /** A summary asked for as JSON by schema, and read whatever came: endpoints may ignore a schema, models may bend it. */
 import { PalimpsestError } from '../errors.js';
 import { unwrapped } from './accept.js';
-import { reasonAgainst } from './answer-text.js';
 import { hasSections, formatSnapshot, oneLine, sectionNamed, type Section } from './snapshot.js';
 
 /** JSON schema of a summary: an object with one array of strings per section. */
@@ -34,7 +33,6 @@ export function schemaOf(sections: readonly Section[]): SummarySchema {
  */
 export function readSummary(answer: string, { sections }: { sections: readonly Section[] }): string {
   const text = unwrapped(answer, sections);
-  if (reasonAgainst(text, sections) !== null) return text;
   const start = jsonStart(text, sections);
   if (start === null) return text;
   const end = endOfObject(text, start);
@@ -53,7 +51,7 @@ export function readSummary(answer: string, { sections }: { sections: readonly S
   collect(value, sections, items);
   const named = [...items.keys()].length;
   if (named === 0 || (!isWhole && named < 2 && end - start < text.length / 2)) return text;
-  return markdownOf(items, sections);
+  return formatSnapshot(items, sections);
 }
 
 function unreadable(reason: string, answer: string): PalimpsestError {
@@ -226,12 +224,4 @@ function bullet(line: string): string {
 
 function saysSomething(text: string): boolean {
   return /[\p{L}\p{N}]/u.test(text) && !/^(?:none|n\/?a|nothing|null|empty)[.]?$/i.test(text.trim());
-}
-
-/** A refusal that was filled into the schema is the answer itself, so that acceptance sees it. */
-function markdownOf(items: ReadonlyMap<string, readonly string[]>, sections: readonly Section[]): string {
-  const all = [...items.values()].flat();
-  const [first] = all;
-  if (first !== undefined && all.length <= 2 && reasonAgainst(first) !== null) return first;
-  return formatSnapshot(items, sections);
 }

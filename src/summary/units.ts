@@ -9,8 +9,8 @@ const SHORTEST_SENTENCE = 3;
 export interface Sentence {
   text: string;
   words: Word[];
-  /** What of it is a tool's: from and to in `text`; null where nothing is. */
-  said: { from: number; to: number; origins: readonly string[] } | null;
+  /** What of it is a tool's: from and to in `text`; null where nothing is. `isLeftOut`: there is no room to repeat it with its label. */
+  said: { from: number; to: number; origins: readonly string[]; isLeftOut: boolean } | null;
 }
 
 /** A heading, or a bullet or line with the lines that continue it. */

@@ -30,12 +30,17 @@ export interface FailureContext {
   details?: unknown[];
 }
 
+/** Whether a step that asks a model draws again after this failure. */
+export function isDrawnAgain({ type }: PalimpsestError, draw: number): boolean {
+  return drawnAgain.has(type) && draw < badOutputAttempts;
+}
+
 /** Turns a typed failure into what Temporal shows, retries and hands to the workflow. */
 export function toApplicationFailure(
   error: PalimpsestError,
   { attempt, drawn, details }: FailureContext,
 ): ApplicationFailure {
-  const redraw = drawn && drawnAgain.has(error.type) && attempt < badOutputAttempts;
+  const redraw = drawn && isDrawnAgain(error, attempt);
   const unforeseen =
     error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);
   const again = retryable.has(error.type) || redraw || unforeseen;

@@ -25,8 +25,8 @@ const failing = (
     // And the next try is free to succeed.
     {
       compact: 'by hand',
-      model: { says: '- A fig cake.' },
-      expect: { commits: true, snapshot: '- A fig cake.' },
+      model: { says: '- A wedding cake in three tiers, with figs.' },
+      expect: { commits: true, snapshot: '- A wedding cake in three tiers, with figs.' },
     },
   ],
 });
@@ -82,7 +82,7 @@ export const failureCases: OwnCase[] = [
       { say: history },
       {
         compact: 'by hand',
-        model: { says: '- A fig cake.', meanwhile: ['user: Wait: no figs!'] },
+        model: { says: '- A wedding cake in three tiers, with figs.', meanwhile: ['user: Wait: no figs!'] },
         expect: { commits: true, shows: ['Price?', 'Wait: no figs!'], evictedThrough: 4 },
       },
     ],
@@ -95,8 +95,8 @@ export const failureCases: OwnCase[] = [
       { say: ['assistant: I open /recipes/fig-cake-v2.md for FIG-20931.', 'user: Go.'] },
       {
         compact: 'by hand',
-        model: { says: '- A fig cake.', repairs: '' },
-        expect: { commits: true, shows: ['- A fig cake.'] },
+        model: { says: '- A wedding cake in three tiers, with figs.', repairs: '' },
+        expect: { commits: true, shows: ['- A wedding cake in three tiers, with figs.'] },
       },
     ],
   },

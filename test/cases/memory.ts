@@ -17,17 +17,17 @@ export const memoryCases: OwnCase[] = [
       {
         say: talk(1),
         compact: 'by hand',
-        model: { says: '- Rye sells best.' },
-        expect: { snapshot: '- Rye sells best.' },
+        model: { says: '- Mostly rye, butter and yeast sold.' },
+        expect: { snapshot: '- Mostly rye, butter and yeast sold.' },
       },
       {
         say: talk(2),
         compact: 'by hand',
-        model: { says: '- Rye sells best, on both days.' },
+        model: { says: '- Mostly rye, butter and yeast sold, on both days.' },
         expect: {
-          reads: ['<previous_snapshot', 'Rye sells best.', 'day 2'],
+          reads: ['<previous_snapshot', 'Mostly rye, butter and yeast sold.', 'day 2'],
           readsNot: ['on day 1. flour'],
-          snapshot: '- Rye sells best, on both days.',
+          snapshot: '- Mostly rye, butter and yeast sold, on both days.',
         },
       },
     ],
@@ -37,25 +37,42 @@ export const memoryCases: OwnCase[] = [
     policy,
     steps: [
       { say: talk(1) },
-      { compact: 'by hand', model: { says: '- First.' }, expect: { commits: true } },
+      {
+        compact: 'by hand',
+        model: { says: '- First: mostly rye, butter and yeast from the oven.' },
+        expect: { commits: true },
+      },
       { say: talk(2) },
       {
         compact: 'by hand',
-        model: { says: '- Second.' },
-        expect: { shows: ['- Second.'], hides: ['what sold?'] },
+        model: { says: '- Second: mostly rye, butter and yeast from the oven.' },
+        expect: { shows: ['- Second: mostly rye, butter and yeast from the oven.'], hides: ['what sold?'] },
       },
       {
         restore: 1,
-        expect: { shows: ['- First.', 'Day 2: what sold?'], hides: ['- Second.', 'Day 1: what sold?'] },
+        expect: {
+          shows: ['- First: mostly rye, butter and yeast from the oven.', 'Day 2: what sold?'],
+          hides: ['- Second: mostly rye, butter and yeast from the oven.', 'Day 1: what sold?'],
+        },
       },
       {
         restore: 0,
-        expect: { shows: ['Day 1: what sold?', 'Day 2: what sold?'], hides: ['- First.', '- Second.'] },
+        expect: {
+          shows: ['Day 1: what sold?', 'Day 2: what sold?'],
+          hides: [
+            '- First: mostly rye, butter and yeast from the oven.',
+            '- Second: mostly rye, butter and yeast from the oven.',
+          ],
+        },
       },
       {
         compact: 'by hand',
-        model: { says: '- Third.' },
-        expect: { commits: true, shows: ['- Third.'], readsNot: ['- Second.'] },
+        model: { says: '- Third: mostly rye, butter and yeast from the oven.' },
+        expect: {
+          commits: true,
+          shows: ['- Third: mostly rye, butter and yeast from the oven.'],
+          readsNot: ['- Second: mostly rye, butter and yeast from the oven.'],
+        },
       },
     ],
   },
@@ -71,17 +88,21 @@ export const memoryCases: OwnCase[] = [
       {
         say: ['user: <rule>Close at six.</rule> ~400', ...talk(1)],
         compact: 'by hand',
-        model: { says: '- Sales.' },
+        model: { says: '- Sales, mostly rye, butter and yeast from the oven.' },
         expect: { commits: true },
       },
-      { say: talk(2), compact: 'by hand', model: { says: '- More sales.' } },
+      {
+        say: talk(2),
+        compact: 'by hand',
+        model: { says: '- More sales, mostly rye, butter and yeast from the oven.' },
+      },
       {
         say: talk(3),
         compact: 'by hand',
-        model: { says: '- Ever more sales.' },
+        model: { says: '- Ever more sales, mostly rye, butter and yeast from the oven.' },
         expect: {
           shows: ['No nuts, ever: allergy of the owner.', '<rule>Close at six.</rule>'],
-          hides: ['- More sales.'],
+          hides: ['- More sales,'],
         },
       },
     ],
@@ -102,7 +123,7 @@ export const memoryCases: OwnCase[] = [
       },
       {
         compact: 'by hand',
-        model: { says: '- A customer was looked up.' },
+        model: { says: '- The customer was looked up and found, after flour, butter and sheet.' },
         expect: { commits: true, shows: ['K-2291', 'Jonas Fährmann', 'gold'] },
       },
     ],
@@ -111,11 +132,20 @@ export const memoryCases: OwnCase[] = [
     name: 'nothing to evict leaves the standing summary alone',
     policy,
     steps: [
-      { say: talk(1), compact: 'by hand', model: { says: '- First.' } },
+      {
+        say: talk(1),
+        compact: 'by hand',
+        model: { says: '- First: mostly rye, butter and yeast from the oven.' },
+      },
       {
         compact: 'due',
-        model: { says: '- Overwritten.' },
-        expect: { commits: false, asked: 0, unchanged: true, snapshot: '- First.' },
+        model: { says: '- Overwritten: mostly rye, butter and yeast from the oven.' },
+        expect: {
+          commits: false,
+          asked: 0,
+          unchanged: true,
+          snapshot: '- First: mostly rye, butter and yeast from the oven.',
+        },
       },
     ],
   },

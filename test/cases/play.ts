@@ -3,6 +3,7 @@ import { Conversation, type Generation, type Summarizer } from '../../src/compac
 import type { ViewItem } from '../../src/conversation/context.js';
 import { validateView } from '../../src/conversation/validity.js';
 import { isFailure, PalimpsestError } from '../../src/errors.js';
+import { saidOf } from '../support/material.js';
 import { messageOf, type Expectation, type OwnCase, type Script, type Step } from './format.js';
 
 interface Played {
@@ -37,8 +38,7 @@ async function take(conversation: Conversation, step: Step): Promise<Played> {
   try {
     if (step.restore !== undefined) conversation.restore(step.restore);
     if (step.compact !== undefined) {
-      const model =
-        step.compact === 'rule' ? null : scripted(step.model ?? { says: '- So far.' }, conversation, asked);
+      const model = step.compact === 'rule' ? null : scripted(step.model ?? null, conversation, asked);
       await conversation.compact(model, { force: step.compact !== 'due' });
     }
   } catch (error) {
@@ -47,12 +47,15 @@ async function take(conversation: Conversation, step: Step): Promise<Played> {
   return { failure, generation: conversation.generations[generations] ?? null, asked, before };
 }
 
-function scripted(script: Script, conversation: Conversation, asked: string[]): Summarizer {
-  let meanwhile = script.meanwhile ?? [];
-  return ({ messages }, { kind }) => {
+/** Without a script it answers with a summary of what it reads. */
+function scripted(script: Script | null, conversation: Conversation, asked: string[]): Summarizer {
+  let meanwhile = script?.meanwhile ?? [];
+  return (request, { kind }) => {
+    const { messages } = request;
     asked.push(messages.map(({ content }) => content).join('\n'));
     if (meanwhile.length > 0) conversation.append(meanwhile.map(messageOf));
     meanwhile = [];
+    if (script === null) return saidOf('- So far.', request, 10);
     if (kind === 'repair' && script.repairs !== undefined) return script.repairs;
     if ('says' in script) return script.says;
     if ('inflates' in script) return `- ${'more and more '.repeat(60_000)}`;

@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
+import { escapeTags } from '../../src/conversation/tags.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { openPool } from '../../src/store/pool.js';
 import { histories } from '../support/histories.js';
@@ -129,7 +130,7 @@ function joined(pieces: Piece[]): string {
     expect(piece.to).toBe(text.length);
   }
   expect(text.length).toBe(pieces[0]?.of);
-  return text.replaceAll('&lt;', '<');
+  return text;
 }
 
 /** Every text of a message that could matter to whoever goes on without it. */
@@ -174,8 +175,7 @@ function expectRead(
     }
     const pieces = shown.get(seq) ?? [];
     const text = joined(pieces);
-    for (const original of textsOf(message))
-      expect(text.includes(original.replaceAll('&lt;', '<'))).toBe(true);
+    for (const original of textsOf(message)) expect(text.includes(escapeTags(original))).toBe(true);
     expect({ seq, how }).toEqual({ seq, how: pieces.length > 1 ? 'split' : 'full' });
   }
 }

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Palimpsest } from '../../src/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { openPool } from '../../src/store/pool.js';
-import { ok, refusalText, status, withWindow, type Script } from '../support/model-replies.js';
+import { about, ok, refusalText, status, withWindow, type Script } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';
 import { appendTurns } from '../support/sessions.js';
 import { dialogue, startStack, type Stack } from '../support/stack.js';
@@ -63,7 +63,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     const { palimpsest } = stack;
     const session = 'merges';
     const policy = policyOf('merges', { chunkTokens: 1_500 });
-    const long = ok(`## Current state\n- ${'the queue was drained and the ledger agrees; '.repeat(40)}`);
+    const long = about(`## Current state\n- ${'the queue was drained and the ledger agrees; '.repeat(40)}`);
     script({ merges: long });
     await appendTurns(palimpsest, session, dialogue(16), { policy });
     await palimpsest.settled({ session });

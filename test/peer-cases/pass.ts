@@ -3,8 +3,10 @@ import { Conversation, type Summarizer } from '../../src/compaction/conversation
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isTriggered } from '../../src/policy/limits.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
+import type { SummaryRequest } from '../../src/summary/prompts.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
+import { saidOf } from '../support/material.js';
 import type { PeerCase, PeerMessage } from './case.js';
 import { blank, type Asked, type Outcome } from './outcome.js';
 import { LEADING, policyFor } from './policy.js';
@@ -74,7 +76,7 @@ export async function passOf(peer: PeerCase, { policy, earlier, count }: PassOpt
     );
     conversation.append([...before, ...kept]);
     const summary = earlier.summary;
-    const compacted = await conversation.compact(() => summary, { force: true });
+    const compacted = await conversation.compact((request) => saidOf(summary, request), { force: true });
     if (compacted?.throughSeq !== LEADING + before.length)
       throw new Error(
         `the earlier summary should stand for ${before.length} messages, not for ${compacted?.throughSeq}`,
@@ -91,7 +93,11 @@ export async function passOf(peer: PeerCase, { policy, earlier, count }: PassOpt
 export function scripted(peer: PeerCase, pass: Pass): Summarizer {
   const { summarizer = 'returns:- The work so far.', verifier, duringSummarize = [] } = peer.config;
   let late = duringSummarize;
-  return ({ messages }, { kind }) => {
+  // What a case scripts stands for a summary of its messages: it is given words of them, without which it would be none.
+  const about = (text: string, request: SummaryRequest) =>
+    text.trim() === '' ? text : saidOf(text, request);
+  return (request, { kind }) => {
+    const { messages } = request;
     pass.asked.push({ kind, text: messages.map(({ content }) => content).join('\n') });
     if (late.length > 0) pass.conversation.append(late);
     late = [];
@@ -99,7 +105,8 @@ export function scripted(peer: PeerCase, pass: Pass): Summarizer {
     const fails = summarizer === 'throws-once' ? pass.asked.length === 1 : summarizer.startsWith('throws');
     if (fails) throw new Error(summarizer.split(':')[1] ?? 'the model is out of reach');
     if (summarizer === 'returns:inflated') return 'inflated '.repeat(20_000);
-    return summarizer === 'throws-once' ? '- The work so far.' : summarizer.replace(/^returns:/, '');
+    const text = summarizer === 'throws-once' ? '- The work so far.' : summarizer.replace(/^returns:/, '');
+    return about(text, request);
   };
 }
 

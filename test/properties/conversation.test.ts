@@ -4,6 +4,7 @@
  */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { saidOf } from '../support/material.js';
 import { Conversation, type Generation, type Summarizer } from '../../src/compaction/conversation.js';
 import type { ViewItem } from '../../src/conversation/context.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
@@ -17,7 +18,10 @@ import { policies, sessions, type Turn } from '../support/random-sessions.js';
 /** A model that does what it is asked for, in few words; different for different requests. */
 const writes: Summarizer = (request) => {
   const asked = request.messages.map(({ content }) => content).join('\n');
-  return `## Session intent\n- The user works on src/app/main.ts, ${asked.length} characters so far.\n## Next steps\n- Go on with ${asked.length % 97}.`;
+  return saidOf(
+    `## Session intent\n- The user works on src/app/main.ts, ${asked.length} characters so far.\n## Next steps\n- Go on with ${asked.length % 97}.`,
+    request,
+  );
 };
 
 /** More compactions than a session can have due without anything new: what is left would be a loop. */

@@ -1,5 +1,6 @@
 /** What the scripted model endpoint can answer: good summaries, bad ones, and every kind of fault. */
 import { counterFor } from '../../src/tokens/counter.js';
+import { materialIn, saidOf, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
 
 /** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
@@ -82,6 +83,9 @@ function textReply(
 /** A good answer; without a text the deterministic summary of `summaryOf`. */
 export const ok = (text?: string, extra: Partial<Completion> = {}): Script =>
   textReply((request) => text ?? summaryOf(request), 'stop', extra);
+/** This text, and words of the record, without which it would be no summary of it. */
+export const about = (text: string, extra: Partial<Completion> = {}): Script =>
+  textReply(({ body }) => saidOf(text, body), 'stop', extra);
 export const empty = (): Script => textReply(() => '');
 export const blank = (): Script => textReply(() => ' \n\n ');
 export const cutOff = (text?: string): Script =>
@@ -215,25 +219,22 @@ export function limitOf({ body }: RecordedRequest): number {
 
 /** What is to be summarized: the data between the request's delimiters, else its last message. */
 export function materialOf({ body }: RecordedRequest): string {
-  const content = body.messages.at(-1)?.content ?? '';
-  const delimited = [...content.matchAll(/<(\w+ [0-9a-f]{16}(?: \d+)?)>\n([\s\S]*?)\n<\/\1>/g)].map(
-    ([, , data = '']) => data,
-  );
-  return delimited.length > 0 ? delimited.join('\n') : content;
+  return materialIn(body.messages.at(-1)?.content ?? '');
 }
 
 const identifiers =
   /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
 
-/** A sectioned summary that depends on the request alone, at most a sixth of its material, naming identifiers from it. */
+/** A sectioned summary that depends on the request alone, at most a sixth of its material, naming identifiers and words from it. */
 export function summaryOf(request: RecordedRequest): string {
   const material = materialOf(request);
   const room = Math.min(material.length / 6, limitOf(request) * 2);
+  const spoken = `- Spoke of ${wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24)))).join(', ')}`;
   const lines = ['## Session intent', '- Continue the work of the record.', '## Facts from tools'];
   const found = [...new Set([...material.matchAll(identifiers)].map(([identifier]) => identifier))];
-  const closing = ['## Current state', `- ${material.length} characters were read.`];
+  const closing = ['## Current state', spoken, `- ${material.length} characters were read.`];
   let length = [...lines, ...closing].join('\n').length;
-  if (length > room) return '## Current state\n- Read.';
+  if (length > room) return `## Current state\n${spoken}`;
   for (const identifier of found) {
     length += identifier.length + 3;
     if (length > room) break;

@@ -57,6 +57,7 @@ export const compactionOutcome = component<CompactionOutcome>()(
     tokensAfter: z.number(),
     evicted: z.int().describe('Messages.'),
     chunks: z.int(),
+    chunksByRule: z.int().describe('Chunks that the fallback served, because the model failed at them.'),
     modelCalls: z.int(),
     modelInputTokens: z.number(),
     modelOutputTokens: z.number(),
@@ -74,7 +75,14 @@ export const compactionOutcome = component<CompactionOutcome>()(
     description: 'One committed compaction in numbers.',
     example: {
       ...{ generation: 1, reason: 'manual', method: 'model', tokensBefore: 3_100, tokensAfter: 900 },
-      ...{ evicted: 24, chunks: 1, modelCalls: 1, modelInputTokens: 2_600, modelOutputTokens: 310 },
+      ...{
+        evicted: 24,
+        chunks: 1,
+        chunksByRule: 0,
+        modelCalls: 1,
+        modelInputTokens: 2_600,
+        modelOutputTokens: 310,
+      },
       ...{ modelMs: 840, overheadMs: 61, archivePart: 1, savedPerTurn: 2_200 },
       ...{ cost: null, currency: null, paysBackAfter: null },
       ...{ workflowId: 'compaction/acme/s-1/1', runId: '0198d2f7-53b7-7a6c-8f0e-51c9a0a0a0a0' },
@@ -126,13 +134,15 @@ const compactionOfTimeline = component<TimelineCompaction>()(
     tokensBefore: z.number(),
     tokensAfter: z.number(),
     evicted: z.int().describe('Messages.'),
+    chunks: z.int(),
+    chunksByRule: z.int().describe('Chunks that the fallback served, because the model failed at them.'),
     part: z.int().nullable().describe('The archive part.'),
   }),
   {
     description: 'A compaction and what it made of the context.',
     example: {
       ...{ generation: 1, at: '2026-03-02T09:20:00.000Z', turn: 12, reason: 'trigger', method: 'model' },
-      ...{ tokensBefore: 3_100, tokensAfter: 900, evicted: 24, part: 1 },
+      ...{ tokensBefore: 3_100, tokensAfter: 900, evicted: 24, chunks: 1, chunksByRule: 0, part: 1 },
     },
   },
 );

@@ -52,6 +52,8 @@ export const compactions = palimpsest.table(
     tokensAfter: count('tokens_after').notNull().default(0),
     evicted: integer('evicted').notNull().default(0),
     chunks: integer('chunks').notNull().default(0),
+    /** Those whose digest the rules wrote, because the model failed at them. */
+    chunksByRule: integer('chunks_by_rule').notNull().default(0),
     model: text('model'),
     promptVersion: integer('prompt_version'),
     modelCalls: integer('model_calls').notNull().default(0),

@@ -1,0 +1,1 @@
+ALTER TABLE "palimpsest"."compactions" ADD COLUMN "chunks_by_rule" integer DEFAULT 0 NOT NULL;

@@ -1,0 +1,74 @@
+/** Text that spells one of our tags must not be read as one: neither by a model, nor by whoever decodes it once more. */
+
+/** Every tag that prompts and heads put around data. */
+const ownTags =
+  'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?|ledger|dropped';
+/** With space before the name it is a tag where it ends as one: `i < messages.length` is none. */
+const spelt = new RegExp(
+  `^(?:\\s*/[\\s/]*)?(?:${ownTags})(?![a-z0-9])|^\\s+(?:${ownTags})(?:\\s[\\w\\s="':-]{0,80})?>`,
+  'i',
+);
+
+/** An opening bracket as it is, in another width, or as HTML, JSON and URLs write it, escaped any number of times. */
+const bracket =
+  /[<\uFF1C\uFE64\u2039\u2329\u27E8\u3008\u276E\u02C2]|&(?:amp;|#0*38;|#x0*26;){0,9}(?:lt|#0*60|#x0*3c|#0*65308|#x0*ff1c)(?![a-z0-9]);?|\\+(?:u003c|uff1c|x3c)|%3c/giu;
+
+/** A name that ends before anything that would have to be decoded. */
+const asItStands = /^\/?[a-z][\w-]{0,60}[\s>/="'.,:;]/i;
+
+/** Characters behind the bracket that are looked at; invisible ones may stand between those of a name. */
+const REACH = 160;
+
+/**
+ * The text with the bracket of every tag that spells one of ours, in any letters that look like it, as `[`; all else is
+ * kept as it is. Idempotent.
+ */
+export function escapeTags(text: string): string {
+  return text.replace(bracket, (found: string, at: number) => {
+    const behind = text.slice(at + found.length, at + found.length + REACH);
+    return spelt.test(asItStands.test(behind) ? behind : plainly(behind)) ? '[' : found;
+  });
+}
+
+/** As somebody reads it: entities and escapes decoded, letters of one look the same, what is not seen left out. */
+function plainly(text: string): string {
+  return text
+    .replace(/&(?:amp;)*#(x?)([0-9a-f]{1,6});?/gi, (_entity, hex: string, digits: string) => {
+      const code = parseInt(digits, hex === '' ? 10 : 16);
+      return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : '';
+    })
+    .replace(/&(?:amp;)*(sol|lowbar|nbsp|gt);?/gi, (_entity, name: string) => named[name.toLowerCase()] ?? '')
+    .replace(/\\u([0-9a-f]{4})/gi, (_escape, digits: string) => String.fromCharCode(parseInt(digits, 16)))
+    .replace(/%(2f|5f)/gi, (_escape, digits: string) => String.fromCharCode(parseInt(digits, 16)))
+    .replace(/\\[nrt]/g, ' ')
+    .normalize('NFKD')
+    .replace(/[\p{M}\p{Cf}\p{Cc}\\]/gu, (found) => (/\s/.test(found) ? ' ' : ''))
+    .replace(/[\u2044\u2215\u29F8]/g, '/')
+    .replace(/[^\0-\x7F]/g, (letter) => lookAlikes.get(letter.toLowerCase()) ?? letter);
+}
+
+const named: Record<string, string> = { sol: '/', lowbar: '_', nbsp: ' ', gt: '>' };
+
+/** Cyrillic, Greek and other letters with the shape of those in our tags. */
+const lookAlikes = new Map(
+  [
+    'aаɑα',
+    'cсϲ',
+    'dԁɗ',
+    'eеҽ',
+    'gɡց',
+    'iіıι',
+    'lӏⅼ',
+    'mмⅿ',
+    'nոп',
+    'oоοօ',
+    'pрρ',
+    'rгⲅ',
+    'sѕꜱ',
+    'tтτ',
+    'uսυ',
+    'vνѵ',
+  ]
+    .map((letters) => [...letters])
+    .flatMap(([latin = '', ...others]) => others.map((letter): [string, string] => [letter, latin])),
+);
