@@ -121,10 +121,14 @@ function read(requests: readonly RecordedRequest[]): Map<number, Piece[]> {
   return shown;
 }
 
-/** The pieces in order, which must follow each other without a gap to the very end. */
+/**
+ * The pieces in order, which must follow each other without a gap to the very end. A piece whose answer was refused was
+ * asked for again.
+ */
 function joined(pieces: Piece[]): string {
   let text = '';
-  for (const piece of [...pieces].sort((a, b) => a.from - b.from || a.to - b.to)) {
+  const once = new Map(pieces.map((piece) => [`${piece.from}-${piece.to}`, piece]));
+  for (const piece of [...once.values()].sort((a, b) => a.from - b.from || a.to - b.to)) {
     expect(piece.from).toBe(text.length);
     text += piece.text;
     expect(piece.to).toBe(text.length);
