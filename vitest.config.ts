@@ -10,5 +10,7 @@ export default defineConfig({
     maxWorkers: 3,
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // What is waited for comes; on a machine at work, not within vitest's second.
+    expect: { poll: { timeout: 20_000 } },
   },
 });

@@ -134,7 +134,7 @@ test('cancelled in the Temporal UI it ends in the same order', async () => {
   stack.model.release();
   const report = await until(ours(), job, ended);
   expect(report).toMatchObject({ reason: 'cancelled in Temporal', counts: { compacted: 3 } });
-  expect((await handle().describe()).status.name).toBe('COMPLETED');
+  await expect.poll(async () => (await handle().describe()).status.name).toBe('COMPLETED');
 });
 
 test('compactions in flight are handed from run to run', async () => {

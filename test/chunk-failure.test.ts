@@ -66,7 +66,7 @@ describe('in the service', () => {
     expect(others).toHaveLength(chunks - 1);
     const consolidations = requests.filter((request) => !isChunk(request)).map(textOf);
     expect(consolidations.some((text) => text.includes(trouble))).toBe(true);
-    expect(consolidations.join('\n')).toContain('characters were read');
+    expect(consolidations.join('\n')).toContain('## Current state');
   });
 
   test('status, outcome and timeline say how many chunks the fallback served', async () => {

@@ -115,7 +115,7 @@ describe('looking', () => {
   test('search and tool', async () => {
     const { stdout } = await cli.run(['search', 'talk', 'Request 7']);
     expect(stdout).toMatch(/^seq +date +role +tool +offset +match$/m);
-    expect(stdout).toMatch(/^ *13 +user +– +[\d,]+ +.*«/m);
+    expect(stdout).toMatch(/^ *13 +[\d-]{10} +user +– +[\d,]+ +.*«/m);
     const found = await cli.json<{ hits: { seq: number }[] }>([
       'search',
       'talk',

@@ -260,7 +260,7 @@ describe.sequential('a user plays sessions', () => {
       expect(first.tokens).toBeLessThanOrEqual(first.budget);
       expect(first.compactions.length).toBeGreaterThan(0);
       const compactionKeys =
-        'generation reason method tokensBefore tokensAfter evicted chunks modelCalls modelInputTokens modelOutputTokens modelMs overheadMs archivePart savedPerTurn cost currency paysBackAfter run';
+        'generation reason method tokensBefore tokensAfter evicted chunks chunksByRule modelCalls modelInputTokens modelOutputTokens modelMs overheadMs archivePart savedPerTurn cost currency paysBackAfter run';
       expect(Object.keys(first.compactions[0]!)).toEqual(compactionKeys.split(' '));
       expect(first.compactions[0]).toMatchObject({
         generation: 1,

@@ -97,20 +97,23 @@ async function waiting(): Promise<number> {
 test('a policy that arrives while a commit is worked out is the one that the commit follows', async () => {
   const ids = await sessionOf(dialogue(30).flat(), { contextWindow: 8_000 });
   const plan = await planned(ids);
-  // Whoever wants the session's row first gets it first: the new policy, then the commit that read the old one.
+  // Whoever wants the session's row first gets it first: the new policy, then the commit that read the old one. They are
+  // processes of their own: writers of one process do not meet in the database.
+  const elsewhere = openPool(database.url);
   const holder = await pool.connect();
   await holder.query('begin');
   await holder.query(
     'select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for no key update',
     [ids.tenant, ids.session],
   );
-  const configuring = configureSession(pool, ids, { contextWindow: 4_000, tokenizer: 'chars/4' });
+  const configuring = configureSession(elsewhere, ids, { contextWindow: 4_000, tokenizer: 'chars/4' });
   await expect.poll(waiting).toBe(1);
   const committing = committed(ids, plan);
   await expect.poll(waiting).toBe(2);
   await holder.query('commit');
   holder.release();
   await configuring;
+  await elsewhere.end();
   const outcome = await committing;
   const session = await loadSession(pool, ids);
   expect(session).toMatchObject({ generation: 1, policyVersion: 2, tokenizer: 'chars/4', budget: 3_500 });
@@ -130,7 +133,7 @@ test('an answer that was paid for outlives a moment without the database', async
     const connect = vi.spyOn(own, 'connect');
     connect.mockRejectedValueOnce(Object.assign(new Error('down'), { code: 'ECONNREFUSED' }) as never);
     return {
-      ...{ text: '- short', inputTokens: 9, outputTokens: 3 },
+      ...{ text: `- ${words(12)}`, inputTokens: 9, outputTokens: 3 },
       usageEstimated: false,
       calls: 1,
       ms: 1,

@@ -76,18 +76,16 @@ function heldUp(meanwhile: () => Promise<void>): { stopped: Pool; wasHeldUp: () 
     held = true;
     await meanwhile();
   };
-  const { connect, query } = stopped;
-  const changes = (statement: unknown) =>
-    /^(\{"text":)?"\s*(insert|update|delete)/i.test(JSON.stringify(statement));
-  Object.assign(stopped, {
-    connect: (...given: unknown[]) =>
-      given.length > 0
-        ? Reflect.apply(connect, stopped, given)
-        : hold().then(() => Reflect.apply(connect, stopped, given)),
-    query: (...given: unknown[]) =>
-      changes(given[0])
-        ? hold().then(() => Reflect.apply(query, stopped, given))
-        : Reflect.apply(query, stopped, given),
+  const begins = (statement: unknown) =>
+    /^(\{"text":)?"\s*(begin|insert|update|delete)/i.test(JSON.stringify(statement));
+  stopped.on('connect', (client) => {
+    const { query } = client;
+    Object.assign(client, {
+      query: (...given: unknown[]) =>
+        begins(given[0])
+          ? hold().then(() => Reflect.apply(query, client, given))
+          : Reflect.apply(query, client, given),
+    });
   });
   return { stopped, wasHeldUp: () => held };
 }

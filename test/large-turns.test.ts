@@ -22,7 +22,7 @@ const messagesOf = (count: number, characters: number): ChatMessage[] =>
 let server: ApiStack;
 const otherToken = 'token-of-another-tenant';
 const other = { tenant: `other-${process.pid}`, sha256: digestOf(otherToken) };
-beforeAll(async () => void (server = await startApiStack({ bodyLimitBytes: 8_000_000, tokens: [other] })));
+beforeAll(async () => void (server = await startApiStack({ bodyLimitBytes: 8_000_000, tenantBodyBytes: 24_000_000, tokens: [other] })));
 afterAll(() => server.stop());
 
 const turnsOf = (session: string) => `/v1/sessions/${session}/turns`;
@@ -251,7 +251,7 @@ describe('bodies under way', () => {
       const asked = { method: 'POST', body: large };
       await expect
         .poll(async () => (await server.ask(turnsOf('refused'), asked)).json, { timeout: 20_000 })
-        .toMatchObject({ failure: 'Api.Overloaded', detail: expect.stringContaining('This tenant') });
+        .toMatchObject({ failure: 'Tenant.LimitReached', details: { limit: 'bodyBytes', most: 24_000_000 } });
       const other = await server.ask(turnsOf('other'), { ...asked, token: otherToken });
       expect(other.status).toBe(200);
       expect((await server.ask('/v1/policy')).status).toBe(200);

@@ -46,7 +46,7 @@ describe('the scripted llm.server', () => {
         }),
       );
     }
-    expect([...texts]).toEqual([expect.stringMatching(/^## Session intent[\s\S]*src\/store\/part-0\.ts/)]);
+    expect([...texts]).toEqual([expect.stringMatching(/^## Facts from tools[\s\S]*src\/store\/part-0\.ts/)]);
   });
 
   test('answers even the smallest slice with less than it', async () => {

@@ -14,7 +14,7 @@ import { openPool } from '../src/store/pool.js';
 import { appendTurn } from '../src/store/turns.js';
 import { compactionWorkflowId } from '../src/temporal/names.js';
 import { ended, openBackfills, until } from './support/backfills.js';
-import { ok, rateLimited, status, type Script } from './support/model-replies.js';
+import { about, ok, rateLimited, status, type Script } from './support/model-replies.js';
 import type { RecordedRequest } from './support/model-server.js';
 import { spawnWorker } from './support/spawned-worker.js';
 import { dialogue, startStack, words, type Stack } from './support/stack.js';
@@ -120,7 +120,7 @@ test('a repair is asked for once as well', async () => {
   const isRepair = ({ body }: RecordedRequest) =>
     body.messages.some(({ content }) => /too long|shorten|left out/i.test(content));
   const wordy = ok(`## Current state\n- ${words(2_000)}`.slice(0, 6_000));
-  stack.model.reply((request) => (isRepair(request) ? ok('## Current state\n- In short.') : wordy)(request));
+  stack.model.reply((request) => (isRepair(request) ? about('## Current state\n- In short.') : wordy)(request));
   await Promise.all([startWorker(), startWorker()]);
   for (const outcome of await compactAll()) expect(outcome).toMatchObject({ method: 'model' });
   expect(stack.model.requests.filter(isRepair)).toHaveLength(1);
@@ -160,8 +160,8 @@ test('a slow call whose worker lives keeps its place beyond its lease', async ()
         `select key, expires_at as at, expires_at < clock_timestamp() as over from palimpsest.digest_flights order by key`,
       )
     ).rows;
+  await expect.poll(async () => (await leases()).length).toBeGreaterThan(0);
   const begun = await leases();
-  expect(begun.length).toBeGreaterThan(0);
   const last = Math.max(...begun.map(({ at }) => at.getTime()));
   const now = async () =>
     (await pool.query<{ now: Date }>('select clock_timestamp() as now')).rows[0]!.now.getTime();

@@ -15,7 +15,7 @@ export const settled: Attack = {
     // Looked at for a compaction in an hour, so until then something is still to be done.
     const policy = {
       contextWindow: 4_000,
-      trigger: { messages: 4 },
+      trigger: { messages: 8 },
       keep: { messages: 2 },
       debounceMs: 3_600_000,
     };

@@ -121,14 +121,14 @@ async function giveForksToOrigin(query: Query, { tenant, session }: SessionIds):
 }
 
 /**
- * What this session paid for or refers to, locked: from here on no compaction can come to use it. In one order for all that
- * lock several, so that none of them waits for another in a circle.
+ * What this session paid for or refers to, locked: from here on no compaction can come to use it. One that a commit is
+ * coming to refer to at this moment is somebody else's as well, and is left to `releaseLeftDigests`.
  */
 async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise<string[]> {
   const rows = await query<{ key: string }>(
     `select key from palimpsest.digests where tenant_id = $1 and (payer_session = $2 or key in (
        select key from palimpsest.compaction_digests where tenant_id = $1 and session_id = $2))
-     order by key for update`,
+     order by key for update skip locked`,
     [tenant, session],
   );
   return rows.map(({ key }) => key);

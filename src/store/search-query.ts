@@ -20,6 +20,8 @@ export type Pattern =
       mode: 'words';
       /** The words of the query. Of each, alternatives behind the first count only where nothing holds the first. */
       terms: Alternative[][];
+      /** Each word and the next, side by side, as PostgreSQL reads it: `shipment 12` is not a shipment of 12 pieces. */
+      pairs: string[];
       /** Stood in quotation marks: found in every hit, character by character and as whole words, whatever their case. */
       exact: string[];
       /** Paths, codes and names of code as they were written: a text that holds one goes before all others. */
@@ -81,6 +83,7 @@ function wordsPattern(text: string): WordsPattern | null {
   return {
     mode: 'words',
     terms: [...terms.values()].slice(0, mostTerms),
+    pairs: neighbours([...terms.keys()].slice(0, mostTerms)),
     exact,
     identifiers: [...new Set(chunks.flatMap(({ identifier }) => identifier ?? []))].slice(0, mostTerms),
     words: new Set(chunks.flatMap(({ marked }) => marked)),
@@ -114,7 +117,7 @@ function chunkOf(text: string): Chunk[] {
     ];
   }
   const telling = parts.filter((part) => part.length >= shortestPiece);
-  const pieces = telling.length > 0 ? telling.map(quoted) : neighbours(parts);
+  const pieces = telling.length > 0 ? telling.map(quoted) : neighbours(parts.map(quoted));
   const whole = runs.length === 1 ? (first.whole ?? []) : [];
   return [
     {
@@ -141,7 +144,7 @@ function phraseOf(runs: readonly Run[]): string {
 
 /** In scripts without spaces every character is a part: pairs of them, or of other short pieces, tell more than one. */
 function neighbours(parts: readonly string[]): string[] {
-  return parts.slice(1).map((part, index) => `(${quoted(parts[index]!)} <-> ${quoted(part)})`);
+  return parts.slice(1).map((part, index) => `(${parts[index]!} <-> ${part})`);
 }
 
 /** Around the first match of a snippet; the text may hold such marks itself. */

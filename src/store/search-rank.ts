@@ -5,7 +5,7 @@ import type { WordsPattern } from './search-query.js';
 export interface Candidate {
   seq: number;
   slice: number;
-  /** A `1` for each alternative of the terms, in order, that the slice holds, then for each identifier. */
+  /** A `1` for each alternative of the terms, in order, that the slice holds, then for each pair, then for each identifier. */
   mask: string;
 }
 
@@ -18,7 +18,7 @@ export interface Ranked {
 
 /** A message, or one of its slices where each ranks by itself. */
 interface Unit extends Ranked {
-  /** What each term of the query weighs here. */
+  /** What each term of the query weighs here, then each pair. */
   weights: number[];
   /** Identifiers of the query that it holds as they were written. */
   named: number;
@@ -32,7 +32,8 @@ const nearShares = [0, 0.4, 0.2];
 /**
  * Best first: texts that hold an identifier as it was written, then by the sum of what their words weigh; newest first
  * among equals. A word weighs the more the fewer messages hold it (inverse document frequency, Spärck Jones 1972), and
- * counts a little for the messages beside the one that holds it: a question and its answer are two messages.
+ * counts a little for the messages beside the one that holds it: a question and its answer are two messages. Two words
+ * side by side weigh what their pair is rarer than either.
  *
  * @param messages how many messages were looked through
  * @param apart each slice ranks by itself: all of them are of one message
@@ -83,20 +84,28 @@ class Scale {
     const shares = pattern.terms.flatMap((alternatives, term) =>
       alternatives.map(({ share }, place) => ({ term, share, place })),
     );
-    const holders = holdersOf(candidates, shares.length);
+    const holders = holdersOf(candidates, shares.length + pattern.pairs.length);
     const whole = new Set(
       shares.flatMap(({ term, place }, bit) => (place === 0 && holders[bit] ? [term] : [])),
     );
-    this.bits = shares.map(({ term, share, place }, bit) => {
-      const held = holders[bit]!;
-      const rarity = Math.log(1 + (Math.max(messages, held) - held + 0.5) / (held + 0.5));
-      return { term, worth: place > 0 && whole.has(term) ? 0 : share * rarity };
-    });
+    const rarity = holders.map((held) =>
+      Math.log(1 + (Math.max(messages, held) - held + 0.5) / (held + 0.5)),
+    );
+    const words = shares.map(({ term, share, place }, bit) => ({
+      term,
+      worth: place > 0 && whole.has(term) ? 0 : share * rarity[bit]!,
+    }));
+    const rarityOf = (term: number) => rarity[shares.findIndex((share) => share.term === term)]!;
+    const pairs = pattern.pairs.map((_, first) => ({
+      term: pattern.terms.length + first,
+      worth: Math.max(0, rarity[shares.length + first]! - Math.max(rarityOf(first), rarityOf(first + 1))),
+    }));
+    this.bits = [...words, ...pairs];
     this.identifier = 1 + sum(this.bits.map(({ worth }) => worth));
   }
 
   weightsOf(mask: string): number[] {
-    const weights = new Array<number>(this.pattern.terms.length).fill(0);
+    const weights = new Array<number>(this.pattern.terms.length + this.pattern.pairs.length).fill(0);
     this.bits.forEach(({ term, worth }, bit) => {
       if (mask[bit] === '1') weights[term] = Math.max(weights[term]!, worth);
     });

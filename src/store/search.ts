@@ -21,7 +21,7 @@ export interface SearchRequest {
   query: string;
   /**
    * `words` finds messages with any word of the query: those first that hold an identifier as it is written, then by how
-   * rare their words are; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
+   * rare their words are, and which stand side by side as in the query; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
    * `substring` takes the whole query so, quotation marks included. @default 'words'
    */
   mode?: SearchMode;
@@ -134,7 +134,8 @@ async function candidatesFor(
       ...pattern.exact.flatMap((literal) => [holds(literal), `body ~* ${given(wholeWords(literal))}`]),
     );
     if (conditions.length === 0) conditions.push(`words @@ ${given(any)}::tsquery`);
-    bits.push(...alternatives.map(({ tsquery }) => `words @@ ${given(tsquery)}::tsquery`));
+    const found = [...alternatives.map(({ tsquery }) => tsquery), ...pattern.pairs];
+    bits.push(...found.map((tsquery) => `words @@ ${given(tsquery)}::tsquery`));
     bits.push(...pattern.identifiers.map(holds));
   }
   const mask = bits.length === 0 ? `''` : bits.map((bit) => `(${bit})::int::text`).join(' || ');

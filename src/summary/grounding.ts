@@ -15,7 +15,7 @@ export interface Grounding {
  * Set with recorded sessions and the half of test/acceptance that is meant for it; the other half says what they are worth
  * (docs/decisions.md).
  */
-const LEAST_JUDGED = 16;
+const LEAST_JUDGED = 4;
 const SHARE_NEEDED = 0.12;
 const FIRST_NEEDED = 6;
 /** Where the record holds numbers or identifiers and the answer none of them. */
@@ -50,9 +50,9 @@ export class Ground {
     this.exactWeight = total(this.matter.exact.values());
   }
 
-  /** Null where the record has too few words to compare with: greetings, bare numbers, media. */
+  /** Null where the record holds nothing to compare with: a word of greeting, or media alone. */
   of(answer: string): Grounding | null {
-    if (this.weight < LEAST_JUDGED) return null;
+    if (this.weight + this.exactWeight < LEAST_JUDGED) return null;
     const matter = matterOf(plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase());
     const exact = this.exactIn(matter);
     const found = this.wordsIn(matter) + this.gramsIn(matter) + Math.max(0, exact);
@@ -130,11 +130,14 @@ function total(weights: Iterable<number>): number {
   return sum;
 }
 
-/** What renderMessage and the prompts put around messages and digests is nobody's word; names in labels are. */
+/**
+ * What renderMessage and the prompts put around messages and digests is nobody's word, and neither is the role of who
+ * speaks; names in labels are.
+ */
 function withoutLabels(record: string): string {
   return record.replace(
     /<\/?(?:message|call|media|transcript|digest|previous_snapshot|state_snapshot)\b([^>\n]{0,400})>/g,
     (_tag, attributes: string) =>
-      ` ${[...attributes.matchAll(/(?:name|origin)="([^"]*)"/g)].map(([, value = '']) => value).join(' ')} `,
+      ` ${[...attributes.matchAll(/(?:name|origin)="(?:(?:system|developer|user|assistant|tool|function)(?![^":]):?)?([^"]*)"/g)].map(([, value = '']) => value).join(' ')} `,
   );
 }

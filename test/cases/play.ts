@@ -55,7 +55,7 @@ function scripted(script: Script | null, conversation: Conversation, asked: stri
     asked.push(messages.map(({ content }) => content).join('\n'));
     if (meanwhile.length > 0) conversation.append(meanwhile.map(messageOf));
     meanwhile = [];
-    if (script === null) return saidOf('- So far.', request, 10);
+    if (script === null) return saidOf('- So far.', request, 6);
     if (kind === 'repair' && script.repairs !== undefined) return script.repairs;
     if ('says' in script) return script.says;
     if ('inflates' in script) return `- ${'more and more '.repeat(60_000)}`;

@@ -122,19 +122,23 @@ function read(requests: readonly RecordedRequest[]): Map<number, Piece[]> {
 }
 
 /**
- * The pieces in order, which must follow each other without a gap to the very end. A piece whose answer was refused was
- * asked for again.
+ * The pieces that were summarized, in order: each once, and without those that were cut again because their answer was
+ * refused. They must follow each other without a gap to the very end.
  */
-function joined(pieces: Piece[]): string {
+function joined(shown: Piece[]): { text: string; pieces: number } {
+  const once = [...new Map(shown.map((piece) => [`${piece.from}-${piece.to}`, piece])).values()];
+  const isWithin = (a: Piece, b: Piece) => a !== b && a.from >= b.from && a.to <= b.to;
+  const pieces = once
+    .filter((piece) => !once.some((other) => isWithin(other, piece)))
+    .sort((a, b) => a.from - b.from);
   let text = '';
-  const once = new Map(pieces.map((piece) => [`${piece.from}-${piece.to}`, piece]));
-  for (const piece of [...once.values()].sort((a, b) => a.from - b.from || a.to - b.to)) {
+  for (const piece of pieces) {
     expect(piece.from).toBe(text.length);
     text += piece.text;
     expect(piece.to).toBe(text.length);
   }
   expect(text.length).toBe(pieces[0]?.of);
-  return text;
+  return { text, pieces: pieces.length };
 }
 
 /** Every text of a message that could matter to whoever goes on without it. */
@@ -177,10 +181,9 @@ function expectRead(
       expect(shown.has(seq)).toBe(false);
       continue;
     }
-    const pieces = shown.get(seq) ?? [];
-    const text = joined(pieces);
+    const { text, pieces } = joined(shown.get(seq) ?? []);
     for (const original of textsOf(message)) expect(text.includes(escapeTags(original))).toBe(true);
-    expect({ seq, how }).toEqual({ seq, how: pieces.length > 1 ? 'split' : 'full' });
+    expect({ seq, how }).toEqual({ seq, how: pieces > 1 ? 'split' : 'full' });
   }
 }
 

@@ -124,8 +124,8 @@ export async function continued(peer: PeerCase): Promise<Outcome> {
   const earlier = given === null ? pinned : 1;
   const rest = { ...peer, messages: peer.messages.slice(earlier) };
   const messages = rest.messages.flatMap((_, index): ChatMessage[] => [
-    { role: 'user', content: `Earlier request ${index + 1}.` },
-    { role: 'assistant', content: `Earlier answer ${index + 1}.` },
+    { role: 'user', content: `Earlier request ${index + 1}: the harbour ledger.` },
+    { role: 'assistant', content: `Earlier answer ${index + 1}: shipments balanced.` },
   ]);
   if (given === null) messages.push(...peer.messages.slice(0, earlier).map(plain));
   const mapped = policyFor(rest);

@@ -91,7 +91,7 @@ export async function passOf(peer: PeerCase, { policy, earlier, count }: PassOpt
 
 /** Answers as the case scripts it. */
 export function scripted(peer: PeerCase, pass: Pass): Summarizer {
-  const { summarizer = 'returns:- The work so far.', verifier, duringSummarize = [] } = peer.config;
+  const { summarizer = 'returns:- So far.', verifier, duringSummarize = [] } = peer.config;
   let late = duringSummarize;
   // What a case scripts stands for a summary of its messages: it is given words of them, without which it would be none.
   const about = (text: string, request: SummaryRequest) =>
@@ -105,7 +105,7 @@ export function scripted(peer: PeerCase, pass: Pass): Summarizer {
     const fails = summarizer === 'throws-once' ? pass.asked.length === 1 : summarizer.startsWith('throws');
     if (fails) throw new Error(summarizer.split(':')[1] ?? 'the model is out of reach');
     if (summarizer === 'returns:inflated') return 'inflated '.repeat(20_000);
-    const text = summarizer === 'throws-once' ? '- The work so far.' : summarizer.replace(/^returns:/, '');
+    const text = summarizer === 'throws-once' ? '- So far.' : summarizer.replace(/^returns:/, '');
     return about(text, request);
   };
 }

@@ -8,15 +8,28 @@ export function materialIn(content: string): string {
   return delimited.length > 0 ? delimited.join('\n') : content;
 }
 
-/** Distinct longer words of a material, in its order, without labels. */
+/** What was said, without what stands around it in a request; of that, only the names of tools. */
+export function withoutLabels(material: string): string {
+  return material
+    .replace(/<\/?(?:message|call|media)\b([^>\n]{0,400})>/g, (_tag, attributes: string) =>
+      [' ', ...[...attributes.matchAll(/ name="([^"]*)"/g)].map(([, name = '']) => name), ' '].join(' '),
+    )
+    .replace(/^## .*$/gm, ' ');
+}
+
+/** Characters that are looked at. */
+const looked = 20_000;
+
+/** The longest words of a material and some of its numbers, each once, in its order. */
 export function wordsFrom(material: string, most = 16): string[] {
-  const said = material.replace(/<\/?(?:message|call|media)\b[^>\n]{0,400}>/g, ' ');
-  const found = new Set<string>();
-  for (const [word] of said.matchAll(/[\p{L}\p{N}]{3,}/gu)) {
-    if (found.size === most) break;
-    found.add(word);
-  }
-  return [...found];
+  const said = withoutLabels(material.slice(0, looked));
+  const words = [...new Set(said.match(/[\p{L}]{3,24}/gu))];
+  const numbers = [...new Set(said.match(/\b(?=[a-z\d]{2,16}\b)[a-z]*\d[a-z\d]*/gi))].slice(
+    0,
+    Math.ceil(most / 5),
+  );
+  const longest = words.toSorted((a, b) => b.length - a.length).slice(0, Math.max(1, most - numbers.length));
+  return [...words.filter((word) => longest.includes(word)), ...numbers];
 }
 
 /** A text as the summary of a request's last message: with one more bullet that holds words of the record. */
@@ -25,5 +38,5 @@ export function saidOf(
   { messages }: { messages: readonly { content: string }[] },
   most?: number,
 ): string {
-  return `${text}\n- Spoke of ${wordsFrom(materialIn(messages.at(-1)?.content ?? ''), most).join(', ')}`;
+  return `${text}\n- ${wordsFrom(materialIn(messages.at(-1)?.content ?? ''), most).join(', ')}`;
 }

@@ -1,6 +1,6 @@
 /** What the scripted model endpoint can answer: good summaries, bad ones, and every kind of fault. */
 import { counterFor } from '../../src/tokens/counter.js';
-import { materialIn, saidOf, wordsFrom } from './material.js';
+import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
 
 /** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
@@ -225,14 +225,15 @@ export function materialOf({ body }: RecordedRequest): string {
 const identifiers =
   /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
 
-/** A sectioned summary that depends on the request alone, at most a sixth of its material, naming identifiers and words from it. */
+/** A sectioned summary that depends on the request alone, at most a sixth of its material, of identifiers and words from it. */
 export function summaryOf(request: RecordedRequest): string {
-  const material = materialOf(request);
+  const material = withoutLabels(materialOf(request));
   const room = Math.min(material.length / 6, limitOf(request) * 2);
-  const spoken = `- Spoke of ${wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24)))).join(', ')}`;
-  const lines = ['## Session intent', '- Continue the work of the record.', '## Facts from tools'];
+  const words = wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24))));
+  const spoken = `- ${words.join(', ') || material.length}`;
+  const lines = ['## Facts from tools'];
   const found = [...new Set([...material.matchAll(identifiers)].map(([identifier]) => identifier))];
-  const closing = ['## Current state', spoken, `- ${material.length} characters were read.`];
+  const closing = ['## Current state', spoken];
   let length = [...lines, ...closing].join('\n').length;
   if (length > room) return `## Current state\n${spoken}`;
   for (const identifier of found) {
