@@ -6,7 +6,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 
 /**
  * `hot`: what an agent waits for between two model calls, in milliseconds. `heavy`: what reads or writes whole sessions,
- * such as search and replay; it leaves half of the connections to the other.
+ * such as search and replay; it takes half of the connections at most, and a fifth of a tenant's.
  */
 export type Lane = 'hot' | 'heavy';
 

@@ -309,7 +309,7 @@ export const configSchema = z.strictObject({
     tenantDatabaseShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.5)),
       'PALIMPSEST_API_TENANT_DATABASE_SHARE',
-      'of these, the share that one tenant may hold, half of it for searches, replays and the like (429, `databaseConnections`). Lower it where tenants are many',
+      'of these, the share that one tenant may hold, a fifth of it for searches, replays and the like (429, `databaseConnections`). Lower it where tenants are many',
     ),
     shutdownGraceMs: setting(
       wholeOr(0, 10_000),

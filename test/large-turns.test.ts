@@ -22,7 +22,14 @@ const messagesOf = (count: number, characters: number): ChatMessage[] =>
 let server: ApiStack;
 const otherToken = 'token-of-another-tenant';
 const other = { tenant: `other-${process.pid}`, sha256: digestOf(otherToken) };
-beforeAll(async () => void (server = await startApiStack({ bodyLimitBytes: 8_000_000, tenantBodyBytes: 24_000_000, tokens: [other] })));
+beforeAll(
+  async () =>
+    void (server = await startApiStack({
+      bodyLimitBytes: 8_000_000,
+      tenantBodyBytes: 24_000_000,
+      tokens: [other],
+    })),
+);
 afterAll(() => server.stop());
 
 const turnsOf = (session: string) => `/v1/sessions/${session}/turns`;

@@ -120,7 +120,9 @@ test('a repair is asked for once as well', async () => {
   const isRepair = ({ body }: RecordedRequest) =>
     body.messages.some(({ content }) => /too long|shorten|left out/i.test(content));
   const wordy = ok(`## Current state\n- ${words(2_000)}`.slice(0, 6_000));
-  stack.model.reply((request) => (isRepair(request) ? about('## Current state\n- In short.') : wordy)(request));
+  stack.model.reply((request) =>
+    (isRepair(request) ? about('## Current state\n- In short.') : wordy)(request),
+  );
   await Promise.all([startWorker(), startWorker()]);
   for (const outcome of await compactAll()) expect(outcome).toMatchObject({ method: 'model' });
   expect(stack.model.requests.filter(isRepair)).toHaveLength(1);

@@ -69,10 +69,7 @@ export const checks: Record<string, Check> = {
   noErrorTextInHistory: ({ after }) =>
     holds(!after.some((item) => /error/i.test(textOfItem(item))), 'an error stands in the context'),
   noPlaceholderSummary: ({ generation }) =>
-    holds(
-      generation?.snapshot?.startsWith('- So far.\n') === true,
-      `the summary is ${generation?.snapshot}`,
-    ),
+    holds(generation?.snapshot?.startsWith('- So far.\n') === true, `the summary is ${generation?.snapshot}`),
   summaryHasNoArchivePointer: ({ after }) =>
     holds(
       !after.some((item) => item.source === 'summarization' && /archive part/.test(textOfItem(item))),
