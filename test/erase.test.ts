@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { holdDigest, releaseHolds } from '../src/store/digest-holds.js';
 import { storeDigest } from '../src/store/digests.js';
 import { eraseSession, eraseWithForks, releaseLeftDigests } from '../src/store/erase.js';
 import { findErasure } from '../src/store/erasures.js';
@@ -12,6 +13,7 @@ import { fork } from '../src/store/fork.js';
 import { openPool } from '../src/store/pool.js';
 import { indexTexts } from '../src/store/search-index.js';
 import { loadSession } from '../src/store/sessions.js';
+import { withTransaction } from '../src/store/transaction.js';
 import { appendTurn } from '../src/store/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { rowsHolding } from './support/rows.js';
@@ -183,6 +185,62 @@ describe('erasing a session', () => {
     expect(await payers()).toEqual({ [shared]: stays.session, [held]: gone.session });
     await releaseLeftDigests(pool, (await findErasure(pool, gone))!);
     expect(await payers()).toEqual({ [shared]: stays.session });
+  });
+
+  it('takes along a digest that it has from an erased session, once the commit that held it has failed', async () => {
+    const tenant = randomUUID();
+    const [first, heir] = [
+      await sessionWith(pool, talk(4), tenant),
+      await sessionWith(pool, talk(4), tenant),
+    ];
+    const inherited = await digest(tenant, first.session);
+    await compactThrough(pool, heir, 2, { digestKeys: [inherited] });
+    await eraseSession(pool, first);
+    const other = await pool.connect();
+    await other.query('begin');
+    await other.query('select from palimpsest.digests where tenant_id = $1 and key = $2 for key share', [
+      tenant,
+      inherited,
+    ]);
+    await eraseSession(pool, heir);
+    await other.query('rollback');
+    other.release();
+    await releaseLeftDigests(pool, (await findErasure(pool, heir))!);
+    expect(await digestsLeft(tenant)).toEqual([]);
+    expect(await rowsHolding(pool, [heir.session])).toEqual({ erasures: 1 });
+  });
+
+  it('goes through although the compaction that holds a digest of it ends at that moment', async () => {
+    const tenant = randomUUID();
+    const [gone, compacting] = [
+      await sessionWith(pool, talk(4), tenant),
+      await sessionWith(pool, talk(4), tenant),
+    ];
+    const held = await digest(tenant, gone.session);
+    await holdDigest(pool, { ...compacting, runId: 'run', forMs: 60_000 }, held);
+    // Stops the erasure where it deletes digests.
+    const lock = 4_711;
+    await pool.query(`create function palimpsest.stop_here() returns trigger language plpgsql
+      as 'begin perform pg_advisory_xact_lock(${lock}); return null; end'`);
+    await pool.query(`create trigger stop_here after delete on palimpsest.digests
+      for each statement execute function palimpsest.stop_here()`);
+    const stopper = await pool.connect();
+    try {
+      await stopper.query('select pg_advisory_lock($1)', [lock]);
+      const erasure = eraseSession(pool, gone);
+      const outcome = erasure.catch((error: unknown) => error);
+      const waiting = async () =>
+        (await stopper.query("select from pg_locks where locktype = 'advisory' and not granted")).rowCount;
+      await expect.poll(waiting).toBe(1);
+      await withTransaction(pool, ({ query }) => releaseHolds(query, compacting, 'run'));
+      await stopper.query('select pg_advisory_unlock($1)', [lock]);
+      expect(await outcome).toEqual({ messages: 4, generations: 0, digests: 0 });
+    } finally {
+      stopper.release();
+      await pool.query('drop function palimpsest.stop_here cascade');
+    }
+    await eraseSession(pool, compacting);
+    expect(await digestsLeft(tenant)).toEqual([]);
   });
 
   it('makes its name free for another session', async () => {

@@ -216,6 +216,33 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
     }
   });
 
+  test('while a transaction holds a digest of it: that goes when the transaction has ended', async () => {
+    const { palimpsest, queuePrefix: tenant } = stack;
+    const session = randomUUID();
+    await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
+    await palimpsest.settled({ session });
+    const paid = async () =>
+      (
+        await pool.query('select from palimpsest.digests where tenant_id = $1 and payer_session = $2', [
+          tenant,
+          session,
+        ])
+      ).rowCount;
+    expect(await paid()).toBe(1);
+    const holder = await pool.connect();
+    try {
+      await holder.query('begin');
+      await holder.query('set local idle_in_transaction_session_timeout = 0');
+      await holder.query('select from palimpsest.digests where tenant_id = $1 for key share', [tenant]);
+      expect(await palimpsest.erase({ session })).toMatchObject({ ...nothingLeft, messages: 36, digests: 0 });
+    } finally {
+      await holder.query('rollback');
+      holder.release();
+    }
+    expect(await paid()).toBe(1);
+    await expectGone(session);
+  });
+
   test('a workflow that outlives its session hands over, and its run is deleted without the new session', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const ids = { tenant, session: randomUUID() };

@@ -234,6 +234,26 @@ describe('the sweep', () => {
   });
 });
 
+test('a tenant is served although 10,000 others before it have sessions whose time has not come', async () => {
+  const other = await createDatabase();
+  const large = openPool(other.url);
+  try {
+    await large.query(
+      `with added as (
+         insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget, overdue_at)
+         select case when n <= 10000 then 'before-' else 'last-' end || n, 's', '{}', 1, 'o200k_base', 1000,
+           now() + case when n <= 10000 then interval '1 hour' else interval '0' end
+         from generate_series(1, 10001) n returning tenant_id, session_id)
+       insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
+       select tenant_id, session_id, 0, 1, 0, 'genesis', 'none' from added`,
+    );
+    expect((await readOverdue(large, 200)).map(({ tenant }) => tenant)).toEqual(['last-10001']);
+  } finally {
+    await large.end();
+    await other.drop();
+  }
+});
+
 describe('sessions of a backfill', () => {
   async function job(tenant: string, state: string, selecting: boolean, cursor: string | null, select = {}) {
     const name = randomUUID();

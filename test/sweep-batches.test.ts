@@ -2,6 +2,7 @@
 import { defaultPayloadConverter } from '@temporalio/common';
 import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';
+import type { FinishedErasures } from '../activities/finishErasures.js';
 import type { Swept } from '../activities/sweepSessions.js';
 import { countOverdue } from '../src/store/overdue.js';
 import { openPool } from '../src/store/pool.js';
@@ -47,7 +48,8 @@ test('1,000 sessions of three tenants', async () => {
         .fetchHistory();
       const pages = (events ?? []).flatMap(({ activityTaskCompletedEventAttributes: completed }) => {
         const [payload] = completed?.result?.payloads ?? [];
-        return payload ? [defaultPayloadConverter.fromPayload<Swept>(payload)] : [];
+        const answer = payload && defaultPayloadConverter.fromPayload<Swept | FinishedErasures>(payload);
+        return answer && 'signalled' in answer ? [answer] : [];
       });
       return { all, pages };
     };

@@ -5,13 +5,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { Client, Connection } from '@temporalio/client';
+import { Client, Connection, WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { Metrics } from '../src/metrics.js';
 import { Palimpsest } from '../src/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
+import { eraseSession } from '../src/store/erase.js';
+import { findErasure } from '../src/store/erasures.js';
 import { openPool } from '../src/store/pool.js';
 import { appendTurn } from '../src/store/turns.js';
 import { compactionWorkflowId, sessionWorkflowId, sweepId } from '../src/temporal/names.js';
@@ -191,6 +193,42 @@ describe('a session that no workflow knows of is compacted without another turn'
     expect(swept.get('{result="signalled"}')).toBeGreaterThanOrEqual(1);
     expect(swept.get('{result="failed"}')).toBeGreaterThanOrEqual(1);
   });
+});
+
+test('an erasure whose process was killed before Temporal was told is finished by the sweep', async () => {
+  const session = 'erased';
+  await outgrow(session);
+  await expect.poll(() => generationOf(session), patience).toBe(1);
+  const ids = { tenant: stack.queuePrefix, session };
+  const compaction = client.workflow.getHandle(compactionWorkflowId(ids, 1));
+  const held = await pool.connect();
+  try {
+    // Another session's commit, which fails later: the digest has to wait for its end.
+    await held.query('begin');
+    await held.query('select from palimpsest.digests where tenant_id = $1 for key share', [ids.tenant]);
+    await eraseSession(pool, ids);
+  } finally {
+    await held.query('rollback');
+    held.release();
+  }
+  const gone = async (of: { describe(): Promise<unknown> }) =>
+    of.describe().then(
+      () => false,
+      (error: unknown) => error instanceof WorkflowNotFoundError,
+    );
+  await expect.poll(() => gone(workflowOf(session)), patience).toBe(true);
+  await expect.poll(() => gone(compaction), patience).toBe(true);
+  const digests = async () =>
+    (
+      await pool.query('select from palimpsest.digests where tenant_id = $1 and payer_session = $2', [
+        ids.tenant,
+        session,
+      ])
+    ).rowCount;
+  await expect.poll(digests, patience).toBe(0);
+  // A minute later nothing is found any more, and the erasure is forgotten.
+  await pool.query("update palimpsest.erasures set erased_at = erased_at - interval '1 minute'");
+  await expect.poll(() => findErasure(pool, ids), patience).toBeNull();
 });
 
 describe('a session is not signalled', () => {

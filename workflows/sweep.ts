@@ -1,4 +1,10 @@
-import { proxyActivities, setCurrentDetails, workflowInfo } from '@temporalio/workflow';
+import {
+  patched,
+  proxyActivities,
+  setCurrentDetails,
+  workflowInfo,
+  type ActivityInterfaceFor,
+} from '@temporalio/workflow';
 import type { DatabaseActivities } from '../activities/index.js';
 import type { Swept } from '../activities/sweepSessions.js';
 import { stepQueues } from '../src/temporal/names.js';
@@ -12,18 +18,20 @@ export interface SweepInput {
 }
 
 /**
- * Finds sessions that wait and that no workflow knows of, and signals them: a page of them after another, until there are no
- * more, none of a page could be signalled, or the sweep has done its share. A schedule starts it; what fails is left to the
- * next one.
+ * Finds sessions that wait and that no workflow knows of, and signals them; meanwhile goes on with erasures that were cut off.
+ * A schedule starts it; what fails is left to the next one, and neither half keeps the other from its work.
  */
-export async function sweep({ pageSize = 200, mostPages = 25 }: SweepInput): Promise<Swept> {
-  const { sweepSessions } = proxyActivities<DatabaseActivities>({
-    taskQueue: stepQueues(workflowInfo().taskQueue).db,
-    startToCloseTimeout: '2 minutes',
-    scheduleToCloseTimeout: '5 minutes',
-    heartbeatTimeout: '10 seconds',
-    retry: { initialInterval: '1 second', backoffCoefficient: 2, maximumInterval: '30 seconds' },
-  });
+export async function sweep(input: SweepInput): Promise<Swept> {
+  const halves = [signalWaiting(input), patched('finishes erasures') ? finishErasures() : null] as const;
+  const [signalled, erased] = await Promise.allSettled(halves);
+  if (signalled.status === 'rejected') throw signalled.reason;
+  if (erased.status === 'rejected') throw erased.reason;
+  return signalled.value;
+}
+
+/** A page of them after another, until there are no more, none of a page could be signalled, or the sweep has done its share. */
+async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepInput): Promise<Swept> {
+  const { sweepSessions } = steps();
   const all: Swept = { signalled: 0, failed: 0, left: 0 };
   for (let page = 1; page <= mostPages; page++) {
     const { signalled, failed, left } = await sweepSessions({ most: pageSize });
@@ -35,4 +43,18 @@ export async function sweep({ pageSize = 200, mostPages = 25 }: SweepInput): Pro
     if (signalled + left === 0) break;
   }
   return all;
+}
+
+async function finishErasures(): Promise<void> {
+  await steps().finishErasures.executeWithOptions({ summary: 'erasures' }, []);
+}
+
+function steps(): ActivityInterfaceFor<DatabaseActivities> {
+  return proxyActivities<DatabaseActivities>({
+    taskQueue: stepQueues(workflowInfo().taskQueue).db,
+    startToCloseTimeout: '2 minutes',
+    scheduleToCloseTimeout: '5 minutes',
+    heartbeatTimeout: '10 seconds',
+    retry: { initialInterval: '1 second', backoffCoefficient: 2, maximumInterval: '30 seconds' },
+  });
 }

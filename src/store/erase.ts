@@ -1,5 +1,4 @@
 import type { Pool } from 'pg';
-import { unheld } from './digest-holds.js';
 import { isFailure } from '../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
 import { forget } from './known-sessions.js';
@@ -136,30 +135,33 @@ async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise
 
 /**
  * Deletes those that no session refers to or is compacting with. The others name such a session as their payer, since it
- * has the same messages: they go when it is erased. It pays nothing for them.
+ * has the same messages: they go when it is erased. It pays nothing for them. One statement, so that a compaction that
+ * ends meanwhile is seen by both halves or by none.
  */
 async function releaseDigests(
   query: Query,
   { tenant, session }: SessionIds,
   keys: readonly string[],
 ): Promise<number> {
-  const gone = await query(
-    `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2)
-     and not exists (select from palimpsest.compaction_digests used where used.tenant_id = $1 and used.key = d.key)
-     and ${unheld('d')}
-     returning 1`,
-    [tenant, keys],
-  );
-  await query(
-    `update palimpsest.digests d set payer_generation = 0, payer_session = coalesce(
-       (select min(used.session_id) from palimpsest.compaction_digests used
-        where used.tenant_id = $1 and used.key = d.key),
-       (select min(held.session_id) from palimpsest.digest_holds held
-        where held.tenant_id = $1 and held.key = d.key and held.held_until > now()))
-     where d.tenant_id = $1 and d.key = any($2) and d.payer_session = $3`,
+  const [released] = await query<{ gone: number }>(
+    `with needed as (
+       select d.key, coalesce(
+         (select min(used.session_id) from palimpsest.compaction_digests used
+          where used.tenant_id = $1 and used.key = d.key),
+         (select min(held.session_id) from palimpsest.digest_holds held
+          where held.tenant_id = $1 and held.key = d.key and held.held_until > now())) as payer
+       from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2)
+     ), gone as (
+       delete from palimpsest.digests d using needed
+       where d.tenant_id = $1 and d.key = needed.key and needed.payer is null returning 1
+     ), kept as (
+       update palimpsest.digests d set payer_generation = 0, payer_session = needed.payer from needed
+       where d.tenant_id = $1 and d.key = needed.key and needed.payer is not null and d.payer_session = $3
+     )
+     select count(*) as gone from gone`,
     [tenant, keys, session],
   );
-  return gone.length;
+  return released?.gone ?? 0;
 }
 
 /** The same for those that a commit of another session was coming to refer to when this one was erased. */
@@ -167,7 +169,7 @@ export async function releaseLeftDigests(pool: Pool, { tenant, session, erasedAt
   await withTransaction(pool, async ({ query }) => {
     const rows = await query<{ key: string }>(
       `select key from palimpsest.digests where tenant_id = $1 and payer_session = $2 and created_at < $3
-         and payer_generation > 0 order by key for update`,
+       order by key for update`,
       [tenant, session, erasedAt],
     );
     const keys = rows.map(({ key }) => key);

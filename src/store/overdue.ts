@@ -67,8 +67,9 @@ with recursive owner (tenant_id) as (
           where s.sweep_at is not null and s.tenant_id > owner.tenant_id order by s.tenant_id limit 1)
   from owner where owner.tenant_id is not null
 ), owners as (
-  select tenant_id from (select tenant_id from owner where tenant_id is not null limit ${mostOwners}) asking
-  where exists (select from palimpsest.sessions s where s.tenant_id = asking.tenant_id and s.sweep_at <= now())
+  select tenant_id from owner where tenant_id is not null
+    and exists (select from palimpsest.sessions s where s.tenant_id = owner.tenant_id and s.sweep_at <= now())
+  limit ${mostOwners}
 )
 select s.tenant_id as tenant, s.session_id as session, s.policy,
   s.overdue_at > now() - ${longestBackfill} and exists (

@@ -60,17 +60,23 @@ export async function finishErasure(
 }
 
 /**
- * Goes on with at most `most` erasures that are not finished, those first that the server was never told of. Answers how
- * many sessions it looked after, how many runs the server was told to delete, and for how many sessions it could not be
- * told all.
+ * Goes on with at most `most` erasures that are not finished, those first that the server was never told of, and begins with
+ * none after `forMs`. Answers how many sessions it looked after, how many runs the server was told to delete, and for how
+ * many sessions it could not be told all.
  */
 export async function finishErasures(
   connected: Connected,
-  { most = 100, signal, ...options }: FinishOptions & { most?: number; signal?: AbortSignal } = {},
+  {
+    most = 100,
+    forMs = Infinity,
+    signal,
+    ...options
+  }: FinishOptions & { most?: number; forMs?: number; signal?: AbortSignal } = {},
 ): Promise<{ erasures: number; executions: number; unfinished: number }> {
   const sums = { erasures: 0, executions: 0, unfinished: 0 };
+  const until = Date.now() + forMs;
   for (const erasure of await pendingErasures(connected.pool, most)) {
-    if (signal?.aborted) break;
+    if (signal?.aborted || Date.now() > until) break;
     const { executions, remaining } = await finishErasure(connected, erasure, options);
     sums.erasures++;
     sums.executions += executions;
@@ -89,7 +95,7 @@ async function tell(
   { settleMs = 60_000, timeoutMs = 10_000 }: FinishOptions,
 ): Promise<number> {
   const until = Date.now() + timeoutMs;
-  await releaseLeftDigests(pool, erasure);
+  const released = await releaseDigests(pool, erasure);
   for (;;) {
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation);
@@ -106,8 +112,19 @@ async function tell(
     if (fresh.length > 0) continue;
     const settled = lookedAt - erasure.erasedAt.getTime() >= settleMs;
     const nothingLeft = erased.length === 0 && (begunAnew || found.length === 0);
-    if (settled && nothingLeft) await forgetErasure(pool, erasure);
+    if (settled && nothingLeft && released) await forgetErasure(pool, erasure);
     else await noteTold(pool, erasure);
     return 0;
+  }
+}
+
+/** False where a transaction holds one of them for long: they are left to a later call. */
+async function releaseDigests(pool: Pool, erasure: Erasure): Promise<boolean> {
+  try {
+    await releaseLeftDigests(pool, erasure);
+    return true;
+  } catch (error) {
+    if (!isFailure(error, 'Store.Busy')) throw error;
+    return false;
   }
 }
