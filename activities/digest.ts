@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize.js';
 import type { Asking, Question } from '../src/compaction/questions.js';
-import { isFailure, type FailureType } from '../src/errors.js';
+import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';
 import { isAbort, type SummaryAnswer } from '../src/llm/client.js';
 import type { Metrics } from '../src/metrics.js';
 import { holdDigest, type Holder } from '../src/store/digest-holds.js';
@@ -135,7 +135,7 @@ async function counted(
   }
 }
 
-/** A database that is away for a moment must not cost the answer once more. */
+/** A database that is away or busy for a moment must not cost the answer once more. */
 const storingMs = 30_000;
 
 async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): Promise<DigestRow> {
@@ -144,7 +144,7 @@ async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): 
     try {
       return await store();
     } catch (error) {
-      if (!isFailure(error, 'Store.Unavailable') || Date.now() > until) throw error;
+      if (!isPassingFailureOfStore(error) || Date.now() > until) throw error;
       await sleep(500, undefined, { signal });
     }
   }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
-import { isFailure, isFailureType, PalimpsestError } from '../src/errors.js';
+import { isFailure, isFailureType, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
 import {
   claimFlight,
   endFlight,
@@ -86,7 +86,7 @@ export async function inFlight<T>(
   }
 }
 
-/** Where the database is away the lease runs out by itself; what the step has come to is worth more. */
+/** Where the database is away or busy the lease runs out by itself; what the step has come to is worth more. */
 async function end(
   pool: Pool,
   flight: { tenant: string; key: string },
@@ -94,7 +94,7 @@ async function end(
   failure: PassingFailure | null,
 ): Promise<void> {
   await endFlight(pool, flight, asker, failure).catch((error: unknown) => {
-    if (!isFailure(error, 'Store.Unavailable')) throw error;
+    if (!isPassingFailureOfStore(error)) throw error;
   });
 }
 

@@ -1,5 +1,5 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { isFailure, PalimpsestError } from '../src/errors.js';
+import { isFailure, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
 import type { SummaryAnswer } from '../src/llm/client.js';
 import { correctTokens, drawTokens } from '../src/store/rate-bucket.js';
 import { onlyWaited } from '../src/temporal/failures.js';
@@ -39,7 +39,7 @@ export async function withinTokens(
   } finally {
     await correctTokens(pool, tokens - used).catch((error: unknown) => {
       // What was not given back flows in again within the minute; the answer is worth more.
-      if (!isFailure(error, 'Store.Unavailable')) throw error;
+      if (!isPassingFailureOfStore(error)) throw error;
     });
   }
 }

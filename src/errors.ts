@@ -76,6 +76,11 @@ export function isFailure(error: unknown, type?: FailureType): error is Palimpse
   return error instanceof PalimpsestError && (type === undefined || error.type === type);
 }
 
+/** The database is away, or another transaction is in the way: the same call may succeed later. */
+export function isPassingFailureOfStore(error: unknown): error is PalimpsestError {
+  return isFailure(error, 'Store.Unavailable') || isFailure(error, 'Store.Busy');
+}
+
 /** Failures of the model's part, after which a deterministic summary may serve; a defect or a lost database is none. */
 export function isModelFailure(error: unknown): error is PalimpsestError {
   return isFailure(error) && isModelFailureType(error.type);

@@ -118,11 +118,14 @@ test('inline turns are in the context while a compaction runs; refused ones are 
     { settings: { inlineTurnTenants: ['*'] } },
   ));
 
-test('an outage of the database neither loses an inline turn nor forgets a measurement', async () => {
+test.for([
+  { what: 'that is away', type: 'Store.Unavailable' },
+  { what: 'whose rows others hold', type: 'Store.Busy' },
+])('a database $what neither loses an inline turn nor forgets a measurement', async ({ type }) => {
   const prefix = uniqueQueuePrefix();
   const queues = taskQueues(prefix);
   const done: string[] = [];
-  const down = () => ApplicationFailure.nonRetryable('down', 'Store.Unavailable');
+  const down = () => ApplicationFailure.nonRetryable('down', type);
   /** Fails once, as a step does whose retries have run out. */
   const second = <T>(name: string, answer: T) => {
     let calls = 0;

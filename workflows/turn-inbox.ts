@@ -1,4 +1,4 @@
-import { ActivityFailure, condition, isCancellation, sleep } from '@temporalio/workflow';
+import { ActivityFailure, condition, isCancellation, patched, sleep } from '@temporalio/workflow';
 import { failureOf } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { isInline, type TurnSignal } from './messages.js';
@@ -101,8 +101,9 @@ export class TurnInbox {
 /** What runs that began under an earlier version replay. */
 type Earlier = { due: boolean; incarnation?: string };
 
-/** A step that its retries could not bring through: the database, or every worker, was away for that long. */
+/** A step that its retries could not bring through: the database, or every worker, was away or busy for that long. */
 export function isOutage(error: unknown): boolean {
-  const failure = failureOf(error);
-  return error instanceof ActivityFailure && (failure === null || failure.type === 'Store.Unavailable');
+  if (!(error instanceof ActivityFailure)) return false;
+  const type = failureOf(error)?.type ?? 'Store.Unavailable';
+  return type === 'Store.Unavailable' || (type === 'Store.Busy' && patched('a busy database is an outage'));
 }
