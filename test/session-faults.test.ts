@@ -7,9 +7,16 @@ import { ApplicationFailure } from '@temporalio/common';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import type { Measurement } from '../activities/measure.js';
+import type { EndedCompaction, RecordInput } from '../activities/recordOutcomes.js';
 import type { Palimpsest } from '../src/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { compactionWorkflowId, sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
+import type { Backfill } from '../src/store/backfill-types.js';
+import {
+  backfillWorkflowId,
+  compactionWorkflowId,
+  sessionWorkflowId,
+  taskQueues,
+} from '../src/temporal/names.js';
 import { ok, status } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, words, type Stack, type StackOptions } from './support/stack.js';
 import { uniqueQueuePrefix } from './support/temporal.js';
@@ -170,6 +177,73 @@ test.for([
     expect(await handle.query('status')).toMatchObject({ rejectedTurns: [], generation: 0 });
     await handle.terminate();
   } finally {
+    for (const worker of workers) worker.shutdown();
+    await Promise.all(running);
+    await connection.close();
+  }
+});
+
+test('a backfill ends although it cannot find out what became of a compaction that another parent runs', async () => {
+  const prefix = uniqueQueuePrefix();
+  const { backfill: queues } = taskQueues(prefix);
+  const ids = { tenant: prefix, job: 'job' };
+  const ended: EndedCompaction[] = [];
+  const counts = { selected: 1, pending: 0, running: 0, compacted: 0, unchanged: 0, failed: 1, skipped: 0 };
+  const now = new Date().toISOString();
+  const report: Omit<Backfill, 'request'> = {
+    ...{ job: ids.job, state: 'completed', reason: null, counts, failures: {}, selecting: false },
+    ...{ concurrency: 1, spendLimit: null, tokensBefore: 0, tokensAfter: 0, cost: null, perSecond: 0 },
+    ...{ modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0, createdAt: now, endedAt: now },
+  };
+  const connection = await NativeConnection.connect({ address: inject('temporalAddress') });
+  const workers = await Promise.all([
+    Worker.create({
+      connection,
+      taskQueue: queues.workflow,
+      workflowBundle: { codePath: inject('workflowBundlePath') },
+    }),
+    Worker.create({
+      connection,
+      taskQueue: queues.db,
+      activities: {
+        openBackfill: () => ({
+          ...{ mode: 'due', state: 'running', reason: null, ended: false },
+          ...{ concurrency: 1, spendLimit: null, spent: 0 },
+        }),
+        selectSessions: () => ({ sessions: [{ session, generation: 0, incarnation: null }], more: false }),
+        // As a step does whose retries have run out.
+        followCompactions: () => {
+          throw ApplicationFailure.nonRetryable('down', 'Temporal.Unavailable');
+        },
+        recordOutcomes: (input: RecordInput) => {
+          ended.push(...input.ended);
+          return { again: [], report: null, spent: null };
+        },
+        finishBackfill: () => report,
+      },
+    }),
+  ]);
+  const running = workers.map((worker) => worker.run());
+  // Runs where nobody works: it never ends.
+  const other = await client.workflow.start('session', {
+    workflowId: compactionWorkflowId({ tenant: prefix, session }, 1),
+    taskQueue: `nobody-${prefix}`,
+  });
+  try {
+    const job = await client.workflow.start('backfill', {
+      workflowId: backfillWorkflowId(ids),
+      taskQueue: queues.workflow,
+      args: [{ v: 1, ...ids }],
+    });
+    const status = async () => (await job.describe()).status.name;
+    await expect.poll(status, patience).toBe('COMPLETED');
+    expect(ended).toMatchObject([{ session, end: { kind: 'failed', type: 'Temporal.Unavailable' } }]);
+  } finally {
+    await client.workflow
+      .getHandle(backfillWorkflowId(ids))
+      .terminate()
+      .catch(() => undefined);
+    await other.terminate();
     for (const worker of workers) worker.shutdown();
     await Promise.all(running);
     await connection.close();

@@ -104,16 +104,10 @@ export class Window {
   }
 
   private async look(): Promise<void> {
-    const { followCompactions } = databaseActivities();
     for (; this.followed.size > 0; this.lookMs = Math.min(longestLookMs, this.lookMs * 1.5)) {
       await sleep(this.lookMs, { summary: `${this.followed.size} compactions under another parent` });
       const looked = [...this.followed];
-      const followed = looked.map(({ session, workflowId, runId, own }) => ({
-        ...{ session, workflowId, runId, own },
-      }));
-      const ended = new Map(
-        (await followCompactions({ followed })).map(({ session, end }) => [session, end]),
-      );
+      const ended = await this.endsOf(looked);
       for (const flight of looked) {
         const end = ended.get(flight.session);
         if (end === undefined) continue;
@@ -122,5 +116,20 @@ export class Window {
       }
     }
     this.following = false;
+  }
+
+  /** A step that its retries could not bring through is the end of what it was to look at: a retry of the job looks again. */
+  private async endsOf(flights: readonly Flight[]): Promise<Map<string, End>> {
+    const { followCompactions } = databaseActivities();
+    const followed = flights.map(({ session, workflowId, runId, own }) => ({
+      ...{ session, workflowId, runId, own },
+    }));
+    try {
+      const ends = await followCompactions({ followed });
+      return new Map(ends.map(({ session, end }) => [session, end]));
+    } catch (error) {
+      const end = endOfFailure(error);
+      return new Map(flights.map(({ session }) => [session, end]));
+    }
   }
 }
