@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Metrics } from '../src/metrics.js';
 import type { DeploymentPolicy } from '../src/store/configure.js';
+import type { BackfillWorkflows } from '../src/temporal/backfills.js';
 import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
 /** What the activities close over: one set per worker process. */
@@ -19,6 +20,8 @@ export interface Dependencies {
   inlineTurnTenants: readonly string[];
   /** Signals sessions that no workflow knows of. Absent: this process does not sweep. */
   workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
+  /** Starts the workflows of jobs that have none. */
+  backfills?: Pick<BackfillWorkflows, 'revive'>;
   /** Layers of the policy below tenant and session, for sessions that an inline turn creates. */
   deployment?: DeploymentPolicy;
 }

@@ -12,6 +12,7 @@ import { plan } from './plan.js';
 import { recordOutcomes } from './recordOutcomes.js';
 import { repair } from './repair.js';
 import { selectSessions } from './selectSessions.js';
+import { reviveBackfills } from './reviveBackfills.js';
 import { setPaused } from './setPaused.js';
 import { summarizeChunk } from './summarizeChunk.js';
 import { sweepSessions } from './sweepSessions.js';
@@ -35,6 +36,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
     retryBackfill: retryBackfill(dependencies),
     finishBackfill: finishBackfill(dependencies),
     finishErasures: finishErasures(dependencies),
+    reviveBackfills: reviveBackfills(dependencies),
   };
 }
 

@@ -28,6 +28,7 @@ import {
   type TemporalSettings,
 } from './temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from './temporal/names.js';
+import { BackfillWorkflows } from './temporal/backfills.js';
 import { SessionWorkflows } from './temporal/session-workflows.js';
 import { ensureSweep } from './temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from './tokens/counter.js';
@@ -314,6 +315,7 @@ function dependenciesOf(
     now: Date.now,
     inlineTurnTenants,
     workflows: new SessionWorkflows(client, queuePrefix),
+    backfills: new BackfillWorkflows(client, queuePrefix),
     deployment: checkedDeployment(policy),
   };
 }

@@ -12,11 +12,19 @@ import type { ChatMessage } from '../src/conversation/message.js';
 import { Metrics } from '../src/metrics.js';
 import { Palimpsest } from '../src/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
+import { insertBackfill, loadBackfill } from '../src/store/backfills.js';
+import { parseBackfill } from '../src/store/backfill-request.js';
 import { eraseSession } from '../src/store/erase.js';
 import { findErasure } from '../src/store/erasures.js';
 import { openPool } from '../src/store/pool.js';
 import { appendTurn } from '../src/store/turns.js';
-import { compactionWorkflowId, sessionWorkflowId, sweepId } from '../src/temporal/names.js';
+import { BackfillWorkflows } from '../src/temporal/backfills.js';
+import {
+  backfillWorkflowId,
+  compactionWorkflowId,
+  sessionWorkflowId,
+  sweepId,
+} from '../src/temporal/names.js';
 import { startWorker } from '../src/worker.js';
 import { fillSessions, openBackfills } from './support/backfills.js';
 import { samplesOf } from './support/cli-worker.js';
@@ -229,6 +237,39 @@ test('an erasure whose process was killed before Temporal was told is finished b
   // A minute later nothing is found any more, and the erasure is forgotten.
   await pool.query("update palimpsest.erasures set erased_at = erased_at - interval '1 minute'");
   await expect.poll(() => findErasure(pool, ids), patience).toBeNull();
+});
+
+describe('a backfill that has not ended and has no workflow', () => {
+  const ids = (job: string) => ({ tenant: stack.queuePrefix, job });
+  const request = (job: string, prefix: string) => parseBackfill({ job, mode: 'due', select: { prefix } });
+  const stateOf = async (job: string) => (await loadBackfill(pool, ids(job))).state;
+  const jobOf = (job: string) => client.workflow.getHandle(backfillWorkflowId(ids(job)));
+
+  test('is taken up: Temporal was away when it was stored, or its workflow was terminated', async () => {
+    const sessions = await fillSessions(pool, stack.queuePrefix, 2, { prefix: 'terminated-' });
+    await insertBackfill(pool, stack.queuePrefix, request('stored', 'nobody-'));
+    await expect.poll(() => stateOf('stored'), patience).toBe('completed');
+
+    stack.model.hold();
+    const before = stack.model.requests.length;
+    const backfills = new BackfillWorkflows(client, stack.queuePrefix);
+    await insertBackfill(pool, stack.queuePrefix, request('terminated', 'terminated-'));
+    await backfills.start(ids('terminated'));
+    await expect.poll(() => stack.model.requests.length - before, patience).toBeGreaterThan(0);
+    await jobOf('terminated').terminate('by an operator');
+    stack.model.release();
+    await expect.poll(() => stateOf('terminated'), patience).toBe('completed');
+    for (const session of sessions) expect(await generationOf(session)).toBe(1);
+  });
+
+  test('is left alone while it is paused', async () => {
+    await pool.query(
+      "insert into palimpsest.backfills (tenant_id, job, request, state) values ($1, 'paused', $2, 'paused')",
+      [stack.queuePrefix, request('paused', 'nobody-')],
+    );
+    await sweeps(2);
+    await expect(jobOf('paused').describe()).rejects.toThrow(WorkflowNotFoundError);
+  });
 });
 
 describe('a session is not signalled', () => {

@@ -18,15 +18,21 @@ export interface SweepInput {
 }
 
 /**
- * Finds sessions that wait and that no workflow knows of, and signals them; meanwhile goes on with erasures that were cut off.
- * A schedule starts it; what fails is left to the next one, and neither half keeps the other from its work.
+ * Finds sessions that wait and that no workflow knows of, and signals them; meanwhile goes on with erasures that were cut
+ * off, and with backfills that have no workflow. A schedule starts it; what fails is left to the next one, and no part keeps
+ * another from its work.
  */
 export async function sweep(input: SweepInput): Promise<Swept> {
-  const halves = [signalWaiting(input), patched('finishes erasures') ? finishErasures() : null] as const;
-  const [signalled, erased] = await Promise.allSettled(halves);
-  if (signalled.status === 'rejected') throw signalled.reason;
-  if (erased.status === 'rejected') throw erased.reason;
-  return signalled.value;
+  const signalling = signalWaiting(input);
+  const others = patched('finishes erasures and revives backfills')
+    ? [
+        steps().finishErasures.executeWithOptions({ summary: 'erasures' }, []),
+        steps().reviveBackfills.executeWithOptions({ summary: 'backfills' }, []),
+      ]
+    : [];
+  for (const part of await Promise.allSettled([signalling, ...others]))
+    if (part.status === 'rejected') throw part.reason;
+  return signalling;
 }
 
 /** A page of them after another, until there are no more, none of a page could be signalled, or the sweep has done its share. */
@@ -43,10 +49,6 @@ async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepInput): Pr
     if (signalled + left === 0) break;
   }
   return all;
-}
-
-async function finishErasures(): Promise<void> {
-  await steps().finishErasures.executeWithOptions({ summary: 'erasures' }, []);
 }
 
 function steps(): ActivityInterfaceFor<DatabaseActivities> {

@@ -156,6 +156,19 @@ export async function listBackfills(pool: Pool, tenant: string, most = 1_000): P
   );
 }
 
+/**
+ * Jobs of all tenants that a workflow has to be at work on, those first that have said nothing for the longest. A paused job
+ * waits for its operator.
+ */
+export function openBackfills(pool: Pool, most: number): Promise<BackfillIds[]> {
+  return read<BackfillIds & Record<string, unknown>>(
+    pool,
+    `select tenant_id as tenant, job from palimpsest.backfills where ended_at is null and state <> 'paused'
+     order by updated_at limit $1`,
+    [most],
+  );
+}
+
 function toBackfill(job: string, row: BackfillRow, found: readonly Sums[]): Backfill {
   const { request, state, reason, selecting, concurrency, spendLimit, createdAt, endedAt } = row;
   const inState = (wanted: BackfillItemState) =>

@@ -1,4 +1,9 @@
-import { WithStartWorkflowOperation, WorkflowIdConflictPolicy, type Client } from '@temporalio/client';
+import {
+  WithStartWorkflowOperation,
+  WorkflowIdConflictPolicy,
+  WorkflowNotFoundError,
+  type Client,
+} from '@temporalio/client';
 import type { backfill as backfillWorkflow, BackfillInput } from '../../workflows/backfill.js';
 import { typed } from './calls.js';
 import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
@@ -26,6 +31,27 @@ export class BackfillWorkflows {
   async start(ids: BackfillIds): Promise<void> {
     const { workflow } = this.client;
     await typed(() => this.within(callTimeoutMs, () => workflow.start('backfill', this.startOptions(ids))));
+  }
+
+  /**
+   * Starts the workflow of a job that has not ended, where none runs: Temporal was away when the job was stored, or somebody
+   * terminated it. One that failed would only fail again. Answers whether it was started; throws `Temporal.Unavailable`.
+   */
+  async revive(ids: BackfillIds): Promise<boolean> {
+    const handle = this.client.workflow.getHandle(backfillWorkflowId(ids));
+    const status = await typed(() =>
+      this.within(callTimeoutMs, async () => {
+        try {
+          return (await handle.describe()).status.name;
+        } catch (error) {
+          if (error instanceof WorkflowNotFoundError) return null;
+          throw error;
+        }
+      }),
+    );
+    if (status === 'RUNNING' || status === 'FAILED') return false;
+    await this.start(ids);
+    return true;
   }
 
   /**
