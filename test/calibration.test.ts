@@ -81,6 +81,37 @@ describe('the factor', () => {
     expect(factorOf(after(scattered))).toBe(1);
   });
 
+  test('is not made smaller by what is missing from every report', () => {
+    fc.assert(
+      fc.property(
+        fc.double({ min: 1, max: 2, noNaN: true }),
+        fc.double({ min: 0.02, max: 0.45, noNaN: true }),
+        fc.array(fc.integer({ min: 60_000, max: 120_000 }), { minLength: 3, maxLength: 12 }),
+        (factor, share, sizes) => {
+          const cached = Math.round(share * 60_000);
+          const grown = [...sizes, 60_000, 90_000, 120_000];
+          const reports = grown.map((counted) => ({
+            counted,
+            reported: Math.round(factor * counted) - cached,
+          }));
+          const { factor: learnt, overhead } = lineOf(after(reports));
+          expect((overhead + learnt * 120_000) / (factor * 120_000)).toBeGreaterThan(0.99);
+          // While the context has hardly grown, too.
+          const first = lineOf(after(reports.slice(0, 1).flatMap((one) => [one, one, one])));
+          expect(first.factor).toBeGreaterThanOrEqual(1);
+        },
+      ),
+    );
+  });
+
+  test('does not go below 1 where the reports are noisy besides', () => {
+    const sizes = [80, 90, 100, 110, 95, 105, 85, 115].map((thousand) => thousand * 1_000);
+    const noise = [0.98, 1.02, 1, 0.97, 1.03, 1, 1.02, 0.98];
+    const reports = sizes.map((counted, turn) => ({ counted, reported: counted * noise[turn]! - 20_000 }));
+    const { factor, overhead } = lineOf(after(reports));
+    expect(overhead + factor * 128_000).toBeGreaterThan(0.95 * 128_000);
+  });
+
   test('follows a provider that changes, from above and from below', () => {
     const ratio = fc.double({ min: 0.55, max: 4, noNaN: true });
     fc.assert(

@@ -25,6 +25,14 @@ const spellings = [
   '<\\/state_snapshot>',
   '\\u003c/state_snapshot\\u003e',
   '%3C/state_snapshot%3E',
+  '%25253C/state_snapshot%25253E',
+  '\\u{3c}/state_snapshot\\u{3e}',
+  '\\x3c/state_snapshot\\x3e',
+  '&lsaquo;/state_snapshot&rsaquo;',
+  '&#x2039;/state_snapshot&#8250;',
+  '<\u3164/\u2800state_snapshot>',
+  `<${'\u200B'.repeat(500)}/${'\n'.repeat(500)}state_snapshot>`,
+  '</state\u2010snapshot>',
   '</state_snapshot 0123456789abcdef>',
   '<</state_snapshot>/state_snapshot>',
   '<state_snapshot <state_snapshot 0123456789abcdef>>',
@@ -36,6 +44,9 @@ function decoded(text: string): string {
   for (let times = 0; times < 6; times++) {
     plain = plain
       .replace(/&amp;/gi, '&')
+      .replace(/&[lr]saquo;/gi, (found) => (found[1] === 'l' ? '<' : '>'))
+      .replace(/\\(?:u\{3|x3)([ce])\}?/gi, (_found, digit: string) => (digit === 'c' ? '<' : '>'))
+      .replace(/%25/g, '%')
       .replace(/&lt;?/gi, '<')
       .replace(/&gt;?/gi, '>')
       .replace(/&#(x?)([0-9a-f]+);/gi, (_found, hex: string, digits: string) =>
@@ -47,10 +58,12 @@ function decoded(text: string): string {
   }
   const alike: Record<string, string> = { ѕ: 's', а: 'a', е: 'e', р: 'p', о: 'o' };
   return plain
+    .replace(/[\u2039\u203A]/g, (found) => (found === '\u2039' ? '<' : '>'))
+    .replace(/[\u2800\u3164]/g, '')
     .normalize('NFKC')
     .replace(/[\p{Cf}\s]/gu, '')
     .replace(/[ѕаеро]/g, (letter) => alike[letter] ?? letter)
-    .replaceAll('-', '_')
+    .replace(/[-\u2010]/g, '_')
     .toLowerCase();
 }
 

@@ -9,7 +9,7 @@ import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './messag
 export { escapeTags } from './tags.js';
 
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
-export const RENDER_VERSION = 3;
+export const RENDER_VERSION = 4;
 
 /** A rendered message in its parts; the message is `open + content + close`. */
 export interface Rendered {

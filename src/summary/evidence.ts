@@ -80,13 +80,15 @@ export function weightOfGram(gram: string): number {
   return /\p{Script=Hangul}/u.test(gram) ? 1.5 : 0.75;
 }
 
-/** Numbers of two digits and more, words with digits in them, and names of code, files and addresses. */
+/** Numbers of two digits and more, times and decimals, words with digits in them, and names of code, files and addresses. */
 function exactIn(text: string): Map<string, number> {
   const found = new Map<string, number>();
   for (const [token] of text.matchAll(/[a-z0-9][\w@#$./\\:~+%-]*[a-z0-9]/g)) {
     if (token.length >= 6 && token.length <= 200 && /[a-z](?:[_/\\@][a-z0-9]|\.[a-z]{1,4}$)/.test(token))
       found.set(token, LARGEST_WEIGHT);
     if (!/\d/.test(token)) continue;
+    if (/^\d+(?:[.:]\d+)+$/.test(token))
+      found.set(token, Math.min(LARGEST_WEIGHT, 2.5 * (token.replace(/\D/g, '').length - 1)));
     for (const [part] of token.matchAll(/[a-z0-9]*\d[a-z0-9]*/g)) {
       const weight = /[a-z]/.test(part) ? 1.5 * part.length : 2.5 * (part.length - 1);
       if (part.length > 1 && part.length <= 64) found.set(part, Math.min(LARGEST_WEIGHT, weight));
@@ -95,25 +97,66 @@ function exactIn(text: string): Map<string, number> {
   return found;
 }
 
-/** Above this share of capitals inside sentences, a language writes all its nouns with one: they are no names then. */
+/** Above this share of capitals inside sentences, a language writes all its nouns with one. */
 const MOST_CAPITALS = 0.2;
 
-/** Words that are written with a capital inside a sentence, and nowhere without, in lower case. `text`: in plain form. */
+/**
+ * Words that stay what they are in every language, in lower case: those written with a capital inside a sentence, or as
+ * code, and rarely without; those with a capital inside; and in a text of another script the words in Latin letters. Where
+ * all nouns have a capital, or too little was said to know, only what stands behind another capital is a name. `text`: in
+ * plain form.
+ */
 export function namesIn(text: string): Set<string> {
-  const capital = new Set<string>();
-  const small = new Set<string>();
+  const names = new Set<string>();
+  const capital = new Map<string, number>();
+  const code = new Map<string, number>();
+  const small = new Map<string, number>();
+  const behindCapital = new Set<string>();
+  const isLatin = isMostlyLatin(text);
+  const add = (to: Map<string, number>, word: string) => to.set(word, (to.get(word) ?? 0) + 1);
   let inside = 0;
   let capitals = 0;
   for (const { 0: word, index } of text.matchAll(/(?<!\p{L})\p{L}[\p{L}\p{M}]{2,40}/gu)) {
-    const isInside = /[\p{Ll}\p{N},;)] $/u.test(text.slice(Math.max(0, index - 2), index));
-    const isSmall = /^\p{Ll}/u.test(word);
+    const key = word.toLowerCase();
+    const before = text.slice(Math.max(0, index - 2), index);
+    const isInside = /[\p{Ll}\p{N},;)] $/u.test(before);
+    if (isIdentifier(text, word, index) || (!isLatin && isLatinWord(word))) names.add(key);
     if (isInside) inside += 1;
-    if (isSmall) small.add(word);
+    if (isCode(text, word, index)) add(code, key);
+    else if (/^\p{Ll}/u.test(word)) add(small, key);
     else if (isInside && /^\p{Lu}/u.test(word)) {
-      capital.add(word.toLowerCase());
+      add(capital, key);
       capitals += 1;
+      if (/\p{Lu}\p{Ll}+ $/u.test(text.slice(Math.max(0, index - 42), index))) behindCapital.add(key);
     }
   }
-  if (capitals > MOST_CAPITALS * inside) return new Set();
-  return new Set([...capital].filter((word) => !small.has(word)));
+  const allNouns = capitals > MOST_CAPITALS * inside;
+  for (const [word, times] of [...capital, ...code]) {
+    const isNamed = code.has(word) || !allNouns || behindCapital.has(word);
+    if (isNamed && times > 2 * (small.get(word) ?? 0)) names.add(word);
+  }
+  return names;
+}
+
+/** `` `venv` `` and `exec(`. */
+function isCode(text: string, word: string, index: number): boolean {
+  const next = text[index + word.length];
+  return next === '(' || (next === '`' && text[index - 1] === '`');
+}
+
+/** `RestrictedPython`, `macOS`, but no letters out of encoded bytes. */
+function isIdentifier(text: string, word: string, index: number): boolean {
+  if (!/^\p{L}\p{Ll}+\p{Lu}/u.test(word)) return false;
+  const around = (text[index - 1] ?? ' ') + (text[index + word.length] ?? ' ');
+  return !/[\d+/=]/.test(around);
+}
+
+/** At least four letters: two or three make a word of many languages. */
+export function isLatinWord(word: string): boolean {
+  return /^[a-z]{4,}$/i.test(word);
+}
+
+export function isMostlyLatin(text: string): boolean {
+  const others = text.match(/(?!\p{Script=Latin})\p{L}/gu)?.length ?? 0;
+  return others === 0 || others < (text.match(/\p{Script=Latin}/gu)?.length ?? 0);
 }

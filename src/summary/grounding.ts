@@ -2,7 +2,16 @@
  * Whether an answer holds anything of what it was asked about. A summary does, in whatever language and form; a refusal, an
  * error page, a placeholder or a question back does not, however it is worded. Nothing here knows such texts.
  */
-import { matterOf, namesIn, plainForm, weightOfGram, weightOfWord, type Matter } from './evidence.js';
+import {
+  isLatinWord,
+  isMostlyLatin,
+  matterOf,
+  namesIn,
+  plainForm,
+  weightOfGram,
+  weightOfWord,
+  type Matter,
+} from './evidence.js';
 
 /** What speaks for an answer and how much of it is needed. */
 export interface Grounding {
@@ -25,12 +34,18 @@ const PER_ROOT = 0.7;
 const FOREIGN_WORD = 0.5;
 const FOREIGN_GRAM = 0.25;
 /** In another language than the record's, numbers, identifiers and names are all that can be shared. */
-const ABROAD = { least: 6, most: 20, perRoot: 0.8, name: 4 };
+const ABROAD = { least: 6, most: 16, perRoot: 0.8, oneName: 5, longestName: 8 };
+/** Letters of an ending, and of what it may be an ending of. */
+const ENDINGS = [1, 2, 3];
+const SHORTEST_STEM = 5;
 
 /** The record, to compare answers with. Takes time linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
   private readonly names: ReadonlySet<string>;
+  /** Names without up to three letters of their end. */
+  private readonly stems: ReadonlySet<string>;
+  private readonly isLatin: boolean;
   /** Every word once, between spaces. */
   private readonly words: string;
   private readonly text: string;
@@ -44,6 +59,8 @@ export class Ground {
     this.text = plain.toLowerCase();
     this.matter = matterOf(this.text);
     this.names = namesIn(plain);
+    this.stems = new Set([...this.names].flatMap((name) => ENDINGS.map((ending) => name.slice(0, -ending))));
+    this.isLatin = isMostlyLatin(plain);
     this.words = ` ${[...this.matter.words.keys()].join(' ')} `;
     this.asked = new Set([...matterOf(plainForm(asked).toLowerCase()).words.keys()].map(beginning));
     this.weight = this.weightOf(this.matter);
@@ -59,7 +76,7 @@ export class Ground {
     const first = exact <= 0 && this.exactWeight >= ABROAD.least ? FIRST_WITHOUT_EXACT : FIRST_NEEDED;
     const needed = Math.max(Math.min(first, SHARE_NEEDED * this.weight), PER_ROOT * Math.sqrt(this.weight));
     if (found >= needed) return { found, needed };
-    const abroad = this.abroad(matter, exact);
+    const abroad = this.abroad(matter, exact, answer);
     return abroad.found >= abroad.needed ? abroad : { found, needed };
   }
 
@@ -88,15 +105,30 @@ export class Ground {
     return sum;
   }
 
-  /** What an answer in another language than the record's can share with it. */
-  private abroad({ words }: Matter, exact: number): Grounding {
-    const isNamed = (word: string) => this.names.has(word) && !this.asked.has(beginning(word));
-    const named = [...words.keys()].filter(isNamed).length;
+  /** What an answer in another language than the record's can share with it; in another script, every word in Latin letters. */
+  private abroad({ words }: Matter, exact: number, answer: string): Grounding {
+    const isForeignScript = this.isLatin && !isMostlyLatin(plainForm(answer));
+    const isKept = (word: string) =>
+      !this.asked.has(beginning(word)) &&
+      (this.hasName(word) || (isForeignScript && isLatinWord(word) && this.matter.words.has(word)));
+    const kept = [...words].filter(([word]) => isKept(word));
+    const named = total(kept.map(([, length]) => Math.min(ABROAD.longestName, length)));
     const root = ABROAD.perRoot * Math.sqrt(this.exactWeight + 8 * this.names.size);
     return {
-      found: exact + ABROAD.name * named,
+      found: exact + (kept.length === 1 ? Math.min(ABROAD.oneName, named) : named),
       needed: Math.max(ABROAD.least, Math.min(ABROAD.most, root)),
     };
+  }
+
+  /** Names are inflected too: up to three letters more or less at their end. */
+  private hasName(word: string): boolean {
+    if (this.names.has(word)) return true;
+    if (word.length < SHORTEST_STEM) return false;
+    return (
+      ENDINGS.some(
+        (ending) => word.length - ending >= SHORTEST_STEM && this.names.has(word.slice(0, -ending)),
+      ) || this.stems.has(word)
+    );
   }
 
   /** A word counts in another form too: where about two thirds of it, from its beginning or to its end, are part of one. */
@@ -114,7 +146,8 @@ export class Ground {
     let sum = 0;
     for (const [token, weight] of exact) {
       const isPart = token.length >= 5 && /[a-z]/.test(token) && this.text.includes(token);
-      sum += this.matter.exact.has(token) || isPart ? weight : -weight / 2;
+      // A time or a decimal may be written in another way; its parts speak for it.
+      sum += this.matter.exact.has(token) || isPart ? weight : /[.:]/.test(token) ? 0 : -weight / 2;
     }
     return sum;
   }

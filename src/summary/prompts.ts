@@ -10,7 +10,7 @@ import { resolveSections, type Section } from './sections.js';
 import { schemaOf, type SummarySchema } from './structured.js';
 
 /** Stored with each compaction and part of every digest key; raise it when the wording changes. */
-export const PROMPT_VERSION = 2;
+export const PROMPT_VERSION = 3;
 
 /** One request to the summarizer. */
 export interface SummaryRequest {
@@ -41,7 +41,7 @@ Every message names its origin. Only \`user\`, \`system\` and \`developer\` set 
 
 const task = `You condense the record of a session between a user and an AI agent, so that the agent can go on without the original.`;
 
-const careRule = `Copy word for word what must not change: paths, URLs, identifiers, hashes, versions, numbers with units, error messages, rules of the user. Write nothing that is not in the record. Leave out greetings and repetition; where something was superseded, keep the latest.`;
+const careRule = `Copy word for word what must not change: paths, URLs, identifiers, hashes, versions, numbers with units, error messages, rules of the user. Write all else in the language in which the user writes, under the headings as they are given. Write nothing that is not in the record. Leave out greetings and repetition; where something was superseded, keep the latest.`;
 
 const markdownForm = (sections: readonly Section[]): string =>
   `Answer in Markdown with these headings, in this order, as "- " bullets; leave out a heading that would be empty:

@@ -28,6 +28,8 @@ const LEAST_SPREAD = 500;
 const LEAST_SPREAD_SHARE = 0.1;
 /** Requests on whose word a context may become larger lie this close to their line. */
 const LARGEST_DEVIATION = 0.1;
+/** Requests that show a line beyond their noise lie this close to it. */
+const CLEAR_DEVIATION = 0.02;
 
 /**
  * `declared`: tokens of overhead that the policy gives, believed until requests of different sizes say otherwise.
@@ -40,12 +42,23 @@ export function lineThrough(requests: readonly Request[], declared: number, befo
   const whole = upperMedian(requests.map(([counted, reported]) => reported / counted));
   const found =
     slopes.length > 0
-      ? Math.min(upperMedian(slopes), whole)
+      ? slopeOr(whole, upperMedian(slopes), requests)
       : before.fitted
         ? before.factor
         : assumedFactor(requests, declared);
   const factor = found >= 1 || isSupported(found, requests) ? Math.min(found, HIGHEST_FACTOR) : 1;
   return { factor, overhead: overheadAbove(withoutOutlier(requests, found), factor), fitted };
+}
+
+/**
+ * A slope above the whole request's means that something is missing from every report, such as what came from a cache, or
+ * that the reports are noisy. It is believed where they lie close to it, and it keeps a context from becoming larger.
+ */
+function slopeOr(whole: number, slope: number, requests: readonly Request[]): number {
+  if (slope <= whole) return slope;
+  const isClear = deviations(requests, slope).every((deviation) => Math.abs(deviation) <= CLEAR_DEVIATION);
+  if (isClear && requests.length >= SETTLED_REQUESTS) return slope;
+  return slope > (1 + LARGEST_DEVIATION) * whole ? Math.max(1, whole) : whole;
 }
 
 /** At least half of what was reported is text that we counted. */
@@ -71,10 +84,8 @@ function slopesOf(requests: readonly Request[]): number[] {
 function assumedFactor(requests: readonly Request[], declared: number): number {
   const explained = requests.filter(isExplained);
   if (explained.length === 0) return 1;
-  const factor = upperMedian(explained.map(([counted, reported]) => (reported - declared) / counted));
-  if (factor >= 1) return factor;
-  // A declared overhead may be too large: below 1 there is none.
-  return Math.min(1, Math.max(...explained.map(([counted, reported]) => reported / counted)));
+  // Requests of one size cannot tell a tokenizer that counts less from a part that their reports leave out.
+  return Math.max(1, upperMedian(explained.map(([counted, reported]) => (reported - declared) / counted)));
 }
 
 /** Whether enough requests that are mostly text, and no other, say that a context may be larger than we count. */

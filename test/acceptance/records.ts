@@ -532,4 +532,58 @@ export const records: readonly TestRecord[] = [
       'Tests in src/parser.ts failed because the lexer kept comments; src/lexer.ts is fixed, 41 tests pass, the grammar stays untouched.',
     ],
   },
+  {
+    lang: 'en',
+    kind: 'work',
+    lines: [
+      'user: can you audit this codebase and provide me with detailed suggestions for improvement?',
+      'assistant: I have reviewed `main.py` and have several suggestions. First, the use of `exec()` is a significant security risk: exec(code) allows arbitrary code. I will replace it.',
+      'tool: "RestrictedPython" is a Python library that defines a subset of the Python language for untrusted code.',
+      'assistant: `RestrictedPython` appears to be a solid choice. Trying `pip3`, for `pip` is missing.',
+      'tool: error: externally-managed-environment',
+      'assistant: Okay, I will create a virtual environment named `venv` in this project and install `RestrictedPython` there.',
+      'tool: Successfully installed RestrictedPython-8.0',
+    ],
+    summaries: [
+      '- Audit of main.py: exec() is a security risk, to be replaced with RestrictedPython\n- RestrictedPython was installed in a virtual environment, because pip3 refused (externally-managed-environment)',
+    ],
+    translated: [
+      'Auditoría de main.py: exec() reemplazado por RestrictedPython, instalado en un venv.',
+      'main.py की जाँच हुई; exec() की जगह RestrictedPython लगाया गया, venv में इंस्टॉल किया गया।',
+    ],
+  },
+  {
+    lang: 'en',
+    kind: 'talk',
+    lines: [
+      'user: Were Scott Derrickson and Ed Wood of the same nationality?',
+      'assistant: Yes, both were American.',
+    ],
+    summaries: [
+      'The user asked whether Scott Derrickson and Ed Wood had the same nationality: yes, American.',
+    ],
+    translated: ['¿Scott Derrickson y Ed Wood tienen la misma nacionalidad? Respuesta: sí.'],
+  },
+  {
+    lang: 'de',
+    kind: 'talk',
+    lines: [
+      'user: Kannst du den Zug nach Wien auf Freitag verschieben?',
+      'assistant: Ja, ich habe ihn auf Freitag 8:15 umgebucht.',
+      'user: Danke, perfekt!',
+    ],
+    summaries: ['Der Zug nach Wien wurde auf Freitag 8:15 umgebucht.'],
+    translated: ['Train to Vienna moved to Friday 8:15. Done.'],
+  },
+  {
+    lang: 'fi',
+    kind: 'talk',
+    lines: [
+      'user: Siirrä kokous torstaille',
+      'assistant: Kokous on nyt torstaina kello 14.',
+      'user: Kiitos, ilmoita myös Liisalle',
+    ],
+    summaries: ['Kokous siirretty torstaille klo 14, Liisalle ilmoitettava.'],
+    translated: ['Meeting moved to Thursday 14:00; Liisa to be told.'],
+  },
 ];
