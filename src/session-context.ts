@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { fitContext } from './compaction/fit.js';
+import { fitting } from './compaction/fit.js';
 import { arrangeNative } from './conversation/arrange.js';
 import type { ContextSource, Reduction, ViewItem } from './conversation/context.js';
 import type { ChatMessage, Json, LoggedMessage } from './conversation/message.js';
@@ -9,6 +9,7 @@ import { shownUnits } from './conversation/native.js';
 import { policyOf } from './policy/layers.js';
 import { factsOf } from './store/session-row.js';
 import type { SessionRow } from './store/sessions.js';
+import type { Steps } from './steps.js';
 import { counterFor } from './tokens/counter.js';
 
 export interface ContextEntry {
@@ -44,12 +45,15 @@ export interface ContextShape {
   budget?: number;
 }
 
-/** The context within its budget, and the reductions that this takes beyond those already stored. */
-export function fitted(
+/**
+ * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages
+ * take seconds.
+ */
+export function* fitted(
   name: string,
   { session, source }: { session: SessionRow; source: ContextSource },
   { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
-): { context: SessionContext; budget: number; reductions: Reduction[] } {
+): Steps<{ context: SessionContext; budget: number; reductions: Reduction[] }> {
   const policy = policyOf(session.policy);
   const limits = limitsOf(policy, factsOf(session));
   const budget = own ?? limits.budget;
@@ -59,26 +63,31 @@ export function fitted(
   );
   // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
   const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
-  const fit = fitContext(source, policy, limits, counter, {
+  const fit = yield* fitting(source, policy, limits, counter, {
     budget,
     ...(format === 'openai-chat' ? {} : { arrange }),
   });
   const context = contextOf(name, session, fit.items, { budget, window: limits.window });
   // The row's own budget is the key under which its reductions are stored and read.
   const key = own ?? session.budget;
-  return { context: inFormat(context, fit.items, logged, format), budget: key, reductions: fit.reductions };
+  return {
+    context: yield* inFormat(context, fit.items, logged, format),
+    budget: key,
+    reductions: fit.reductions,
+  };
 }
 
-function inFormat(
+function* inFormat(
   context: Omit<SessionContext, 'etag'>,
   items: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
   format: ContextFormat,
-): SessionContext {
+): Steps<SessionContext> {
   const rendered =
     format === 'openai-chat'
       ? { messages: context.messages }
       : contextFormatOf(format).render(shownUnits(items, logged, format));
+  yield;
   const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
   return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
 }

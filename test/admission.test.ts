@@ -339,3 +339,18 @@ function watched(client: Palimpsest, ends: string[]): PalimpsestClient {
     },
   });
 }
+
+test('requests sent behind one another on a connection that closes are over with it, and so are bodies of many chunks', async () => {
+  await serve({ tenantRequests: 1_000 });
+  const head = (start: string, more = '') =>
+    `${start} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer large\r\n${more}\r\n`;
+  const body = JSON.stringify(turn.body);
+  const whole = `${head('POST /v1/sessions/s/turns', `content-type: application/json\r\ncontent-length: ${body.length}\r\n`)}${body}`;
+  const chunks = `${head('POST /v1/sessions/s/turns', 'content-type: application/json\r\ntransfer-encoding: chunked\r\n')}${'1\r\n \r\n'.repeat(100_000)}`;
+  for (const text of [whole.repeat(30), `${whole.repeat(3)}${chunks}`]) {
+    const { socket } = raw(text);
+    await eventually(() => api.load().requests).toBeGreaterThan(1);
+    socket.destroy();
+    await eventually(() => api.load()).toMatchObject({ requests: 0, bodyBytes: 0, connections: 0 });
+  }
+});

@@ -21,6 +21,7 @@ import {
 } from '../src/policy/cut.js';
 import { resolvePolicy } from '../src/policy/schema.js';
 import { limitsOf } from '../src/policy/limits.js';
+import { atOnce } from '../src/steps.js';
 import { irreducibleFloor } from '../src/policy/floor.js';
 import { assertPlannable, smallestContext } from '../src/policy/plannable.js';
 import { isFailure } from '../src/errors.js';
@@ -284,7 +285,7 @@ describe('whether any compaction can make it fit', () => {
           counter,
         );
         const carried = newest && newest.seq <= kept ? newest.tokens : 0;
-        const floor = irreducibleFloor(view, counter).tokens + carried;
+        const floor = atOnce(irreducibleFloor(view, counter)).tokens + carried;
         expect(smallest.tokens - smallest.overhead).toBeLessThanOrEqual(floor);
       }),
       { numRuns: 300 },

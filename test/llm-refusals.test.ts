@@ -207,11 +207,13 @@ describe('a failure tells nothing that was said', () => {
     'Access denied for subscription key 0123456789abcdef0123456789abcdef',
     'token: "tenant9-gateway-secret-77" has expired',
     'POST https://gateway.local/v1?key=zz81-very-private-82 failed',
+    "Invalid key 'qwertzuiopasdfghjklyxcv'",
   ];
   test.each(keys)('nor any form of key: %s', async (message) => {
     llm.server.reply(model.status(401, error(message)));
     const { message: shown } = await failureOf(llm.summarize());
     for (const key of [
+      'qwertzuiopasdfghjklyxcv',
       'AIza',
       apiKey.slice(0, 7),
       apiKey.slice(-6),

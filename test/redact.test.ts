@@ -138,8 +138,39 @@ describe('patterns of the policy', () => {
   });
 
   test('that nest repetitions are matched like any other', () => {
-    expect(redactorOf(['(a+)+b', '(\\w+\\s?)*!'])('x aaab then some words!')).toMatch(
-      /^x \[REDACTED:custom:[0-9a-f]{8}\] \[REDACTED:custom:[0-9a-f]{8}\]$/,
+    expect(redactorOf(['(a+)+b', '(\\w+\\s?)*!'])('x aaab; then some words!')).toMatch(
+      /^x \[REDACTED:custom:[0-9a-f]{8}\]; \[REDACTED:custom:[0-9a-f]{8}\]$/,
+    );
+  });
+
+  test.each([
+    ['holds a match of one before', ['\\d{4}', 'card .*$'], 'by card 1234 of Jane Roe\nyes'],
+    ['overlaps one before', ['1234 of', 'of Jane Roe'], 'by card 1234 of Jane Roe\nyes'],
+    ['begins in one behind', ['Jane Roe', '1234 of Jane'], 'by card 1234 of Jane Roe\nyes'],
+    ['holds a known secret', ['card .*$'], `by card 1234 ${known[6]![1]} of Jane Roe\nyes`],
+    ['names a known secret', ['token=\\w+ of .*$'], 'token=a1B2c3D4e5F6 of Jane Roe\nyes'],
+    ['holds what was redacted before', ['card .*$'], 'by card 1234 [REDACTED:custom:0123abcd] Jane Roe\nyes'],
+  ])('hide all that one finds which %s', (_name, patterns, text) => {
+    const redacted = redactorOf(patterns)(text);
+    expect(redacted).not.toMatch(/1234|Jane|Roe|ghp_|a1B2/);
+    expect(redacted).toMatch(/^(?:by .*|.*)\nyes$/);
+    expect(redactorOf(patterns)(redacted)).toBe(redacted);
+  });
+
+  test.each([
+    ['a block of many lines', 'BEGIN[^]*?END', `BEGIN${'a line of the secret\n'.repeat(1_000)}END`],
+    ['a long word', 'sk-\\w+', `sk-${'k'.repeat(30_000)}secret`],
+    ['emoji, repeated up to a bound', '\\u{1F600}{900}secret', `${'\u{1F600}'.repeat(900)}secret`],
+    ['a word without end', 'sk-\\w+', `sk-${'k'.repeat(400_000)}secret`],
+  ])('hide %s whole', (_name, pattern, secret) => {
+    const filler = 'some words\n'.repeat(137);
+    const redacted = redactorOf(
+      [pattern],
+      'acme',
+      false,
+    )(filler + secret + (secret.length < 1e5 ? `\n${filler}` : ''));
+    expect(redacted).toMatch(
+      /^(?:some words\n){137}\[REDACTED:custom:[0-9a-f]{8}\](?:\n(?:some words\n)+)?$/,
     );
   });
 

@@ -8,11 +8,17 @@ import { createInterface } from 'node:readline';
 import { createGunzip } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/conversation/context.js';
+import {
+  buildView,
+  viewing,
+  type ContextSource,
+  type Reduction,
+  type ViewItem,
+} from '../src/conversation/context.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
 import { linkViolations } from '../src/conversation/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
-import { reduceToFit } from '../src/policy/reduce.js';
+import { reduceToFit, reducing } from '../src/policy/reduce.js';
 import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { histories, logOf, sourceOf } from './support/histories.js';
@@ -595,4 +601,37 @@ test('8. a session far beyond its budget: only what can stay is shortened, the r
   expect(fit.view[0]).toMatchObject({ source: 'omitted', fromSeq: 1 });
   // Each shortened message is counted a few times; the 19,000 others not at all.
   expect(counted).toBeLessThan(10_000);
+});
+
+describe('a long history is fitted in steps, between which others have their turn', () => {
+  const turns = Array.from({ length: 500 }, (_, number) => [
+    user(`question ${number} ${words(20)}`),
+    calls([`c${number}`], JSON.stringify({ path: `/f/${number}`, content: words(40) })),
+    result(`c${number}`, words(60)),
+    says(`answer ${number} ${words(30)}`),
+  ]).flat();
+  /** Of the texts counted between two steps. */
+  function mostCounted(limit: number, spared: (item: ViewItem) => boolean): number {
+    let counted = 0;
+    const watched: TokenCounter = { ...counter, count: (text) => (counted++, counter.count(text)) };
+    const source = sourceOf(logOf(turns, counter));
+    let most = 0;
+    const steps = (function* () {
+      const view = yield* viewing(source, watched);
+      return yield* reducing(view, { limit, target: limit / 2, spared }, watched);
+    })();
+    try {
+      for (let step = steps.next(); !step.done; step = steps.next(), counted = 0)
+        most = Math.max(most, counted);
+    } catch (error) {
+      if (!isFailure(error, 'Budget.Unreachable')) throw error;
+    }
+    return Math.max(most, counted);
+  }
+  test.each([
+    ['everything may be shortened', 40_000, () => false],
+    ['nearly all of it goes', 400, () => false],
+    ['each turn holds a result that stays', 50_000, ({ tool }: ViewItem) => tool === 'bash'],
+    ['nothing fits', 20, () => false],
+  ])('where %s', (_name, limit, spared) => expect(mostCounted(limit, spared)).toBeLessThan(60));
 });

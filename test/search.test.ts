@@ -146,6 +146,29 @@ describe('search by words', () => {
     expect((await best(ids, 'the order zeppelin')).slice(0, 2)).toEqual([33, 2]);
   });
 
+  it('finds exact words and substrings whatever their case, in any script', async () => {
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'ПРИВЕТ, Über die Größe DÉPLOYÉ ΣΊΣΥΦΟΣ' },
+      { role: 'user', content: 'Привет, über die GRÖßE: Déployé Σίσυφος' },
+    ]);
+    for (const word of ['привет', 'ÜBER DIE', 'größe', 'déployé', 'σίσυφος']) {
+      expect((await seqs(ids, `"${word}"`)).sort()).toEqual([1, 2]);
+      expect((await seqs(ids, { query: word, mode: 'substring' })).sort()).toEqual([1, 2]);
+    }
+    expect(await seqs(ids, `"${'ж(é)*'.repeat(400)}"`)).toEqual([]);
+  });
+
+  it('marks signs that are no words where they stand', async () => {
+    const family = '\u{1F469}\u200d\u{1F469}\u200d\u{1F467}';
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'no family here, one \u{1F469} alone' },
+      { role: 'user', content: `a family: ${family}!` },
+    ]);
+    const { hits } = await search(pool, ids, { query: family });
+    expect(hits[0]).toMatchObject({ seq: 2, offset: 10, snippet: expect.stringContaining('«\u{1F469}»') });
+    expect(hits[0]!.rank).toBeGreaterThan(hits[1]?.rank ?? 0);
+  });
+
   it('puts exact identifiers first and marks them whole', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'MTR 88213, MTR 88213, MTR: bring it back in the bin, part B' },

@@ -14,6 +14,8 @@ import { Sockets } from './sockets.js';
 export type Load = Record<LimitName | 'unknownConnections', number>;
 
 const slowBodyLookMs = 5_000;
+/** In which a body is counted that does not say how long it is. */
+const countedBytes = 16 * 1024;
 
 export class Admission {
   readonly #shares: Record<LimitName, Share>;
@@ -63,10 +65,19 @@ export class Admission {
   /** The body as it comes, counted where its headers do not say how long it is. */
   counted(tenant: string, request: IncomingMessage, body: Readable, response: ServerResponse): Readable {
     if (request.headers['transfer-encoding'] === undefined) return body;
+    // One for all chunks: of one byte each, they are millions.
+    const given: (() => void)[] = [];
+    let left = 0;
+    response.once('close', () => given.forEach((giveBack) => giveBack()));
     const counting = new Transform({
       transform: (chunk: Buffer, _encoding, done) => {
         try {
-          this.#take('bodyBytes', tenant, response, chunk.length);
+          if (!response.destroyed && chunk.length > left) {
+            const more = Math.max(countedBytes, chunk.length - left);
+            given.push(this.#shares.bodyBytes.take(tenant, more));
+            left += more;
+          }
+          left -= chunk.length;
           done(null, chunk);
         } catch (error) {
           // What is still to come is not read.
@@ -101,7 +112,7 @@ export class Admission {
 
   #take(limit: LimitName, tenant: string, response: ServerResponse, amount = 1): void {
     const giveBack = this.#shares[limit].take(tenant, amount);
-    if (response.closed) giveBack();
+    if (response.closed || response.destroyed) giveBack();
     else response.once('close', giveBack);
   }
 }

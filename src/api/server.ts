@@ -21,6 +21,7 @@ import {
   type CompleteSettings,
   type RunningApi,
 } from './settings.js';
+import { closeQueued } from './sockets.js';
 import { tenantsOf } from './tenants.js';
 
 export type { ApiService, ApiSettings, ApiToken, RunningApi } from './settings.js';
@@ -62,6 +63,7 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
   });
   // Node takes the larger of the two for the whole request.
   app.server.headersTimeout = Math.min(settings.headersTimeoutMs, settings.requestTimeoutMs);
+  closeQueued(app.server);
   admission.watch(app.server);
   app.decorateRequest('tenant', null);
   app.decorateRequest('failure', null);

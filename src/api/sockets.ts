@@ -1,7 +1,29 @@
 /** Connections, before and after they show whose they are. */
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Share } from './shares.js';
+
+/**
+ * Node tells only the answer whose turn it is that its connection has closed. Those to requests sent behind it, without
+ * waiting for it, are told here.
+ */
+export function closeQueued(server: Server): void {
+  const answers = new WeakMap<Socket, Set<ServerResponse>>();
+  server.on('request', ({ socket }, response) => {
+    const known = answers.get(socket);
+    const open = known ?? new Set<ServerResponse>();
+    if (!known) {
+      answers.set(socket, open);
+      socket.once('close', () =>
+        setImmediate(() => {
+          for (const queued of open) queued.destroy().emit('close');
+        }),
+      );
+    }
+    open.add(response);
+    response.once('close', () => open.delete(response));
+  });
+}
 
 /** Of the connections that have shown no token, at most this part may come from one address. */
 const addressPart = 4;

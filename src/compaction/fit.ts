@@ -1,11 +1,12 @@
 /** The context that a model is sent: what stands, made to fit. */
 import { wantsAlternation } from '../conversation/alternate.js';
 import { arrangeChat } from '../conversation/arrange.js';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
+import { viewing, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
 import type { Limits } from '../policy/limits.js';
-import { reduceToFit } from '../policy/reduce.js';
+import { reducing } from '../policy/reduce.js';
 import { sparesResult } from '../policy/retention.js';
 import type { Policy } from '../policy/schema.js';
+import { atOnce, type Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
 export interface FittedContext {
@@ -23,7 +24,12 @@ export interface FitRequest {
 }
 
 /** Throws `Budget.Unreachable` where not even the irreducible floor fits. Switched off: the log as it is. */
-export function fitContext(
+export function fitContext(...given: Parameters<typeof fitting>): FittedContext {
+  return atOnce(fitting(...given));
+}
+
+/** The same in steps: of 100,000 messages it takes seconds. */
+export function* fitting(
   source: ContextSource,
   policy: Policy,
   limits: Limits,
@@ -32,11 +38,11 @@ export function fitContext(
     budget = limits.budget,
     arrange = (view) => arrangeChat(view, counter, wantsAlternation(policy)),
   }: FitRequest = {},
-): FittedContext {
-  const view = buildView(source, counter);
-  const fitWithin = (limit: number): FittedContext => {
+): Steps<FittedContext> {
+  const view = yield* viewing(source, counter);
+  function* fitWithin(limit: number): Steps<FittedContext> {
     const fit = policy.enabled
-      ? reduceToFit(
+      ? yield* reducing(
           view,
           {
             limit,
@@ -47,15 +53,17 @@ export function fitContext(
           counter,
         )
       : { view, reductions: [] };
+    yield;
     const items = arrange(fit.view);
+    yield;
     return { items, reductions: fit.reductions, tokens: items.reduce((sum, { tokens }) => sum + tokens, 0) };
-  };
+  }
   let limit = budget;
-  let fitted = fitWithin(limit);
+  let fitted = yield* fitWithin(limit);
   // Labels of moved media and joints between messages of one role take a few tokens more than the messages themselves.
   while (policy.enabled && fitted.tokens > budget) {
     limit -= fitted.tokens - budget;
-    fitted = fitWithin(limit);
+    fitted = yield* fitWithin(limit);
   }
   return fitted;
 }

@@ -2,6 +2,7 @@
  * The context of a session: what the model is sent. A projection of what is stored that is valid for an OpenAI-compatible
  * endpoint at any moment, whatever the log holds: unanswered calls, orphan results, reused ids, empty turns.
  */
+import { atOnce, type Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import type { ChatMessage, LoggedMessage, MessageMeta, Role } from './message.js';
 import { showPlain } from './projection.js';
@@ -77,10 +78,15 @@ export interface ViewItem {
  * items at the end, except that a late result replaces its synthetic one.
  */
 export function buildView(source: ContextSource, counter: TokenCounter): ViewItem[] {
+  return atOnce(viewing(source, counter));
+}
+
+/** The same in steps. */
+export function* viewing(source: ContextSource, counter: TokenCounter): Steps<ViewItem[]> {
   return [
     ...source.system.filter(({ message }) => !metaOf(message).empty).map(systemItem),
     ...(source.head ? headItems(source.head) : []),
-    ...new TailView(source, counter).items(),
+    ...(yield* TailView.items(source, counter)),
   ];
 }
 

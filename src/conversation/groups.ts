@@ -2,6 +2,7 @@
  * Which messages belong together: an assistant message with calls, and everything up to its last result.
  * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
  */
+import { atOnce, type Steps } from '../steps.js';
 import type { ChatMessage, MessageMeta } from './message.js';
 
 /** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
@@ -43,13 +44,18 @@ interface OpenCalls {
  * Pairs every result with the latest assistant message that still has an unanswered call with its id (for role `function`:
  * with its name), in call order within that message; then cuts the list into groups. Later messages never change how earlier ones were paired.
  */
-export function groupMessages(metas: readonly MessageMeta[], { thinks }: GroupingOptions = {}): Grouping {
+export function groupMessages(metas: readonly MessageMeta[], options: GroupingOptions = {}): Grouping {
+  return atOnce(grouping(metas, options));
+}
+
+export function* grouping(metas: readonly MessageMeta[], { thinks }: GroupingOptions = {}): Steps<Grouping> {
   const open = new Map<string, OpenCalls[]>();
   const answeredBy: (number | null)[][] = [];
   const orphans = new Set<number>();
   const reach: number[] = [];
 
-  metas.forEach((meta, index) => {
+  for (const [index, meta] of metas.entries()) {
+    yield;
     reach.push(index);
     answeredBy.push(meta.calls.map(() => null));
     if (meta.role === 'tool' || meta.role === 'function') {
@@ -69,7 +75,7 @@ export function groupMessages(metas: readonly MessageMeta[], { thinks }: Groupin
       if (latest?.message === index) latest.calls.push(call);
       else stack.push({ message: index, calls: [call] });
     });
-  });
+  }
   if (thinks) extendThinkingLoops(metas, thinks, reach);
   return { groups: partition(reach), answeredBy, orphans };
 }

@@ -15,7 +15,17 @@ import {
 
 /** Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all. */
 export const LONGEST_FOUND = 1_000;
-const WINDOW = 2 * LONGEST_FOUND;
+
+/**
+ * The same where nothing may be missed: texts are looked at in longer pieces, and the shorter the pattern, the longer, as a
+ * step of the automaton takes time for each of its states.
+ */
+export const LONGEST_HIDDEN = 50_000;
+const mostSteps = 2_000_000;
+
+function longestHidden(pattern: string): number {
+  return Math.max(LONGEST_FOUND, Math.min(LONGEST_HIDDEN, Math.floor(mostSteps / sizeOf(pattern))));
+}
 
 /** Milliseconds of matching that one activity may take. */
 export const MOST_MATCHING_MS = 20_000;
@@ -95,16 +105,34 @@ export class Matching {
    * Matches in order, not overlapping, none empty; null wherever something else may have its turn. `^` and `$` are ends
    * of lines. Throws `Input.Invalid` where the pattern cannot be matched, or all matching together takes too long.
    */
-  *search(text: string, pattern: string, path: string): Generator<Match | null, void> {
+  search(text: string, pattern: string, path: string): Generator<Match | null, void> {
+    return this.searchIn(LONGEST_FOUND, text, pattern, path);
+  }
+
+  /** The same for what must not be seen: finds longer matches, and one that may go on reaches to the end of the text. */
+  *searchHidden(text: string, pattern: string, path: string): Generator<Match | null, void> {
+    assertPattern(pattern, path);
+    for (const found of this.searchIn(longestHidden(pattern), text, pattern, path)) {
+      if (found?.isPiece) return yield { ...found, to: text.length, match: text.slice(found.from) };
+      yield found;
+    }
+  }
+
+  private *searchIn(
+    longest: number,
+    text: string,
+    pattern: string,
+    path: string,
+  ): Generator<Match | null, void> {
     assertPattern(pattern, path);
     const searched = inLines(text, pattern);
     let next = 0;
     let cutAt = -1;
     for (let at = 0; at < text.length;) {
-      const end = Math.min(text.length, at + WINDOW);
+      const end = Math.min(text.length, at + 2 * longest);
       const last = end === text.length;
       // What begins in the second half of a window is looked for in the next, which shows it whole.
-      const decided = last ? end : lineStart(searched, at + LONGEST_FOUND, at);
+      const decided = last ? end : lineStart(searched, at + longest, at);
       // The character before it says whether a word or a line begins here.
       const before = at === 0 ? 0 : at - 1;
       const window = searched.slice(before, end);
@@ -164,7 +192,7 @@ function inLines(text: string, pattern: string): string {
 
 /** The beginning of the last line before `at`, if it lies in the upper half of the window; otherwise `at`, off a surrogate pair. */
 function lineStart(text: string, at: number, from: number): number {
-  const lowest = from + LONGEST_FOUND / 2;
+  const lowest = from + Math.floor((at - from) / 2);
   const end = text.slice(lowest, at).lastIndexOf('\n');
   if (end >= 0) return lowest + end + 1;
   const isLow = text.charCodeAt(at) >= 0xdc00 && text.charCodeAt(at) <= 0xdfff;

@@ -156,10 +156,13 @@ export function redactorFor(
     return `[REDACTED:${kind}:${hash}]`;
   };
   function* steps(text: string): Steps<string> {
-    let left = redact!.secrets ? yield* withoutSecrets(text, shown) : text;
+    const hidden = redact!.secrets ? yield* secretsIn(text, shown) : [];
+    if (redact!.patterns.length === 0) return withMarks(text, hidden);
+    // Each looks at the text as it was: what one has hidden may be the middle of what another finds.
+    const found: Span[] = [];
     for (const [index, pattern] of redact!.patterns.entries())
-      left = yield* withoutMatches(left, pattern, pathOf(index), shown, matching);
-    return left;
+      yield* matchesIn(text, pattern, pathOf(index), matching, found);
+    return withMarks(text, yield* besides(hidden, found, text, shown));
   }
   return Object.assign((text: string) => atOnce(steps(text)), { steps });
 }
@@ -169,32 +172,81 @@ type Shown = (kind: string, secret: string) => string;
 /** Most rounds: what stands beside a secret may be seen as one only when that is gone. */
 const MOST_ROUNDS = 4;
 
-function* withoutSecrets(text: string, shown: Shown): Steps<string> {
-  let left = text;
-  for (let round = 0; round < MOST_ROUNDS; round++) {
-    const before = left;
-    const lower = before.toLowerCase();
-    for (const secretForm of secretForms) {
-      if (secretForm.signs.some((sign) => lower.includes(sign))) left = without(left, secretForm, shown);
-      yield;
-    }
-    if (left === before) break;
-  }
-  return left;
+/** A stretch of the text as it was, and what stands for it. */
+interface Hidden extends Span {
+  mark: string;
 }
 
-function without(text: string, { kind, form: pattern }: SecretForm, shown: Shown): string {
-  const marks = marksIn(text);
-  return text.replace(pattern, (match: string, ...rest: unknown[]) => {
-    const groups = rest.at(-1);
-    const at = rest.findLast((argument) => typeof argument === 'number');
-    const secret = namedIn(groups) ?? match;
-    if (secret === '' || typeof at !== 'number') return match;
-    const from = at + match.indexOf(secret);
-    if (cutsMark(marks, from, from + secret.length) || fullMark.test(secret)) return match;
-    if (kind === 'password' && isHarmless(secret, match)) return match;
-    return match.replace(secret, () => shown(kind, secret));
-  });
+function* secretsIn(text: string, shown: Shown): Steps<Hidden[]> {
+  let hidden: Hidden[] = [];
+  for (let round = 0; round < MOST_ROUNDS; round++) {
+    const before = hidden;
+    const lower = withMarks(text, before).toLowerCase();
+    for (const secretForm of secretForms) {
+      if (secretForm.signs.some((sign) => lower.includes(sign)))
+        hidden = withForm(text, hidden, secretForm, shown);
+      yield;
+    }
+    if (hidden === before) break;
+  }
+  return hidden;
+}
+
+/** The same, or with what this form finds in the text as it is shown now. */
+function withForm(
+  text: string,
+  hidden: Hidden[],
+  { kind, form: pattern }: SecretForm,
+  shown: Shown,
+): Hidden[] {
+  const left = withMarks(text, hidden);
+  const marks = marksIn(left);
+  const found: Hidden[] = [];
+  for (const read of left.matchAll(pattern)) {
+    const [match] = read;
+    const secret = namedIn(read.groups) ?? match;
+    if (secret === '') continue;
+    const from = read.index + match.indexOf(secret);
+    const to = from + secret.length;
+    if (cutsMark(marks, from, to) || fullMark.test(secret)) continue;
+    if (kind === 'password' && isHarmless(secret, match)) continue;
+    found.push({ from, to, mark: shown(kind, secret) });
+  }
+  return found.length === 0 ? hidden : inOriginal(found, hidden);
+}
+
+/** Adds what was found in the text as it is shown, ascending, and takes out what lies within that. */
+function inOriginal(found: readonly Hidden[], hidden: readonly Hidden[]): Hidden[] {
+  const all: Hidden[] = [];
+  let next = 0;
+  // How far behind the text as it was the shown one is here.
+  let shift = 0;
+  const passMarks = (upTo: number, keep: boolean) => {
+    for (let one = hidden[next]; one && one.from - shift < upTo; one = hidden[++next]) {
+      if (keep) all.push(one);
+      shift += one.to - one.from - one.mark.length;
+    }
+  };
+  for (const { from, to, mark } of found) {
+    passMarks(from, true);
+    const begin = from + shift;
+    passMarks(to, false);
+    all.push({ from: begin, to: to + shift, mark });
+  }
+  passMarks(Infinity, true);
+  return all;
+}
+
+function withMarks(text: string, hidden: readonly Hidden[]): string {
+  if (hidden.length === 0) return text;
+  const pieces: string[] = [];
+  let copied = 0;
+  for (const { from, to, mark } of hidden) {
+    pieces.push(text.slice(copied, from), mark);
+    copied = to;
+  }
+  pieces.push(text.slice(copied));
+  return pieces.join('');
 }
 
 interface Span {
@@ -230,28 +282,59 @@ function namedIn(groups: unknown): string | null {
   return typeof found === 'string' ? found : null;
 }
 
-function* withoutMatches(
+/** Adds the matches of one pattern, those that touch as one. */
+function* matchesIn(
   text: string,
   pattern: string,
   path: string,
-  shown: Shown,
   matching: Matching,
-): Steps<string> {
+  all: Span[],
+): Steps<void> {
   const kept = marksIn(text);
-  const pieces: string[] = [];
-  let copied = 0;
-  let nextKept = 0;
-  for (const found of matching.search(text, pattern, path)) {
+  let last: Span | undefined;
+  for (const found of matching.searchHidden(text, pattern, path)) {
     yield;
-    if (found === null) continue;
-    const { from, to, match } = found;
-    while (nextKept < kept.length && (kept[nextKept]?.to ?? 0) <= from) nextKept++;
-    // What is redacted already is no match, nor part of one.
-    const overlapped = kept[nextKept];
-    if (overlapped && overlapped.from < to) continue;
-    pieces.push(text.slice(copied, from), shown('custom', match));
-    copied = to;
+    // What is redacted already is no match, nor the beginning or end of one.
+    if (found === null || cutsMark(kept, found.from, found.to)) continue;
+    if (last?.to === found.from) last.to = found.to;
+    else all.push((last = { from: found.from, to: found.to }));
   }
-  pieces.push(text.slice(copied));
-  return pieces.join('');
+}
+
+/** What is hidden already, and around it the rest of what was found; what overlaps is hidden together. */
+function* besides(hidden: readonly Hidden[], found: Span[], text: string, shown: Shown): Steps<Hidden[]> {
+  found.sort((one, other) => one.from - other.from || other.to - one.to);
+  const kept = withEarlier(hidden, text);
+  const all: Hidden[] = [];
+  let nextKept = 0;
+  const hide = (from: number, to: number) => {
+    if (from < to) all.push({ from, to, mark: shown('custom', text.slice(from, to)) });
+  };
+  for (let index = 0; index < found.length;) {
+    const { from, to: end } = found[index++]!;
+    let to = end;
+    for (let next = found[index]; next && next.from < to; next = found[++index]) to = Math.max(to, next.to);
+    let at = from;
+    for (let one = kept[nextKept]; one && one.from < to; one = kept[++nextKept]) {
+      hide(at, one.from);
+      all.push(one);
+      at = Math.max(at, one.to);
+    }
+    hide(at, to);
+    yield;
+  }
+  all.push(...kept.slice(nextKept));
+  return all;
+}
+
+/** With the marks that the text came with, but for those that a secret holds. */
+function withEarlier(hidden: readonly Hidden[], text: string): Hidden[] {
+  const earlier = marksIn(text).map(({ from, to }) => ({ from, to, mark: text.slice(from, to) }));
+  const all = [...earlier, ...hidden].sort((one, other) => one.from - other.from || other.to - one.to);
+  let end = 0;
+  return all.filter(({ from, to }) => {
+    const isFree = from >= end;
+    end = Math.max(end, to);
+    return isFree;
+  });
 }

@@ -1,8 +1,9 @@
 /** The tail of a context: groups whole, ids unique, results directly behind their calls, stand-ins in the place of what they stand for. */
 import type { TokenCounter } from '../tokens/counter.js';
+import type { Steps } from '../steps.js';
 import { countMessage } from '../tokens/message.js';
 import type { ContextSource, Reduction, ViewItem, ViewSource } from './context.js';
-import { groupMessages } from './groups.js';
+import { grouping, type Grouping } from './groups.js';
 import type { ChatMessage, LoggedMessage, MessageMeta } from './message.js';
 import {
   assignCallIds,
@@ -24,14 +25,21 @@ export class TailView {
   private readonly standIns = new Map<number, Reduction>();
   private readonly omitted: Reduction[];
 
-  constructor(
-    { tail, metas, reductions }: ContextSource,
+  static *items(source: ContextSource, counter: TokenCounter): Steps<ViewItem[]> {
+    const metas = source.metas ?? (yield* metasOf(source.tail));
+    const { answeredBy } = yield* grouping(metas);
+    return yield* new TailView(source, metas, answeredBy, counter).items();
+  }
+
+  private constructor(
+    { tail, reductions }: ContextSource,
+    metas: MessageMeta[],
+    answeredBy: Grouping['answeredBy'],
     private readonly counter: TokenCounter,
   ) {
     this.tail = tail;
-    this.metas =
-      metas ?? tail.map(({ seq, message, tokens }) => ({ seq, tokens, at: 0, ...metaOf(message) }));
-    this.answeredBy = groupMessages(this.metas).answeredBy;
+    this.metas = metas;
+    this.answeredBy = answeredBy;
     this.answeredBy.forEach((results, caller) => {
       for (const result of results) if (result !== null) this.callerOf.set(result, caller);
     });
@@ -41,11 +49,12 @@ export class TailView {
     this.omitted = outermostRanges(reductions);
   }
 
-  items(): ViewItem[] {
+  private *items(): Steps<ViewItem[]> {
     const items: ViewItem[] = [];
     const toolNames = new Map<string, string>();
     let shown: Reduction | undefined;
-    this.tail.forEach(({ seq }, index) => {
+    for (const [index, { seq }] of this.tail.entries()) {
+      yield;
       const meta = this.metas[index]!;
       for (const { id, name } of meta.calls) if (id !== null) toolNames.set(id, name);
       const range = this.rangeOf(seq);
@@ -60,7 +69,7 @@ export class TailView {
         const { message, tokens, reduced } = this.stored(index);
         items.push(this.item(index, index, showPlain(message), tokens, reduced ? 'reduced' : 'log'));
       }
-    });
+    }
     return items;
   }
 
@@ -158,6 +167,15 @@ export class TailView {
       (shown.function_call ?? null) === (function_call ?? null);
     return same ? stored.tokens : countMessage(shown, this.counter);
   }
+}
+
+function* metasOf(tail: readonly LoggedMessage[]): Steps<MessageMeta[]> {
+  const metas: MessageMeta[] = [];
+  for (const { seq, message, tokens } of tail) {
+    metas.push({ seq, tokens, at: 0, ...metaOf(message) });
+    yield;
+  }
+  return metas;
 }
 
 function toolOf({ calls }: MessageMeta, call: number): string | null {

@@ -1,7 +1,9 @@
+import { currentCaller } from '../caller.js';
 import type { ContextRequest } from '../client.js';
 import { contextFormatOf } from '../conversation/formats/index.js';
 import { checkContextRequest } from '../context-request.js';
 import { fitted, type SessionContext } from '../session-context.js';
+import { inSlices } from '../steps.js';
 import { readContextLocked, readContextSource, saveReductions } from '../store/context.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
@@ -20,10 +22,11 @@ export async function readContext(
   checkContextRequest({ budget, waitMs });
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
-  const fit = (found: Parameters<typeof fitted>[1]) => fitted(ids.session, found, { format, budget });
+  const fit = (found: Parameters<typeof fitted>[1]) =>
+    inSlices(fitted(ids.session, found, { format, budget }), currentCaller()?.signal);
   for (let attempt = 1; attempt <= lockFreeReads; attempt++) {
     const found = await readContextSource(pool, ids, key);
-    const { context, budget: within, reductions } = fit(found);
+    const { context, budget: within, reductions } = await fit(found);
     if (reductions.length === 0) return context;
     // Stored when first applied, so that every later read until the next commit starts with the same prefix.
     const seen = found.source.reductions.length;

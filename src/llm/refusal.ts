@@ -98,7 +98,7 @@ export function quote(
     .replace(/\b(?:sk|gsk|xai|key)-[\w*.-]{6,}/g, '[key]')
     .replace(/\bBearer\s+\S+/gi, 'Bearer [key]')
     .replace(saidToBeKey, (said: string, before: string, word: string) =>
-      /[\d*]/.test(word) ? `${before}[key]` : said,
+      /[\d*]|[a-z]{16}/i.test(word) ? `${before}[key]` : said,
     )
     .replace(mixedWord, (word) =>
       /\d/.test(word) && /[a-z]/i.test(word) && !noKey.test(word) ? '[key]' : word,

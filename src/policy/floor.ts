@@ -1,6 +1,7 @@
 /** The smallest size that a view can have, and the failure that says so where a budget lies below it. */
 import { sizeOf, type ViewItem } from '../conversation/context.js';
 import { PalimpsestError } from '../errors.js';
+import type { Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes } from './layout.js';
 import { withShortestNewest } from './newest-user.js';
@@ -17,10 +18,10 @@ export interface Floor {
 }
 
 /** The size below which no reduction can bring a view. */
-export function irreducibleFloor(view: readonly ViewItem[], counter: TokenCounter): Floor {
+export function* irreducibleFloor(view: readonly ViewItem[], counter: TokenCounter): Steps<Floor> {
   const layout = layoutOf(view);
   const shortest = new StandIns(view, counter);
-  for (const stage of stages) shortest.shrink(stage, (item) => item !== layout.newest, -1);
+  for (const stage of stages) yield* shortest.shrinking(stage, (item) => item !== layout.newest, -1);
   const { before, after } = layoutOf(shortest.entries.map(({ item }) => item));
   const saved = [before, after].map((segment) => {
     const widest = omittablePrefixes(segment).at(-1);
@@ -47,16 +48,16 @@ export function irreducibleFloor(view: readonly ViewItem[], counter: TokenCounte
  * Throws `Budget.Unreachable` where no reduction can bring the view down to `budget` tokens. `newestUser`: the policy lets
  * the newest user message be shortened.
  */
-export function assertReachable(
+export function* assertReachable(
   view: readonly ViewItem[],
   budget: number,
   counter: TokenCounter,
   newestUser = false,
-): void {
+): Steps<void> {
   const least = newestUser ? withShortestNewest(view, counter) : view;
-  if (isReachable(least, budget, counter)) return;
-  const { tokens: floor, system, head, newestUser: newest, rest } = irreducibleFloor(least, counter);
-  const helps = !newestUser && isReachable(withShortestNewest(view, counter), budget, counter);
+  if (yield* isReachable(least, budget, counter)) return;
+  const { tokens: floor, system, head, newestUser: newest, rest } = yield* irreducibleFloor(least, counter);
+  const helps = !newestUser && (yield* isReachable(withShortestNewest(view, counter), budget, counter));
   throw new PalimpsestError(
     'Budget.Unreachable',
     `the smallest valid context has ${floor} tokens, the budget is ${budget}: ${system} for system messages, ${head} for the head, ` +
@@ -75,9 +76,13 @@ export const shorteningHint =
   'set reduce.newestUserMessage to true, so that the context shows an excerpt of the newest user message';
 
 /** Whether some reduction brings the view down to `budget` tokens. */
-export function isReachable(view: readonly ViewItem[], budget: number, counter: TokenCounter): boolean {
+export function* isReachable(
+  view: readonly ViewItem[],
+  budget: number,
+  counter: TokenCounter,
+): Steps<boolean> {
   const layout = layoutOf(view);
   const notes = notesForEverything(layout, counter);
   if (layout.untouchableTokens + sizeOf([...notes.before, ...notes.after]) <= budget) return true;
-  return irreducibleFloor(view, counter).tokens <= budget;
+  return (yield* irreducibleFloor(view, counter)).tokens <= budget;
 }

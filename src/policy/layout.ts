@@ -81,8 +81,8 @@ export function partsBetween(
   const groups = new Set(items.filter(spared).map(({ group }) => group));
   const parts: Segment[] = [];
   for (let start = 0; start < items.length;) {
-    const at = items.findIndex(({ group }, index) => index >= start && groups.has(group));
-    const end = at === -1 ? items.length : at;
+    let end = start;
+    while (end < items.length && !groups.has(items[end]!.group)) end += 1;
     const part = items.slice(start, end);
     if (part.length > 0) parts.push({ first: first + start, items: part, below: items[end]?.group ?? below });
     const stays = items[end]?.group;

@@ -5,6 +5,7 @@
  * only where the policy lets it be shortened.
  */
 import type { Reduction, ViewItem } from '../conversation/context.js';
+import { atOnce, type Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { assertReachable, isReachable } from './floor.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from './layout.js';
@@ -29,36 +30,44 @@ export interface FitOptions {
 /**
  * Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`.
  */
-export function reduceToFit(
+export function reduceToFit(...given: Parameters<typeof reducing>): Fit {
+  return atOnce(reducing(...given));
+}
+
+/** The same in steps. */
+export function* reducing(
   view: ViewItem[],
   { limit, target, commit = false, spared = () => false, newestUser = false }: FitOptions,
   counter: TokenCounter,
-): Fit {
+): Steps<Fit> {
   const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
   if (before <= limit) return { reductions: [], view, tokens: before };
   if (commit) {
     const work = new StandIns(view, counter);
-    shrinkOld(work, Math.min(target, limit), spared);
+    yield* shrinkOld(work, Math.min(target, limit), spared);
     return work.fit();
   }
-  assertReachable(view, limit, counter, newestUser);
+  yield* assertReachable(view, limit, counter, newestUser);
   const size = { limit, target: Math.min(target, limit) };
-  const open = newestUser ? withRoom(view, size, counter) : view;
-  const fit = reduced(open, size, spared, omittedAnyway(open, limit), counter);
-  const { reductions, ...rest } = fit.tokens <= limit ? fit : reduced(open, size, spared, new Set(), counter);
+  const open = newestUser ? yield* withRoom(view, size, counter) : view;
+  const fit = yield* reduced(open, size, spared, omittedAnyway(open, limit), counter);
+  const { reductions, ...rest } =
+    fit.tokens <= limit ? fit : yield* reduced(open, size, spared, new Set(), counter);
   const shortened = open.flatMap((item, index) => (item === view[index] ? [] : [reductionOf(item)]));
   return { ...rest, reductions: [...shortened, ...reductions] };
 }
 
 /** The view with so short a newest user message that everything else can be brought down to fit beside it. */
-function withRoom(
+function* withRoom(
   view: ViewItem[],
   size: { limit: number; target: number },
   counter: TokenCounter,
-): ViewItem[] {
+): Steps<ViewItem[]> {
   const work = new StandIns(view, counter);
   shortenNewest(work, size);
-  return isReachable(work.view(), size.limit, counter) ? work.view() : withShortestNewest(view, counter);
+  return (yield* isReachable(work.view(), size.limit, counter))
+    ? work.view()
+    : withShortestNewest(view, counter);
 }
 
 function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduction {
@@ -66,19 +75,19 @@ function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduct
 }
 
 /** Shortens everything but the newest user message, the latest tool batch and what is spared, until `goal` is reached. Omits nothing. */
-export function shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): void {
+export function* shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): Steps<void> {
   const { latestGroup, newest } = layoutOf(work.view());
-  shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
+  yield* shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
 }
 
 /** `hopeless`: old items that are not shortened, but left to be omitted. */
-function reduced(
+function* reduced(
   view: ViewItem[],
   { limit, target }: { limit: number; target: number },
   spared: (item: ViewItem) => boolean,
   hopeless: ReadonlySet<ViewItem>,
   counter: TokenCounter,
-): Fit {
+): Steps<Fit> {
   const work = new StandIns(view, counter);
   const { latestGroup, newest, untouchableTokens } = layoutOf(view);
   const isLast = (item: ViewItem) => item !== newest && (item.group === latestGroup || spared(item));
@@ -91,20 +100,20 @@ function reduced(
   if (lastTokens >= room) {
     // No reduction of anything else could make it fit: what comes last may keep half of the room, the rest shares the other half.
     const share = Math.floor(Math.max(0, goal - untouchableTokens) / 2);
-    shrinkAll(work, isLast, work.tokens - (lastTokens - share));
+    yield* shrinkAll(work, isLast, work.tokens - (lastTokens - share));
   } else if (lastTokens + untouchableTokens > goal) {
     // The target is out of reach without what comes last: leave half of what is free to the older messages.
     goal = limit - Math.floor((room - lastTokens) / 2);
   }
 
-  shrinkAll(work, (item) => isOld(item) && !hopeless.has(item), goal);
-  omitOldest(work, goal, staysWhole, counter);
+  yield* shrinkAll(work, (item) => isOld(item) && !hopeless.has(item), goal);
+  yield* omitOldest(work, goal, staysWhole, counter);
   if (hopeless.size > 0 && work.tokens > goal) {
-    shrinkAll(work, isOld, goal);
-    omitOldest(work, goal, staysWhole, counter);
+    yield* shrinkAll(work, isOld, goal);
+    yield* omitOldest(work, goal, staysWhole, counter);
   }
-  if (work.tokens > limit) shrinkAll(work, isLast, goal);
-  if (work.tokens > limit) omitOldest(work, limit, null, counter);
+  if (work.tokens > limit) yield* shrinkAll(work, isLast, goal);
+  if (work.tokens > limit) yield* omitOldest(work, limit, null, counter);
   if (work.tokens > limit) omitEverything(work, counter);
   return work.fit();
 }
@@ -122,27 +131,28 @@ function omittedAnyway(view: readonly ViewItem[], limit: number): Set<ViewItem> 
   return new Set(view.slice(0, last + 1));
 }
 
-function shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: number): void {
-  for (const stage of stages) work.shrink(stage, accepts, goal);
+function* shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: number): Steps<void> {
+  for (const stage of stages) yield* work.shrinking(stage, accepts, goal);
 }
 
 /**
  * Omits as few of the oldest groups as the goal asks for: first of those before the newest user message, then of those after it.
  * `spared`: groups of such items stay, and what lies behind the latest tool batch.
  */
-function omitOldest(
+function* omitOldest(
   work: StandIns,
   goal: number,
   spared: ((item: ViewItem) => boolean) | null,
   counter: TokenCounter,
-): void {
+): Steps<void> {
   for (const side of ['before', 'after'] as const) {
     if (work.tokens <= goal) return;
-    const omitted: { run: Run; note: ViewItem }[] = [];
+    const omitted: { run: Run; notes: ViewItem[] }[] = [];
     let tokens = work.tokens;
     const layout = layoutOf(work.view());
     for (const part of partsBetween(layout[side], spared, layout.latestGroup)) {
       if (tokens <= goal) break;
+      yield;
       const prefixes = omittablePrefixes(part);
       const widest = prefixes.at(-1);
       if (widest === undefined) continue;
@@ -151,9 +161,9 @@ function omitOldest(
       const note = noteFor(prefix, counter);
       if (note.tokens >= prefix.tokens) continue;
       tokens -= prefix.tokens - note.tokens;
-      omitted.push({ run: { first: part.first, items: part.items.slice(0, prefix.count) }, note });
+      omitted.push({ run: { first: part.first, items: part.items.slice(0, prefix.count) }, notes: [note] });
     }
-    for (const { run, note } of omitted.toReversed()) work.replace(run, [note]);
+    work.replaceAll(omitted);
   }
 }
 

@@ -5,6 +5,7 @@
 import { sizeBeyond, type ViewItem } from '../conversation/context.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { isBlank } from '../conversation/projection.js';
+import { atOnce } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
@@ -47,7 +48,7 @@ export function commitReductions(
   const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
   const target = () => limits.contextTarget + sizeBeyond(seenThroughSeq, work.view());
   const shrinkRest = () => {
-    if (what === 'all') shrinkOld(work, target(), (item) => sparesResult(item, policy));
+    if (what === 'all') atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy)));
   };
   // Excerpts that cannot reach the target would be made anew, shorter: then everything old is shortened at once.
   if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();

@@ -2,6 +2,7 @@
 import type { Reduction, ViewItem } from '../conversation/context.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { textOf } from '../conversation/validate.js';
+import { atOnce, type Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage, isMedia } from '../tokens/message.js';
 import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';
@@ -62,14 +63,23 @@ export class StandIns {
    * Shortens the fields of one stage among the accepted items, the largest first, all to one step before any to the next, until the view
    * holds `goal` tokens or nothing is left to shorten. A step that cannot reach the goal is passed over for the next one.
    */
-  shrink(
+  shrink(...given: Parameters<StandIns['shrinking']>): void {
+    atOnce(this.shrinking(...given));
+  }
+
+  /** The same in steps. */
+  *shrinking(
     stage: Stage,
     accepts: (item: ViewItem) => boolean,
     goal: number,
     steps: readonly number[] = excerptSteps,
-  ): void {
+  ): Steps<void> {
     if (this.tokens <= goal) return;
-    const fields = this.entries.flatMap((entry) => (accepts(entry.item) ? this.fieldsOf(entry, stage) : []));
+    const fields: Field[] = [];
+    for (const entry of this.entries) {
+      if (accepts(entry.item)) fields.push(...this.fieldsOf(entry, stage));
+      yield;
+    }
     for (const [number, step] of steps.entries()) {
       const most = fields.reduce((sum, { tokens }) => sum + Math.max(0, tokens - step), 0);
       if (this.tokens - most > goal && number < steps.length - 1) continue;
@@ -80,6 +90,7 @@ export class StandIns {
         if (this.tokens <= goal) return;
         if (field.tokens <= step) break;
         this.shortenField(field, step);
+        yield;
       }
     }
   }
@@ -102,11 +113,25 @@ export class StandIns {
   }
 
   /** Puts notes in place of the items. */
-  replace({ first, items }: Run, notes: readonly ViewItem[]): void {
-    const entries = notes.map((item): Entry => ({ item, original: item, kind: 'omitted' }));
-    this.entries.splice(first, items.length, ...entries);
-    for (const { tokens } of items) this.tokens -= tokens;
-    for (const { tokens } of notes) this.tokens += tokens;
+  replace(run: Run, notes: readonly ViewItem[]): void {
+    this.replaceAll([{ run, notes }]);
+  }
+
+  /** The same with several runs, ascending. */
+  replaceAll(replaced: readonly { run: Run; notes: readonly ViewItem[] }[]): void {
+    const old = this.entries.splice(0);
+    let copied = 0;
+    const copy = (to: number) => {
+      for (; copied < to; copied++) this.entries.push(old[copied]!);
+    };
+    for (const { run, notes } of replaced) {
+      copy(run.first);
+      copied += run.items.length;
+      for (const item of notes) this.entries.push({ item, original: item, kind: 'omitted' });
+      for (const { tokens } of run.items) this.tokens -= tokens;
+      for (const { tokens } of notes) this.tokens += tokens;
+    }
+    copy(old.length);
   }
 
   /** Puts nothing in place of the items, which hold all messages of this range that the view shows. */

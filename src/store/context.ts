@@ -1,6 +1,8 @@
 import type { Pool } from 'pg';
+import { currentCaller } from '../caller.js';
 import type { ContextSource, Reduction } from '../conversation/context.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../conversation/message.js';
+import { inSlices, type Steps } from '../steps.js';
 import { upToDate } from './configure.js';
 import { toHead } from './generations.js';
 import { toLogged } from './messages.js';
@@ -42,7 +44,7 @@ export async function readContextSource(
   budget: number | 'own',
 ): Promise<{ session: SessionRow; source: ContextSource }> {
   const rows = await readPresent(pool, ids, withBodies, budget);
-  return sourceOf(rows, ids);
+  return inSlices(sourceOf(rows, ids), currentCaller()?.signal);
 }
 
 /**
@@ -53,12 +55,13 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
   pool: Pool,
   ids: SessionIds,
   budget: number | 'own',
-  reduce: (read: { session: SessionRow; source: ContextSource }) => Reduced,
+  reduce: (read: { session: SessionRow; source: ContextSource }) => Promise<Reduced>,
 ): Promise<Reduced> {
   return withSession(pool, ids, async (tx) => {
     await lockSession(tx, ids);
-    const found = sourceOf(await readSnapshot(tx.query, ids, withBodies, budget), ids);
-    const reduced = reduce(found);
+    const rows = await readSnapshot(tx.query, ids, withBodies, budget);
+    const found = await inSlices(sourceOf(rows, ids), currentCaller()?.signal);
+    const reduced = await reduce(found);
     await addReductions(
       tx,
       found.session,
@@ -69,19 +72,19 @@ export async function readContextLocked<Reduced extends { reductions: Reduction[
   });
 }
 
-function sourceOf(
+function* sourceOf(
   rows: readonly SnapshotRow[],
   ids: SessionIds,
-): { session: SessionRow; source: ContextSource } {
+): Steps<{ session: SessionRow; source: ContextSource }> {
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const [head] = of('head');
   const tokens = head ? headNumbers(head).headTokens : [];
   return {
     session: sessionOf(rows, ids),
     source: {
-      system: inOrder(of('system')).map(toMessage),
+      system: yield* messagesOf(inOrder(of('system'))),
       head: toHead(head?.body ?? null, tokens, head ? headNumbers(head).carriedSeq : null),
-      tail: inOrder(of('tail')).map(toMessage),
+      tail: yield* messagesOf(inOrder(of('tail'))),
       reductions: reductionsOf(of('reduction')),
     },
   };
@@ -112,6 +115,15 @@ export async function readTailMetas(
     tail: inOrder(of('tail')).map(toMeta),
     reductions: reductionsOf(of('reduction')),
   };
+}
+
+function* messagesOf(rows: readonly SnapshotRow[]): Steps<LoggedMessage[]> {
+  const messages: LoggedMessage[] = [];
+  for (const row of rows) {
+    messages.push(toMessage(row));
+    yield;
+  }
+  return messages;
 }
 
 type Part = 'session' | 'head' | 'system' | 'tail' | 'reduction';

@@ -119,6 +119,7 @@ function chunkOf(text: string): Chunk[] {
   const telling = parts.filter((part) => part.length >= shortestPiece);
   const pieces = telling.length > 0 ? telling.map(quoted) : neighbours(parts.map(quoted));
   const whole = runs.length === 1 ? (first.whole ?? []) : [];
+  const identifier = trimmed(text);
   return [
     {
       text,
@@ -126,7 +127,7 @@ function chunkOf(text: string): Chunk[] {
         { tsquery: phraseOf(runs), share: 1 },
         ...pieces.map((tsquery) => ({ tsquery, share: shares.part })),
       ],
-      identifier: trimmed(text),
+      ...(identifier === '' ? {} : { identifier }),
       marked: [...(telling.length > 0 ? telling : parts), ...[whole].flat()],
     },
   ];

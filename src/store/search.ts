@@ -123,7 +123,10 @@ async function candidatesFor(
 ): Promise<Candidate[]> {
   const values: unknown[] = [ids.tenant, ids.session, ...scope];
   const given = (value: string): string => `$${values.push(value)}`;
-  const holds = (literal: string): string => `strpos(lower(body), lower(${given(literal)}::text)) > 0`;
+  const holds = (literal: string): string =>
+    isAscii(literal)
+      ? `strpos(lower(body), lower(${given(literal)}::text)) > 0`
+      : `body ~* ${given(inAnyCase(literal))}`;
   const conditions: string[] = [];
   const bits: string[] = [];
   if (pattern.mode === 'substring') conditions.push(holds(pattern.text));
@@ -150,9 +153,22 @@ async function candidatesFor(
   );
 }
 
+const isAscii = (text: string): boolean => !/[^\0-\x7f]/.test(text);
+
+/** For PostgreSQL: the literal in any case, also where the server's locale knows that of ASCII alone. */
+function inAnyCase(literal: string): string {
+  return Array.from(literal, (character) => {
+    if (isAscii(character)) return character.replace(/[^A-Za-z0-9_\s]/, '\\$&');
+    const [lower, upper] = [character.toLowerCase(), character.toUpperCase()];
+    const forms = upper === 'Σ' ? ['Σ', 'σ', 'ς'] : [character, lower, upper];
+    const single = [...new Set(forms)].filter((form) => Array.from(form).length === 1);
+    return single.length > 1 ? `[${single.join('')}]` : character;
+  }).join('');
+}
+
 /** For PostgreSQL: the literal, not in the middle of a word at either end. */
 function wholeWords(literal: string): string {
-  const escaped = literal.replace(/[^\p{L}\p{N}_\s]/gu, '\\$&');
+  const escaped = inAnyCase(literal);
   const { before, behind } = wordEdges(literal);
   return `${before ? '(?:^|[^A-Za-z0-9_])' : ''}${escaped}${behind ? '(?:$|[^A-Za-z0-9_])' : ''}`;
 }

@@ -12,6 +12,7 @@ import type { ChatMessage, ContentPart, Json } from '../../src/conversation/mess
 import { validateView } from '../../src/conversation/validity.js';
 import { isFailure } from '../../src/errors.js';
 import { fitted } from '../../src/session-context.js';
+import { atOnce } from '../../src/steps.js';
 import { readContextSource } from '../../src/store/context.js';
 import { openPool } from '../../src/store/pool.js';
 import { appendTurn } from '../../src/store/turns.js';
@@ -360,7 +361,7 @@ describe('of any session with images', () => {
         const source = await readContextSource(pool, ids, 'own');
         for (const format of contextFormats) {
           try {
-            const { context } = fitted(ids.session, source, { format, budget });
+            const { context } = atOnce(fitted(ids.session, source, { format, budget }));
             expect(context.tokens).toBeLessThanOrEqual(budget);
             expect(contextFormatOf(format).violations(context as never)).toEqual([]);
             if (format === 'openai-chat')

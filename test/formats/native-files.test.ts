@@ -15,6 +15,7 @@ import type { Json } from '../../src/conversation/message.js';
 import { originalItems } from '../../src/conversation/native.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import { fitted } from '../../src/session-context.js';
+import { atOnce } from '../../src/steps.js';
 import { readContextSource } from '../../src/store/context.js';
 import { openPool } from '../../src/store/pool.js';
 import { appendTurn } from '../../src/store/turns.js';
@@ -107,7 +108,7 @@ describe.skipIf(files.length === 0)('recorded files', () => {
       const read = await readContextSource(pool, ids, 'own');
       for (const shownAs of contextFormats)
         for (const budget of [undefined, 20_000]) {
-          const { context } = fitted(ids.session, read, { format: shownAs, budget });
+          const { context } = atOnce(fitted(ids.session, read, { format: shownAs, budget }));
           const { messages: shown, system } = context as { messages: unknown[]; system?: Json };
           const rendered = { messages: shown as Json[], ...(system === undefined ? {} : { system }) };
           expect(contextFormatOf(shownAs).violations(rendered)).toEqual([]);

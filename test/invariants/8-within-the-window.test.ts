@@ -6,6 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { fitted } from '../../src/session-context.js';
+import { atOnce } from '../../src/steps.js';
 import { readContextSource } from '../../src/store/context.js';
 import { openPool } from '../../src/store/pool.js';
 import { loadSession } from '../../src/store/sessions.js';
@@ -44,7 +45,7 @@ describe('a report of usage', () => {
     await appendTurn(pool, { ...ids, turnId: '2', messages: [asked], usage });
     await appendTurn(pool, { ...ids, turnId: '3', messages: [result(180_000)] });
     expect((await loadSession(pool, ids)).budget).toBe(budget);
-    const { context } = fitted(ids.session, await readContextSource(pool, ids, 'own'));
+    const { context } = atOnce(fitted(ids.session, await readContextSource(pool, ids, 'own')));
     expect(6_000 + context.tokens).toBeLessThanOrEqual(128_000);
   });
 
