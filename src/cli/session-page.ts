@@ -104,12 +104,7 @@ const recordColumns: Column<Status['summaryRecords'][number]>[] = [
   { head: 'gen', value: ({ generation }) => String(generation), align: 'right' },
   { head: 'when', value: ({ at }) => `${ago(at)} ago`, align: 'right' },
   { head: 'reason', value: ({ reason }) => reason, least: 6 },
-  {
-    head: 'method',
-    // The extractive summarizer served because no model could.
-    value: ({ method, fallback }) => (fallback && method === 'extractive' ? 'fallback' : method),
-    least: 6,
-  },
+  { head: 'method', value: ({ method }) => method, least: 6 },
   {
     head: 'tokens',
     value: ({ tokensBefore, tokensAfter }) => `${count(tokensBefore)} → ${count(tokensAfter)}`,
