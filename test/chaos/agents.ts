@@ -50,6 +50,7 @@ export class Agent {
     while (!this.stopping) {
       await this.takeTurn();
       await this.readContext();
+      if (this.random.chance(0.05)) await this.lookUp();
       if (this.random.chance(0.015)) await this.fork();
       else if (this.random.chance(0.02)) await this.erase();
       await sleep(this.pauseMs * (0.5 + this.random.next()));
@@ -110,6 +111,14 @@ export class Agent {
     } catch (error) {
       seen.failed('context', error);
     }
+  }
+
+  /** What an agent searches becomes searchable, before it is forked, restored or erased. */
+  private async lookUp(): Promise<void> {
+    const { entry, client, seen, random } = this;
+    await client
+      .search({ session: entry.session, query: random.pick(vocabulary) })
+      .catch((error: unknown) => seen.failed('search', error));
   }
 
   /** A new session with the log so far; it goes on with an agent of its own. */

@@ -31,6 +31,7 @@ interface SessionRow {
   through_seq: number;
   next_seq: number;
   system_through_seq: number;
+  indexed_through_seq: number;
   live_tokens: number;
   live_messages: number;
   measure_at_tokens: number | null;
@@ -62,8 +63,13 @@ interface CompactionRow {
   head_tokens: number[];
   coverage: { fromSeq: number; throughSeq: number; how: string }[];
   chunks: number;
+  chunks_by_rule: number;
   archive_part: number | null;
+  workflow_id: string;
+  model_calls: number;
   digests: number;
+  /** Calls behind the stored answers that were paid for while this generation was prepared. */
+  calls_paid: number;
 }
 
 interface PartRow {
@@ -145,7 +151,9 @@ class SessionCheck {
     const messages = await this.rows<MessageRow>(`select * from palimpsest.messages ${of} order by seq`);
     const compactions = await this.rows<CompactionRow>(
       `select c.*, (select count(*) from palimpsest.compaction_digests d where d.tenant_id = c.tenant_id
-         and d.session_id = c.session_id and d.generation = c.generation) as digests
+         and d.session_id = c.session_id and d.generation = c.generation) as digests,
+         (select coalesce(sum(d.calls), 0) from palimpsest.digests d where d.tenant_id = c.tenant_id
+         and d.payer_session = c.session_id and d.payer_generation = c.generation) as calls_paid
        from palimpsest.compactions c ${of} order by generation`,
     );
     const parts = await this.rows<PartRow>(`select * from palimpsest.archive_parts ${of} order by part`);
@@ -158,9 +166,11 @@ class SessionCheck {
     this.chainCoversThePrefix(session, compactions);
     this.partsHoldTheOriginals(compactions, parts, messages);
     this.everyEvictionWasRead(session, compactions);
+    this.nothingIsChargedTwice(compactions);
+    this.restoredIsWhatItWas(compactions, reductions);
     this.countersAreRight(session, messages, compactions, reductions);
     this.nothingIsForeign(messages, compactions, reductions);
-    await this.searchTextsAreOwn(session);
+    await this.searchTextsAreTheLog(session);
     this.nothingIsOverdue(session);
     this.checked.messages += messages.length;
     this.checked.compactions += compactions.length - 1;
@@ -291,6 +301,7 @@ class SessionCheck {
       coverage,
       method,
       chunks,
+      chunks_by_rule,
       digests,
       restored,
       snapshot,
@@ -307,14 +318,48 @@ class SessionCheck {
           );
           break;
         }
-      if (method === 'model' && restored === null && digests < chunks)
+      // What the rules wrote is kept by its text: two that say the same are one.
+      if (method === 'model' && restored === null && digests < chunks - chunks_by_rule)
         this.violation(
           'digest',
-          `generation ${generation} was made of ${chunks} chunks, ${digests} digests of it are kept`,
+          `generation ${generation} was made of ${chunks} chunks, ${chunks_by_rule} by rule; ${digests} digests of it are kept`,
         );
       if (snapshot?.includes(this.junk))
         this.violation('junk', `generation ${generation} took a bad answer for a summary`);
     }
+  }
+
+  /** A fork takes over what its source was charged, and what the rules wrote may follow answers that have expired: neither is looked at. */
+  private nothingIsChargedTwice(compactions: readonly CompactionRow[]): void {
+    for (const { generation, method, restored, workflow_id, model_calls, calls_paid } of compactions)
+      if (method === 'model' && restored === null && workflow_id !== '' && model_calls > calls_paid)
+        this.violation(
+          'charged',
+          `generation ${generation} is charged for ${model_calls} calls of the model, ${calls_paid} were made for it`,
+        );
+  }
+
+  /** A restored generation has the head and the committed reductions of the one it restores. */
+  private restoredIsWhatItWas(
+    compactions: readonly CompactionRow[],
+    reductions: readonly ReductionRow[],
+  ): void {
+    const contextOf = (one: CompactionRow | undefined): string =>
+      JSON.stringify([
+        [one?.through_seq, one?.head, one?.snapshot],
+        reductions
+          .filter(({ generation, budget }) => generation === one?.generation && budget === 0)
+          .map(({ from_seq, through_seq, body }) => [from_seq, through_seq, body]),
+      ]);
+    for (const one of compactions)
+      if (
+        one.restored !== null &&
+        contextOf(one) !== contextOf(compactions.find(({ generation }) => generation === one.restored))
+      )
+        this.violation(
+          'restored',
+          `generation ${one.generation} is not what generation ${one.restored} was, which it restores`,
+        );
   }
 
   private countersAreRight(
@@ -373,14 +418,29 @@ class SessionCheck {
     for (const { generation, body } of reductions) look(`a reduction of generation ${generation}`, body);
   }
 
-  private async searchTextsAreOwn({ next_seq }: SessionRow): Promise<void> {
+  /** What is said to be searchable is, and nothing else is. */
+  private async searchTextsAreTheLog({ next_seq, indexed_through_seq }: SessionRow): Promise<void> {
     const texts = await this.rows<{ seq: number; body: string }>(
       'select seq, body from palimpsest.message_texts where tenant_id = $1 and session_id = $2',
     );
     const own = new Set(this.entry.messages.flatMap(markersIn));
-    for (const { seq, body } of texts)
-      if (seq >= next_seq || markersIn(body).some((one) => !own.has(one)))
-        return this.violation('foreign', `the search text of message ${seq} is of another session`);
+    const alien = texts.find(
+      ({ seq, body }) => seq >= next_seq || markersIn(body).some((one) => !own.has(one)),
+    );
+    if (alien !== undefined)
+      this.violation('foreign', `the search text of message ${alien.seq} is of another session`);
+    if (indexed_through_seq >= next_seq)
+      this.violation(
+        'unsearchable',
+        `${indexed_through_seq} messages of ${next_seq - 1} are said to be searchable`,
+      );
+    const found = new Set(texts.flatMap(({ seq, body }) => markersIn(body).map((one) => `${seq} ${one}`)));
+    for (const [index, message] of this.entry.messages.slice(0, indexed_through_seq).entries())
+      if (markersIn(message).some((one) => !found.has(`${index + 1} ${one}`)))
+        return this.violation(
+          'unsearchable',
+          `the text of message ${index + 1} is not there, though the first ${indexed_through_seq} are said to be searchable`,
+        );
   }
 
   private nothingIsOverdue(session: SessionRow): void {

@@ -21,7 +21,7 @@ const acts = {
   resummarize: ({ client, session }: Scene) => client.resummarize({ session, wait: false }),
   restore: async ({ client, session, random }: Scene) => {
     const { generation } = await client.status({ session });
-    await client.restore({ session, generation: random.between(0, Math.max(0, generation - 1)) });
+    await client.restore({ session, generation: random.between(0, generation) });
   },
   configure: ({ client, session, random }: Scene) =>
     client.configure({
