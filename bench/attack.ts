@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- attack --kind body,pattern [--seconds 60] [--runs 3] [--json FILE]`: a healthy client at ten requests
+ * `npm run bench -- attack [--kind body,pattern] [--seconds 60] [--runs 3] [--json FILE]`: a healthy client at ten requests
  * a second, alone and beside an attack from another tenant, on servers of its own; every run is reported. Exits with 1 where the
  * healthy client saw a 5xx beside an attack, or lost an answer. Attacks stand in attack/attacks.ts.
  */

@@ -26,6 +26,9 @@ function entities(character: string): string {
   return `#0*${code}|#x0*${code.toString(16)}`;
 }
 
+/** The first letter of one of ours, or of something that has to be decoded; all else after a bracket is no tag. */
+const mayBegin = /[cdlmpst&\\%/]|[^\0-\x7F]/i;
+
 /** A name that ends before anything that would have to be decoded. */
 const asItStands = /^\/?[a-z][\w-]{0,60}[\s>/="'.,:;]/i;
 
@@ -46,6 +49,7 @@ export function escapeTags(text: string): string {
     lead.lastIndex = at + found.length;
     const before = lead.exec(text)?.[0] ?? '';
     const from = at + found.length + before.length;
+    if (!mayBegin.test(text.charAt(from))) return found;
     const behind = shortened(before) + text.slice(from, from + REACH);
     return spelt.test(asItStands.test(behind) ? behind : plainly(behind)) ? '[' : found;
   });

@@ -70,11 +70,10 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
     connectionTimeoutMillis: connectionTimeoutMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveAfterMs,
-  });
-  // An answer that a stopped process does not take keeps its transaction open, and no other timeout of the server ends that.
-  // A server that cannot do it goes without.
-  pool.on('connect', (client) => {
-    client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).catch(() => undefined);
+    // An answer that a stopped process does not take keeps its transaction open, and no other timeout of the server ends
+    // that. A server that cannot do it goes without.
+    onConnect: (client) =>
+      client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).catch(() => undefined),
   });
   // Without a listener the loss of an idle connection ends the process.
   pool.on('error', (error) => onIdleError?.(error));

@@ -59,6 +59,9 @@ export async function finishErasure(
   }
 }
 
+/** After so many that Temporal does not answer for, it will not for the others, either. */
+const mostUnanswered = 3;
+
 /**
  * Goes on with at most `most` erasures that are not finished, those first that the server was never told of, and begins with
  * none after `forMs`. Answers how many sessions it looked after, how many runs the server was told to delete, and for how
@@ -75,14 +78,14 @@ export async function finishErasures(
 ): Promise<{ erasures: number; executions: number; unfinished: number }> {
   const sums = { erasures: 0, executions: 0, unfinished: 0 };
   const until = Date.now() + forMs;
+  let unanswered = 0;
   for (const erasure of await pendingErasures(connected.pool, most)) {
     if (signal?.aborted || Date.now() > until) break;
     const { executions, remaining } = await finishErasure(connected, erasure, options);
     sums.erasures++;
     sums.executions += executions;
     if (remaining !== 0) sums.unfinished++;
-    // It does not answer: it will not for the others, too.
-    if (remaining === null) break;
+    if (remaining === null && ++unanswered === mostUnanswered) break;
   }
   return sums;
 }
