@@ -6,6 +6,7 @@ import { noResult } from '../projection.js';
 import type { Json } from '../message.js';
 import { capCacheMarks } from './anthropic-cache.js';
 import { systemBlocks, turnOf, type Turn } from './anthropic-convert.js';
+import { withServerPairs } from './anthropic-server-tools.js';
 import { isFields, textOr, type Fields } from './content.js';
 import type { Rendered, ShownUnit } from './format.js';
 
@@ -17,7 +18,8 @@ export function render(units: readonly ShownUnit[]): Rendered {
   const system = systemOf(units.slice(0, first));
   const turns = joined(units.slice(first).flatMap(turnsOf).map(cleaned).filter(isFilled));
   if (turns[0]?.role === 'assistant') turns.unshift({ role: 'user', content: OPENING });
-  const messages = withoutTrailingSpace(joined(paired(turns))).map(messageOf);
+  const settled = withServerPairs(joined(paired(turns))).map(cleaned);
+  const messages = withoutTrailingSpace(settled).map(messageOf);
   return capCacheMarks({ messages, ...(system === null ? {} : { system }) });
 }
 
