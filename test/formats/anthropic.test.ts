@@ -314,6 +314,13 @@ describe("calls of the provider's own tools", () => {
     expect(rendered(...items)).toEqual(items);
   });
 
+  it("blocks that are the assistant's alone are told in words where a user has them", () => {
+    const thinking = { type: 'thinking', thinking: 'x', signature: 's' };
+    const items = [{ role: 'user', content: [thinking, use, done] }];
+    expect(anthropic.violations({ messages: items })).toHaveLength(2);
+    expect(anthropic.violations({ messages: rendered(...items) })).toEqual([]);
+  });
+
   it('a call by a program that is not shown says nothing of it', () => {
     const caller = { type: 'code_execution_20250825', tool_id: 'srvtoolu_0' };
     expect(rendered(asked, says({ ...use, caller }), answered)).toEqual([asked, says(use), answered]);

@@ -40,6 +40,10 @@ export function violations({ messages, system }: Rendered): string[] {
     const blocks = content.map(asBlock);
     blocks.forEach((block) => checkBlock(block, fault));
     if (role === 'user') {
+      // "messages.0: `tool_use` blocks can only be in `assistant` messages"
+      for (const { type } of blocks)
+        if (/^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(String(type)))
+          fault(`${String(type)} in a user's message`);
       checkAnswers(blocks, expected, fault);
       expected = [];
     } else {
