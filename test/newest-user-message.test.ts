@@ -103,6 +103,22 @@ describe('a user message larger than the window, in memory', () => {
     expect(conversation.isDue()).toBe(false);
   });
 
+  test('becomes a shorter excerpt for a smaller budget than that of the commit that shortened it', async () => {
+    const conversation = conversationOf({ ...policy, contextWindow: 40_000 }, ...dialogue(3), [
+      says('$ cat log'),
+      observation(60_000),
+    ]);
+    await conversation.compact(null);
+    const committed = conversation.context();
+    expect(committed.items.at(-1)!.tokens).toBeGreaterThan(6_000);
+    const { messages, tokens } = conversation.context(6_000);
+    expect(tokens).toBeLessThanOrEqual(6_000);
+    expect(textOf(messages.at(-1)!)).toMatch(/^Observation: .*End of output\.$/s);
+    expect(textOf(messages.at(-1)!)).toContain(pointer(8));
+    expect(conversation.context(6_000).messages).toEqual(messages);
+    expect(conversation.context().messages).toEqual(committed.messages);
+  });
+
   test('is carried as an excerpt where the agent has worked on without another one', async () => {
     const steps = Array.from({ length: 14 }, (_, step): ChatMessage[] => [
       {
@@ -210,6 +226,10 @@ describe('a user message larger than the window, in the service', () => {
     await palimpsest.configure({ session, policy });
     const { messages } = await palimpsest.context({ session });
     expect(textOf(messages[0]!)).toContain(pointer(1));
+    await palimpsest.settled({ session });
+    const small = await palimpsest.context({ session, budget: 1_000 });
+    expect(small.tokens).toBeLessThanOrEqual(1_000);
+    expect(await palimpsest.context({ session, budget: 1_000 })).toEqual(small);
   });
 });
 

@@ -1,7 +1,15 @@
 /** The context that a model is sent: what stands, made to fit. */
 import { wantsAlternation } from '../conversation/alternate.js';
 import { arrangeChat } from '../conversation/arrange.js';
-import { viewing, type ContextSource, type Reduction, type ViewItem } from '../conversation/context.js';
+import {
+  sizeOf,
+  viewing,
+  type ContextSource,
+  type Reduction,
+  type ViewItem,
+} from '../conversation/context.js';
+import { isReachable } from '../policy/floor.js';
+import { layoutOf } from '../policy/layout.js';
 import type { Limits } from '../policy/limits.js';
 import { reducing } from '../policy/reduce.js';
 import { sparesResult } from '../policy/retention.js';
@@ -39,8 +47,10 @@ export function* fitting(
     arrange = (view) => arrangeChat(view, counter, wantsAlternation(policy)),
   }: FitRequest = {},
 ): Steps<FittedContext> {
-  const view = yield* viewing(source, counter);
+  const shown = yield* viewing(source, counter);
+  const shortens = policy.enabled && policy.reduce.newestUserMessage;
   function* fitWithin(limit: number): Steps<FittedContext> {
+    const view = shortens ? yield* reducible(shown, source, limit, counter) : shown;
     const fit = policy.enabled
       ? yield* reducing(
           view,
@@ -66,4 +76,23 @@ export function* fitting(
     fitted = yield* fitWithin(limit);
   }
   return fitted;
+}
+
+/**
+ * The view, with the newest user message whole where its excerpt, made for more tokens, leaves no room within `limit`: a shorter
+ * excerpt is made of the original.
+ */
+function* reducible(
+  view: ViewItem[],
+  source: ContextSource,
+  limit: number,
+  counter: TokenCounter,
+): Steps<ViewItem[]> {
+  const { newest } = layoutOf(view);
+  if (newest?.source !== 'reduced' || sizeOf(view) <= limit) return view;
+  if (yield* isReachable(view, limit, counter)) return view;
+  const reductions = source.reductions.filter(
+    ({ fromSeq, kind }) => kind === 'omitted' || fromSeq !== newest.fromSeq,
+  );
+  return yield* viewing({ ...source, reductions }, counter);
 }

@@ -15,6 +15,12 @@ const messagesOf = (...items: Json[]) =>
   anthropic.normalize(items, 'messages').flatMap(({ messages }) => messages);
 const withoutMarks = (value: unknown): unknown =>
   JSON.parse(JSON.stringify(value, (key, inner: unknown) => (key === 'cache_control' ? undefined : inner)));
+/** Whether a call of the provider's own tools has no result. */
+function isAwaiting(messages: readonly Json[]): boolean {
+  const written = JSON.stringify(messages);
+  const count = (pattern: RegExp) => written.match(pattern)?.length ?? 0;
+  return count(/"type":"server_tool_use"/g) > count(/"type":"web_search_tool_result"/g);
+}
 
 describe('what Anthropic messages mean', () => {
   it('reads results before what the user says beside them', () => {
@@ -227,6 +233,8 @@ describe('for random histories of Anthropic messages', () => {
         // A late result replaces the one that stood for it: that is the session's own rule.
         const later = after.filter((item) => !JSON.stringify(item).includes('tool_result'));
         const first = shown(logged([before], 'anthropic'), 'anthropic');
+        // So does what interrupts a call that the provider has yet to answer.
+        fc.pre(!isAwaiting(first.messages));
         const both = shown(logged([before, later], 'anthropic'), 'anthropic');
         const kept = first.messages.slice(0, -1);
         expect(withoutMarks(both.messages.slice(0, kept.length))).toEqual(withoutMarks(kept));
@@ -259,5 +267,62 @@ describe('for random histories of Anthropic messages', () => {
       }),
       { numRuns: 300 },
     );
+  });
+});
+
+describe("calls of the provider's own tools", () => {
+  const search = { type: 'server_tool_use', id: 'srvtoolu_1', name: 'web_search', input: { query: 'x' } };
+  const found = { type: 'web_search_tool_result', tool_use_id: 'srvtoolu_1', content: [] };
+  const use = { type: 'tool_use', id: 'toolu_1', name: 'bash', input: {} };
+  const asked = { role: 'user', content: 'Search for x.' };
+  const says = (...content: Json[]): Json => ({ role: 'assistant', content });
+  const answered = {
+    role: 'user',
+    content: [{ type: 'tool_result', tool_use_id: 'toolu_1', content: 'ok' }],
+  };
+  const done = { type: 'text', text: 'Done.' };
+  const rendered = (...items: Json[]) => shown(logged([items], 'anthropic'), 'anthropic').messages;
+
+  it.each([
+    [
+      'one that was interrupted before its result',
+      [asked, says(search), { role: 'user', content: 'Stop.' }],
+      1,
+    ],
+    ['a result whose call went with a compaction', [asked, says(found, done)], 1],
+    [
+      'a second call under an id that was used',
+      [asked, says(search, found, done), asked, says(search, found, done)],
+      3,
+    ],
+    ['one in a message of the user', [{ role: 'user', content: [search, done] }], 0],
+    ['one that the next turn does not answer', [asked, says(search, use), answered, says(done)], 1],
+  ])('%s is told in words', (_what, items, at) => {
+    const messages = rendered(...items);
+    expect(anthropic.violations({ messages: items })).not.toEqual([]);
+    expect(anthropic.violations({ messages })).toEqual([]);
+    expect(messages).toHaveLength(items.length);
+    expect(JSON.stringify(messages[at])).toMatch(/"text":"\[(?:server_tool_use|web_search_tool_result)\]/);
+  });
+
+  it.each([
+    ['in one turn', [asked, says(search, found, done)]],
+    ['after a pause', [asked, says(search)]],
+    ["behind results of the client's tools", [asked, says(search, use), answered, says(found, done)]],
+    ["beside calls of the client's tools", [asked, says(search, use), answered]],
+  ])('pairs %s stay as they came in', (_what, items) => {
+    expect(rendered(...items)).toEqual(items);
+  });
+
+  it("blocks that are the assistant's alone are told in words where a user has them", () => {
+    const thinking = { type: 'thinking', thinking: 'x', signature: 's' };
+    const items = [{ role: 'user', content: [thinking, use, done] }];
+    expect(anthropic.violations({ messages: items })).toHaveLength(2);
+    expect(anthropic.violations({ messages: rendered(...items) })).toEqual([]);
+  });
+
+  it('a call by a program that is not shown says nothing of it', () => {
+    const caller = { type: 'code_execution_20250825', tool_id: 'srvtoolu_0' };
+    expect(rendered(asked, says({ ...use, caller }), answered)).toEqual([asked, says(use), answered]);
   });
 });

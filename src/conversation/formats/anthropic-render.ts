@@ -6,7 +6,8 @@ import { noResult } from '../projection.js';
 import type { Json } from '../message.js';
 import { capCacheMarks } from './anthropic-cache.js';
 import { systemBlocks, turnOf, type Turn } from './anthropic-convert.js';
-import { isFields, textOr, type Fields } from './content.js';
+import { withServerPairs } from './anthropic-server-tools.js';
+import { isFields, placeholder, textOr, type Fields } from './content.js';
 import type { Rendered, ShownUnit } from './format.js';
 
 const OPENING = '(The session begins with the assistant.)';
@@ -17,7 +18,8 @@ export function render(units: readonly ShownUnit[]): Rendered {
   const system = systemOf(units.slice(0, first));
   const turns = joined(units.slice(first).flatMap(turnsOf).map(cleaned).filter(isFilled));
   if (turns[0]?.role === 'assistant') turns.unshift({ role: 'user', content: OPENING });
-  const messages = withoutTrailingSpace(joined(paired(turns))).map(messageOf);
+  const settled = withServerPairs(joined(paired(turns))).map(cleaned);
+  const messages = withoutTrailingSpace(settled).map(messageOf);
   return capCacheMarks({ messages, ...(system === null ? {} : { system }) });
 }
 
@@ -65,7 +67,7 @@ const isFilled = ({ content }: Turn): boolean =>
 function cleaned(turn: Turn): Turn {
   const { role, content } = turn;
   if (typeof content === 'string') return turn;
-  const shown = content.map(role === 'user' ? withShownText : spoken).filter(isShown);
+  const shown = content.map(role === 'user' ? asked : spoken).filter(isShown);
   const late = role === 'assistant' ? 'tool_use' : 'tool_result';
   const linked = shown.filter((block) => typeOf(block) === late);
   const others = shown.filter((block) => typeOf(block) !== late);
@@ -91,6 +93,14 @@ function needsOrder(blocks: readonly Json[]): boolean {
 function spoken(block: Json): Json {
   const type = typeOf(block);
   return /^(?:image|document|tool_result)$/.test(type) ? { type: 'text', text: `[${type}]` } : block;
+}
+
+/** A user neither thinks nor calls: such a block is told in words. */
+function asked(block: Json): Json {
+  const type = typeOf(block);
+  return /^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(type)
+    ? (placeholder(type, block) as Fields)
+    : withShownText(block);
 }
 
 /** A result without its blank texts. */

@@ -40,6 +40,10 @@ export function violations({ messages, system }: Rendered): string[] {
     const blocks = content.map(asBlock);
     blocks.forEach((block) => checkBlock(block, fault));
     if (role === 'user') {
+      // "messages.0: `tool_use` blocks can only be in `assistant` messages"
+      for (const { type } of blocks)
+        if (/^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(String(type)))
+          fault(`${String(type)} in a user's message`);
       checkAnswers(blocks, expected, fault);
       expected = [];
     } else {
@@ -50,6 +54,7 @@ export function violations({ messages, system }: Rendered): string[] {
   });
   if (expected.length > 0)
     found.push(`message ${messages.length}: calls ${expected.join(', ')} have no result`);
+  checkServerPairs(messages, found);
   checkSystem(system, found);
   const marks = countMarks(system) + countMarks(messages);
   // "A maximum of 4 blocks with cache_control may be provided."
@@ -110,6 +115,43 @@ function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): s
     if (type === 'image' || type === 'document' || type === 'tool_result')
       fault(`${type} in an assistant's message`);
   return calls.map(({ id }) => String(id));
+}
+
+/**
+ * "`web_search` tool use with id … was found without a corresponding `web_search_tool_result` block", "Each `…_tool_result` block
+ * must have a corresponding `server_tool_use` block before it." An answer may follow the results of the client's own tools.
+ */
+function checkServerPairs(messages: readonly Json[], found: string[]): void {
+  const seen = new Set<string>();
+  const waiting = new Map<string, number>();
+  messages.map(asBlock).forEach(({ role, content }, index) => {
+    const fault = (what: string) => found.push(`message ${index}: ${what}`);
+    const blocks = Array.isArray(content) ? content.map(asBlock) : [{ type: 'text' }];
+    if (role === 'user' && blocks.some(({ type }) => type !== 'tool_result')) {
+      for (const id of waiting.keys()) fault(`call ${id} of the provider has no result before it`);
+      waiting.clear();
+    }
+    for (const { type, id, tool_use_id: answered, caller } of blocks) {
+      const { tool_id: program } = asBlock(caller);
+      if (program !== undefined && !seen.has(String(program)))
+        fault(`a call by ${String(program)}, which is not shown`);
+      if (/^(?:server|mcp)_tool_use$/.test(String(type))) {
+        if (role === 'user' || seen.has(String(id)))
+          fault(`call ${String(id)} of the provider by the user or again`);
+        seen.add(String(id));
+        waiting.set(String(id), index);
+      } else if (
+        /._tool_result$/.test(String(type)) &&
+        !(role === 'assistant' && waiting.delete(String(answered)))
+      )
+        fault(`${String(type)} ${String(answered)} without its call`);
+    }
+  });
+  const last = messages.length - 1;
+  // An answer of the assistant that is not the one with the call ends the turn of the call.
+  if (asBlock(messages[last]).role === 'assistant')
+    for (const [id, index] of waiting)
+      if (index < last) found.push(`call ${id} of the provider has no result`);
 }
 
 function checkEnd(block: Block, last: boolean, fault: Fault): void {
