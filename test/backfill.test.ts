@@ -70,8 +70,9 @@ test('every due session is compacted once, over several pages and runs; quiet on
   expect([report.tokensBefore, report.tokensAfter]).toEqual([sum('tokensBefore'), sum('tokensAfter')]);
   expect(report.tokensAfter).toBeLessThan(report.tokensBefore / 2);
   // One run a page, and no compaction for a quiet session.
-  const description = await client.workflow.getHandle(backfillWorkflowId({ tenant, job: 'j/1' })).describe();
-  expect(description.status.name).toBe('COMPLETED');
+  const described = () => client.workflow.getHandle(backfillWorkflowId({ tenant, job: 'j/1' })).describe();
+  await expect.poll(async () => (await described()).status.name).toBe('COMPLETED');
+  const description = await described();
   expect(description.historyLength).toBeLessThan(1_000);
   await expect(
     client.workflow.getHandle(compactionWorkflowId({ tenant, session: 'quiet-00000' }, 1)).describe(),

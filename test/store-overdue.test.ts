@@ -240,10 +240,11 @@ test('a tenant is served although 10,000 others before it have sessions whose ti
   try {
     await large.query(
       `with added as (
-         insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget, overdue_at)
-         select case when n <= 10000 then 'before-' else 'last-' end || n, 's', '{}', 1, 'o200k_base', 1000,
-           now() + case when n <= 10000 then interval '1 hour' else interval '0' end
-         from generate_series(1, 10001) n returning tenant_id, session_id)
+         insert into palimpsest.sessions
+           (tenant_id, session_id, policy, policy_version, tokenizer, budget, overdue_at, sweep_at)
+         select case when n <= 10000 then 'before-' else 'last-' end || n, 's', '{}', 1, 'o200k_base', 1000, due, due
+         from generate_series(1, 10001) n,
+           lateral (select now() + case when n <= 10000 then interval '1 hour' else interval '0' end as due) as at returning tenant_id, session_id)
        insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
        select tenant_id, session_id, 0, 1, 0, 'genesis', 'none' from added`,
     );
