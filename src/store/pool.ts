@@ -72,8 +72,10 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
     keepAliveInitialDelayMillis: keepAliveAfterMs,
     // An answer that a stopped process does not take keeps its transaction open, and no other timeout of the server ends
     // that. A server that cannot do it goes without.
-    onConnect: (client) =>
-      client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).catch(() => undefined),
+    verify: (client, done) => {
+      const ready = () => done();
+      client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).then(ready, ready);
+    },
   });
   // Without a listener the loss of an idle connection ends the process.
   pool.on('error', (error) => onIdleError?.(error));
