@@ -1,9 +1,9 @@
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
-import { PalimpsestError, type FailureType } from '../src/errors.js';
+import { PalimpsestError } from '../src/errors.js';
 import type { Asker } from '../src/store/digest-flights.js';
 import { isAbort } from '../src/llm/classify.js';
-import { toApplicationFailure } from '../src/temporal/failures.js';
+import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
 
 /** What a step sees of its attempt. */
@@ -23,15 +23,6 @@ export interface Attempt {
   /** By which it is known to others that need the same answer of a model. */
   asker: Asker;
 }
-
-const waitsOnly: ReadonlySet<FailureType> = new Set([
-  'Llm.RateLimited',
-  'Llm.Unavailable',
-  'Llm.InFlight',
-  'Store.Busy',
-  'Store.Unavailable',
-  'Temporal.Unavailable',
-]);
 
 /** Earlier attempts of this step that came to no draw, as the last of them said. */
 function waitsIn(details: unknown): number {
@@ -83,7 +74,7 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
     if (error instanceof TemporalFailure) throw error;
     const failure = error instanceof PalimpsestError ? error : unexpected(phase, error);
     // Attempts that only found the endpoint or the limit busy are no draws; where this beat is lost, they count.
-    if (waitsOnly.has(failure.type)) tell(waits + 1);
+    if (onlyWaits.has(failure.type)) tell(waits + 1);
     throw toApplicationFailure(failure, { attempt: attempt.draw, drawn });
   } finally {
     clearInterval(beat);

@@ -53,6 +53,28 @@ async function play(palimpsest: Palimpsest, from: number, to: number, policy: Po
 const patience = { timeout: 20_000 };
 const phaseOf = async ({ palimpsest }: Stack) => (await palimpsest.status({ session })).phase;
 
+/** Today's workflows over these steps in place of ours. Answers what stops them. */
+async function runWith(
+  queues: { workflow: string; db: string },
+  activities: object,
+): Promise<() => Promise<void>> {
+  const connection = await NativeConnection.connect({ address: inject('temporalAddress') });
+  const workers = await Promise.all([
+    Worker.create({
+      connection,
+      taskQueue: queues.workflow,
+      workflowBundle: { codePath: inject('workflowBundlePath') },
+    }),
+    Worker.create({ connection, taskQueue: queues.db, activities }),
+  ]);
+  const running = workers.map((worker) => worker.run());
+  return async () => {
+    for (const worker of workers) worker.shutdown();
+    await Promise.all(running);
+    await connection.close();
+  };
+}
+
 test('signals that are no turns are taken as a wish to be measured', () =>
   onStack(async (stack) => {
     await play(stack.palimpsest, 0, 1, smallPolicy);
@@ -147,23 +169,10 @@ test.for([
     ...{ idleAfterMs: 60_000, debounceMs: 0, notBefore: null, paused: false, coldAfterMs: null },
     incarnation: 'first',
   };
-  const connection = await NativeConnection.connect({ address: inject('temporalAddress') });
-  const workers = await Promise.all([
-    Worker.create({
-      connection,
-      taskQueue: queues.workflow,
-      workflowBundle: { codePath: inject('workflowBundlePath') },
-    }),
-    Worker.create({
-      connection,
-      taskQueue: queues.db,
-      activities: {
-        appendTurn: second('appended', { seq: 1, due: true }),
-        measure: second('measured', measured),
-      },
-    }),
-  ]);
-  const running = workers.map((worker) => worker.run());
+  const stop = await runWith(queues, {
+    appendTurn: second('appended', { seq: 1, due: true }),
+    measure: second('measured', measured),
+  });
   try {
     const ids = { tenant: prefix, session };
     const handle = await client.workflow.signalWithStart('session', {
@@ -177,9 +186,7 @@ test.for([
     expect(await handle.query('status')).toMatchObject({ rejectedTurns: [], generation: 0 });
     await handle.terminate();
   } finally {
-    for (const worker of workers) worker.shutdown();
-    await Promise.all(running);
-    await connection.close();
+    await stop();
   }
 });
 
@@ -195,35 +202,22 @@ test('a backfill ends although it cannot find out what became of a compaction th
     ...{ concurrency: 1, spendLimit: null, tokensBefore: 0, tokensAfter: 0, cost: null, perSecond: 0 },
     ...{ modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0, createdAt: now, endedAt: now },
   };
-  const connection = await NativeConnection.connect({ address: inject('temporalAddress') });
-  const workers = await Promise.all([
-    Worker.create({
-      connection,
-      taskQueue: queues.workflow,
-      workflowBundle: { codePath: inject('workflowBundlePath') },
+  const stop = await runWith(queues, {
+    openBackfill: () => ({
+      ...{ mode: 'due', state: 'running', reason: null, ended: false },
+      ...{ concurrency: 1, spendLimit: null, spent: 0 },
     }),
-    Worker.create({
-      connection,
-      taskQueue: queues.db,
-      activities: {
-        openBackfill: () => ({
-          ...{ mode: 'due', state: 'running', reason: null, ended: false },
-          ...{ concurrency: 1, spendLimit: null, spent: 0 },
-        }),
-        selectSessions: () => ({ sessions: [{ session, generation: 0, incarnation: null }], more: false }),
-        // As a step does whose retries have run out.
-        followCompactions: () => {
-          throw ApplicationFailure.nonRetryable('down', 'Temporal.Unavailable');
-        },
-        recordOutcomes: (input: RecordInput) => {
-          ended.push(...input.ended);
-          return { again: [], report: null, spent: null };
-        },
-        finishBackfill: () => report,
-      },
-    }),
-  ]);
-  const running = workers.map((worker) => worker.run());
+    selectSessions: () => ({ sessions: [{ session, generation: 0, incarnation: null }], more: false }),
+    // As a step does whose retries have run out.
+    followCompactions: () => {
+      throw ApplicationFailure.nonRetryable('down', 'Temporal.Unavailable');
+    },
+    recordOutcomes: (input: RecordInput) => {
+      ended.push(...input.ended);
+      return { again: [], report: null, spent: null };
+    },
+    finishBackfill: () => report,
+  });
   // Runs where nobody works: it never ends.
   const other = await client.workflow.start('session', {
     workflowId: compactionWorkflowId({ tenant: prefix, session }, 1),
@@ -244,9 +238,7 @@ test('a backfill ends although it cannot find out what became of a compaction th
       .terminate()
       .catch(() => undefined);
     await other.terminate();
-    for (const worker of workers) worker.shutdown();
-    await Promise.all(running);
-    await connection.close();
+    await stop();
   }
 });
 

@@ -1,11 +1,6 @@
-import {
-  WithStartWorkflowOperation,
-  WorkflowIdConflictPolicy,
-  WorkflowNotFoundError,
-  type Client,
-} from '@temporalio/client';
+import { WithStartWorkflowOperation, WorkflowIdConflictPolicy, type Client } from '@temporalio/client';
 import type { backfill as backfillWorkflow, BackfillInput } from '../../workflows/backfill.js';
-import { typed } from './calls.js';
+import { typed, unlessGone } from './calls.js';
 import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
 
 export interface BackfillIds {
@@ -40,14 +35,7 @@ export class BackfillWorkflows {
   async revive(ids: BackfillIds): Promise<boolean> {
     const handle = this.client.workflow.getHandle(backfillWorkflowId(ids));
     const status = await typed(() =>
-      this.within(callTimeoutMs, async () => {
-        try {
-          return (await handle.describe()).status.name;
-        } catch (error) {
-          if (error instanceof WorkflowNotFoundError) return null;
-          throw error;
-        }
-      }),
+      this.within(callTimeoutMs, () => unlessGone(async () => (await handle.describe()).status.name)),
     );
     if (status === 'RUNNING' || status === 'FAILED') return false;
     await this.start(ids);

@@ -25,6 +25,16 @@ const hints: Readonly<Record<string, string>> = {
 /** Longer texts of a server are cut. */
 const mostCharacters = 300;
 
+/** Null where there is no such workflow, or none that runs. */
+export async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return null;
+    throw error;
+  }
+}
+
 /** The call's result. Throws `PalimpsestError` for all that Temporal or its SDK throw, except a defect inside a workflow. */
 export async function typed<T>(call: () => Promise<T>): Promise<T> {
   try {

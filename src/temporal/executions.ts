@@ -1,7 +1,7 @@
 /** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
-import { isGrpcServiceError, WorkflowNotFoundError, type Client } from '@temporalio/client';
+import { isGrpcServiceError, type Client } from '@temporalio/client';
 import { compactionWorkflowId, sessionWorkflowId, type SessionIds } from './names.js';
-import { typed } from './calls.js';
+import { typed, unlessGone } from './calls.js';
 
 export interface Execution {
   workflowId: string;
@@ -66,7 +66,7 @@ function quoted(value: string): string {
 }
 
 async function described(client: Client, workflowId: string): Promise<Execution | null> {
-  return unlessGone(async () => {
+  return unlessGoneFromServer(async () => {
     const { runId, status, startTime } = await client.withDeadline(Date.now() + callTimeoutMs, () =>
       client.workflow.getHandle(workflowId).describe(),
     );
@@ -102,8 +102,10 @@ async function deleteOne(client: Client, { workflowId, runId, running }: Executi
   await typed(async () => {
     // By itself, so that those who wait for its answer are told why there is none.
     if (running)
-      await unlessGone(() => soon(() => client.workflow.getHandle(workflowId, runId).terminate(reason)));
-    await unlessGone(() =>
+      await unlessGoneFromServer(() =>
+        soon(() => client.workflow.getHandle(workflowId, runId).terminate(reason)),
+      );
+    await unlessGoneFromServer(() =>
       soon(() =>
         workflowService.deleteWorkflowExecution({ namespace, workflowExecution: { workflowId, runId } }),
       ),
@@ -111,11 +113,11 @@ async function deleteOne(client: Client, { workflowId, runId, running }: Executi
   });
 }
 
-async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
+/** The server's own calls answer with a code. */
+async function unlessGoneFromServer<T>(call: () => Promise<T>): Promise<T | null> {
   try {
-    return await call();
+    return await unlessGone(call);
   } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return null;
     if (isGrpcServiceError(error) && error.code === notFoundCode) return null;
     throw error;
   }

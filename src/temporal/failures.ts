@@ -1,8 +1,11 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { isFailureType, PalimpsestError, type FailureType } from '../errors.js';
 
-/** Types worth another attempt unchanged; everything else is decided by the workflow (halve, fall back, replan). */
-const retryable: ReadonlySet<FailureType> = new Set([
+/**
+ * Types worth another attempt unchanged: only something busy or away was found, and no answer was drawn. Everything else is
+ * decided by the workflow (halve, fall back, replan).
+ */
+export const onlyWaits: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
   'Llm.Unavailable',
   'Llm.InFlight',
@@ -43,7 +46,7 @@ export function toApplicationFailure(
   const redraw = drawn && isDrawnAgain(error, attempt);
   const unforeseen =
     error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);
-  const again = retryable.has(error.type) || redraw || unforeseen;
+  const again = onlyWaits.has(error.type) || redraw || unforeseen;
   // Bad draws have a delay of their own: the server's grows with all attempts, also those that only waited.
   const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({

@@ -7,7 +7,7 @@ import {
 } from '@temporalio/client';
 import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '../../workflows/messages.js';
 import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
-import { reasonOf, typed } from './calls.js';
+import { reasonOf, typed, unlessGone } from './calls.js';
 import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
 
 /** Answered in milliseconds; longer where a worker replays a history first. */
@@ -144,14 +144,5 @@ export class SessionWorkflows {
       ],
       priority: livePriority(ids.tenant),
     };
-  }
-}
-
-/** A workflow that is not running has nothing in flight to finish. */
-async function unlessGone(call: () => Promise<unknown>): Promise<void> {
-  try {
-    await call();
-  } catch (error) {
-    if (!(error instanceof WorkflowNotFoundError)) throw error;
   }
 }
