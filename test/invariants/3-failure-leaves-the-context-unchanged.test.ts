@@ -133,7 +133,7 @@ const lives = new Map<string, Life>();
 
 beforeAll(async () => {
   stack = await startStack({ worker: false });
-  worker = await startWorker({ ...stack.settings, model: { ...stack.settings.model, timeoutMs: 1_000 } });
+  worker = await startWorker({ ...stack.settings, model: { ...stack.settings.model, timeoutMs: 5_000 } });
   worker.finished.catch(() => undefined);
   pool = openPool(stack.databaseUrl, { max: 4 });
   stack.model.reply(async (request) => {
