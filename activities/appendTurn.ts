@@ -1,6 +1,6 @@
-import type { FormatName } from '../src/conversation/formats/format.js';
+import type { FormatName } from '../src/formats/format.js';
 import { invalid } from '../src/errors.js';
-import { appendTurn as storeTurn } from '../src/store/turns.js';
+import { appendTurn as storeTurn } from '../src/store/append/turns.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';
 import type { Dependencies } from './dependencies.js';

@@ -1,19 +1,19 @@
-import type { Backfill, BackfillState } from '../src/store/backfill-types.js';
+import type { Backfill, BackfillState } from '../src/contract/backfills.js';
 import {
   finishBackfill as finishItems,
   reopenItems,
   retryItems,
   spentBy,
-} from '../src/store/backfill-items.js';
+} from '../src/store/backfills/items.js';
 import {
   loadBackfill,
   loadBackfillRow,
   updateBackfill,
   type BackfillIds,
   type BackfillRow,
-} from '../src/store/backfills.js';
-import { withTransaction } from '../src/store/transaction.js';
-import { checkSpendLimit } from '../src/store/backfill-request.js';
+} from '../src/store/backfills/backfills.js';
+import { withTransaction } from '../src/store/connection/transaction.js';
+import { checkSpendLimit } from '../src/store/backfills/request.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

@@ -1,21 +1,21 @@
 import { log } from '@temporalio/activity';
-import { makeReplacement } from '../src/compaction/replacement.js';
+import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import { economicsOf } from '../src/policy/economics.js';
-import { marksAfter } from '../src/policy/marks.js';
+import { economicsOf } from '../src/limits/economics.js';
+import { marksAfter } from '../src/limits/marks.js';
 import {
   commitCompaction,
   findCommitOf,
   PolicyReplaced,
   type CompactionFacts,
-} from '../src/store/compactions.js';
-import { renewHolds } from '../src/store/digest-holds.js';
-import { replaced } from '../src/store/session-row.js';
-import { expireDigests, paidFor } from '../src/store/digests.js';
-import type { RepairProblem } from '../src/summary/repair.js';
+} from '../src/store/compactions/commit.js';
+import { renewHolds } from '../src/store/compactions/digest-holds.js';
+import { replaced } from '../src/store/sessions/session-row.js';
+import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
+import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
-import { promptSettings } from '../src/summary/prompts.js';
+import { promptSettings } from '../src/summary/ask/prompts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DigestRef } from '../src/compaction/summarize.js';
-import type { Asking, Question } from '../src/compaction/questions.js';
+import type { DigestRef } from '../src/compaction/summarize/summarize.js';
+import type { Asking, Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';
 import { isAbort, type SummaryAnswer } from '../src/llm/client.js';
-import type { Metrics } from '../src/metrics.js';
-import { holdDigest, type Holder } from '../src/store/digest-holds.js';
-import { storeDigest, type DigestRow } from '../src/store/digests.js';
+import type { Metrics } from '../src/process/metrics.js';
+import { holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
+import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { findOrClaim, inFlight } from './flight.js';

@@ -8,7 +8,7 @@ import {
   renewFlight,
   seeFlight,
   type PassingFailure,
-} from '../src/store/digest-flights.js';
+} from '../src/store/compactions/digest-flights.js';
 import type { Attempt } from './run.js';
 
 /** How long a step keeps its slot while it waits for another's answer; then it comes back after `returnMs`. */

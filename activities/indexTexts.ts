@@ -1,4 +1,4 @@
-import { indexTexts as index } from '../src/store/search-index.js';
+import { indexTexts as index } from '../src/store/search/index-texts.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

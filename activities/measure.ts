@@ -1,11 +1,11 @@
 import type { Pool } from 'pg';
-import { isTriggered, limitsOf, type Limits } from '../src/policy/limits.js';
+import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/schema.js';
-import { callsTools } from '../src/store/chain.js';
-import { factsOf } from '../src/store/session-row.js';
-import { asksForNothing, takeInHand } from '../src/store/overdue.js';
-import { loadSession, passReduceMark, type SessionRow } from '../src/store/sessions.js';
+import { callsTools } from '../src/store/compactions/chain.js';
+import { factsOf } from '../src/store/sessions/session-row.js';
+import { asksForNothing, takeInHand } from '../src/store/sessions/overdue.js';
+import { loadSession, passReduceMark, type SessionRow } from '../src/store/sessions/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

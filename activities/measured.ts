@@ -1,7 +1,7 @@
 import { activityInfo } from '@temporalio/activity';
 import { ApplicationFailure, CancelledFailure } from '@temporalio/common';
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
-import type { Metrics } from '../src/metrics.js';
+import type { Metrics } from '../src/process/metrics.js';
 import { backfillPriorityKey } from '../src/temporal/names.js';
 
 /** Counts every attempt of every step: how long it waited in its queue, how long it took, how it ended. */

@@ -1,10 +1,10 @@
 import type { Pool } from 'pg';
 import { policyOf } from '../src/policy/layers.js';
-import { recordItems, spentBy, type BegunItem, type ItemResult } from '../src/store/backfill-items.js';
-import type { Backfill } from '../src/store/backfill-types.js';
-import { readSessions } from '../src/store/backfill-selection.js';
-import { loadBackfill, type BackfillIds } from '../src/store/backfills.js';
-import { paidTowards } from '../src/store/digests.js';
+import { recordItems, spentBy, type BegunItem, type ItemResult } from '../src/store/backfills/items.js';
+import type { Backfill } from '../src/contract/backfills.js';
+import { readSessions } from '../src/store/backfills/selection.js';
+import { loadBackfill, type BackfillIds } from '../src/store/backfills/backfills.js';
+import { paidTowards } from '../src/store/compactions/digests.js';
 import type { End } from '../src/temporal/compaction-end.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

@@ -1,9 +1,9 @@
-import { makeReplacement } from '../src/compaction/replacement.js';
-import { repairQuestion } from '../src/compaction/questions.js';
-import type { DigestRef } from '../src/compaction/summarize.js';
+import { makeReplacement } from '../src/compaction/replace/replacement.js';
+import { repairQuestion } from '../src/compaction/summarize/questions.js';
+import type { DigestRef } from '../src/compaction/summarize/summarize.js';
 import { PalimpsestError } from '../src/errors.js';
 import { inSlices } from '../src/steps.js';
-import type { RepairProblem } from '../src/summary/repair.js';
+import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { askingFor } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce } from './digest.js';

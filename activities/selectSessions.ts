@@ -1,11 +1,16 @@
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../src/errors.js';
-import { upToDate } from '../src/store/configure.js';
-import { insertPage, readPending, type PendingItem, type SelectedItem } from '../src/store/backfill-items.js';
-import type { FullRequest } from '../src/store/backfill-request.js';
-import { readSelection, readSessions, type SelectedSession } from '../src/store/backfill-selection.js';
-import { loadBackfillRow, type BackfillIds } from '../src/store/backfills.js';
-import type { SessionRow } from '../src/store/sessions.js';
+import { upToDate } from '../src/store/sessions/configure.js';
+import {
+  insertPage,
+  readPending,
+  type PendingItem,
+  type SelectedItem,
+} from '../src/store/backfills/items.js';
+import type { FullRequest } from '../src/store/backfills/request.js';
+import { readSelection, readSessions, type SelectedSession } from '../src/store/backfills/selection.js';
+import { loadBackfillRow, type BackfillIds } from '../src/store/backfills/backfills.js';
+import type { SessionRow } from '../src/store/sessions/sessions.js';
 import type { Dependencies } from './dependencies.js';
 import { judge } from './measure.js';
 import { runStep } from './run.js';

@@ -1,4 +1,4 @@
-import { loadSession, setPaused as store } from '../src/store/sessions.js';
+import { loadSession, setPaused as store } from '../src/store/sessions/sessions.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

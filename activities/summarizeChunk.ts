@@ -1,9 +1,9 @@
-import type { SummarizerSettings } from '../src/compaction/plan-types.js';
-import { digestByRule, isOfChunk } from '../src/compaction/by-rule.js';
-import { chunkQuestion, halvesOf } from '../src/compaction/questions.js';
-import type { ChunkStep, DigestRef } from '../src/compaction/summarize.js';
+import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
+import { digestByRule, isOfChunk } from '../src/compaction/replace/by-rule.js';
+import { chunkQuestion, halvesOf } from '../src/compaction/summarize/questions.js';
+import type { ChunkStep, DigestRef } from '../src/compaction/summarize/summarize.js';
 import { isFailure } from '../src/errors.js';
-import { readMembers, readMessages } from '../src/store/messages.js';
+import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/temporal/names.js';
 import { askingFor, previousOf } from './asking.js';

@@ -1,7 +1,7 @@
 import { log } from '@temporalio/activity';
 import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import { postpone, readOverdue, type OverdueSession } from '../src/store/overdue.js';
+import { postpone, readOverdue, type OverdueSession } from '../src/store/sessions/overdue.js';
 import { reasonOf } from '../src/temporal/calls.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

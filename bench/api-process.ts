@@ -1,6 +1,6 @@
 /** The HTTP API in a process of its own, as in production. Settings come as JSON in `API`; ends with its parent. */
 import { startApi, type ApiSettings } from '../src/api/server.js';
-import { Palimpsest, type PalimpsestOptions } from '../src/palimpsest.js';
+import { Palimpsest, type PalimpsestOptions } from '../src/library/palimpsest.js';
 
 const { library, api: settings } = JSON.parse(process.env['API'] ?? '{}') as {
   library: PalimpsestOptions;

@@ -4,10 +4,10 @@ import { fileURLToPath } from 'node:url';
 import pg, { type Pool } from 'pg';
 import type { Script } from '../test/support/model-replies.js';
 import { startModelServer, type ModelServer } from '../test/support/model-server.js';
-import { Palimpsest } from '../src/palimpsest.js';
-import { migrate } from '../src/store/migrate.js';
-import { openPool } from '../src/store/pool.js';
-import type { WorkerSettings } from '../src/worker.js';
+import { Palimpsest } from '../src/library/palimpsest.js';
+import { migrate } from '../src/store/connection/migrate.js';
+import { openPool } from '../src/store/connection/pool.js';
+import type { WorkerSettings } from '../src/worker/worker.js';
 import type { Watched } from './processes.js';
 import type { Servers } from './servers.js';
 

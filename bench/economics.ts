@@ -5,10 +5,10 @@
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { rememberingCounters } from '../src/cli/plan-counter.js';
-import { rehearse, type RehearsedRequest } from '../src/cli/plan-rehearsal.js';
-import type { Rehearsal } from '../src/cli/plan-rehearsed.js';
-import { readTranscripts } from '../src/cli/transcripts.js';
+import { rememberingCounters } from '../src/rehearsal/counters.js';
+import { rehearse, type RehearsedRequest } from '../src/rehearsal/rehearse.js';
+import type { Rehearsal } from '../src/rehearsal/rehearsed.js';
+import { readTranscripts } from '../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { isFailure } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';

@@ -1,7 +1,7 @@
 /** What a compaction takes beyond the model: by its own account, and seen from outside. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { loadSession } from '../src/store/sessions.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
 import { agentTurns, messagesPerTurn } from './conversation.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, shown, type BenchResult, type Figure } from './figures.js';

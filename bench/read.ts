@@ -2,8 +2,8 @@
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { measure } from '../activities/measure.js';
 import { createModelClient } from '../src/llm/client.js';
-import { loadSession } from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { agentTurn, agentTurns, messagesPerTurn } from './conversation.js';
 import { deploy, type Deployment } from './deployment.js';
 import { figure, median, shown, timed, type BenchResult } from './figures.js';

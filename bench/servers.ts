@@ -5,7 +5,7 @@ import { defaultCacheDir } from '../src/runtime/home.js';
 import { startPostgres, stopPostgres } from '../src/runtime/postgres.js';
 import { startTemporal, stopTemporal } from '../src/runtime/temporal.js';
 import { searchAttributeTypes } from '../src/temporal/names.js';
-import { loadWorkflowBundle } from '../src/workflow-bundle.js';
+import { loadWorkflowBundle } from '../src/worker/workflow-bundle.js';
 
 /** PostgreSQL and Temporal as `npm start` runs them, with their data in a temporary folder, for one run of the bench. */
 export interface Servers {

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyInput } from '../src/policy/schema.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { appendTurn } from '../src/store/turns.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { agentTurn } from './conversation.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, quantile, shown, timed, type BenchResult, type Figure } from './figures.js';

@@ -1,5 +1,5 @@
 /** A worker in a process of its own, as in production. Settings come as JSON in `WORKER`; ends with its parent. */
-import { startWorker, type WorkerSettings } from '../src/worker.js';
+import { startWorker, type WorkerSettings } from '../src/worker/worker.js';
 
 const settings = JSON.parse(process.env['WORKER'] ?? '{}') as WorkerSettings;
 const worker = await startWorker(settings);

@@ -12,10 +12,15 @@ import { createHash, randomUUID } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import OpenAI from 'openai';
 import { startApi } from '../src/api/server.js';
-import { openServers } from '../src/cli/servers.js';
-import { openStack } from '../src/cli/stack.js';
-import { readConfig } from '../src/config.js';
-import { callRecoveryTool, HttpPalimpsest, recoveryTools, type PalimpsestClient } from '../src/http/index.js';
+import { openServers } from '../src/cli/servers/servers.js';
+import { openStack } from '../src/cli/servers/stack.js';
+import { readConfig } from '../src/config/config.js';
+import {
+  callRecoveryTool,
+  HttpPalimpsest,
+  recoveryTools,
+  type PalimpsestClient,
+} from '../src/http-client/index.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { makeDataFolder } from '../src/runtime/home.js';
 import { agentModel, startScriptedModel, summarizerModel } from './scripted-model.js';

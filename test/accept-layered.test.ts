@@ -1,10 +1,10 @@
 /** Layers become a snapshot as they are, and a draft is material for a repair alone; neither lets through what is no summary. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { acceptLayered, acceptSnapshot, draftOf } from '../src/summary/accept.js';
-import { Ground } from '../src/summary/grounding.js';
-import { layeredSnapshot, layersOf, resolveSections } from '../src/summary/sections.js';
-import { parseSnapshot } from '../src/summary/snapshot.js';
+import { acceptLayered, acceptSnapshot, draftOf } from '../src/summary/answer/accept.js';
+import { Ground } from '../src/summary/answer/grounding.js';
+import { layeredSnapshot, layersOf, resolveSections } from '../src/summary/answer/sections.js';
+import { parseSnapshot } from '../src/summary/answer/snapshot.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const counter = counterFor('o200k_base');

@@ -3,8 +3,8 @@
  * that speaks of errors or refusals is a summary.
  */
 import { describe, expect, test } from 'vitest';
-import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../src/summary/accept.js';
-import { Ground } from '../src/summary/grounding.js';
+import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../src/summary/answer/accept.js';
+import { Ground } from '../src/summary/answer/grounding.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const counter = counterFor('o200k_base');

@@ -1,11 +1,11 @@
 /** What our code adds to a summary never makes a fair answer too long: the answer is measured as the model wrote it, and what is added is bounded. */
 import { describe, expect, test } from 'vitest';
-import { storable, type Asking, type Asked } from '../src/compaction/answers.js';
-import { Conversation } from '../src/compaction/conversation.js';
+import { storable, type Asking, type Asked } from '../src/compaction/summarize/answers.js';
+import { Conversation } from '../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { Ground } from '../src/summary/grounding.js';
-import { promptSettings } from '../src/summary/prompts.js';
-import { sourcesIn } from '../src/summary/sources.js';
+import { Ground } from '../src/summary/answer/grounding.js';
+import { promptSettings } from '../src/summary/ask/prompts.js';
+import { sourcesIn } from '../src/summary/origins/sources.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { saidOf } from './support/material.js';
 

@@ -1,11 +1,11 @@
 /** For providers that want turns to alternate: neighbours are joined, nothing is lost, changed in place or rewritten later. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { alternateRoles, wantsAlternation } from '../src/conversation/alternate.js';
-import { buildView, type ViewItem } from '../src/conversation/context.js';
+import { alternateRoles, wantsAlternation } from '../src/context/view/alternate.js';
+import { buildView, type ViewItem } from '../src/context/view/view.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
-import { plainTextOf } from '../src/summary/atoms.js';
+import { validateView } from '../src/context/view/validity.js';
+import { plainTextOf } from '../src/summary/ledger/atoms.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 

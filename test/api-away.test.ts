@@ -1,7 +1,7 @@
 /** The API while PostgreSQL or Temporal is away: what it still does, and what it says of the rest. */
 import { expect, test } from 'vitest';
 import { startApi } from '../src/api/server.js';
-import { Palimpsest } from '../src/palimpsest.js';
+import { Palimpsest } from '../src/library/palimpsest.js';
 import { ask, digestOf, type Ask } from './support/api.js';
 import { startStack } from './support/stack.js';
 import { Way } from './support/way.js';

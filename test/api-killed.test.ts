@@ -6,10 +6,10 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { HttpPalimpsest } from '../src/http/index.js';
+import { HttpPalimpsest } from '../src/http-client/index.js';
 import { freePort } from '../src/runtime/ports.js';
 import { commitsOf, fillSessions } from './support/backfills.js';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
 const main = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { component } from '../src/api/schemas/component.js';
 import { startApi } from '../src/api/server.js';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { ask, digestOf, startApiStack, type ApiStack } from './support/api.js';
 import { delayed } from './support/model-replies.js';
 import { dialogue } from './support/stack.js';

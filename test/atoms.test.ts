@@ -1,7 +1,7 @@
 /** What counts as an atom, and what of the noise of shells, diffs, listings and style sheets does not. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { constraintAtoms, errorAtoms, wordAtoms, type AtomKind } from '../src/summary/atoms.js';
+import { constraintAtoms, errorAtoms, wordAtoms, type AtomKind } from '../src/summary/ledger/atoms.js';
 
 describe('atoms', () => {
   const found = (text: string) => {

@@ -13,7 +13,7 @@ import { defaultCacheDir } from '../src/runtime/home.js';
 import { startPostgres, stopPostgres } from '../src/runtime/postgres.js';
 import { findProcess, hasEnded } from '../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../src/runtime/temporal.js';
-import { migrate } from '../src/store/migrate.js';
+import { migrate } from '../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../src/temporal/names.js';
 import {
   commitsOf,

@@ -4,9 +4,9 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import { isFailure } from '../src/errors.js';
-import { appendTurn } from '../src/store/turns.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { ended, fillSessions, openBackfills, until, type BackfillBench } from './support/backfills.js';
 import { replayed } from './support/sessions.js';
 import { startStack, type Stack } from './support/stack.js';

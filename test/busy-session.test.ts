@@ -5,10 +5,10 @@
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isFailure } from '../src/errors.js';
-import { openPool } from '../src/store/pool.js';
-import { loadSession, type SessionIds } from '../src/store/sessions.js';
-import { withTransaction } from '../src/store/transaction.js';
-import { appendTurn } from '../src/store/turns.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { loadSession, type SessionIds } from '../src/store/sessions/sessions.js';
+import { withTransaction } from '../src/store/connection/transaction.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { newSession, sessionWith, talk } from './support/store.js';
 import { Way } from './support/way.js';

@@ -14,9 +14,9 @@ import {
   type Calibration,
 } from '../src/tokens/calibration.js';
 import { policyOf } from '../src/policy/layers.js';
-import { overdue } from '../src/policy/learnt.js';
-import { limitsOf } from '../src/policy/limits.js';
-import { readCalibration } from '../src/store/stored-calibration.js';
+import { overdue } from '../src/limits/learnt.js';
+import { limitsOf } from '../src/limits/limits.js';
+import { readCalibration } from '../src/store/append/stored-calibration.js';
 import { counterFor, type TokenizerName } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';

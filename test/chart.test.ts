@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { chartSvg, thinned, type Chart, type ChartPoint, type ChartSeries } from '../src/cli/chart.js';
+import { chartSvg, thinned, type Chart, type ChartPoint, type ChartSeries } from '../src/cli/chart/chart.js';
 
 const saw = (turns: number, top: number): ChartPoint[] =>
   Array.from({ length: turns }, (_, index) => ({ turn: index + 1, size: ((index * 37) % top) + 1 }));

@@ -3,7 +3,7 @@
  * others is used and kept. The next compaction and `resummarize` ask again for the marked part alone, and pay nothing twice.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { Conversation, type Summarizer } from '../src/compaction/conversation.js';
+import { Conversation, type Summarizer } from '../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';

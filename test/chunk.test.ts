@@ -13,7 +13,7 @@ import {
   halveChunk,
   transcriptOf,
   type ChunkRef,
-} from '../src/summary/chunk.js';
+} from '../src/summary/ask/chunk.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 

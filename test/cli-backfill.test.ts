@@ -1,6 +1,6 @@
 /** A backfill from the command line: estimated, started, looked at while it runs, steered, retried, and its report. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Backfill, BackfillEstimate, BackfillItem } from '../src/store/backfill-types.js';
+import type { Backfill, BackfillEstimate, BackfillItem } from '../src/contract/backfills.js';
 import { cliOf, linesOf } from './support/cli.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { replayed, talk } from './support/store.js';
 

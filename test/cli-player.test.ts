@@ -3,9 +3,9 @@
  * not the session.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { playSession } from '../src/cli/player.js';
+import { playSession } from '../src/cli/play/player.js';
 import { PalimpsestError } from '../src/errors.js';
-import type { Palimpsest } from '../src/palimpsest.js';
+import type { Palimpsest } from '../src/library/palimpsest.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
 let stack: Stack;

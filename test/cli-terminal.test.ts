@@ -5,10 +5,10 @@ import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Progress } from '../src/cli/progress.js';
-import { tableLines, type Column } from '../src/cli/table.js';
-import { padded, shortenEnd, shortenMiddle, widthOf, wrapped } from '../src/cli/width.js';
-import { duration, moment, wholeNumber } from '../src/cli/numbers.js';
+import { Progress } from '../src/cli/terminal/progress.js';
+import { tableLines, type Column } from '../src/cli/terminal/table.js';
+import { padded, shortenEnd, shortenMiddle, widthOf, wrapped } from '../src/cli/terminal/width.js';
+import { duration, moment, wholeNumber } from '../src/cli/terminal/numbers.js';
 import { cliOf, runCli, stackEnv } from './support/cli.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 

@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openPool } from '../src/store/pool.js';
-import { appendTurn } from '../src/store/turns.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { CliProcess, cliOf, linesOf, stackEnv } from './support/cli.js';
 import { dialogue, startStack, words, type Stack } from './support/stack.js';
 

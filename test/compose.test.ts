@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { readConfig } from '../src/config.js';
-import { settings } from '../src/config-schema.js';
+import { readConfig } from '../src/config/config.js';
+import { settings } from '../src/config/schema.js';
 
 const file = fileURLToPath(new URL('../docker-compose.yml', import.meta.url));
 

@@ -4,10 +4,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readConfig } from '../src/config.js';
+import { readConfig } from '../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../src/policy/layers.js';
-import { lineOf } from '../src/policy-lines.js';
-import { checkedDeployment, policyVariables, readDeploymentPolicy } from '../src/policy-sources.js';
+import { lineOf } from '../src/config/policy-lines.js';
+import { checkedDeployment, policyVariables, readDeploymentPolicy } from '../src/config/policy-sources.js';
 import { PalimpsestError } from '../src/errors.js';
 
 function refusal(env: NodeJS.ProcessEnv): PalimpsestError {

@@ -1,9 +1,9 @@
 /** What a session in memory guarantees whoever calls it, and however: promises that neither callers nor summarizers can break. */
 import { counterFor } from '../src/tokens/counter.js';
-import { limitsOf } from '../src/policy/limits.js';
+import { limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
-import { makePlan } from '../src/compaction/plan.js';
-import { MemoryStore } from '../src/compaction/memory-store.js';
+import { makePlan } from '../src/compaction/plan/plan.js';
+import { MemoryStore } from '../src/compaction/in-memory/store.js';
 import { EventEmitter, once } from 'node:events';
 import { saidOf } from './support/material.js';
 import { describe, expect, test } from 'vitest';
@@ -13,11 +13,11 @@ import {
   planCompaction,
   type Plan,
   type Summarizer,
-} from '../src/compaction/index.js';
+} from '../src/compaction/in-memory/index.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { readBy } from '../src/summary/chunk.js';
+import { readBy } from '../src/summary/ask/chunk.js';
 
 const policy: PolicyInput = { contextWindow: 16_000, tokenizer: 'chars/4' };
 

@@ -4,9 +4,14 @@
  */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { applyCompaction, Conversation, planCompaction, type Summarizer } from '../src/compaction/index.js';
+import {
+  applyCompaction,
+  Conversation,
+  planCompaction,
+  type Summarizer,
+} from '../src/compaction/in-memory/index.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { dialogue, smallPolicy, startStack, words, type Stack } from './support/stack.js';

@@ -6,10 +6,10 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView } from '../src/conversation/context.js';
+import { buildView } from '../src/context/view/view.js';
 import { groupMessages, hasReasoning } from '../src/conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
-import { linkViolations } from '../src/conversation/validity.js';
+import { linkViolations } from '../src/context/view/validity.js';
 import {
   boundedCut,
   chooseCut,
@@ -18,12 +18,12 @@ import {
   legalCuts,
   safeCuts,
   type CutOptions,
-} from '../src/policy/cut.js';
+} from '../src/compaction/plan/cut.js';
 import { resolvePolicy } from '../src/policy/schema.js';
-import { limitsOf } from '../src/policy/limits.js';
+import { limitsOf } from '../src/limits/limits.js';
 import { atOnce } from '../src/steps.js';
-import { irreducibleFloor } from '../src/policy/floor.js';
-import { assertPlannable, smallestContext } from '../src/policy/plannable.js';
+import { irreducibleFloor } from '../src/context/reductions/floor.js';
+import { assertPlannable, smallestContext } from '../src/compaction/plan/plannable.js';
 import { isFailure } from '../src/errors.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { histories, logOf, metasOf, sourceOf } from './support/histories.js';

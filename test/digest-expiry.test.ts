@@ -1,9 +1,9 @@
 /** Digests outlive a crash, and go once nobody needs them: only those that no compaction refers to. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { expireDigests, findDigest, storeDigest } from '../src/store/digests.js';
-import { openPool } from '../src/store/pool.js';
-import { appendTurn } from '../src/store/turns.js';
+import { expireDigests, findDigest, storeDigest } from '../src/store/compactions/digests.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { talk } from './support/store.js';
 

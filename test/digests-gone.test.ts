@@ -5,8 +5,8 @@
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { expireDigests } from '../src/store/digests.js';
-import { openPool } from '../src/store/pool.js';
+import { expireDigests } from '../src/store/compactions/digests.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { fillSessions, openBackfills, until, ended, type BackfillBench } from './support/backfills.js';
 import { ok, status, type Script } from './support/model-replies.js';
 import type { RecordedRequest } from './support/model-server.js';

@@ -13,7 +13,7 @@ import {
   modelledCost,
   optimum,
   PROMPT_TOKENS,
-} from '../src/policy/economics.js';
+} from '../src/limits/economics.js';
 import { resolvePrices } from '../src/policy/money-schema.js';
 
 const prices = resolvePrices();

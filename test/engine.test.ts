@@ -5,10 +5,10 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { openPool } from '../src/store/pool.js';
-import type { Layer } from '../src/summary/layers.js';
+import { openPool } from '../src/store/connection/pool.js';
+import type { Layer } from '../src/summary/ask/layers.js';
 import type { RecordedRequest } from './support/model-server.js';
 import { about, ok, status, type Script } from './support/model-replies.js';
 import { appendTurns } from './support/sessions.js';

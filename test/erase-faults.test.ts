@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
 import { describe, expect, inject, test } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { rowsOfSession } from './support/rows.js';
 import { appendTurns } from './support/sessions.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';

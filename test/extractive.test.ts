@@ -2,12 +2,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { limitsOf } from '../src/policy/limits.js';
+import { limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
 import { parsePolicy } from '../src/policy/schema.js';
-import { acceptSnapshot } from '../src/summary/accept.js';
-import { extractiveSnapshot } from '../src/summary/extractive.js';
-import { parseSnapshot, sections, type SectionKey } from '../src/summary/snapshot.js';
+import { acceptSnapshot } from '../src/summary/answer/accept.js';
+import { extractiveSnapshot } from '../src/summary/extractive/extractive.js';
+import { parseSnapshot, sections, type SectionKey } from '../src/summary/answer/snapshot.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 

@@ -1,16 +1,16 @@
 /** A fork is a session of its own that has the same past. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildView } from '../src/conversation/context.js';
+import { buildView } from '../src/context/view/view.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { listArchiveParts, listCompactions } from '../src/store/compactions.js';
-import { readContextSource, saveReductions } from '../src/store/context.js';
-import { storeDigest } from '../src/store/digests.js';
-import { fork } from '../src/store/fork.js';
-import { openPool } from '../src/store/pool.js';
-import { restore } from '../src/store/restore.js';
-import { configureSession, loadSession, type SessionIds } from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+import { listArchiveParts, listCompactions } from '../src/store/compactions/commit.js';
+import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { storeDigest } from '../src/store/compactions/digests.js';
+import { fork } from '../src/store/compactions/fork.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { restore } from '../src/store/compactions/restore.js';
+import { configureSession, loadSession, type SessionIds } from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, countRows, newSession, replayed, sessionWith, talk } from './support/store.js';

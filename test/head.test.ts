@@ -1,13 +1,13 @@
 /** The head reads as data that restores a context, carries pins and the open request word for word, and points to the originals. */
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
-import { acceptHead, acceptSnapshot } from '../src/summary/accept.js';
+import { validateView } from '../src/context/view/validity.js';
+import { acceptHead, acceptSnapshot } from '../src/summary/answer/accept.js';
 import { buildHead, type HeadParts } from '../src/summary/head.js';
-import { chunkRequest, foldRequest, PROMPT_HASH } from '../src/summary/prompts.js';
+import { chunkRequest, foldRequest, PROMPT_HASH } from '../src/summary/ask/prompts.js';
 import { atOnce } from '../src/steps.js';
-import { mayHaveMatched, MOST_MATCHES, pinnedTexts, skippedPins } from '../src/summary/pins.js';
-import { sections } from '../src/summary/snapshot.js';
+import { mayHaveMatched, MOST_MATCHES, pinnedTexts, skippedPins } from '../src/summary/answer/pins.js';
+import { sections } from '../src/summary/answer/snapshot.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 

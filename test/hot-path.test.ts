@@ -4,11 +4,11 @@
  */
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { eraseSession } from '../src/store/erase.js';
-import { mostKnown, recall, remember } from '../src/store/known-sessions.js';
-import { openPool } from '../src/store/pool.js';
-import { configureSession, loadSession } from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+import { eraseSession } from '../src/store/sessions/erase.js';
+import { mostKnown, recall, remember } from '../src/store/append/known-sessions.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { configureSession, loadSession } from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { countMessage } from '../src/tokens/message.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { dialogue, startStack, type Stack } from './support/stack.js';

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { HttpPalimpsest, type HttpOptions } from '../src/http/index.js';
+import { HttpPalimpsest, type HttpOptions } from '../src/http-client/index.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -298,7 +298,7 @@ describe('a replay', () => {
 });
 
 it('needs no package but zod, and nothing of PostgreSQL, Temporal or a model', () => {
-  const { files, packages } = imported(new URL('../src/http/index.ts', import.meta.url));
+  const { files, packages } = imported(new URL('../src/http-client/index.ts', import.meta.url));
   expect(packages).toEqual(['zod']);
   expect(files).toContain('src/http/client.ts');
   expect(files.filter((file) => /\/(store|temporal|llm|runtime|library|api|cli)\//.test(file))).toEqual([]);

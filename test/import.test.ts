@@ -9,9 +9,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { importSessions, type ImportOptions, type ImportReport } from '../src/import/importer.js';
 import { querySource } from '../src/import/rows.js';
 import { fileSources, type Source } from '../src/import/sources.js';
-import { loadSession } from '../src/store/sessions.js';
-import { openPool } from '../src/store/pool.js';
-import { appendTurn } from '../src/store/turns.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { replayed, talk } from './support/store.js';
 

@@ -8,17 +8,17 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDatabaseActivities } from '../activities/index.js';
 import type { PlanInput } from '../activities/plan.js';
-import type { NothingToDo, Plan } from '../src/compaction/plan-types.js';
-import { insertBackfill } from '../src/store/backfills.js';
-import { insertPage, readPending, recordItems } from '../src/store/backfill-items.js';
-import { readSelection } from '../src/store/backfill-selection.js';
-import { readContextSource, saveReductions } from '../src/store/context.js';
-import { storeDigest } from '../src/store/digests.js';
-import { eraseSession } from '../src/store/erase.js';
-import { fork } from '../src/store/fork.js';
-import { openPool } from '../src/store/pool.js';
-import { restore } from '../src/store/restore.js';
-import { indexTexts } from '../src/store/search-index.js';
+import type { NothingToDo, Plan } from '../src/compaction/plan/plan-types.js';
+import { insertBackfill } from '../src/store/backfills/backfills.js';
+import { insertPage, readPending, recordItems } from '../src/store/backfills/items.js';
+import { readSelection } from '../src/store/backfills/selection.js';
+import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { storeDigest } from '../src/store/compactions/digests.js';
+import { eraseSession } from '../src/store/sessions/erase.js';
+import { fork } from '../src/store/compactions/fork.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { restore } from '../src/store/compactions/restore.js';
+import { indexTexts } from '../src/store/search/index-texts.js';
 import {
   clearFailure,
   configureSession,
@@ -28,9 +28,9 @@ import {
   setExhausted,
   setPaused,
   type SessionIds,
-} from '../src/store/sessions.js';
-import { configureTenant } from '../src/store/tenants.js';
-import { appendTurn, appendTurns } from '../src/store/turns.js';
+} from '../src/store/sessions/sessions.js';
+import { configureTenant } from '../src/store/sessions/tenants.js';
+import { appendTurn, appendTurns } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { rowsOfSession } from './support/rows.js';
 import { dialogue } from './support/stack.js';

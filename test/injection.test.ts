@@ -3,11 +3,11 @@
  * obeys. None reaches a section of instructions, a head or a ledger as an instruction; all stay data, labelled with their origin.
  */
 import { describe, expect, test } from 'vitest';
-import { Conversation, type Summarizer } from '../src/compaction/conversation.js';
+import { Conversation, type Summarizer } from '../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { SummaryRequest } from '../src/summary/prompts.js';
-import { parseSnapshot } from '../src/summary/snapshot.js';
+import type { SummaryRequest } from '../src/summary/ask/prompts.js';
+import { parseSnapshot } from '../src/summary/answer/snapshot.js';
 import { materialIn, wordsFrom } from './support/material.js';
 
 const orders = [

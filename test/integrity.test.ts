@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { droppedAtoms, type IntegrityInput } from '../src/summary/integrity.js';
+import { droppedAtoms, type IntegrityInput } from '../src/summary/ledger/integrity.js';
 
 const log = (...messages: ChatMessage[]): LoggedMessage[] =>
   messages.map((message, index) => ({ seq: index + 1, message, tokens: 10 }));

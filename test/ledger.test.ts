@@ -2,9 +2,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { buildLedger } from '../src/summary/ledger.js';
-import { entriesOf } from '../src/summary/ledger-text.js';
-import { plainTextOf } from '../src/summary/sentences.js';
+import { buildLedger } from '../src/summary/ledger/ledger.js';
+import { entriesOf } from '../src/summary/ledger/ledger-text.js';
+import { plainTextOf } from '../src/summary/text/sentences.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 

@@ -1,7 +1,7 @@
 /** What holds of the library beyond single calls: views of tenants, waiting without a worker, erasing under way. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { afterEach, describe, expect, it } from 'vitest';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { sessionWorkflowId } from '../src/temporal/names.js';
 import { connectClient } from '../src/temporal/connection.js';
 import { dialogue, smallPolicy, startStack, words, type Stack, type StackOptions } from './support/stack.js';

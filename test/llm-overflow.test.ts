@@ -3,7 +3,7 @@
  * endpoint, as it is sent, and the endpoints that say nothing and cut.
  */
 import { describe, expect, test } from 'vitest';
-import type { SummaryRequest } from '../src/summary/prompts.js';
+import type { SummaryRequest } from '../src/summary/ask/prompts.js';
 import { failureOf, never, useModelClient } from './support/model-client.js';
 import * as model from './support/model-replies.js';
 

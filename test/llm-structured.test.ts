@@ -3,8 +3,8 @@
  * schema answers Markdown, and that is a summary too.
  */
 import { describe, expect, test } from 'vitest';
-import { defaultPrompt, chunkRequest, promptSettings } from '../src/summary/prompts.js';
-import { readSummary } from '../src/summary/structured.js';
+import { defaultPrompt, chunkRequest, promptSettings } from '../src/summary/ask/prompts.js';
+import { readSummary } from '../src/summary/answer/structured.js';
 import { never, useModelClient } from './support/model-client.js';
 import * as model from './support/model-replies.js';
 

@@ -5,8 +5,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { startApi } from '../src/api/server.js';
-import { createLogger } from '../src/logging.js';
-import { Metrics } from '../src/metrics.js';
+import { createLogger } from '../src/process/logging.js';
+import { Metrics } from '../src/process/metrics.js';
 import { samplesOf, startCliWorker, type CliWorker } from './support/cli-worker.js';
 import { about, contextOverflow, dropMidBody, empty, type Script } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';

@@ -2,9 +2,9 @@
  * The endpoint that the other tests talk to must itself be right: what it holds back, counts and answers.
  */
 import { describe, expect, test } from 'vitest';
-import { acceptDigest } from '../src/summary/accept.js';
-import { Ground } from '../src/summary/grounding.js';
-import { chunkRequest } from '../src/summary/prompts.js';
+import { acceptDigest } from '../src/summary/answer/accept.js';
+import { Ground } from '../src/summary/answer/grounding.js';
+import { chunkRequest } from '../src/summary/ask/prompts.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { never, useModelClient } from './support/model-client.js';
 

@@ -4,14 +4,14 @@
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { Conversation } from '../src/compaction/index.js';
+import { Conversation } from '../src/compaction/in-memory/index.js';
 import { parseExact } from '../src/conversation/json.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { checkMessages, textOf } from '../src/conversation/validate.js';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { SessionContext } from '../src/palimpsest.js';
+import type { SessionContext } from '../src/library/palimpsest.js';
 import { dialogue, startStack, words, type Stack } from './support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 

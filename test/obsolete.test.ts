@@ -2,9 +2,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { containsAtom } from '../src/summary/contains.js';
-import { buildLedger } from '../src/summary/ledger.js';
-import { declaredObsolete } from '../src/summary/obsolete.js';
+import { containsAtom } from '../src/summary/text/contains.js';
+import { buildLedger } from '../src/summary/ledger/ledger.js';
+import { declaredObsolete } from '../src/summary/ledger/obsolete.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { indexed } from '../bench/quality/needs.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';

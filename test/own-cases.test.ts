@@ -6,7 +6,7 @@
 import { describe, expect, test } from 'vitest';
 import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import { limitsOf } from '../src/policy/limits.js';
+import { limitsOf } from '../src/limits/limits.js';
 import { parsePolicy } from '../src/policy/schema.js';
 import { cutCases } from './cases/cut.js';
 import { failureCases } from './cases/failure.js';

@@ -2,7 +2,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { openPool } from '../src/store/pool.js';
+import { openPool } from '../src/store/connection/pool.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
 let stack: Stack;

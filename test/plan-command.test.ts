@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { baseline, policiesFromFlags } from '../src/cli/plan-policies.js';
-import { rehearse } from '../src/cli/plan-rehearsal.js';
-import { cutLines, planTable } from '../src/cli/plan-report.js';
+import { baseline, policiesFromFlags } from '../src/cli/compare/policies.js';
+import { rehearse } from '../src/rehearsal/rehearse.js';
+import { cutLines, planTable } from '../src/cli/compare/report.js';
 import { presetNames } from '../src/policy/presets.js';
 import { sample, sampleMessages, small, talk } from './support/plan-sessions.js';
 

@@ -3,8 +3,8 @@
  * session from prices, all sizes from the provider's own count; and the sizes from which something becomes shorter.
  */
 import { describe, expect, test } from 'vitest';
-import { optimum } from '../src/policy/economics.js';
-import { isTriggered, limitsOf, measureAt, type Limits, type SessionFacts } from '../src/policy/limits.js';
+import { optimum } from '../src/limits/economics.js';
+import { isTriggered, limitsOf, measureAt, type Limits, type SessionFacts } from '../src/limits/limits.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
 
 const limitsFor = (input: PolicyInput, facts?: SessionFacts): Limits =>

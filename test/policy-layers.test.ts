@@ -12,7 +12,7 @@ import {
   withSummarizer,
   type PolicyLayers,
 } from '../src/policy/layers.js';
-import { limitsOf } from '../src/policy/limits.js';
+import { limitsOf } from '../src/limits/limits.js';
 import { presets } from '../src/policy/presets.js';
 import { parsePolicy, policySchema, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
 import { summarySchema } from '../src/policy/summary-schema.js';

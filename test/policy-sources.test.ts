@@ -1,7 +1,7 @@
 /** What a platform sees of its policy and counts: every effective value with its source, and what usage has corrected. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Palimpsest } from '../src/palimpsest.js';
+import { Palimpsest } from '../src/library/palimpsest.js';
 import { sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
 import { startStack, type Stack } from './support/stack.js';
 import { talk } from './support/store.js';

@@ -5,14 +5,14 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { PalimpsestError } from '../src/errors.js';
-import { isTriggered, limitsOf, measureAt, type Limits } from '../src/policy/limits.js';
+import { isTriggered, limitsOf, measureAt, type Limits } from '../src/limits/limits.js';
 import {
   DEFAULT_ACKNOWLEDGMENT,
   parsePolicy,
   resolvePolicy,
   type PolicyInput,
 } from '../src/policy/schema.js';
-import { PROMPT_TOKENS } from '../src/policy/summarizer.js';
+import { PROMPT_TOKENS } from '../src/limits/summarizer-requests.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const limitsFor = (input: unknown): Limits => limitsOf(resolvePolicy(parsePolicy(input)));

@@ -2,12 +2,12 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { readTranscripts } from '../src/cli/transcripts.js';
+import { readTranscripts } from '../src/cli/play/transcripts.js';
 import { cutTurns } from '../src/conversation/turns.js';
-import { Conversation } from '../src/compaction/conversation.js';
+import { Conversation } from '../src/compaction/in-memory/conversation.js';
 import { isFailure } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import { isTriggered, limitsOf, type Limits } from '../src/policy/limits.js';
+import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
 import { presetNames, presets, type PresetName } from '../src/policy/presets.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
 

@@ -4,15 +4,15 @@
  */
 import { Client, Connection } from '@temporalio/client';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openPool } from '../src/store/pool.js';
-import { appendTurn } from '../src/store/turns.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import {
   backfillPriority,
   compactionWorkflowId,
   taskQueues,
   type SessionIds,
 } from '../src/temporal/names.js';
-import { startWorker, type RunningWorker } from '../src/worker.js';
+import { startWorker, type RunningWorker } from '../src/worker/worker.js';
 import type { compaction } from '../workflows/compaction.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 

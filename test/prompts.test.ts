@@ -9,10 +9,10 @@ import {
   PROMPT_HASH,
   PROMPT_VERSION,
   promptSettings,
-} from '../src/summary/prompts.js';
-import { repairRequest } from '../src/summary/repair.js';
-import { resolveSections } from '../src/summary/sections.js';
-import { hasSections, parseSnapshot, formatSnapshot, sections } from '../src/summary/snapshot.js';
+} from '../src/summary/ask/prompts.js';
+import { repairRequest } from '../src/summary/ask/repair.js';
+import { resolveSections } from '../src/summary/answer/sections.js';
+import { hasSections, parseSnapshot, formatSnapshot, sections } from '../src/summary/answer/snapshot.js';
 
 const settings = (change: Partial<Parameters<typeof promptSettings>[0]> = {}) =>
   promptSettings({ prompt: null, sections: null, structured: 'auto', ...change });

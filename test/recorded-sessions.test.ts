@@ -7,9 +7,9 @@ import { encode } from 'gpt-tokenizer/encoding/o200k_base';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import { isFailure } from '../src/errors.js';
-import type { SessionContext } from '../src/palimpsest.js';
+import type { SessionContext } from '../src/library/palimpsest.js';
 import { startStack, type Stack } from './support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 

@@ -2,12 +2,12 @@
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { callRecoveryTool, recoveryTools, type RecoverySource } from '../src/recovery-tools.js';
-import { expand } from '../src/store/expand.js';
-import { openPool } from '../src/store/pool.js';
-import { search } from '../src/store/search.js';
-import type { SessionIds } from '../src/store/sessions.js';
-import { toolResponse } from '../src/store/tool-response.js';
+import { callRecoveryTool, recoveryTools, type RecoverySource } from '../src/library/recovery-tools.js';
+import { expand } from '../src/store/reading/expand.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { search } from '../src/store/search/search.js';
+import type { SessionIds } from '../src/store/sessions/sessions.js';
+import { toolResponse } from '../src/store/reading/tool-response.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, sessionWith, talk } from './support/store.js';
 import { calls, result } from './support/tool-messages.js';

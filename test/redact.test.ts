@@ -1,7 +1,7 @@
 /** Secrets of known forms, and what a policy names, never reach a summarizer; equal ones look equal within a tenant only. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { redactorFor } from '../src/conversation/redact.js';
+import { redactorFor } from '../src/summary/redaction/redact.js';
 
 const redactorOf = (patterns: string[] = [], tenant = 'acme', secrets = true) => {
   const redact = redactorFor({ secrets, patterns }, tenant);

@@ -14,11 +14,11 @@ import {
   type ContextSource,
   type Reduction,
   type ViewItem,
-} from '../src/conversation/context.js';
+} from '../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { linkViolations } from '../src/conversation/validity.js';
+import { linkViolations } from '../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
-import { reduceToFit, reducing } from '../src/policy/reduce.js';
+import { reduceToFit, reducing } from '../src/context/reductions/to-fit.js';
 import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { histories, logOf, sourceOf } from './support/histories.js';

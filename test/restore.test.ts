@@ -1,14 +1,14 @@
 /** Restoring commits a new generation that reads like the earlier one; forking copies a session up to a message. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildView } from '../src/conversation/context.js';
+import { buildView } from '../src/context/view/view.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { loadCompaction } from '../src/store/compactions.js';
-import { readContextSource, saveReductions } from '../src/store/context.js';
-import { openPool } from '../src/store/pool.js';
-import { restore } from '../src/store/restore.js';
-import { configureSession, loadSession, type SessionIds } from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+import { loadCompaction } from '../src/store/compactions/commit.js';
+import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { restore } from '../src/store/compactions/restore.js';
+import { configureSession, loadSession, type SessionIds } from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { commitInput, compactThrough, newSession, replayed, sessionWith, talk } from './support/store.js';

@@ -4,14 +4,14 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, type Reduction, type ViewItem } from '../src/conversation/context.js';
+import { buildView, type Reduction, type ViewItem } from '../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
-import { linkViolations } from '../src/conversation/validity.js';
-import { truncateArguments } from '../src/policy/arguments.js';
-import { limitsOf } from '../src/policy/limits.js';
-import { largeMessages, summarizedMessage } from '../src/policy/message-summary.js';
-import { reduceToFit } from '../src/policy/reduce.js';
-import { commitReductions, leastAfterPolicy, sparesResult } from '../src/policy/retention.js';
+import { linkViolations } from '../src/context/view/validity.js';
+import { truncateArguments } from '../src/context/reductions/arguments.js';
+import { limitsOf } from '../src/limits/limits.js';
+import { largeMessages, summarizedMessage } from '../src/context/reductions/large-message.js';
+import { reduceToFit } from '../src/context/reductions/to-fit.js';
+import { commitReductions, leastAfterPolicy, sparesResult } from '../src/context/reductions/retention.js';
 import { resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';

@@ -8,9 +8,9 @@ import { NativeConnection, Worker } from '@temporalio/worker';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import type { Measurement } from '../activities/measure.js';
 import type { EndedCompaction, RecordInput } from '../activities/recordOutcomes.js';
-import type { Palimpsest } from '../src/palimpsest.js';
+import type { Palimpsest } from '../src/library/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { Backfill } from '../src/store/backfill-types.js';
+import type { Backfill } from '../src/contract/backfills.js';
 import {
   backfillWorkflowId,
   compactionWorkflowId,

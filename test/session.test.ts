@@ -4,7 +4,7 @@
  */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { validateView } from '../src/conversation/validity.js';
+import { validateView } from '../src/context/view/validity.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { sessionWorkflowId, taskQueues } from '../src/temporal/names.js';
 import { status } from './support/model-replies.js';

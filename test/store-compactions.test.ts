@@ -10,11 +10,11 @@ import {
   loadCompaction,
   readArchivePart,
   readTailMetas,
-} from '../src/store/compactions.js';
-import { readContextSource, saveReductions } from '../src/store/context.js';
-import { findDigest, paidFor, storeDigest } from '../src/store/digests.js';
-import { readMembers, readMessages } from '../src/store/messages.js';
-import { openPool } from '../src/store/pool.js';
+} from '../src/store/compactions/commit.js';
+import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { findDigest, paidFor, storeDigest } from '../src/store/compactions/digests.js';
+import { readMembers, readMessages } from '../src/store/log/messages.js';
+import { openPool } from '../src/store/connection/pool.js';
 import {
   clearFailure,
   configureSession,
@@ -22,8 +22,8 @@ import {
   loadSession,
   recordFailure,
   setExhausted,
-} from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+} from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import {
   commitInput,

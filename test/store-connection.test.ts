@@ -6,11 +6,11 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { assertMigrated, migrate, migrationsFolder } from '../src/store/migrate.js';
-import { openPool } from '../src/store/pool.js';
-import { loadSession } from '../src/store/sessions.js';
-import { withTransaction } from '../src/store/transaction.js';
-import { appendTurn } from '../src/store/turns.js';
+import { assertMigrated, migrate, migrationsFolder } from '../src/store/connection/migrate.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import { withTransaction } from '../src/store/connection/transaction.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { newSession, talk } from './support/store.js';
 

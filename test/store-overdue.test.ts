@@ -7,7 +7,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { fork } from '../src/store/fork.js';
+import { fork } from '../src/store/compactions/fork.js';
 import {
   asksForNothing,
   countOverdue,
@@ -15,10 +15,10 @@ import {
   readOverdue,
   selectOverdue,
   takeInHand,
-} from '../src/store/overdue.js';
-import { importedTurnId } from '../src/store/imported.js';
-import { openPool } from '../src/store/pool.js';
-import { restore } from '../src/store/restore.js';
+} from '../src/store/sessions/overdue.js';
+import { importedTurnId } from '../src/store/append/imported.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { restore } from '../src/store/compactions/restore.js';
 import {
   closeSession,
   configureSession,
@@ -27,8 +27,8 @@ import {
   setExhausted,
   setPaused,
   type SessionIds,
-} from '../src/store/sessions.js';
-import { appendTurn } from '../src/store/turns.js';
+} from '../src/store/sessions/sessions.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, newSession, talk } from './support/store.js';
 

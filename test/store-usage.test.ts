@@ -6,20 +6,20 @@ import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { limitsOf } from '../src/policy/limits.js';
-import { marksFor } from '../src/policy/marks.js';
+import { limitsOf } from '../src/limits/limits.js';
+import { marksFor } from '../src/limits/marks.js';
 import { policyOf } from '../src/policy/layers.js';
-import { readContextSource } from '../src/store/context.js';
-import { factsOf } from '../src/store/session-row.js';
-import { openPool } from '../src/store/pool.js';
+import { readContextSource } from '../src/store/compactions/context.js';
+import { factsOf } from '../src/store/sessions/session-row.js';
+import { openPool } from '../src/store/connection/pool.js';
 import {
   configureSession,
   loadSession,
   setExhausted,
   type SessionIds,
   type SessionRow,
-} from '../src/store/sessions.js';
-import { appendTurn, type AppendResult } from '../src/store/turns.js';
+} from '../src/store/sessions/sessions.js';
+import { appendTurn, type AppendResult } from '../src/store/append/turns.js';
 import { registerCounter } from '../src/tokens/counter.js';
 import { knownOf, type Calibration } from '../src/tokens/calibration.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';

@@ -1,11 +1,11 @@
 /** Whatever form a summary comes in, it is read as the Markdown of its sections, and nothing is made of half an answer. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { acceptSnapshot } from '../src/summary/accept.js';
-import { promptSettings } from '../src/summary/prompts.js';
-import { resolveSections } from '../src/summary/sections.js';
-import { formatSnapshot, parseSnapshot, sections } from '../src/summary/snapshot.js';
-import { readSummary, schemaOf } from '../src/summary/structured.js';
+import { acceptSnapshot } from '../src/summary/answer/accept.js';
+import { promptSettings } from '../src/summary/ask/prompts.js';
+import { resolveSections } from '../src/summary/answer/sections.js';
+import { formatSnapshot, parseSnapshot, sections } from '../src/summary/answer/snapshot.js';
+import { readSummary, schemaOf } from '../src/summary/answer/structured.js';
 import { counterFor } from '../src/tokens/counter.js';
 
 const settings = promptSettings({ prompt: null, sections: null, structured: 'auto' });

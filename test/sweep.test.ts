@@ -9,15 +9,15 @@ import { Client, Connection, WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { Metrics } from '../src/metrics.js';
-import { Palimpsest } from '../src/palimpsest.js';
+import { Metrics } from '../src/process/metrics.js';
+import { Palimpsest } from '../src/library/palimpsest.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import { insertBackfill, loadBackfill } from '../src/store/backfills.js';
-import { parseBackfill } from '../src/store/backfill-request.js';
-import { eraseSession } from '../src/store/erase.js';
-import { findErasure } from '../src/store/erasures.js';
-import { openPool } from '../src/store/pool.js';
-import { appendTurn } from '../src/store/turns.js';
+import { insertBackfill, loadBackfill } from '../src/store/backfills/backfills.js';
+import { parseBackfill } from '../src/store/backfills/request.js';
+import { eraseSession } from '../src/store/sessions/erase.js';
+import { findErasure } from '../src/store/sessions/erasures.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { BackfillWorkflows } from '../src/temporal/backfills.js';
 import {
   backfillWorkflowId,
@@ -25,7 +25,7 @@ import {
   sessionWorkflowId,
   sweepId,
 } from '../src/temporal/names.js';
-import { startWorker } from '../src/worker.js';
+import { startWorker } from '../src/worker/worker.js';
 import { fillSessions, openBackfills } from './support/backfills.js';
 import { samplesOf } from './support/cli-worker.js';
 import type { DoomedAppend } from './support/doomed-append.js';

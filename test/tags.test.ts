@@ -1,7 +1,7 @@
 /** A delimiter of ours cannot be opened or closed by what a record or a model says, however it spells the tag. */
 import { describe, expect, test } from 'vitest';
 import { escapeTags } from '../src/conversation/tags.js';
-import { acceptSnapshot } from '../src/summary/accept.js';
+import { acceptSnapshot } from '../src/summary/answer/accept.js';
 import { buildHead } from '../src/summary/head.js';
 import { counterFor } from '../src/tokens/counter.js';
 

@@ -1,6 +1,6 @@
 /** The agent is not held up by a Temporal server that is away: its turn is stored, and told when the server is back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Palimpsest } from '../src/palimpsest.js';
+import { Palimpsest } from '../src/library/palimpsest.js';
 import { dialogue, startStack, type Stack } from './support/stack.js';
 import { Way } from './support/way.js';
 

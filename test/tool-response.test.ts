@@ -2,12 +2,12 @@
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildView } from '../src/conversation/context.js';
+import { buildView } from '../src/context/view/view.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { readContextSource } from '../src/store/context.js';
-import { openPool } from '../src/store/pool.js';
-import { pageOf, toolResponse } from '../src/store/tool-response.js';
-import { appendTurn } from '../src/store/turns.js';
+import { readContextSource } from '../src/store/compactions/context.js';
+import { openPool } from '../src/store/connection/pool.js';
+import { pageOf, toolResponse } from '../src/store/reading/tool-response.js';
+import { appendTurn } from '../src/store/append/turns.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, newSession, sessionWith } from './support/store.js';

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
-import { readTranscripts, type ReadTranscript } from '../src/cli/transcripts.js';
+import { readTranscripts, type ReadTranscript } from '../src/cli/play/transcripts.js';
 import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 

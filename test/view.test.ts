@@ -4,9 +4,9 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/conversation/context.js';
+import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/context/view/view.js';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { linkViolations, validateView } from '../src/conversation/validity.js';
+import { linkViolations, validateView } from '../src/context/view/validity.js';
 import { metaOf } from '../src/conversation/validate.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';

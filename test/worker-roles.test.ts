@@ -1,6 +1,6 @@
 /** A worker serves the queues of its roles and opens only what they need; together they are one worker. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { startWorker, type WorkerSettings } from '../src/worker.js';
+import { startWorker, type WorkerSettings } from '../src/worker/worker.js';
 import { ended, fillSessions, openBackfills, until } from './support/backfills.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 

@@ -1,5 +1,5 @@
 import { condition, setHandler } from '@temporalio/workflow';
-import type { BackfillState } from '../src/store/backfill-types.js';
+import type { BackfillState } from '../src/contract/backfills.js';
 import {
   cancelSignal,
   cancelUpdate,

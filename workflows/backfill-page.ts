@@ -1,5 +1,5 @@
-import { count } from '../src/compaction/summarize.js';
-import type { Backfill } from '../src/store/backfill-types.js';
+import { count } from '../src/compaction/summarize/summarize.js';
+import type { Backfill } from '../src/contract/backfills.js';
 
 /** What an operator sees of a backfill: Markdown, a table that fits the first screen. */
 export function backfillPage(report: Backfill, perSecond: number | null): string {

@@ -10,8 +10,8 @@ import {
 } from '@temporalio/workflow';
 import type { OpenedBackfill } from '../activities/backfill.js';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
-import type { BegunItem } from '../src/store/backfill-items.js';
-import type { Backfill, BackfillState } from '../src/store/backfill-types.js';
+import type { BegunItem } from '../src/store/backfills/items.js';
+import type { Backfill, BackfillState } from '../src/contract/backfills.js';
 import { searchAttributes } from '../src/temporal/names.js';
 import { Control, type Cut } from './backfill-control.js';
 import { backfillPage, doneOf } from './backfill-page.js';

@@ -1,6 +1,6 @@
 import { executeChild, ParentClosePolicy } from '@temporalio/workflow';
-import type { CompactionReason } from '../src/compaction/plan-types.js';
-import { count } from '../src/compaction/summarize.js';
+import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
+import { count } from '../src/compaction/summarize/summarize.js';
 import type { livePriority } from '../src/temporal/names.js';
 import { compactionWorkflowId, searchAttributes, type SessionIds } from '../src/temporal/names.js';
 import type { CompactAnswer } from './messages.js';

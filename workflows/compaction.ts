@@ -9,7 +9,7 @@ import {
 } from '@temporalio/workflow';
 import type { CommitRequest, CompactionOutcome } from '../activities/commit.js';
 import type { WrittenRefs } from '../activities/replacement.js';
-import type { CompactionReason, Plan } from '../src/compaction/plan-types.js';
+import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import {
   count,
   spansOf,
@@ -17,12 +17,12 @@ import {
   type DigestRef,
   type ModelSteps,
   type Summarized,
-} from '../src/compaction/summarize.js';
+} from '../src/compaction/summarize/summarize.js';
 import { isModelFailureType } from '../src/errors.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
-import type { ChunkRef } from '../src/summary/chunk.js';
-import type { RepairProblem } from '../src/summary/repair.js';
+import type { ChunkRef } from '../src/summary/ask/chunk.js';
+import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { databaseActivities, modelActivities } from './options.js';
 import { startTimer } from './timer.js';
 

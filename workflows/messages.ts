@@ -1,7 +1,7 @@
 import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
-import type { FormatName } from '../src/conversation/formats/format.js';
+import type { FormatName } from '../src/formats/format.js';
 import type { CompactionOutcome } from '../activities/commit.js';
-import type { BackfillState } from '../src/store/backfill-types.js';
+import type { BackfillState } from '../src/contract/backfills.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';
 
 /*

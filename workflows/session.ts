@@ -20,7 +20,7 @@ import {
   searchAttributes,
   type SessionIds,
 } from '../src/temporal/names.js';
-import type { CompactionReason } from '../src/compaction/plan-types.js';
+import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
 import { executeCompaction } from './compaction-child.js';
 import {
   checkCompactRequest,

@@ -1,6 +1,6 @@
 /** The HTTP API in a process of its own. Settings come as JSON in `API`; tells its address, ends with its parent. */
 import { startApi } from '../../src/api/server.js';
-import { Palimpsest, type PalimpsestOptions } from '../../src/palimpsest.js';
+import { Palimpsest, type PalimpsestOptions } from '../../src/library/palimpsest.js';
 
 const palimpsest = await Palimpsest.connect(JSON.parse(process.env['API'] ?? '{}') as PalimpsestOptions);
 const api = await startApi({ port: 0 }, palimpsest);

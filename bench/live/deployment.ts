@@ -2,10 +2,10 @@
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { HttpPalimpsest } from '../../src/http/index.js';
-import type { PalimpsestOptions } from '../../src/palimpsest.js';
-import { workerRoles } from '../../src/config-schema.js';
-import type { WorkerRole, WorkerSettings } from '../../src/worker.js';
+import { HttpPalimpsest } from '../../src/http-client/index.js';
+import type { PalimpsestOptions } from '../../src/library/palimpsest.js';
+import { workerRoles } from '../../src/config/schema.js';
+import type { WorkerRole, WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from '../deployment.js';
 import type { Watched } from '../processes.js';
 import type { Servers } from '../servers.js';

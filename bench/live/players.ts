@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure } from '../../src/errors.js';
-import type { HttpPalimpsest } from '../../src/http/index.js';
+import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import { livePolicy, liveSessionOf, type Material } from './material.js';
 
 export interface Phase {

@@ -1,7 +1,7 @@
 /** That nothing is lost: logs are what was sent or imported, archives are whole, and the job's counts are those of the database. */
 import type { Pool } from 'pg';
-import type { HttpPalimpsest } from '../../src/http/index.js';
-import type { Backfill } from '../../src/store/backfill-types.js';
+import type { HttpPalimpsest } from '../../src/http-client/index.js';
+import type { Backfill } from '../../src/contract/backfills.js';
 import { oldSessionId, oldSessionOf, type Material } from './material.js';
 import { hashOf, type PlayedSession } from './players.js';
 

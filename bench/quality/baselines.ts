@@ -3,7 +3,7 @@
  * All of them show the leading system messages and the same tail.
  */
 import type { TokenCounter } from '../../src/tokens/counter.js';
-import { buildLedger } from '../../src/summary/ledger.js';
+import { buildLedger } from '../../src/summary/ledger/ledger.js';
 import type { Indexed } from './needs.js';
 import { logged, sum, type Split } from './splits.js';
 import type { Recorded } from './sessions.js';

@@ -1,6 +1,10 @@
 /** A recorded session played turn by turn into a conversation that compacts itself, and looked at after each compaction. */
 import { cutTurns } from '../../src/conversation/turns.js';
-import { Conversation, type Generation, type Summarizer } from '../../src/compaction/conversation.js';
+import {
+  Conversation,
+  type Generation,
+  type Summarizer,
+} from '../../src/compaction/in-memory/conversation.js';
 import { isFailure } from '../../src/errors.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';

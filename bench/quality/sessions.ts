@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { readTranscripts } from '../../src/cli/transcripts.js';
+import { readTranscripts } from '../../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';

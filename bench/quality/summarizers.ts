@@ -4,7 +4,7 @@
  * the same request always gives the same answer, and another rewriting draws anew.
  */
 import { createHash } from 'node:crypto';
-import type { Summarizer } from '../../src/compaction/conversation.js';
+import type { Summarizer } from '../../src/compaction/in-memory/conversation.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';
 import { identifiersOf } from './grammar.js';
 

@@ -4,7 +4,7 @@ import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { MessagesText } from '../conversation/messages-text.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
-import { inThread } from '../threads/pool.js';
+import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
 /** Undefined for an empty body. Throws `Input.Invalid`. */

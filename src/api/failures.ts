@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { STATUS_CODES } from 'node:http';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { otherMedia } from './body.js';
-import type { Operation } from './operation.js';
+import type { Operation } from './operations/operation.js';
 import { problemMediaType, problemOf, Refused } from './problem.js';
 
 /** Any error as a failure of README's table; what nobody foresaw is `Api.Failed`. */

@@ -1,7 +1,7 @@
 /** The OpenAPI 3.1 document, made of the operations and the schemas that they check with. */
 import { z } from 'zod';
 import type { FailureType } from '../errors.js';
-import type { AnswerDocument, Operation } from './operation.js';
+import type { AnswerDocument, Operation } from './operations/operation.js';
 import { problem, problemMediaType, statusOf } from './problem.js';
 import { components } from './schemas/component.js';
 import { serviceOperations } from './service.js';

@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { failureTypes } from '../errors.js';
-import type { Readiness } from '../readiness.js';
-import { jsonMediaType, type AnswerDocument } from './operation.js';
+import type { Readiness } from '../process/readiness.js';
+import { jsonMediaType, type AnswerDocument } from './operations/operation.js';
 import { component } from './schemas/component.js';
 import type { ApiService } from './settings.js';
 

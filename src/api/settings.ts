@@ -1,8 +1,8 @@
 import type { Logger } from 'pino';
-import type { AppendedTurn, PalimpsestClient } from '../client.js';
+import type { AppendedTurn, PalimpsestClient } from '../contract/client.js';
 import type { TurnOrText } from '../library/append.js';
 import { invalid } from '../errors.js';
-import type { Readiness } from '../readiness.js';
+import type { Readiness } from '../process/readiness.js';
 import type { Load } from './admission.js';
 
 /** A token may do everything within its tenant and sees nothing beyond it. */

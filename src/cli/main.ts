@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import { CommanderError, type Command } from 'commander';
-import { CommandGroup, newProgram, type SetCode } from './command.js';
+import { CommandGroup, newProgram, type SetCode } from './command/command.js';
 import { addBackfillCommands } from './commands/backfill.js';
 import { addCompactionCommands } from './commands/compaction.js';
 import { addCompletionCommands } from './commands/completion.js';
@@ -13,8 +13,8 @@ import { addServerCommands } from './commands/servers.js';
 import { addSessionCommands } from './commands/sessions.js';
 import { addTimelineCommand } from './commands/timeline.js';
 import { invalid } from '../errors.js';
-import { failureJson } from './report.js';
-import { exitCodes } from './run.js';
+import { failureJson } from './play/report.js';
+import { exitCodes } from './command/run.js';
 
 /** Every command. Each loads what it needs when it runs: the Temporal SDK alone takes half a second. */
 export function commands(setCode: SetCode): Command {

@@ -1,13 +1,13 @@
 /** Stores old sessions. What is stored already is recognised by its hashes, so an import can be run again at any time. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import type { FormatName } from '../conversation/formats/format.js';
+import type { FormatName } from '../formats/format.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import { readNative, splitNative } from '../conversation/native.js';
+import { readNative, splitNative } from '../formats/native.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { PolicyInput } from '../policy/schema.js';
-import type { DeploymentPolicy } from '../policy-sources.js';
-import { readHashes } from '../store/messages.js';
+import type { DeploymentPolicy } from '../config/policy-sources.js';
+import { readHashes } from '../store/log/messages.js';
 import { encodeIdPart } from '../temporal/names.js';
 import { isTaken } from './missing.js';
 import type { ImportRecord, ReadOptions, ReadSession } from './records.js';

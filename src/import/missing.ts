@@ -1,11 +1,11 @@
 /** What of a session is in the log already. */
 import type { Pool } from 'pg';
-import { withoutEnvelope } from '../conversation/formats/envelope.js';
+import { withoutEnvelope } from '../formats/envelope.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import { splitNative } from '../conversation/native.js';
+import { splitNative } from '../formats/native.js';
 import { nativeField, serializeMessage } from '../conversation/validate.js';
 import { isFailure, PalimpsestError } from '../errors.js';
-import { readMessages } from '../store/messages.js';
+import { readMessages } from '../store/log/messages.js';
 import type { SessionIds } from '../temporal/names.js';
 
 /**

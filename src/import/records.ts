@@ -1,7 +1,7 @@
 /** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
-import { isFields, mustBe } from '../conversation/formats/content.js';
-import { classifyLine, openDocument, type OpenedDocument } from '../conversation/formats/documents.js';
-import type { FileLayout, FormatName } from '../conversation/formats/format.js';
+import { isFields, mustBe } from '../formats/content.js';
+import { classifyLine, openDocument, type OpenedDocument } from '../formats/documents.js';
+import type { FileLayout, FormatName } from '../formats/format.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';

@@ -1,11 +1,11 @@
 /** Old sessions in another PostgreSQL database, read by a query a few rows at a time. */
 import pg from 'pg';
 import Cursor from 'pg-cursor';
-import { openDocument } from '../conversation/formats/documents.js';
+import { openDocument } from '../formats/documents.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
-import { asFailure } from '../store/transaction.js';
+import { asFailure } from '../store/connection/transaction.js';
 import { defaultLongestSession, type ImportRecord, type ReadOptions } from './records.js';
 import { Remembered } from './remembered.js';
 import type { Source } from './sources.js';

@@ -1,14 +1,14 @@
 /** One session into the log, from the first message on that is not there. */
 import type { Pool } from 'pg';
-import type { FormatName } from '../conversation/formats/format.js';
+import type { FormatName } from '../formats/format.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { cutTurns } from '../conversation/turns.js';
 import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
-import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/imported.js';
-import { readHashes } from '../store/messages.js';
-import { appendTurn, appendTurns, type TurnInput } from '../store/turns.js';
+import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/append/imported.js';
+import { readHashes } from '../store/log/messages.js';
+import { appendTurn, appendTurns, type TurnInput } from '../store/append/turns.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { ImportOptions } from './importer.js';
 import { missingFrom } from './missing.js';

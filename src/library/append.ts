@@ -1,8 +1,8 @@
-import type { AppendedTurn, Turn } from '../client.js';
+import type { AppendedTurn, Turn } from '../contract/client.js';
 import type { MessagesText } from '../conversation/messages-text.js';
 import { invalid } from '../errors.js';
 import { parsePolicy } from '../policy/schema.js';
-import { appendTurn } from '../store/turns.js';
+import { appendTurn } from '../store/append/turns.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
 

@@ -1,17 +1,22 @@
 import type { Pool } from 'pg';
-import type { BackfillItemList, BackfillItemRequest } from '../client.js';
+import type { BackfillItemList, BackfillItemRequest } from '../contract/client.js';
 import { invalid } from '../errors.js';
-import { estimateBackfill, type SummarizerFacts } from '../store/backfill-estimate.js';
-import { itemStates, listItems, spentBy } from '../store/backfill-items.js';
+import { estimateBackfill, type SummarizerFacts } from '../store/backfills/estimate.js';
+import { itemStates, listItems, spentBy } from '../store/backfills/items.js';
 import {
   checkConcurrency,
   checkSpendLimit,
   parseBackfill,
   parseEstimate,
   parseSpendLimit,
-} from '../store/backfill-request.js';
-import type { Backfill, BackfillEstimate, BackfillRequest } from '../store/backfill-types.js';
-import { insertBackfill, listBackfills, loadBackfill, loadBackfillRow } from '../store/backfills.js';
+} from '../store/backfills/request.js';
+import type { Backfill, BackfillEstimate, BackfillRequest } from '../contract/backfills.js';
+import {
+  insertBackfill,
+  listBackfills,
+  loadBackfill,
+  loadBackfillRow,
+} from '../store/backfills/backfills.js';
 import type { BackfillWorkflows } from '../temporal/backfills.js';
 import { encodeIdPart } from '../temporal/names.js';
 

@@ -1,10 +1,10 @@
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
-import { checkedDeployment, type DeploymentPolicy } from '../policy-sources.js';
-import { assertMigrated } from '../store/migrate.js';
-import { openPool, type DatabaseTimeouts } from '../store/pool.js';
-import type { SummarizerFacts } from '../store/backfill-estimate.js';
+import { checkedDeployment, type DeploymentPolicy } from '../config/policy-sources.js';
+import { assertMigrated } from '../store/connection/migrate.js';
+import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
+import type { SummarizerFacts } from '../store/backfills/estimate.js';
 import { BackfillWorkflows } from '../temporal/backfills.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';

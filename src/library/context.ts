@@ -1,10 +1,10 @@
-import { currentCaller } from '../caller.js';
-import type { ContextRequest } from '../client.js';
-import { contextFormatOf } from '../conversation/formats/index.js';
-import { checkContextRequest } from '../context-request.js';
-import { fitted, type SessionContext } from '../session-context.js';
+import { currentCaller } from '../store/connection/caller.js';
+import type { ContextRequest } from '../contract/client.js';
+import { contextFormatOf } from '../formats/index.js';
+import { checkContextRequest } from '../contract/context.js';
+import { fitted, type SessionContext } from './session-context.js';
 import { inSlices } from '../steps.js';
-import { readContextLocked, readContextSource, saveReductions } from '../store/context.js';
+import { readContextLocked, readContextSource, saveReductions } from '../store/compactions/context.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';

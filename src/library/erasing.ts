@@ -1,10 +1,10 @@
 /** Erasing: PostgreSQL first, which decides; then Temporal, as far as it answers. */
-import type { Erased } from '../client.js';
+import type { Erased } from '../contract/client.js';
 import { isFailure } from '../errors.js';
-import { eraseSession, eraseWithForks, type ErasedRows } from '../store/erase.js';
-import { findErasure, noteErasure } from '../store/erasures.js';
-import { notFound } from '../store/session-row.js';
-import { withTransaction } from '../store/transaction.js';
+import { eraseSession, eraseWithForks, type ErasedRows } from '../store/sessions/erase.js';
+import { findErasure, noteErasure } from '../store/sessions/erasures.js';
+import { notFound } from '../store/sessions/session-row.js';
+import { withTransaction } from '../store/connection/transaction.js';
 import { finishErasure, finishErasures } from '../temporal/erasures.js';
 import { findExecutions } from '../temporal/executions.js';
 import type { SessionIds } from '../temporal/names.js';

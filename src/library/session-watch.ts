@@ -1,6 +1,6 @@
 import type { Pool } from 'pg';
-import { asNobody } from '../caller.js';
-import { generationOf } from '../store/sessions.js';
+import { asNobody } from '../store/connection/caller.js';
+import { generationOf } from '../store/sessions/sessions.js';
 import { sessionWorkflowId, type SessionIds } from '../temporal/names.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 

@@ -1,7 +1,7 @@
 /** Waiting for a session's workflow, which may be busy, asleep, or without a worker. */
-import { currentCaller } from '../caller.js';
+import { currentCaller } from '../store/connection/caller.js';
 import { PalimpsestError } from '../errors.js';
-import { generationOf } from '../store/sessions.js';
+import { generationOf } from '../store/sessions/sessions.js';
 import type { SessionIds } from '../temporal/names.js';
 import type { Connections } from './connections.js';
 import type { Look } from './session-watch.js';

@@ -1,6 +1,6 @@
 import OpenAI, { APIConnectionTimeoutError } from 'openai';
 import { invalid, PalimpsestError } from '../errors.js';
-import type { SummaryRequest } from '../summary/prompts.js';
+import type { SummaryRequest } from '../summary/ask/prompts.js';
 import { readAnswer } from './answer.js';
 import { CallAborted } from './classify.js';
 import { Endpoint } from './endpoint.js';

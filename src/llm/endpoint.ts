@@ -1,6 +1,6 @@
 import type OpenAI from 'openai';
-import type { SummaryRequest } from '../summary/prompts.js';
-import type { SummarySchema } from '../summary/structured.js';
+import type { SummaryRequest } from '../summary/ask/prompts.js';
+import type { SummarySchema } from '../summary/answer/structured.js';
 import type { Answer } from './answer.js';
 import { saysContextOverflow } from './overflow.js';
 import type { EndpointRefusal } from './refusal.js';

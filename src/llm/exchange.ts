@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure, PalimpsestError } from '../errors.js';
-import type { SummaryRequest } from '../summary/prompts.js';
+import type { SummaryRequest } from '../summary/ask/prompts.js';
 import type { Answer } from './answer.js';
 import { classify, type CallContext } from './classify.js';
 import type { ChatRequest, Endpoint } from './endpoint.js';

@@ -1,5 +1,5 @@
 import { APIError } from 'openai';
-import { redactorFor } from '../conversation/redact.js';
+import { redactorFor } from '../summary/redaction/redact.js';
 
 /** What an endpoint says when it refuses, whatever shape its body has. Empty strings where it says nothing. */
 export interface ErrorBody {

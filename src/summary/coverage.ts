@@ -1,5 +1,5 @@
 import { PalimpsestError } from '../errors.js';
-import type { ChunkRef } from './chunk.js';
+import type { ChunkRef } from './ask/chunk.js';
 
 export interface Coverage {
   fromSeq: number;

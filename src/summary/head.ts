@@ -1,12 +1,12 @@
 /** What stands in the context for everything that was evicted. */
-import type { Head } from '../conversation/context.js';
+import type { Head } from '../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { showPlain } from '../conversation/projection.js';
+import { showPlain } from '../context/view/projection.js';
 import { escapeTags } from '../conversation/render.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
-import type { Snapshot } from './accept.js';
-import { nonceFor, pinsBlock } from './pins.js';
+import type { Snapshot } from './answer/accept.js';
+import { nonceFor, pinsBlock } from './answer/pins.js';
 
 export interface HeadParts {
   snapshot: Snapshot;

@@ -1,6 +1,6 @@
 /** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
-import type { CommittedStep } from '../store/backfill-items.js';
+import type { CommittedStep } from '../store/backfills/items.js';
 import { causesOf, failureOf } from './failures.js';
 
 /** `elsewhere`: another parent ran it, or another commit came first; look again. */

@@ -2,7 +2,7 @@
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { isFailure } from '../errors.js';
-import { releaseLeftDigests } from '../store/erase.js';
+import { releaseLeftDigests } from '../store/sessions/erase.js';
 import {
   findErasure,
   forgetErasure,
@@ -10,7 +10,7 @@ import {
   noteTold,
   pendingErasures,
   type Erasure,
-} from '../store/erasures.js';
+} from '../store/sessions/erasures.js';
 import { deleteExecutions, findExecutions, type Execution } from './executions.js';
 import type { SessionIds } from './names.js';
 

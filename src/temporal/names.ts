@@ -1,7 +1,7 @@
 import { defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common';
-import { encodeIdPart, type SessionIds } from '../ids.js';
+import { encodeIdPart, type SessionIds } from '../contract/ids.js';
 
-export { encodeIdPart, type SessionIds } from '../ids.js';
+export { encodeIdPart, type SessionIds } from '../contract/ids.js';
 
 /** The task queues that steps of one workflow go to: short database steps, model calls. */
 export interface StepQueues {

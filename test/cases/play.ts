@@ -1,7 +1,11 @@
 /** Plays a case of ours through the pure core. Answers everything that does not hold as a sentence. */
-import { Conversation, type Generation, type Summarizer } from '../../src/compaction/conversation.js';
-import type { ViewItem } from '../../src/conversation/context.js';
-import { validateView } from '../../src/conversation/validity.js';
+import {
+  Conversation,
+  type Generation,
+  type Summarizer,
+} from '../../src/compaction/in-memory/conversation.js';
+import type { ViewItem } from '../../src/context/view/view.js';
+import { validateView } from '../../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../src/errors.js';
 import { saidOf } from '../support/material.js';
 import { messageOf, type Expectation, type OwnCase, type Script, type Step } from './format.js';

@@ -13,7 +13,7 @@ import { defaultCacheDir } from '../../src/runtime/home.js';
 import { freePort } from '../../src/runtime/ports.js';
 import { startPostgres, stopPostgres, type RunningPostgres } from '../../src/runtime/postgres.js';
 import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/runtime/temporal.js';
-import { migrate } from '../../src/store/migrate.js';
+import { migrate } from '../../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { FaultyProxy } from './proxy.js';
 

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Client, Connection } from '@temporalio/client';
-import { HttpPalimpsest } from '../../src/http/index.js';
+import { HttpPalimpsest } from '../../src/http-client/index.js';
 import { startModelServer, type ModelServer } from '../support/model-server.js';
 import { Agent } from './agents.js';
 import { checkDatabase, type Checked } from './checker.js';

@@ -1,6 +1,6 @@
 /** Operators who act on random sessions at once, whatever else is going on. Their calls may fail, with a type. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { HttpPalimpsest } from '../../src/http/index.js';
+import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import { chaosPolicy } from './agents.js';
 import type { Journal } from './journal.js';
 import type { Observations } from './observations.js';

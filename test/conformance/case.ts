@@ -1,6 +1,6 @@
 /** What a case of the conformance suite is made of. */
 import { expect } from 'vitest';
-import type { PalimpsestClient } from '../../src/client.js';
+import type { PalimpsestClient } from '../../src/contract/client.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { PalimpsestError } from '../../src/errors.js';
 import { dialogue } from '../support/stack.js';

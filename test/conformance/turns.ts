@@ -1,4 +1,4 @@
-import type { FormatName } from '../../src/conversation/formats/format.js';
+import type { FormatName } from '../../src/formats/format.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { dialogue, words } from '../support/stack.js';
 import { failure, invalidAt, noSession, talked, type Case } from './case.js';

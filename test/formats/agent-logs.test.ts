@@ -1,6 +1,6 @@
 /** What the logs of Codex, the Agents SDK, SWE-agent and OpenHands mean. */
 import { describe, expect, it } from 'vitest';
-import { formatOf, type FormatName } from '../../src/conversation/formats/index.js';
+import { formatOf, type FormatName } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 
 const codexLine: Json = {

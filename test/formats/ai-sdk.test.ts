@@ -1,6 +1,6 @@
 /** The AI SDK's messages: those for the model, and those a chat keeps. */
 import { describe, expect, it } from 'vitest';
-import { aiSdk } from '../../src/conversation/formats/ai-sdk.js';
+import { aiSdk } from '../../src/formats/ai-sdk.js';
 import type { Json } from '../../src/conversation/message.js';
 import { logged, shown, shownChat } from '../support/formats.js';
 

@@ -1,11 +1,11 @@
 /** Anthropic messages: nothing of them is lost, and whatever a session holds, the API takes its context. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { anthropic } from '../../src/conversation/formats/anthropic.js';
-import { gemini } from '../../src/conversation/formats/gemini.js';
+import { anthropic } from '../../src/formats/anthropic.js';
+import { gemini } from '../../src/formats/gemini.js';
 import type { Json } from '../../src/conversation/message.js';
 import { checkMessages } from '../../src/conversation/validate.js';
-import { validateView } from '../../src/conversation/validity.js';
+import { validateView } from '../../src/context/view/validity.js';
 import { itemsOf, logged, shown, shownChat } from '../support/formats.js';
 import { histories } from '../support/histories.js';
 import { anthropicAgents } from '../support/native-agents.js';

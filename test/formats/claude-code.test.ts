@@ -1,6 +1,6 @@
 /** Logs of Claude Code are trees of lines: a rewind leaves a branch behind, parallel calls and hooks do not. */
 import { describe, expect, it } from 'vitest';
-import { contextFormatOf, formatOf } from '../../src/conversation/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 import { textOf } from '../../src/conversation/validate.js';
 import { itemsOf, logged, shown } from '../support/formats.js';

@@ -1,6 +1,6 @@
 /** Rollouts of Codex: what stands after turns were taken back, and items that are not as they should be. */
 import { describe, expect, it } from 'vitest';
-import { contextFormatOf, formatOf } from '../../src/conversation/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 import { textOf } from '../../src/conversation/validate.js';
 import { itemsOf, logged, shown } from '../support/formats.js';

@@ -1,7 +1,7 @@
 /** Files: which format they are in, and what is said of one in none. */
 import { describe, expect, it } from 'vitest';
-import { classifyLine, closeDocument, openDocument } from '../../src/conversation/formats/documents.js';
-import { formatOf, type FileLayout, type FormatName } from '../../src/conversation/formats/index.js';
+import { classifyLine, closeDocument, openDocument } from '../../src/formats/documents.js';
+import { formatOf, type FileLayout, type FormatName } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 
 const chat: Json[] = [

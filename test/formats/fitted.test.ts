@@ -1,17 +1,13 @@
 /** Contexts that had to be shortened to fit: whatever was reduced, the provider takes them, and what was not is as it came in. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { fitContext } from '../../src/compaction/fit.js';
-import { arrangeNative } from '../../src/conversation/arrange.js';
-import {
-  contextFormatOf,
-  type ContextFormat,
-  type FormatName,
-} from '../../src/conversation/formats/index.js';
+import { fitContext } from '../../src/context/fit.js';
+import { arrangeNative } from '../../src/context/view/arrange.js';
+import { contextFormatOf, type ContextFormat, type FormatName } from '../../src/formats/index.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
-import { shownUnits } from '../../src/conversation/native.js';
+import { shownUnits } from '../../src/formats/native.js';
 import { isFailure } from '../../src/errors.js';
-import { limitsOf } from '../../src/policy/limits.js';
+import { limitsOf } from '../../src/limits/limits.js';
 import { parsePolicy, resolvePolicy } from '../../src/policy/schema.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { logged } from '../support/formats.js';

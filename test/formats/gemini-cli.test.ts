@@ -1,7 +1,7 @@
 /** Recordings of Gemini CLI, which are appended to: records written again, taken back, and checkpoints of the whole conversation. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { contextFormatOf, formatOf } from '../../src/conversation/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 import { textOf } from '../../src/conversation/validate.js';
 import { itemsOf, logged, shown } from '../support/formats.js';

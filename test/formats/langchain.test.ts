@@ -1,6 +1,6 @@
 /** LangChain messages: three ways to write one down, one meaning. */
 import { describe, expect, it } from 'vitest';
-import { langchain } from '../../src/conversation/formats/langchain.js';
+import { langchain } from '../../src/formats/langchain.js';
 import type { Json } from '../../src/conversation/message.js';
 import { logged, shown, shownChat } from '../support/formats.js';
 

@@ -1,9 +1,9 @@
 /** Agents that speak another format end to end: their turns compact behind them, and every context is theirs, valid and within budget. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { contextFormatOf, contextFormats, type ContextFormat } from '../../src/conversation/formats/index.js';
+import { contextFormatOf, contextFormats, type ContextFormat } from '../../src/formats/index.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
-import { originalItems } from '../../src/conversation/native.js';
-import type { SessionContext } from '../../src/session-context.js';
+import { originalItems } from '../../src/formats/native.js';
+import type { SessionContext } from '../../src/library/session-context.js';
 import { smallPolicy, startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;

@@ -4,21 +4,16 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { classifyLine, closeDocument, openDocument } from '../../src/conversation/formats/documents.js';
-import {
-  contextFormatOf,
-  contextFormats,
-  formatOf,
-  type FormatName,
-} from '../../src/conversation/formats/index.js';
+import { classifyLine, closeDocument, openDocument } from '../../src/formats/documents.js';
+import { contextFormatOf, contextFormats, formatOf, type FormatName } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
-import { originalItems } from '../../src/conversation/native.js';
+import { originalItems } from '../../src/formats/native.js';
 import { metaOf } from '../../src/conversation/validate.js';
-import { fitted } from '../../src/session-context.js';
+import { fitted } from '../../src/library/session-context.js';
 import { atOnce } from '../../src/steps.js';
-import { readContextSource } from '../../src/store/context.js';
-import { openPool } from '../../src/store/pool.js';
-import { appendTurn } from '../../src/store/turns.js';
+import { readContextSource } from '../../src/store/compactions/context.js';
+import { openPool } from '../../src/store/connection/pool.js';
+import { appendTurn } from '../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { nativeFiles, readNativeFile } from '../support/native-files.js';
 import { newSession, replayed } from '../support/store.js';

@@ -1,6 +1,6 @@
 /** OpenAI Responses: what items mean, and which of them a context may show as they came. */
 import { describe, expect, it } from 'vitest';
-import { openaiResponses } from '../../src/conversation/formats/openai-responses.js';
+import { openaiResponses } from '../../src/formats/openai-responses.js';
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
 import { logged, shown, shownChat } from '../support/formats.js';
 

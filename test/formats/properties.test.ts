@@ -1,13 +1,8 @@
 /** What holds for every format, for whatever was recorded in it: nothing is lost, and every context is valid for its provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  contextFormatOf,
-  contextFormats,
-  formatOf,
-  type FormatName,
-} from '../../src/conversation/formats/index.js';
-import { buildView } from '../../src/conversation/context.js';
+import { contextFormatOf, contextFormats, formatOf, type FormatName } from '../../src/formats/index.js';
+import { buildView } from '../../src/context/view/view.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { checkMessages } from '../../src/conversation/validate.js';

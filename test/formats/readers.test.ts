@@ -7,10 +7,10 @@ import os from 'node:os';
 import path from 'node:path';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readTranscripts } from '../../src/cli/transcripts.js';
+import { readTranscripts } from '../../src/cli/play/transcripts.js';
 import { importSessions, type ImportReport } from '../../src/import/importer.js';
 import { fileSources } from '../../src/import/sources.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool } from '../../src/store/connection/pool.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 
 const recordings = process.env.PALIMPSEST_TRANSCRIPTS ?? path.resolve('../shared/data');

@@ -3,15 +3,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import {
-  contextFormatOf,
-  formatOf,
-  type FileLayout,
-  type FormatName,
-} from '../../src/conversation/formats/index.js';
+import { contextFormatOf, formatOf, type FileLayout, type FormatName } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
 import { warningsOf } from '../../src/conversation/validate.js';
-import { validateView } from '../../src/conversation/validity.js';
+import { validateView } from '../../src/context/view/validity.js';
 import { itemsOf, logged, shown } from '../support/formats.js';
 import { skipWithoutTranscripts } from '../support/transcripts.js';
 

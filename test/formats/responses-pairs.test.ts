@@ -3,9 +3,9 @@
  * not. They are one group by their call id, and come back to the API as they came in.
  */
 import { describe, expect, it } from 'vitest';
-import { buildView } from '../../src/conversation/context.js';
-import { shownUnits } from '../../src/conversation/native.js';
-import { openaiResponses } from '../../src/conversation/formats/openai-responses.js';
+import { buildView } from '../../src/context/view/view.js';
+import { shownUnits } from '../../src/formats/native.js';
+import { openaiResponses } from '../../src/formats/openai-responses.js';
 import { groupMessages } from '../../src/conversation/groups.js';
 import type { Json } from '../../src/conversation/message.js';
 import { counterFor } from '../../src/tokens/counter.js';

@@ -3,13 +3,9 @@
  * and given back item for item.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  contextFormatOf,
-  type ContextFormat,
-  type FormatName,
-} from '../../src/conversation/formats/index.js';
+import { contextFormatOf, type ContextFormat, type FormatName } from '../../src/formats/index.js';
 import type { Json } from '../../src/conversation/message.js';
-import type { SessionContext } from '../../src/palimpsest.js';
+import type { SessionContext } from '../../src/library/palimpsest.js';
 import { startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;

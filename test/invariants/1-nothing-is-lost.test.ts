@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool } from '../../src/store/connection/pool.js';
 import { histories } from '../support/histories.js';
 import { appendTurns, compactIfPossible, replayed } from '../support/sessions.js';
 import { dialogue, startStack, type Stack } from '../support/stack.js';

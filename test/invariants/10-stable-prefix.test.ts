@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { SessionContext } from '../../src/palimpsest.js';
+import type { SessionContext } from '../../src/library/palimpsest.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { histories } from '../support/histories.js';

@@ -1,7 +1,7 @@
 /** Invariant 11. A tenant sees its own rows only, whatever the names of its sessions and turns. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { Palimpsest } from '../../src/palimpsest.js';
+import { Palimpsest } from '../../src/library/palimpsest.js';
 import { replayed } from '../support/sessions.js';
 import { dialogue, startStack, type Stack } from '../support/stack.js';
 

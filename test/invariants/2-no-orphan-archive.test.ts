@@ -7,7 +7,7 @@ import type { Pool, PoolClient } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool } from '../../src/store/connection/pool.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { compactionWorkflowId } from '../../src/temporal/names.js';
 import { ok } from '../support/model-replies.js';

@@ -5,10 +5,10 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { SessionContext } from '../../src/palimpsest.js';
+import type { SessionContext } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { openPool } from '../../src/store/pool.js';
-import { startWorker, type RunningWorker } from '../../src/worker.js';
+import { openPool } from '../../src/store/connection/pool.js';
+import { startWorker, type RunningWorker } from '../../src/worker/worker.js';
 import * as replies from '../support/model-replies.js';
 import type { Script } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { escapeTags } from '../../src/conversation/tags.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool } from '../../src/store/connection/pool.js';
 import { histories } from '../support/histories.js';
 import { ok, status, withWindow } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';

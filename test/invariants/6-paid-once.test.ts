@@ -4,9 +4,9 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Palimpsest } from '../../src/palimpsest.js';
+import { Palimpsest } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { openPool } from '../../src/store/pool.js';
+import { openPool } from '../../src/store/connection/pool.js';
 import { about, ok, refusalText, status, withWindow, type Script } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';
 import { appendTurns } from '../support/sessions.js';

@@ -5,8 +5,8 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { validateView } from '../../src/conversation/validity.js';
-import type { Palimpsest } from '../../src/palimpsest.js';
+import { validateView } from '../../src/context/view/validity.js';
+import type { Palimpsest } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { counterFor, tokenizerForModel } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';

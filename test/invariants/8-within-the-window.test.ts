@@ -5,12 +5,12 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { fitted } from '../../src/session-context.js';
+import { fitted } from '../../src/library/session-context.js';
 import { atOnce } from '../../src/steps.js';
-import { readContextSource } from '../../src/store/context.js';
-import { openPool } from '../../src/store/pool.js';
-import { loadSession } from '../../src/store/sessions.js';
-import { appendTurn } from '../../src/store/turns.js';
+import { readContextSource } from '../../src/store/compactions/context.js';
+import { openPool } from '../../src/store/connection/pool.js';
+import { loadSession } from '../../src/store/sessions/sessions.js';
+import { appendTurn } from '../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { newSession, talk } from '../support/store.js';
 

@@ -1,6 +1,6 @@
 /** Checks of what the resulting context holds. */
-import { validateView } from '../../src/conversation/validity.js';
-import type { ViewItem } from '../../src/conversation/context.js';
+import { validateView } from '../../src/context/view/validity.js';
+import type { ViewItem } from '../../src/context/view/view.js';
 import type { Check } from './checks.js';
 import { holds, same } from './judge.js';
 import { callIdsOf, keptOf, resultIdsOf, textOfItem, type Outcome } from './outcome.js';

@@ -1,10 +1,10 @@
 /** Cases that ask something other than one pass: a cut, a size, a repair, an earlier state, a smaller context. */
-import { Conversation } from '../../src/compaction/conversation.js';
+import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import { safeCuts } from '../../src/policy/safe-cuts.js';
+import { safeCuts } from '../../src/compaction/plan/safe-cuts.js';
 import { policyOf } from '../../src/policy/layers.js';
-import { isTriggered, limitsOf } from '../../src/policy/limits.js';
+import { isTriggered, limitsOf } from '../../src/limits/limits.js';
 import { parsePolicy } from '../../src/policy/schema.js';
 import type { PeerCase } from './case.js';
 import { blank, metasOf, type Outcome } from './outcome.js';

@@ -1,6 +1,6 @@
 /** What one replay showed, in the terms of the cases: indexes into the case's own messages. */
-import type { Conversation, Generation } from '../../src/compaction/conversation.js';
-import type { ViewItem } from '../../src/conversation/context.js';
+import type { Conversation, Generation } from '../../src/compaction/in-memory/conversation.js';
+import type { ViewItem } from '../../src/context/view/view.js';
 import { groupMessages } from '../../src/conversation/groups.js';
 import type { MessageMeta } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';

@@ -1,9 +1,9 @@
 /** One compaction pass over a case: the history that it supposes, its messages, its scripted summarizer. */
-import { Conversation, type Summarizer } from '../../src/compaction/conversation.js';
+import { Conversation, type Summarizer } from '../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { isTriggered } from '../../src/policy/limits.js';
+import { isTriggered } from '../../src/limits/limits.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { SummaryRequest } from '../../src/summary/prompts.js';
+import type { SummaryRequest } from '../../src/summary/ask/prompts.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { saidOf } from '../support/material.js';

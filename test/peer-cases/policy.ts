@@ -4,7 +4,7 @@
  */
 import { isFailure, type PalimpsestError } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
-import { limitsOf } from '../../src/policy/limits.js';
+import { limitsOf } from '../../src/limits/limits.js';
 import {
   parsePolicy,
   type KeepCeilings,

@@ -1,5 +1,5 @@
 /** What holds after any replay, whichever indexes a peer's algorithm asks for. */
-import type { Conversation, Generation } from '../../src/compaction/conversation.js';
+import type { Conversation, Generation } from '../../src/compaction/in-memory/conversation.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import { isFailure } from '../../src/errors.js';
 import { violations } from './checks-content.js';

@@ -1,6 +1,6 @@
 /** Cases about reductions without a model: what becomes of tool results, call arguments and reasoning. */
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { commitReductions } from '../../src/policy/retention.js';
+import { commitReductions } from '../../src/context/reductions/retention.js';
 import type { Retention } from '../../src/policy/reduce-schema.js';
 import type { PeerCase } from './case.js';
 import { blank, groupsOf, type Outcome } from './outcome.js';

@@ -1,5 +1,5 @@
 /** Which question a case asks, and its answer. */
-import { Conversation } from '../../src/compaction/conversation.js';
+import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { PeerCase, PeerMessage } from './case.js';
 import {
   chained,

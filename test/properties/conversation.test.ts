@@ -5,10 +5,14 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { saidOf } from '../support/material.js';
-import { Conversation, type Generation, type Summarizer } from '../../src/compaction/conversation.js';
-import type { ViewItem } from '../../src/conversation/context.js';
+import {
+  Conversation,
+  type Generation,
+  type Summarizer,
+} from '../../src/compaction/in-memory/conversation.js';
+import type { ViewItem } from '../../src/context/view/view.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { validateView } from '../../src/conversation/validity.js';
+import { validateView } from '../../src/context/view/validity.js';
 import { isFailure } from '../../src/errors.js';
 import { resolvePolicy, type PolicyInput } from '../../src/policy/schema.js';
 import { counterFor } from '../../src/tokens/counter.js';

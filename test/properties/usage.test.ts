@@ -10,11 +10,11 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Conversation } from '../../src/compaction/index.js';
+import { Conversation } from '../../src/compaction/in-memory/index.js';
 import { isFailure } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
-import { learntOf, overdue, requestOf, type Learnt } from '../../src/policy/learnt.js';
-import { limitsOf } from '../../src/policy/limits.js';
+import { learntOf, overdue, requestOf, type Learnt } from '../../src/limits/learnt.js';
+import { limitsOf } from '../../src/limits/limits.js';
 import type { Policy } from '../../src/policy/schema.js';
 import { calibrated, calibrationKey, type Calibration } from '../../src/tokens/calibration.js';
 

@@ -2,9 +2,9 @@
 import type { Pool } from 'pg';
 import { Backfills } from '../../src/library/backfills.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { Backfill } from '../../src/store/backfill-types.js';
-import { openPool } from '../../src/store/pool.js';
-import { appendTurn } from '../../src/store/turns.js';
+import type { Backfill } from '../../src/contract/backfills.js';
+import { openPool } from '../../src/store/connection/pool.js';
+import { appendTurn } from '../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../src/temporal/backfills.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { dialogue, smallPolicy, type Stack } from './stack.js';

@@ -3,7 +3,7 @@
  * Settings come as JSON in `APPEND`.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { Palimpsest } from '../../src/palimpsest.js';
+import { Palimpsest } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { SessionWorkflows } from '../../src/temporal/session-workflows.js';
 

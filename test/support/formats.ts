@@ -1,14 +1,14 @@
 /** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
-import { arrangeChat, arrangeNative } from '../../src/conversation/arrange.js';
-import { buildView } from '../../src/conversation/context.js';
+import { arrangeChat, arrangeNative } from '../../src/context/view/arrange.js';
+import { buildView } from '../../src/context/view/view.js';
 import {
   contextFormatOf,
   type ContextFormat,
   type FormatName,
   type Rendered,
-} from '../../src/conversation/formats/index.js';
+} from '../../src/formats/index.js';
 import type { ChatMessage, Json, LoggedMessage } from '../../src/conversation/message.js';
-import { readNative, shownUnits, splitNative } from '../../src/conversation/native.js';
+import { readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { sourceOf } from './histories.js';

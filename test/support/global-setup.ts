@@ -8,9 +8,9 @@ import { ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { isRunning } from '../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
-import { migrate } from '../../src/store/migrate.js';
+import { migrate } from '../../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
-import { loadWorkflowBundle } from '../../src/workflow-bundle.js';
+import { loadWorkflowBundle } from '../../src/worker/workflow-bundle.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {

@@ -4,7 +4,7 @@
  * user messages, system messages in the middle.
  */
 import fc from 'fast-check';
-import type { ContextSource } from '../../src/conversation/context.js';
+import type { ContextSource } from '../../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage, MessageMeta, ToolCall } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';

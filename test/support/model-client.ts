@@ -7,7 +7,7 @@ import {
   type SummarizeOptions,
   type SummaryAnswer,
 } from '../../src/llm/client.js';
-import type { SummaryRequest } from '../../src/summary/prompts.js';
+import type { SummaryRequest } from '../../src/summary/ask/prompts.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 
 export const apiKey = 'sk-test-0123456789abcdef';

@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import type { FileLayout } from '../../src/conversation/formats/index.js';
+import type { FileLayout } from '../../src/formats/index.js';
 import { parseExact } from '../../src/conversation/json.js';
 import type { Json } from '../../src/conversation/message.js';
 

@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import { limitsOf } from '../../src/policy/limits.js';
+import { limitsOf } from '../../src/limits/limits.js';
 import { parsePolicy, resolvePolicy, type PolicyInput } from '../../src/policy/schema.js';
 import { histories } from './histories.js';
 

@@ -2,9 +2,9 @@
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import type { Palimpsest, SessionContext } from '../../src/palimpsest.js';
+import type { Palimpsest, SessionContext } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { Coverage } from '../../src/summary/chunk.js';
+import type { Coverage } from '../../src/summary/ask/chunk.js';
 
 /** Appends each turn under the id `t-<index>`, counted from `from`. */
 export async function appendTurns(

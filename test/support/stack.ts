@@ -4,9 +4,9 @@
  */
 import { inject } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { Palimpsest } from '../../src/palimpsest.js';
+import { Palimpsest } from '../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { startWorker, type RunningWorker, type WorkerSettings } from '../../src/worker.js';
+import { startWorker, type RunningWorker, type WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from './database.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 import { temporalAddress, uniqueQueuePrefix } from './temporal.js';

@@ -1,10 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { ChatMessage, LoggedMessage } from '../../src/conversation/message.js';
-import { commitCompaction, type CommitInput, type CompactionRow } from '../../src/store/compactions.js';
-import { replay } from '../../src/store/replay.js';
-import { loadSession, type SessionIds } from '../../src/store/sessions.js';
-import { appendTurn } from '../../src/store/turns.js';
+import {
+  commitCompaction,
+  type CommitInput,
+  type CompactionRow,
+} from '../../src/store/compactions/commit.js';
+import { replay } from '../../src/store/reading/replay.js';
+import { loadSession, type SessionIds } from '../../src/store/sessions/sessions.js';
+import { appendTurn } from '../../src/store/append/turns.js';
 
 /** Ids that nobody else has, so that tests of one file need not clean up. */
 export function newSession(tenant = 'acme'): SessionIds {

@@ -8,7 +8,7 @@ import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import { createModelClient } from '../../src/llm/client.js';
-import { openPool, type DatabaseTimeouts } from '../../src/store/pool.js';
+import { openPool, type DatabaseTimeouts } from '../../src/store/connection/pool.js';
 import { taskQueues } from '../../src/temporal/names.js';
 
 export interface DoomedWorker {

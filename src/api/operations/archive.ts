@@ -1,6 +1,6 @@
 /** What was evicted and how it is read back; going back to it. */
 import { z } from 'zod';
-import type { PalimpsestClient } from '../../client.js';
+import type { PalimpsestClient } from '../../contract/client.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { invalid, isFailure } from '../../errors.js';
 import {
@@ -10,7 +10,7 @@ import {
   ofSession,
   operation,
   Streamed,
-} from '../operation.js';
+} from './operation.js';
 import { archivePartList, searchBody, searchResult, toolResponse } from '../schemas/archive.js';
 import { wholeInQuery } from '../schemas/component.js';
 import { expansion, loggedMessage, messageList, messagePage } from '../schemas/messages.js';

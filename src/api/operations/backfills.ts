@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import type { PalimpsestClient } from '../../client.js';
-import { ofJob, operation } from '../operation.js';
+import type { PalimpsestClient } from '../../contract/client.js';
+import { ofJob, operation } from './operation.js';
 import {
   backfill,
   backfillBody,

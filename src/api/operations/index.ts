@@ -1,4 +1,4 @@
-import type { Operation } from '../operation.js';
+import type { Operation } from './operation.js';
 import { archive } from './archive.js';
 import { backfills } from './backfills.js';
 import { policies } from './policies.js';

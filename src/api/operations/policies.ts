@@ -1,4 +1,4 @@
-import { ofSession, operation } from '../operation.js';
+import { ofSession, operation } from './operation.js';
 import { pinsBody, policyBody, policyVersion, sessionPolicy } from '../schemas/sessions.js';
 
 const tag = 'Policies';

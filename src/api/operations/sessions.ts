@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import type { PalimpsestClient } from '../../client.js';
-import { jsonMediaType, ofSession, operation, Reply } from '../operation.js';
+import type { PalimpsestClient } from '../../contract/client.js';
+import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { flagInQuery, idText, wholeInQuery } from '../schemas/component.js';
 import { accepted, compactionAnswer, erased, sessionList } from '../schemas/sessions.js';
 import { status } from '../schemas/status.js';

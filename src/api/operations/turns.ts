@@ -1,8 +1,8 @@
 /** The hot path of an agent: append a turn, read the context. */
 import { z } from 'zod';
-import { contextFormats } from '../../conversation/formats/format.js';
+import { contextFormats } from '../../formats/format.js';
 import { invalid } from '../../errors.js';
-import { jsonMediaType, ofSession, operation, Reply } from '../operation.js';
+import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { wholeInQuery } from '../schemas/component.js';
 import { appendedTurn, sessionContext, turnBody } from '../schemas/messages.js';
 

@@ -1,9 +1,9 @@
 /** What was evicted, and how it is found. */
 import { z } from 'zod';
 import { roles } from '../../conversation/message.js';
-import type { ArchivePart } from '../../store/compactions.js';
-import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../store/search.js';
-import type { ToolResponse } from '../../store/tool-response.js';
+import type { ArchivePart } from '../../store/compactions/commit.js';
+import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../store/search/search.js';
+import type { ToolResponse } from '../../store/reading/tool-response.js';
 import { component, moment } from './component.js';
 
 /** Dates are ISO 8601 in JSON. */

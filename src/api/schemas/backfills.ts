@@ -1,13 +1,13 @@
 import { z } from 'zod';
-import type { BackfillItemList } from '../../client.js';
-import { formatNames } from '../../conversation/formats/format.js';
+import type { BackfillItemList } from '../../contract/client.js';
+import { formatNames } from '../../formats/format.js';
 import type {
   Backfill,
   BackfillEstimate,
   BackfillItem,
   BackfillRequest,
   BackfillSelection,
-} from '../../store/backfill-types.js';
+} from '../../contract/backfills.js';
 import { component, moment } from './component.js';
 
 export const itemState = z.enum(['pending', 'running', 'compacted', 'unchanged', 'failed', 'skipped']);

@@ -1,9 +1,9 @@
 /** Turns, contexts and the log. */
 import { z } from 'zod';
-import type { AppendedTurn } from '../../client.js';
+import type { AppendedTurn } from '../../contract/client.js';
 import { MessagesText } from '../../conversation/messages-text.js';
 import type { TurnOrText } from '../../library/append.js';
-import { contextFormats, formatNames } from '../../conversation/formats/format.js';
+import { contextFormats, formatNames } from '../../formats/format.js';
 import {
   roles,
   type ChatMessage,
@@ -12,8 +12,8 @@ import {
   type Native,
 } from '../../conversation/message.js';
 import type { MessageWarning } from '../../conversation/validate.js';
-import type { ContextEntry, SessionContext } from '../../session-context.js';
-import type { Expansion } from '../../store/expand.js';
+import type { ContextEntry, SessionContext } from '../../library/session-context.js';
+import type { Expansion } from '../../store/reading/expand.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
 import { policy } from './policy.js';

@@ -1,11 +1,11 @@
 /** Sessions, what was done to them, and their policies. */
 import { z } from 'zod';
 import type { CompactionOutcome } from '../../../activities/commit.js';
-import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../client.js';
-import { formatNames } from '../../conversation/formats/format.js';
+import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../contract/client.js';
+import { formatNames } from '../../formats/format.js';
 import { policySchema, type PolicyInput } from '../../policy/schema.js';
-import type { Forked, ForkRequest } from '../../store/fork.js';
-import type { Timeline, TimelineCompaction, TimelineTurn } from '../../store/timeline.js';
+import type { Forked, ForkRequest } from '../../store/compactions/fork.js';
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../store/reading/timeline.js';
 import { component, moment } from './component.js';
 import { policy, policyExample } from './policy.js';
 

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import type { Policy } from '../../policy/schema.js';
 import type { PolicyRow } from '../../policy/describe.js';
-import type { Status } from '../../session-status.js';
-import type { ArchivedTool, SummaryRecord } from '../../store/records.js';
+import type { Status } from '../../library/status.js';
+import type { ArchivedTool, SummaryRecord } from '../../store/reading/records.js';
 import { component, moment, opaque } from './component.js';
 
 const summaryRecord = component<SummaryRecord>()(

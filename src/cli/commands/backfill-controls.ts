@@ -1,6 +1,6 @@
-import { argument, numberArgument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
-import { positive } from '../numbers.js';
+import { argument, numberArgument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
+import { positive } from '../terminal/numbers.js';
 
 /** What changes a running job; each answers what it is then. */
 export function addBackfillControls(group: CommandGroup): void {
@@ -18,7 +18,7 @@ export function addBackfillControls(group: CommandGroup): void {
         resume: () => client.resumeBackfill({ job }),
         cancel: () => client.cancelBackfill({ job }),
       };
-      return (await import('../backfill-page.js')).showJob(run, await calls[name]());
+      return (await import('../pages/backfill-page.js')).showJob(run, await calls[name]());
     });
   control(
     'pause',
@@ -61,7 +61,7 @@ function addResize(group: CommandGroup): void {
     async (run, args) => {
       const concurrency = numberArgument(args, 1, 'number', { least: 1, most: 500 });
       const job = await (await run.client()).resizeBackfill({ job: argument(args, 0, 'job'), concurrency });
-      return (await import('../backfill-page.js')).showJob(run, job);
+      return (await import('../pages/backfill-page.js')).showJob(run, job);
     },
   );
 }
@@ -86,7 +86,7 @@ function addRetry(group: CommandGroup): void {
         const spendLimit =
           flags.spendLimit === undefined ? undefined : positive(flags.spendLimit, '--spend-limit');
         const retried = await (await run.client()).retryBackfill({ job, spendLimit });
-        const { showJob, watchJob } = await import('../backfill-page.js');
+        const { showJob, watchJob } = await import('../pages/backfill-page.js');
         return flags.watch ? watchJob(run, job) : showJob(run, retried);
       },
     )

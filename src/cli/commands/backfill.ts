@@ -1,9 +1,9 @@
-import type { BackfillItemState, BackfillRequest, BackfillSelection } from '../../store/backfill-types.js';
-import { argument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
-import type { FormatName } from '../../conversation/formats/format.js';
-import { moment, oneOf, positive, wholeNumber } from '../numbers.js';
-import type { Run } from '../run.js';
+import type { BackfillItemState, BackfillRequest, BackfillSelection } from '../../contract/backfills.js';
+import { argument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
+import type { FormatName } from '../../formats/format.js';
+import { moment, oneOf, positive, wholeNumber } from '../terminal/numbers.js';
+import type { Run } from '../command/run.js';
 import { addBackfillControls } from './backfill-controls.js';
 
 const states = ['pending', 'running', 'compacted', 'unchanged', 'failed', 'skipped'] as const;
@@ -63,7 +63,7 @@ function addStart(group: CommandGroup): void {
       if (flags.dryRun) return estimate(run, flags);
       const client = await run.client();
       const job = await client.startBackfill(request);
-      const { showJob, watchJob } = await import('../backfill-page.js');
+      const { showJob, watchJob } = await import('../pages/backfill-page.js');
       return flags.watch ? watchJob(run, job.job) : showJob(run, job);
     },
   );
@@ -132,7 +132,7 @@ async function estimate(run: Run, flags: SelectFlags): Promise<void> {
   const request = requestOf(flags);
   const estimated = await (await run.client()).estimateBackfill(request);
   if (run.json) return run.out.value(estimated);
-  await (await import('../backfill-page.js')).showEstimate(run.out, estimated);
+  await (await import('../pages/backfill-page.js')).showEstimate(run.out, estimated);
 }
 
 function addStatus(group: CommandGroup): void {
@@ -152,7 +152,7 @@ function addStatus(group: CommandGroup): void {
       },
       async (run, args, { watch }) => {
         const job = argument(args, 0, 'job');
-        const { showJob, watchJob } = await import('../backfill-page.js');
+        const { showJob, watchJob } = await import('../pages/backfill-page.js');
         if (watch) return watchJob(run, job);
         return showJob(run, await (await run.client()).backfill({ job }));
       },
@@ -176,7 +176,7 @@ function addList(group: CommandGroup): void {
     },
     async (run) => {
       const jobs = await (await run.client()).backfills();
-      if (!run.json) return (await import('../backfill-page.js')).showJobs(run.out, jobs);
+      if (!run.json) return (await import('../pages/backfill-page.js')).showJobs(run.out, jobs);
       for (const job of jobs) await run.out.value(job);
     },
   );
@@ -200,7 +200,7 @@ function addItems(group: CommandGroup): void {
         const state =
           flags.state === undefined ? undefined : oneOf<BackfillItemState>(flags.state, '--state', states);
         const limit = flags.limit === undefined ? 100 : wholeNumber(flags.limit, '--limit', { least: 1 });
-        const { listItems } = await import('../backfill-items-page.js');
+        const { listItems } = await import('../pages/backfill-items-page.js');
         const request = { job: argument(args, 0, 'job'), state, after: flags.after };
         await listItems(run, request, flags.all ? Infinity : limit);
       },

@@ -1,8 +1,8 @@
 import type { CompactionOutcome } from '../../../activities/commit.js';
-import { argument, numberArgument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
-import { wholeNumber } from '../numbers.js';
-import { exitCodes, type Run } from '../run.js';
+import { argument, numberArgument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
+import { wholeNumber } from '../terminal/numbers.js';
+import { exitCodes, type Run } from '../command/run.js';
 
 /** What changes a session: its head, its life. */
 export function addCompactionCommands(group: CommandGroup): void {
@@ -75,7 +75,7 @@ async function outcome(
 ): Promise<number> {
   if (run.json) await run.out.value(done);
   else if (done === null) await run.out.paragraph(`${session}: nothing to do, the context stays as it is.`);
-  else await (await import('../outcome-page.js')).showOutcome(run.out, session, done);
+  else await (await import('../pages/outcome-page.js')).showOutcome(run.out, session, done);
   return done === null && exitCode ? exitCodes.nothing : exitCodes.done;
 }
 
@@ -214,11 +214,11 @@ function addErase(group: CommandGroup): void {
         const session = argument(args, 0, 'session');
         const client = await run.client();
         if (!yes) {
-          const { confirmErase } = await import('../confirm.js');
+          const { confirmErase } = await import('../terminal/confirm.js');
           await confirmErase(client, { session, forks }, run.signal);
         }
         const erased = await client.erase({ session, forks });
-        const { erasedText } = await import('../erased-text.js');
+        const { erasedText } = await import('../pages/erased-text.js');
         await told(run, { session, ...erased }, erasedText(session, erased));
       },
     )

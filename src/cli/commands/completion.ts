@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { invalid } from '../../errors.js';
-import { argument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
+import { argument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
 
 /** `program` holds every command by the time one runs. */
 export function addCompletionCommands(group: CommandGroup, program: Command): void {
@@ -22,7 +22,7 @@ export function addCompletionCommands(group: CommandGroup, program: Command): vo
       ],
     },
     async (run, args) => {
-      const { completionScript, shells } = await import('../completion.js');
+      const { completionScript, shells } = await import('../completion/completion.js');
       const shell = shells.find((one) => one === args[0]);
       if (shell === undefined)
         throw invalid(
@@ -35,7 +35,7 @@ export function addCompletionCommands(group: CommandGroup, program: Command): vo
     },
   );
   group.addHidden('complete-sessions', '<prefix>', async (run, args) => {
-    const { sessionIds } = await import('../complete-sessions.js');
+    const { sessionIds } = await import('../completion/complete-sessions.js');
     const ids = await sessionIds(run, argument(args, 0, 'prefix'));
     if (run.json) return run.out.value(ids);
     for (const id of ids) await run.out.line(id);

@@ -1,6 +1,6 @@
-import type { CommandGroup } from '../command.js';
-import type { DevFlags } from '../dev.js';
-import type { PlanFlags } from '../plan.js';
+import type { CommandGroup } from '../command/command.js';
+import type { DevFlags } from '../play/dev.js';
+import type { PlanFlags } from '../compare/plan.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
@@ -24,7 +24,7 @@ export function addDevCommands(group: CommandGroup): void {
         ],
         notes: transcripts,
       },
-      async (files, flags) => (await import('../dev.js')).dev(files, flags),
+      async (files, flags) => (await import('../play/dev.js')).dev(files, flags),
     )
     .option('--once', 'leave when the job is done (--json does so, too)')
     .option('--out <file>', 'write the compacted context')
@@ -59,7 +59,7 @@ export function addDevCommands(group: CommandGroup): void {
         ],
         notes: transcripts,
       },
-      async (files, flags) => (await import('../plan.js')).plan(files, flags),
+      async (files, flags) => (await import('../compare/plan.js')).plan(files, flags),
     )
     .option('--preset <names>', 'presets to compare, separated by commas; none: no preset (default: all)')
     .option('--policy <[name=]json|file>', 'one more policy to compare; repeat for several', collect)

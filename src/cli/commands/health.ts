@@ -1,4 +1,4 @@
-import type { CommandGroup } from '../command.js';
+import type { CommandGroup } from '../command/command.js';
 
 export function addHealthCommands(group: CommandGroup): void {
   group
@@ -15,7 +15,7 @@ export function addHealthCommands(group: CommandGroup): void {
           ['palimpsest doctor --no-model --json', 'as a probe that costs nothing'],
         ],
       },
-      async (run, _, { model }) => (await import('../doctor.js')).doctor(run, { model }),
+      async (run, _, { model }) => (await import('../health/doctor.js')).doctor(run, { model }),
     )
     .option('--no-model', 'do not ask the model endpoint');
   group.add(
@@ -31,6 +31,6 @@ export function addHealthCommands(group: CommandGroup): void {
         ['palimpsest verify ticket-4711 --json', 'one session, for a script'],
       ],
     },
-    async (run, args) => (await import('../verify.js')).verify(run, args),
+    async (run, args) => (await import('../health/verify.js')).verify(run, args),
   );
 }

@@ -1,5 +1,5 @@
-import type { CommandGroup } from '../command.js';
-import type { ImportFlags } from '../import.js';
+import type { CommandGroup } from '../command/command.js';
+import type { ImportFlags } from '../import/import.js';
 
 export function addImportCommand(group: CommandGroup): void {
   group
@@ -31,7 +31,7 @@ export function addImportCommand(group: CommandGroup): void {
           'Exit codes: 0 all sessions are stored, 1 some were set aside.\n' +
           'Nothing is compacted by an import: `palimpsest backfill start` does that.',
       },
-      async (run, paths, flags) => (await import('../import.js')).importCommand(run, paths, flags),
+      async (run, paths, flags) => (await import('../import/import.js')).importCommand(run, paths, flags),
     )
     .option('--format <name>', 'format of all sessions (default: recognised for each)')
     .option('--query <sql>', 'import the rows that this answers')

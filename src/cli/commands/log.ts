@@ -1,7 +1,7 @@
 import type { Role } from '../../conversation/message.js';
-import { argument, numberArgument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
-import { oneOf, wholeNumber } from '../numbers.js';
+import { argument, numberArgument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
+import { oneOf, wholeNumber } from '../terminal/numbers.js';
 
 const whole = (text: string | undefined, option: string, least: number, most?: number): number | undefined =>
   text === undefined ? undefined : wholeNumber(text, option, { least, most });
@@ -69,10 +69,10 @@ function addSearch(group: CommandGroup): void {
           limit: whole(flags.limit, '--limit', 1, 50),
           offset: whole(flags.offset, '--offset', 0),
         });
-        const { exitCodes } = await import('../run.js');
+        const { exitCodes } = await import('../command/run.js');
         const code = flags.exitCode && found.hits.length === 0 ? exitCodes.nothing : exitCodes.done;
         if (run.json) await run.out.value(found);
-        else await (await import('../log-page.js')).showHits(run.out, found);
+        else await (await import('../pages/log-page.js')).showHits(run.out, found);
         return code;
       },
     )
@@ -117,7 +117,7 @@ function addTool(group: CommandGroup): void {
           limit: whole(limit, '--limit', 1),
         });
         if (run.json) return run.out.value(response);
-        await (await import('../log-page.js')).showResponse(run.out, response);
+        await (await import('../pages/log-page.js')).showResponse(run.out, response);
       },
     )
     .option('--call <id>', 'id of the call')
@@ -142,7 +142,7 @@ function addReplay(group: CommandGroup): void {
     },
     async (run, args) => {
       const messages = (await run.client()).replay({ session: argument(args, 0, 'session') });
-      await (await import('../log-page.js')).showMessages(run, messages);
+      await (await import('../pages/log-page.js')).showMessages(run, messages);
     },
   );
 }
@@ -163,7 +163,7 @@ function addArchive(group: CommandGroup): void {
     async (run, args) => {
       const session = argument(args, 0, 'session');
       const client = await run.client();
-      const page = await import('../log-page.js');
+      const page = await import('../pages/log-page.js');
       if (args[1] !== undefined) {
         const part = numberArgument(args, 1, 'part', { least: 1 });
         return page.showMessages(run, await client.archive({ session, part }));
@@ -201,7 +201,7 @@ function addExpand(group: CommandGroup): void {
           maxCharacters: whole(flags.maxCharacters, '--max-characters', 1),
         });
         if (run.json) return run.out.value(expansion);
-        await (await import('../log-page.js')).showMessages(run, expansion.messages);
+        await (await import('../pages/log-page.js')).showMessages(run, expansion.messages);
         if (expansion.nextSeq !== null) run.out.note(`the next page: --from ${expansion.nextSeq}`);
       },
     )

@@ -1,8 +1,8 @@
 import type { PolicyInput } from '../../policy/schema.js';
-import { argument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
-import type { PolicyFlags } from '../flags.js';
-import type { Run } from '../run.js';
+import { argument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
+import type { PolicyFlags } from '../command/flags.js';
+import type { Run } from '../command/run.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
@@ -87,7 +87,7 @@ function addSet(group: CommandGroup): void {
             '--policy',
             `Give --policy '{}' to go back to what lies below.`,
           );
-        const { policyFromFlags } = await import('../flags.js');
+        const { policyFromFlags } = await import('../command/flags.js');
         const policy = policyFromFlags(flags);
         const client = await run.client();
         const session = args[0];
@@ -143,7 +143,7 @@ function addPins(group: CommandGroup): void {
       },
       async (run, args, { seq = [], pattern = [] }) => {
         const { invalid } = await import('../../errors.js');
-        const { wholeNumber } = await import('../numbers.js');
+        const { wholeNumber } = await import('../terminal/numbers.js');
         const added: Pins = [
           ...args.slice(1),
           ...seq.map((text) => ({ seq: wholeNumber(text, '--seq', { least: 1 }) })),
@@ -172,7 +172,7 @@ function addPins(group: CommandGroup): void {
       ],
     },
     async (run, args) => {
-      const { numberArgument } = await import('../arguments.js');
+      const { numberArgument } = await import('../command/arguments.js');
       const number = numberArgument(args, 1, 'number', { least: 1 });
       await changePins(run, argument(args, 0, 'session'), async (pins) => {
         const { invalid } = await import('../../errors.js');

@@ -1,4 +1,4 @@
-import type { CommandGroup } from '../command.js';
+import type { CommandGroup } from '../command/command.js';
 
 const collect = (value: string, before: string[] = []): string[] => [...before, value];
 
@@ -17,7 +17,7 @@ export function addServerCommands(group: CommandGroup): void {
         ],
         notes: 'Settings come from the environment and the configuration file (PALIMPSEST_CONFIG).',
       },
-      async (_, flags) => (await import('../serve.js')).serveWorker(flags, flags.role),
+      async (_, flags) => (await import('../servers/serve.js')).serveWorker(flags, flags.role),
     )
     .option(
       '--role <role>',
@@ -37,7 +37,7 @@ export function addServerCommands(group: CommandGroup): void {
           ['PALIMPSEST_API_TOKENS=acme:s3cret palimpsest api --host 0.0.0.0', 'for others'],
         ],
       },
-      async (_, flags) => (await import('../serve.js')).serveApi(flags, flags),
+      async (_, flags) => (await import('../servers/serve.js')).serveApi(flags, flags),
     )
     .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
     .option('--port <number>', 'port; 0 takes a free one (default: 7280)');
@@ -53,6 +53,6 @@ export function addServerCommands(group: CommandGroup): void {
         ['palimpsest migrate --database-url postgres://palimpsest@db/palimpsest', 'somewhere else'],
       ],
     },
-    async (run) => (await import('../serve.js')).migrateSchema(run),
+    async (run) => (await import('../servers/serve.js')).migrateSchema(run),
   );
 }

@@ -1,7 +1,7 @@
-import type { ContextFormat } from '../../conversation/formats/format.js';
-import type { CommandGroup } from '../command.js';
-import { duration, wholeNumber } from '../numbers.js';
-import { argument } from '../arguments.js';
+import type { ContextFormat } from '../../formats/format.js';
+import type { CommandGroup } from '../command/command.js';
+import { duration, wholeNumber } from '../terminal/numbers.js';
+import { argument } from '../command/arguments.js';
 
 export function addSessionCommands(group: CommandGroup): void {
   addSessions(group);
@@ -38,7 +38,7 @@ function addSessions(group: CommandGroup): void {
       },
       async (run, _, flags) => {
         const limit = flags.limit === undefined ? 100 : wholeNumber(flags.limit, '--limit', { least: 1 });
-        const { listSessions } = await import('../session-list.js');
+        const { listSessions } = await import('../pages/session-list.js');
         const { prefix, failed, after } = flags;
         await listSessions(run, { prefix, failed, after }, flags.all ? Infinity : limit);
       },
@@ -70,7 +70,7 @@ function addStatus(group: CommandGroup): void {
         const session = argument(args, 0, 'session');
         const status = await (await run.client()).status({ session });
         if (run.json) return run.out.value(status);
-        const { showStatus } = await import('../session-page.js');
+        const { showStatus } = await import('../pages/session-page.js');
         await showStatus(run.out, status, knobs === true);
       },
     )
@@ -115,7 +115,7 @@ function addContext(group: CommandGroup): void {
           ...(wait === undefined ? {} : { waitMs: duration(wait, '--wait') }),
         });
         if (run.json) return run.out.value(context);
-        const { showContext } = await import('../context-page.js');
+        const { showContext } = await import('../pages/context-page.js');
         await showContext(run.out, context);
       },
     )

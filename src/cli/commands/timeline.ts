@@ -1,5 +1,5 @@
-import { argument } from '../arguments.js';
-import type { CommandGroup } from '../command.js';
+import { argument } from '../command/arguments.js';
+import type { CommandGroup } from '../command/command.js';
 
 export function addTimelineCommand(group: CommandGroup): void {
   group
@@ -17,7 +17,7 @@ export function addTimelineCommand(group: CommandGroup): void {
         ],
       },
       async (run, args, { svg }) =>
-        (await import('../timeline.js')).showTimeline(run, argument(args, 0, 'session'), svg),
+        (await import('../pages/timeline.js')).showTimeline(run, argument(args, 0, 'session'), svg),
     )
     .option('--svg <file>', 'write a chart');
 }

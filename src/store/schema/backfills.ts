@@ -11,7 +11,7 @@ import {
   primaryKey,
   text,
 } from 'drizzle-orm/pg-core';
-import type { BackfillItemState, BackfillRequest, BackfillState } from '../backfill-types.js';
+import type { BackfillItemState, BackfillRequest, BackfillState } from '../../contract/backfills.js';
 import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
 
 export const backfills = palimpsest.table(

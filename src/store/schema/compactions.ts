@@ -11,9 +11,9 @@ import {
   text,
   unique,
 } from 'drizzle-orm/pg-core';
-import type { Reduction } from '../../conversation/context.js';
-import type { Coverage } from '../../summary/chunk.js';
-import type { Layer } from '../../summary/layers.js';
+import type { Reduction } from '../../context/view/view.js';
+import type { Coverage } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
 import { messages, sessions } from './log.js';
 

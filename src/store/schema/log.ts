@@ -13,7 +13,7 @@ import {
   unique,
   uuid,
 } from 'drizzle-orm/pg-core';
-import type { FormatName } from '../../conversation/formats/format.js';
+import type { FormatName } from '../../formats/format.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import type { TokenizerName } from '../../tokens/counter.js';

@@ -1,0 +1,48 @@
+import { startApi, type RunningApi } from './server.js';
+import type { Config } from '../config/config.js';
+import { createLogger } from '../process/logging.js';
+import { Metrics, type RequestFigures } from '../process/metrics.js';
+import { Palimpsest } from '../library/palimpsest.js';
+import type { TemporalSettings } from '../temporal/connection.js';
+
+/** A process that is the API: logs, `/metrics`, and an end that lets requests finish. Returns when it has stopped. */
+export async function runApiProcess(
+  config: Config,
+  { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
+): Promise<void> {
+  const log = createLogger({ level: config.logLevel, format: config.logFormat });
+  const { queuePrefix, policy, database } = config;
+  const palimpsest = await Palimpsest.connect({
+    ...{ databaseUrl, database, temporal, queuePrefix, policy, log },
+    turnLimits: config.turns,
+    poolSize: config.api.databaseConnections,
+    tenantShare: config.api.tenantDatabaseShare,
+  });
+  const metrics = new Metrics();
+  try {
+    const observed = {
+      metrics: () => metrics.text(),
+      observe: (request: RequestFigures) => metrics.request(request),
+      observeRefusal: (limit: string) => metrics.refused(limit),
+    };
+    const api = await startApi({ ...config.api, log, ...observed }, palimpsest);
+    metrics.inFlight(() => loadOf(api, palimpsest));
+    const tenants = new Set(config.api.tokens.map(({ tenant }) => tenant)).size;
+    log.info({ address: api.address, tenants }, 'API is listening');
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+    log.info('API takes no new requests');
+    await api.close();
+    log.info('API has stopped');
+  } finally {
+    await palimpsest.close();
+  }
+}
+
+/** What requests hold now, by the names of the limits. */
+export function loadOf(api: RunningApi, palimpsest: Palimpsest): Record<string, number> {
+  const { held, waiting } = palimpsest.databaseLoad();
+  return { ...api.load(), databaseConnections: held, databaseWaits: waiting };
+}

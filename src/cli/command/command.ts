@@ -1,0 +1,190 @@
+/** How a command is written down: what its help says, and the function that runs it. */
+import { existsSync, readFileSync } from 'node:fs';
+import { Command, Help, Option } from 'commander';
+import type { Globals } from './connect.js';
+import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
+import { columnsOfTerminal } from '../terminal/width.js';
+import { styleFor, wantsColour } from '../terminal/style.js';
+
+export interface CommandText {
+  /** As commander writes it: `status`, `backfill list`. */
+  name: string;
+  /** `<session> [part]` */
+  arguments?: string;
+  /** A few words in the list of all commands. */
+  summary: string;
+  /** A sentence or two: what it does, what it answers, what it changes. */
+  description: string;
+  /** Complete command lines, as an operator would type them, each with what it is for. */
+  examples: [line: string, what: string][];
+  /** Shown below the examples. */
+  notes?: string;
+}
+
+/** Meaning of each argument that occurs, the same everywhere. */
+const argumentTexts: Record<string, string> = {
+  session: 'id of a session of the tenant',
+  generation: 'a generation as `status` and `timeline` list them; 0 is the whole log',
+  part: 'number of an archive part',
+  query: 'words; a part in double quotes must occur exactly so',
+  job: 'name of a backfill',
+  text: 'a text to be carried word for word',
+  shell: 'bash, zsh or fish',
+};
+
+/** Sets what the process ends with. */
+export type SetCode = (code: number) => void;
+
+export class CommandGroup {
+  constructor(
+    private readonly parent: Command,
+    private readonly setCode: SetCode,
+    private readonly heading: string,
+  ) {}
+
+  /** A command that is run with a `Run`; options are declared on what this answers. */
+  add<Flags extends object>(
+    text: CommandText,
+    run: (run: Run, args: string[], flags: Flags) => Promise<number | void>,
+  ): Command {
+    return this.addRaw(text, async (args, flags: Flags & Globals) => {
+      this.setCode(await runCommand(flags, (given) => run(given, args, flags)));
+    });
+  }
+
+  /** A command that deals with signals and output itself. */
+  addLong<Flags extends object>(
+    text: CommandText,
+    run: (args: string[], flags: Flags & Globals) => Promise<number | void>,
+  ): Command {
+    return this.addRaw(text, async (args, flags: Flags & Globals) => {
+      this.setCode(
+        await run(args, flags).then(
+          (code) => code ?? exitCodes.done,
+          (error: unknown) => tellFailure(error, false),
+        ),
+      );
+    });
+  }
+
+  private addRaw<Flags extends object>(
+    text: CommandText,
+    run: (args: string[], flags: Flags & Globals) => Promise<void>,
+  ): Command {
+    const command = describe(this.parent.command(text.name), text).helpGroup(this.heading);
+    return command.action(() => run(command.args, command.optsWithGlobals<Flags & Globals>()));
+  }
+
+  /** For programs: not in any help. */
+  addHidden(name: string, args: string, run: (run: Run, args: string[]) => Promise<number | void>): void {
+    const command = this.parent.command(name, { hidden: true }).arguments(args);
+    command.action(async () => {
+      const globals = command.optsWithGlobals<Globals>();
+      this.setCode(await runCommand(globals, (given) => run(given, command.args)));
+    });
+  }
+
+  /** Commands below one word, such as `backfill start`. */
+  below(text: CommandText): CommandGroup {
+    const command = describe(this.parent.command(text.name), text)
+      .helpGroup(this.heading)
+      .usage('COMMAND [options]');
+    return new CommandGroup(command.helpCommand(false), this.setCode, 'Commands:');
+  }
+}
+
+function describe(command: Command, text: CommandText): Command {
+  command.summary(text.summary).description(text.description);
+  for (const part of text.arguments?.split(' ') ?? []) {
+    const name = part.replaceAll(/[<>[\].]/g, '');
+    command.argument(part, argumentTexts[name] ?? '');
+  }
+  const examples = text.examples.map(([line, what]) => `  # ${what}\n  ${line}`);
+  const notes = text.notes === undefined ? '' : `\n${text.notes}\n`;
+  return command.addHelpText('after', `\nExamples:\n${examples.join('\n')}\n${notes}`);
+}
+
+const globalHeading = 'Options of every command:';
+
+const globalOptions = (): Option[] => [
+  new Option('--json', 'JSON on stdout, nothing else: a document, or one object a line'),
+  new Option('--tenant <name>', 'owner of the sessions (default: default)'),
+  new Option('--database-url <url>', 'PostgreSQL (default: DATABASE_URL, else that of a running `dev`)'),
+  new Option('--temporal-address <host:port>', 'Temporal (default: TEMPORAL_ADDRESS, else as above)'),
+  new Option('--url <url>', 'ask an API over HTTP instead (default: PALIMPSEST_URL)'),
+  new Option('--token <token>', 'its bearer token (default: PALIMPSEST_TOKEN, which `ps` does not show)'),
+  new Option('--no-color', 'no colours; NO_COLOR does the same'),
+];
+
+const closing = `
+Examples:
+  # servers, a worker, the API and a sample session, all on this machine
+  palimpsest dev
+  # what a session weighs, what happened to it, and what its policy is
+  palimpsest status ticket-4711
+  # is everything reachable, migrated and served?
+  palimpsest doctor
+
+Exit codes: 0 done, 1 something failed, 2 wrong usage or input,
+            3 nothing to do (with --exit-code only), 130 interrupted
+\`palimpsest COMMAND --help\` explains a command.
+`;
+
+export function newProgram(): Command {
+  const program = new Command('palimpsest')
+    .description('Durable conversation compaction for LLM agents.')
+    .usage('COMMAND [options]')
+    .version(ownVersion(), '-V, --version', 'print the version')
+    .exitOverride()
+    .showHelpAfterError('Try --help.')
+    .showSuggestionAfterError()
+    .helpCommand(false)
+    .configureHelp({
+      showGlobalOptions: true,
+      subcommandTerm: termOf,
+      // Where commands follow they come first; the program has its options below them (`optionLines`).
+      visibleOptions: (command) =>
+        command.commands.length > 0 ? [] : Help.prototype.visibleOptions.call(new Help(), command),
+      visibleGlobalOptions: (command) =>
+        command.commands.length > 0 ? [] : Help.prototype.visibleGlobalOptions.call(globalHelp, command),
+      ...helpStyle(),
+    });
+  for (const option of globalOptions()) program.addOption(option);
+  return program.addHelpText('after', ({ command }) => `${optionLines(command)}${closing}`);
+}
+
+/** Of package.json, beside the sources or above the build. */
+function ownVersion(): string {
+  for (const place of ['../../../package.json', '../../../package.json']) {
+    const file = new URL(place, import.meta.url);
+    if (existsSync(file)) return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version;
+  }
+  return 'unknown';
+}
+
+/** `status <session>`; that a command has options is no news. */
+function termOf(command: Command): string {
+  const args = command.registeredArguments.map((argument) => {
+    const name = argument.name() + (argument.variadic ? '...' : '');
+    return argument.required ? `<${name}>` : `[${name}]`;
+  });
+  return [command.name(), ...args].join(' ');
+}
+
+function optionLines(program: Command): string {
+  const help = Object.assign(new Help(), program.configureHelp(), {
+    helpWidth: columnsOfTerminal(process.stdout) ?? 80,
+  });
+  const width = Math.max(...program.options.map(({ flags }) => flags.length));
+  const items = program.options.map((option) =>
+    help.formatItem(help.styleOptionTerm(option.flags), width, option.description, help),
+  );
+  return `\n${help.styleTitle(globalHeading)}\n${items.join('\n')}\n`;
+}
+
+const globalHelp = Object.assign(new Help(), { showGlobalOptions: true });
+
+function helpStyle() {
+  const style = styleFor(wantsColour(process.stdout, !process.argv.includes('--no-color')));
+  return { styleTitle: style.bold, styleCommandText: style.cyan, styleOptionTerm: style.cyan };
+}

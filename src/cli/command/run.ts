@@ -1,0 +1,98 @@
+import type { Pool } from 'pg';
+import type { PalimpsestClient } from '../../contract/client.js';
+import type { Config } from '../../config/config.js';
+import { isFailure } from '../../errors.js';
+import { apiOf, configOf, connectClient, findDatabase, type Globals } from './connect.js';
+import { Interrupted, onInterrupt, ReaderGone } from '../terminal/interrupt.js';
+import { Output } from '../terminal/output.js';
+import { errorLines, failureJson } from '../play/report.js';
+import { columnsOfTerminal, printable, wrapped } from '../terminal/width.js';
+
+export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
+
+/** One call of a command: what it was told, where it prints, and the connections it opens when it first needs them. */
+export class Run {
+  readonly out: Output;
+  /** Aborted by Ctrl-C and by a reader that went away. */
+  readonly signal: AbortSignal;
+  private connected: Promise<PalimpsestClient> | undefined;
+  private pooled: Promise<Pool> | undefined;
+
+  constructor(
+    readonly globals: Globals,
+    signal: AbortSignal,
+  ) {
+    this.signal = signal;
+    this.out = new Output({ json: globals.json === true, color: globals.color });
+  }
+
+  get json(): boolean {
+    return this.out.json;
+  }
+
+  get tenant(): string {
+    return this.globals.tenant ?? 'default';
+  }
+
+  get overHttp(): boolean {
+    return apiOf(this.globals) !== null;
+  }
+
+  get config(): Config {
+    return configOf(this.globals);
+  }
+
+  client(): Promise<PalimpsestClient> {
+    return (this.connected ??= connectClient(this.globals));
+  }
+
+  /** For what asks the database and nothing else. */
+  pool(): Promise<Pool> {
+    return (this.pooled ??= (async () => {
+      const databaseUrl = await findDatabase(this.config);
+      const { openPool } = await import('../../store/connection/pool.js');
+      return openPool(databaseUrl, { max: 4, applicationName: 'palimpsest cli' });
+    })());
+  }
+
+  async close(): Promise<void> {
+    await (await this.connected?.catch(() => undefined))?.close();
+    await (await this.pooled?.catch(() => undefined))?.end();
+  }
+}
+
+/** Runs a command to its exit code. Whatever it fails with is told on stderr, with `--json` on stdout too. */
+export async function runCommand(
+  globals: Globals,
+  command: (run: Run) => Promise<number | void>,
+): Promise<number> {
+  const controller = onInterrupt();
+  const { signal } = controller;
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+  aborted.catch(() => {});
+  const run = new Run(globals, signal);
+  try {
+    const code = await Promise.race([command(run), aborted]);
+    await Promise.race([run.close(), aborted]);
+    return code ?? exitCodes.done;
+  } catch (error) {
+    if (error instanceof ReaderGone) return exitCodes.done;
+    if (error instanceof Interrupted) {
+      process.stderr.write('interrupted\n');
+      return exitCodes.interrupted;
+    }
+    return tellFailure(error, globals.json === true);
+  }
+}
+
+/** Answers the exit code. */
+export function tellFailure(error: unknown, json: boolean): number {
+  const width = columnsOfTerminal(process.stderr) ?? Infinity;
+  for (const line of errorLines(error).flatMap((text) => wrapped(printable(text), width)))
+    process.stderr.write(`${line}\n`);
+  if (!isFailure(error) && error instanceof Error && error.stack) process.stderr.write(`${error.stack}\n`);
+  if (json) process.stdout.write(`${failureJson(error)}\n`);
+  return isFailure(error, 'Input.Invalid') ? exitCodes.usage : exitCodes.failed;
+}

@@ -1,0 +1,167 @@
+/** `palimpsest plan`: what each policy would do to recorded sessions, before one is adopted. Changes nothing, needs no server. */
+import { writeFileSync } from 'node:fs';
+import { invalid } from '../../errors.js';
+import { checkOutFile } from '../command/flags.js';
+import { Interrupted, onInterrupt } from '../terminal/interrupt.js';
+import { planChart } from './chart.js';
+import { rememberingCounters } from '../../rehearsal/counters.js';
+import { policiesFromFlags, type NamedPolicy, type PlanPolicyFlags } from './policies.js';
+import { rehearse } from '../../rehearsal/rehearse.js';
+import { cutLines, legend, planJson, planTable, totalTable, type PlanRow } from './report.js';
+import { count, errorJson, errorLines, plural } from '../play/report.js';
+import { Screen } from '../terminal/screen.js';
+import { readTranscripts, type Transcript, type UnreadableTranscript } from '../play/transcripts.js';
+
+export interface PlanFlags extends PlanPolicyFlags {
+  json?: boolean;
+  svg?: string;
+  /** Name of a policy whose cuts are shown. */
+  cuts?: string;
+  /** Only this one of the sessions read. */
+  session?: string;
+}
+
+/** With more sessions than this, one table sums them up. */
+const mostTables = 5;
+
+/** Resolves to the exit code: 0, 1 where a session could not be read, 130. Throws `Input.Invalid` for flags. */
+export async function plan(files: string[], flags: PlanFlags): Promise<number> {
+  if (files.filter((file) => file === '-').length > 1)
+    throw invalid('Standard input (-) can be read once only.', 'FILE');
+  const screen = new Screen(flags.json ? process.stderr : process.stdout);
+  const policies = policiesFromFlags(flags, (name, why) => screen.line(`${name} is left out: ${why}`));
+  checkCuts(flags, policies);
+  if (flags.svg !== undefined) checkOutFile(flags.svg, '--svg');
+  const { signal } = onInterrupt();
+  const { sessions, unreadable } = await readSessions(files, flags);
+  if (flags.svg !== undefined && sessions.length > 1) {
+    throw invalid(
+      `--svg draws one session, and ${sessions.length} were read.`,
+      '--svg',
+      `Choose one with --session, for instance ${JSON.stringify(sessions[0]?.id)}.`,
+    );
+  }
+  for (const one of unreadable) tellError(one, flags, screen);
+  try {
+    await comparePolicies(sessions, policies, flags, screen, signal);
+  } catch (error) {
+    if (!(error instanceof Interrupted)) throw error;
+    screen.line('interrupted');
+    return 130;
+  }
+  return unreadable.length > 0 ? 1 : 0;
+}
+
+function checkCuts({ cuts, json }: PlanFlags, policies: readonly NamedPolicy[]): void {
+  if (cuts === undefined) return;
+  if (json) throw invalid('--json shows every cut already.', '--cuts', 'Leave one of them out.');
+  if (policies.some(({ name }) => name === cuts)) return;
+  throw invalid(
+    `There is no policy ${JSON.stringify(cuts)} among those compared.`,
+    '--cuts',
+    `They are ${policies.map(({ name }) => JSON.stringify(name)).join(', ')}.`,
+  );
+}
+
+async function readSessions(
+  files: readonly string[],
+  { session }: PlanFlags,
+): Promise<{ sessions: Transcript[]; unreadable: UnreadableTranscript[] }> {
+  const reads = (await Promise.all(files.map((file) => readTranscripts(file)))).flat();
+  const chosen = session === undefined ? reads : reads.filter(({ id }) => id === session);
+  if (reads.length > 0 && chosen.length === 0) {
+    const some = reads.slice(0, 3).map(({ id }) => JSON.stringify(id));
+    throw invalid(
+      `No session ${JSON.stringify(session)} was read.`,
+      '--session',
+      `There are ${some.join(', ')}${reads.length > 3 ? ', …' : ''}.`,
+    );
+  }
+  return {
+    sessions: chosen.flatMap((read) => ('error' in read ? [] : [read])),
+    unreadable: chosen.flatMap((read) => ('error' in read ? [read] : [])),
+  };
+}
+
+async function comparePolicies(
+  sessions: readonly Transcript[],
+  policies: readonly NamedPolicy[],
+  flags: PlanFlags,
+  screen: Screen,
+  signal: AbortSignal,
+): Promise<void> {
+  const summedUp = sessions.length > mostTables;
+  const all: PlanRow[][] = [];
+  for (const [index, session] of sessions.entries()) {
+    const rows = await compare(session, policies, signal, (name) =>
+      screen.redraw(`${index + 1} of ${plural(sessions.length, 'session')}: ${session.id} under ${name}`),
+    );
+    if (flags.json) process.stdout.write(`${planJson(session.id, session.messages.length, rows)}\n`);
+    else tell(session, rows, flags, screen, summedUp);
+    if (flags.svg !== undefined) writeChart(flags.svg, session, rows, screen);
+    // The turns of thousands of sessions are not kept.
+    if (summedUp)
+      all.push(rows.map(({ name, rehearsal }) => ({ name, rehearsal: { ...rehearsal, turns: [] } })));
+  }
+  if (flags.json) return;
+  if (summedUp) screen.line(`\n${plural(sessions.length, 'session')}\n${totalTable(all)}`);
+  if (sessions.length > 0) screen.line(legend);
+}
+
+async function compare(
+  { messages }: Transcript,
+  policies: readonly NamedPolicy[],
+  signal: AbortSignal,
+  begin: (name: string) => void,
+): Promise<PlanRow[]> {
+  const counters = rememberingCounters();
+  const rows: PlanRow[] = [];
+  for (const { name, input } of policies) {
+    begin(name);
+    rows.push({ name, rehearsal: await rehearse(messages, input, { counters, signal }) });
+  }
+  return rows;
+}
+
+function tell(
+  { id, messages }: Transcript,
+  rows: readonly PlanRow[],
+  { cuts }: PlanFlags,
+  screen: Screen,
+  summedUp: boolean,
+): void {
+  const first = rows[0]?.rehearsal;
+  const about = `${id}: ${plural(messages.length, 'message')}, ${plural(first?.turns.length ?? 0, 'turn')}, ${count(first?.rawTokens ?? 0)} tokens`;
+  if (summedUp) {
+    const compacted = rows.filter(({ rehearsal }) => rehearsal.compactions.length > 0);
+    const times = compacted.map(({ name, rehearsal }) => `${name} ${rehearsal.compactions.length}×`);
+    screen.line(`${about}   ${times.join(', ') || 'no policy compacts'}`);
+  } else screen.line(`${about}\n${planTable(rows, screen.columns)}`);
+  const shown = rows.find(({ name }) => name === cuts);
+  if (shown) for (const line of cutLines(messages, shown)) screen.line(line);
+}
+
+function writeChart(
+  file: string,
+  { id, messages }: Transcript,
+  rows: readonly PlanRow[],
+  screen: Screen,
+): void {
+  const svg = planChart(id, messages.length, rows);
+  try {
+    writeFileSync(file, svg);
+  } catch (error) {
+    throw invalid(
+      `The chart could not be written: ${error instanceof Error ? error.message : String(error)}`,
+      '--svg',
+    );
+  }
+  screen.line(`chart written to ${file}`);
+}
+
+function tellError({ id, error }: UnreadableTranscript, { json }: PlanFlags, screen: Screen): void {
+  if (json) process.stdout.write(`${errorJson(id, error)}\n`);
+  const [first, ...rest] = errorLines(error);
+  screen.line(`${id}   error   ${first}`);
+  for (const line of rest) screen.line(line);
+}

@@ -1,0 +1,235 @@
+/** How `palimpsest plan` shows what the policies would do. */
+import Table from 'cli-table3';
+import type { ChatMessage } from '../../conversation/message.js';
+import { renderParts } from '../../conversation/render.js';
+import { baseline } from './policies.js';
+import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearsed.js';
+import { count, plural } from '../play/report.js';
+
+/** One policy and what it would do to a session. */
+export interface PlanRow {
+  name: string;
+  rehearsal: Rehearsal;
+}
+
+const firstCuts = 2;
+const boundaryMark = { user: 'u', assistant: 'a', other: 'o' };
+
+export const legend = [
+  'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
+  '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',
+  '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction;',
+  '  over several sessions, of those that every turn of the policy went through',
+  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits. Tokens are as each policy counts them.',
+].join('\n');
+
+type Column = [head: string, align: 'left' | 'right', cell: (row: PlanRow) => string];
+
+/** Left out one after the other where there are too few columns. */
+const dispensable = ['cuts', 'stays', 'in / out', 'evicted'];
+
+/** One row a policy, with fewer columns where `columns` are too few, or a paragraph each. Failures follow. */
+export function planTable(rows: readonly PlanRow[], columns = Infinity): string {
+  const all = columnsOf(rows);
+  for (let dropped = 0; dropped <= dispensable.length; dropped++) {
+    const without = dispensable.slice(0, dropped);
+    const table = tableOf(
+      rows,
+      all.filter(([head]) => !without.includes(head)),
+    );
+    if (table.indexOf('\n') > columns) continue;
+    const hint = dropped === 0 ? [] : [`For want of room without: ${without.join(', ')}.`];
+    return [table, ...hint, ...rows.flatMap(failureLines)].join('\n');
+  }
+  return [...rows.map((row) => paragraph(row, all)), ...rows.flatMap(failureLines)].join('\n');
+}
+
+function tableOf(rows: readonly PlanRow[], columns: readonly Column[]): string {
+  const table = new Table({
+    head: columns.map(([head]) => head),
+    colAligns: columns.map(([, align]) => align),
+    style: { head: [], border: [], compact: true },
+  });
+  for (const row of rows) table.push(columns.map(([, , cell]) => cell(row)));
+  return table.toString();
+}
+
+function columnsOf(rows: readonly PlanRow[]): Column[] {
+  const none = rows.find(({ name }) => name === baseline)?.rehearsal;
+  const paid = rows.some(({ rehearsal }) => rehearsal.policy.prices.currency !== null);
+  return [
+    ['policy', 'left', ({ name }) => name],
+    [
+      'at / window',
+      'right',
+      ({ rehearsal }) => `${triggerOf(rehearsal)} / ${count(rehearsal.limits.window)}`,
+    ],
+    ['', 'right', ({ rehearsal }) => `${rehearsal.compactions.length}×`],
+    ['cuts', 'left', ({ rehearsal }) => cutsOf(rehearsal.compactions)],
+    ['largest', 'right', ({ rehearsal }) => count(rehearsal.largest)],
+    ['evicted', 'right', ({ rehearsal }) => count(rehearsal.evictedTokens)],
+    [
+      'in / out',
+      'right',
+      ({ rehearsal: { summarizer } }) => `${count(summarizer.input)} / ${count(summarizer.output)}`,
+    ],
+    ...(paid ? [['money', 'right', ({ rehearsal }) => moneyOf(rehearsal)] satisfies Column] : []),
+    ['per token', 'right', ({ rehearsal }) => perToken(rehearsal, none)],
+    [
+      'stays',
+      'right',
+      ({ rehearsal: { tail } }) => `${plural(tail.messages, 'message')}, ${count(tail.tokens)}`,
+    ],
+  ];
+}
+
+function paragraph(row: PlanRow, columns: readonly Column[]): string {
+  const { rehearsal } = row;
+  const cells = columns
+    .slice(1)
+    .map(([head, , cell]) =>
+      head === '' ? plural(rehearsal.compactions.length, 'compaction') : `${head} ${cell(row)}`,
+    );
+  return [row.name, ...cells.map((cell) => `  ${cell}`)].join('\n');
+}
+
+function triggerOf({ threshold, limits }: Rehearsal): string {
+  if (threshold !== null) return count(threshold);
+  const messages = Math.min(...limits.triggers.flatMap((one) => one.messages ?? []));
+  return messages === Infinity ? '–' : plural(messages, 'message');
+}
+
+/** `2–40 u, 41–78 a, +3`; commits of reductions alone are counted apart. */
+function cutsOf(compactions: readonly RehearsedCompaction[]): string {
+  const cuts = compactions.filter(({ boundary }) => boundary !== null);
+  const reductions = compactions.length - cuts.length;
+  const texts = cuts
+    .slice(0, firstCuts)
+    .map(
+      ({ fromSeq, throughSeq, boundary }) =>
+        `${count(fromSeq)}–${count(throughSeq)} ${boundaryMark[boundary ?? 'other']}`,
+    );
+  const more = cuts.length > firstCuts ? [`+${count(cuts.length - firstCuts)}`] : [];
+  const reduced = reductions > 0 ? [`${reductions} shortened only`] : [];
+  return [...texts, ...more, ...reduced].join(', ') || '–';
+}
+
+const sum = ({ agentCost, summarizerCost }: Rehearsal): number => agentCost + summarizerCost;
+
+function moneyOf(rehearsal: Rehearsal): string {
+  const { currency } = rehearsal.policy.prices;
+  return currency === null ? '–' : `${currency} ${inMoney(sum(rehearsal))}`;
+}
+
+const inMoney = (amount: number): string =>
+  amount >= 100 ? count(Math.round(amount)) : amount.toFixed(amount >= 1 ? 2 : 4);
+
+/** A policy whose turns failed sent less, and saved nothing: it has no price to be compared. */
+function perToken(rehearsal: Rehearsal, none: Rehearsal | undefined): string {
+  if (rehearsal.failures.length > 0) return 'turns failed';
+  const cost = rehearsal.costPerToken.toFixed(2);
+  if (none === undefined || none === rehearsal || none.costPerToken === 0) return cost;
+  const change = Math.round((rehearsal.costPerToken / none.costPerToken - 1) * 100);
+  return `${cost} (${change < 0 ? '−' : '+'}${Math.abs(change)} %)`;
+}
+
+function failureLines({ name, rehearsal }: PlanRow): string[] {
+  const lines = rehearsal.failures.flatMap(({ type, message, hint, turn, turns }) => [
+    `  ${name}: ${type} at turn ${turn}${turns > 1 ? ` and ${plural(turns - 1, 'more turn')}` : ''}: ${message}`,
+    ...(hint === undefined ? [] : [`    ${hint}`]),
+  ]);
+  const { largest, limits } = rehearsal;
+  const holds = limits.window - limits.reservedOutput;
+  if (largest <= holds) return lines;
+  const first = rehearsal.turns.find(({ tokens }) => (tokens ?? 0) > holds)?.turn ?? 0;
+  return [
+    ...lines,
+    `  ${name}: the ${count(holds)} tokens of the window beside the answer are exceeded from turn ${first} on`,
+  ];
+}
+
+/** One row a policy over many sessions. */
+export function totalTable(sessions: readonly (readonly PlanRow[])[]): string {
+  const names = sessions[0]?.map(({ name }) => name) ?? [];
+  const table = new Table({
+    head: ['policy', 'compactions', 'in sessions', 'evicted', 'in / out', 'per token', 'do not fit'],
+    colAligns: ['left', 'right', 'right', 'right', 'right', 'right', 'right'],
+    style: { head: [], border: [], compact: true },
+  });
+  for (const name of names) {
+    const all = sessions.flatMap((rows) =>
+      rows.filter((row) => row.name === name).map(({ rehearsal }) => rehearsal),
+    );
+    const total = (of: (one: Rehearsal) => number) => all.reduce((so, one) => so + of(one), 0);
+    const priced = all.filter(({ failures }) => failures.length === 0);
+    const raw = priced.reduce((so, { rawTokens }) => so + rawTokens, 0);
+    const cost = priced.reduce((so, { costPerToken, rawTokens }) => so + costPerToken * rawTokens, 0);
+    table.push([
+      name,
+      count(total(({ compactions }) => compactions.length)),
+      count(all.filter(({ compactions }) => compactions.length > 0).length),
+      count(total(({ evictedTokens }) => evictedTokens)),
+      `${count(total(({ summarizer }) => summarizer.input))} / ${count(total(({ summarizer }) => summarizer.output))}`,
+      raw === 0 ? 'turns failed' : (cost / raw).toFixed(2),
+      count(all.filter(({ fits }) => !fits).length),
+    ]);
+  }
+  return table.toString();
+}
+
+const firstWords = 100;
+
+/** Each compaction of one policy with the first words of the messages around its cut. */
+export function cutLines(messages: readonly ChatMessage[], { name, rehearsal }: PlanRow): string[] {
+  if (rehearsal.compactions.length === 0) return [`${name}: no compaction`];
+  return rehearsal.compactions.flatMap((one) => {
+    const sizes = `${count(one.tokensBefore)} → ${count(one.tokensAfter)} tokens`;
+    const about = `${name}, compaction ${one.generation} after turn ${one.turn} (${one.reason}): ${sizes}`;
+    if (one.boundary === null) return [`${about}, shortened only`];
+    const evicted = `${plural(one.evictedMessages, 'message')} of ${count(one.evictedTokens)} tokens`;
+    return [
+      `${about}, evicts ${evicted}`,
+      ...around(messages, one.throughSeq).map(
+        ({ seq, text }) => `  ${seq <= one.throughSeq ? '✂' : '│'} ${String(seq).padStart(5)}  ${text}`,
+      ),
+    ];
+  });
+}
+
+/** The last two messages before a cut and the first two behind it. */
+function around(messages: readonly ChatMessage[], throughSeq: number): { seq: number; text: string }[] {
+  return [throughSeq - 1, throughSeq, throughSeq + 1, throughSeq + 2].flatMap((seq) => {
+    const message = messages[seq - 1];
+    return message === undefined ? [] : [{ seq, text: openingOf(message) }];
+  });
+}
+
+function openingOf(message: ChatMessage): string {
+  const { content } = renderParts({ seq: 0, message, tokens: 0 });
+  const words = content.slice(0, 1_000).replaceAll(/\s+/g, ' ').trim();
+  const characters = Array.from(words);
+  const opening = characters.length > firstWords ? `${characters.slice(0, firstWords).join('')}…` : words;
+  return `${message.role}: ${opening}`;
+}
+
+/** What `--json` prints for a session. */
+export function planJson(session: string, messages: number, rows: readonly PlanRow[]): string {
+  const policies = rows.map(({ name, rehearsal }) => {
+    const { policy, limits, threshold, compactions, failures, largest, evictedTokens, summarizer, agent } =
+      rehearsal;
+    const { summarizerCost, agentCost, costPerToken, tail, context } = rehearsal;
+    return {
+      ...{ policy: name, window: limits.window, budget: limits.budget, overhead: limits.overhead, threshold },
+      ...{ compactions, largest, evictedTokens, summarizer, agent, currency: policy.prices.currency },
+      ...{ summarizerCost, agentCost, costPerToken, tail, context, failures },
+    };
+  });
+  const first = rows[0]?.rehearsal;
+  return JSON.stringify({
+    session,
+    messages,
+    turns: first?.turns.length ?? 0,
+    tokens: first?.rawTokens ?? 0,
+    policies,
+  });
+}

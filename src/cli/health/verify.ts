@@ -1,0 +1,137 @@
+/** `palimpsest verify`: every original read back and checked against its hash, of one session or of all. */
+import type { PalimpsestClient } from '../../contract/client.js';
+import { isFailure } from '../../errors.js';
+import { Progress } from '../terminal/progress.js';
+import { count, plural, seconds } from '../play/report.js';
+import { exitCodes, type Run } from '../command/run.js';
+
+/** Sessions read at once. */
+const atOnce = 4;
+/** Damaged sessions that are listed; all are counted. */
+const mostListed = 100;
+const pageSize = 1_000;
+
+interface Damage {
+  session: string;
+  type: string;
+  message: string;
+  /** Originals that were read before it. */
+  afterMessages: number;
+}
+
+interface Found {
+  sessions: number;
+  messages: number;
+  damaged: number;
+  /** The first so many, in the order they were found. */
+  damage: Damage[];
+}
+
+interface Wanted {
+  session: string;
+  messages: number;
+}
+
+/** Exit code 1 where anything is damaged. Memory follows neither the number of sessions nor their length. */
+export async function verify(run: Run, named: readonly string[]): Promise<number> {
+  const client = await run.client();
+  const started = Date.now();
+  const found: Found = { sessions: 0, messages: 0, damaged: 0, damage: [] };
+  const progress = new Progress({ unit: 'messages' });
+  const these = await Promise.all(named.map((session) => wantedOf(client, session)));
+  const wanted = these.length > 0 ? each(these) : allOf(client);
+  const total = await messagesOf(these.length > 0 ? each(these) : allOf(client), run.signal);
+  progress.update(0, total);
+  try {
+    await Promise.all(
+      Array.from({ length: atOnce }, async () => {
+        for await (const one of wanted) {
+          await check(client, one, found, run.signal, () =>
+            progress.update(
+              found.messages,
+              Math.max(total, found.messages),
+              found.damaged > 0 ? `${count(found.damaged)} damaged` : one.session,
+            ),
+          );
+        }
+      }),
+    );
+  } finally {
+    progress.stop();
+  }
+  await tell(run, found, Date.now() - started);
+  return found.damaged > 0 ? exitCodes.failed : exitCodes.done;
+}
+
+async function wantedOf(client: PalimpsestClient, session: string): Promise<Wanted> {
+  return { session, messages: (await client.status({ session })).messages };
+}
+
+async function* each(these: readonly Wanted[]): AsyncGenerator<Wanted> {
+  yield* these;
+}
+
+/** Shared by several readers: a generator answers them one after the other. */
+async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
+  for (let after: string | undefined; ;) {
+    const page = await client.sessions({ after, limit: pageSize });
+    yield* page.sessions.map(({ session, messages }) => ({ session, messages }));
+    if (page.next === null) return;
+    after = page.next;
+  }
+}
+
+/** How much there is to read: what the bar goes to. */
+async function messagesOf(wanted: AsyncGenerator<Wanted>, signal: AbortSignal): Promise<number> {
+  let messages = 0;
+  for await (const one of wanted) {
+    signal.throwIfAborted();
+    messages += one.messages;
+  }
+  return messages;
+}
+
+async function check(
+  client: PalimpsestClient,
+  { session, messages }: Wanted,
+  found: Found,
+  signal: AbortSignal,
+  step: () => void,
+): Promise<void> {
+  let read = 0;
+  const damaged = (type: string, message: string): void => {
+    found.damaged += 1;
+    if (found.damage.length < mostListed) found.damage.push({ session, type, message, afterMessages: read });
+  };
+  try {
+    for await (const _ of client.replay({ session })) {
+      signal.throwIfAborted();
+      read += 1;
+      found.messages += 1;
+      if (read % 200 === 0) step();
+    }
+    if (read < messages)
+      damaged('Store.Corrupt', `the session says ${plural(messages, 'message')}, ${count(read)} are there`);
+  } catch (error) {
+    if (isFailure(error, 'Store.Corrupt')) damaged(error.type, error.message);
+    // Erased since it was listed.
+    else if (isFailure(error, 'Store.SessionNotFound')) return;
+    else throw error;
+  }
+  found.sessions += 1;
+  step();
+}
+
+async function tell({ out, json }: Run, found: Found, ms: number): Promise<void> {
+  const { sessions, messages, damaged, damage } = found;
+  if (json) return out.value({ ...found, identical: damaged === 0, ms });
+  for (const one of damage)
+    await out.paragraph(
+      `damaged  ${one.session}: ${one.message} (the ${plural(one.afterMessages, 'message')} before are intact)`,
+    );
+  if (damaged > damage.length) await out.line(`and ${count(damaged - damage.length)} more`);
+  const read = `${plural(sessions, 'session')}, ${plural(messages, 'message')} in ${seconds(ms)}`;
+  if (damaged === 0) return out.paragraph(`${read}: every hash matches`, out.style.green);
+  await out.paragraph(`${read}: ${plural(damaged, 'session')} damaged`, out.style.red);
+  out.note('Restore what is damaged from a backup of the database; nothing was changed.');
+}

@@ -1,0 +1,74 @@
+/** What an import says at the end: how many sessions became what, what was set aside and why, and what comes next. */
+import type { ImportReport, ImportStatus } from '../../import/importer.js';
+import type { Imported } from '../import/import.js';
+import type { Output } from '../terminal/output.js';
+import { count, plural, seconds } from '../play/report.js';
+import type { Column } from '../terminal/table.js';
+
+interface Line {
+  status: ImportStatus;
+  sessions: number;
+  messages: number;
+  added: number;
+}
+
+const meanings: Record<ImportStatus, string> = {
+  stored: 'new',
+  extended: 'the beginning was there',
+  present: 'all of it was there',
+  duplicate: 'the same messages under another id',
+  refused: 'set aside, see below',
+};
+
+export async function showImport(out: Output, imported: Imported): Promise<void> {
+  const { totals, byStatus, milliseconds, dryRun, prefix } = imported;
+  const statuses = Object.keys(meanings) as ImportStatus[];
+  const lines = statuses.map((status): Line => ({ status, sessions: totals[status], ...byStatus[status] }));
+  const columns: Column<Line>[] = [
+    { head: dryRun ? 'would be' : 'sessions', value: ({ status }) => status },
+    { head: 'number', value: ({ sessions }) => count(sessions), align: 'right' },
+    { head: 'messages', value: ({ messages }) => count(messages), align: 'right' },
+    { head: 'new', value: ({ added }) => count(added), align: 'right' },
+    { head: '', value: ({ status }) => meanings[status], dispensable: 1 },
+  ];
+  await out.table(columns, lines);
+  const sessions = statuses.reduce((sum, status) => sum + totals[status], 0);
+  const perSecond = milliseconds > 0 ? (sessions / milliseconds) * 1_000 : 0;
+  const rate = perSecond >= 10 ? count(Math.round(perSecond)) : perSecond.toFixed(1);
+  await out.line(`${plural(sessions, 'session')} in ${seconds(milliseconds)}, ${rate} a second`);
+  await showRefused(out, imported);
+  if (imported.tooLarge > 0) {
+    await out.paragraph(
+      `${plural(imported.tooLarge, 'session')} ended in a user message larger than the budget, of which no context can be made ` +
+        '(Budget.Unreachable): set reduce.newestUserMessage to true to have such messages shortened, or give a larger window.',
+      out.style.yellow,
+    );
+  }
+  if (dryRun || totals.stored + totals.extended === 0) return;
+  const select = prefix === undefined ? '' : ` --prefix ${JSON.stringify(prefix)}`;
+  await out.line(
+    `Next: palimpsest backfill start <job>${select} compacts those that are over their trigger.`,
+  );
+}
+
+async function showRefused(out: Output, { totals, refused, rejects }: Imported): Promise<void> {
+  if (totals.refused === 0) return;
+  await out.line();
+  await out.line(out.style.bold('Set aside:'));
+  for (const report of refused) for (const text of linesOf(report)) await out.paragraph(text);
+  const more = totals.refused - refused.length;
+  const all = rejects === undefined ? 'all with --rejects FILE' : `all in ${rejects}`;
+  if (more > 0 || rejects !== undefined)
+    await out.line(`${more > 0 ? `and ${count(more)} more; ` : ''}${all}`);
+}
+
+function linesOf({ source, line, session, error }: ImportReport): string[] {
+  if (!error) return [];
+  const { type, message, path, hint } = error;
+  const where = path !== undefined && !message.includes(path) ? ` (${path})` : '';
+  return [
+    `${source}:${line}  ${session.slice(0, 200)}`,
+    `  ${type}: ${message}${where}`,
+    ...(hint === undefined ? [] : [`  ${hint}`]),
+  ];
+}

@@ -1,0 +1,40 @@
+import type { CompactionOutcome } from '../../../activities/commit.js';
+import { money, percent } from '../terminal/numbers.js';
+import type { Output } from '../terminal/output.js';
+import { count, plural, seconds } from '../play/report.js';
+
+/** One committed compaction on a few lines. */
+export async function showOutcome(out: Output, session: string, done: CompactionOutcome): Promise<void> {
+  const { tokensBefore, tokensAfter, archivePart, modelCalls, cost, currency, paysBackAfter } = done;
+  const saved = tokensBefore - tokensAfter;
+  const part =
+    archivePart === null
+      ? 'reductions only, nothing evicted'
+      : `${plural(done.evicted, 'message')} into archive part ${archivePart}`;
+  await out.facts([
+    ['session', session],
+    ['generation', `${done.generation} (${done.reason}, ${done.method})`],
+    done.chunksByRule === 0
+      ? null
+      : [
+          'fallback',
+          `the model failed at ${plural(done.chunksByRule, 'chunk')}; the rules wrote their digests`,
+        ],
+    [
+      'context',
+      `${count(tokensBefore)} → ${count(tokensAfter)} tokens${saved > 0 ? `, ${percent(saved, tokensBefore)} less` : ''}`,
+      out.style.green,
+    ],
+    ['evicted', part],
+    modelCalls === 0
+      ? null
+      : [
+          'model',
+          `${plural(modelCalls, 'call')}, ${count(done.modelInputTokens)} tokens in, ${count(done.modelOutputTokens)} out`,
+        ],
+    ['time', `${seconds(done.modelMs)} in the model, ${seconds(done.overheadMs)} beyond it`],
+    cost === null ? null : ['cost', money(cost, currency)],
+    paysBackAfter === null ? null : ['pays back', `after ${plural(paysBackAfter, 'read')} of the context`],
+    done.workflowId === '' ? null : ['run', `${done.workflowId} ${done.runId}`],
+  ]);
+}

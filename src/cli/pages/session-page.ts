@@ -1,0 +1,120 @@
+/** `palimpsest status`: one session on one screen. */
+import type { Status } from '../../library/status.js';
+import { adviceFor } from '../command/advice.js';
+import { ago, percent } from '../terminal/numbers.js';
+import type { Fact, Output } from '../terminal/output.js';
+import { count, plural } from '../play/report.js';
+import type { Column } from '../terminal/table.js';
+
+const barWidth = 24;
+/** Compactions shown, newest first; `timeline` shows them all. */
+const mostRecords = 5;
+
+export async function showStatus(out: Output, status: Status, allKnobs: boolean): Promise<void> {
+  await out.facts(factsOf(out, status));
+  if (status.summaryRecords.length > 0) {
+    await out.line();
+    await out.table(recordColumns, status.summaryRecords.slice(0, mostRecords));
+    const more = status.summaryRecords.length - mostRecords;
+    if (more > 0) out.note(`${plural(more, 'earlier compaction')}: palimpsest timeline ${status.session}`);
+  }
+  const knobs = allKnobs ? status.knobs : status.knobs.filter(({ source }) => source !== 'default');
+  if (knobs.length === 0) return;
+  await out.line();
+  await out.table(
+    [
+      { head: 'policy', value: ({ path }) => path, least: 20 },
+      { head: 'value', value: ({ value }) => JSON.stringify(value), least: 12, shorten: 'end' },
+      { head: 'from', value: ({ source }) => source },
+    ] satisfies Column<Status['knobs'][number]>[],
+    knobs,
+  );
+}
+
+function factsOf({ style }: Output, status: Status): (Fact | null)[] {
+  const { tokens, budget, window, measureAt, generation, lastError, exhausted, calibration } = status;
+  const full = tokens / Math.max(1, budget);
+  const filled = Math.max(0, Math.min(barWidth, Math.round(full * barWidth)));
+  return [
+    ['session', status.session],
+    ['phase', phaseOf(status), status.phase === 'unknown' ? style.red : undefined],
+    status.overdue === null
+      ? null
+      : [
+          'overdue',
+          `for ${ago(status.overdue)}: no workflow is known to be at work on it; a sweep signals it`,
+          style.yellow,
+        ],
+    status.paused ? ['paused', 'no compaction begins until `palimpsest resume`', style.yellow] : null,
+    [
+      'context',
+      `${'█'.repeat(filled)}${'·'.repeat(barWidth - filled)}  ${count(tokens)} of ${count(budget)} tokens (${percent(tokens, budget)})`,
+      full > 1 ? style.yellow : undefined,
+    ],
+    ['next', measureAt === null ? 'nothing will trigger' : `is measured at ${count(measureAt)} tokens`],
+    ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
+    ['window', `${count(window.tokens)} tokens (${window.source})`],
+    [
+      'generation',
+      `${generation}; ${plural(status.summariesPerformed, 'archive part')} with ${count(status.tokensSummarized)} tokens`,
+    ],
+    calibration.applied === 1 && calibration.appliedOverhead === 0
+      ? null
+      : [
+          'counts',
+          `× ${calibration.applied.toFixed(3)} and ${count(calibration.appliedOverhead)} of overhead by ${plural(calibration.samples, 'report')} of usage`,
+        ],
+    calibration.warning === null ? null : ['usage', calibration.warning, style.yellow],
+    exhausted === null
+      ? null
+      : ['full', `${exhausted.reason}; compacts again once something compactable arrives`, style.yellow],
+    lastError === null ? null : ['failed', `${lastError.type}: ${lastError.message}`, style.red],
+    lastError === null ? null : adviceFact(lastError.type),
+    status.retryAt === null
+      ? null
+      : ['retry', `${retryOf(status.retryAt)} (${plural(status.failures, 'failure')} in a row)`],
+    ...status.skippedPins.map(({ path, reason }): Fact => ['no pin', `${path}: ${reason}`, style.yellow]),
+    ...status.rejectedTurns.map(({ turnId, type, message }): Fact => [
+      'refused',
+      `turn ${turnId}: ${type}: ${message}`,
+      style.yellow,
+    ]),
+  ];
+}
+
+function adviceFact(type: string): Fact | null {
+  const advice = adviceFor(type);
+  return advice === undefined ? null : ['', `→ ${advice}`];
+}
+
+function phaseOf({ phase, compaction }: Status): string {
+  if (compaction) return `${phase}: generation ${compaction.generation}`;
+  if (phase === 'asleep') return 'asleep: nobody has talked for a while, the next turn wakes it';
+  if (phase === 'unknown')
+    return 'unknown: no worker answers for its workflow (`palimpsest doctor` says whether one polls)';
+  return phase;
+}
+
+function retryOf(retryAt: string): string {
+  const wait = Date.parse(retryAt) - Date.now();
+  return wait <= 0 ? 'may be made now' : `in ${Math.ceil(wait / 1_000)} s at the earliest`;
+}
+
+const recordColumns: Column<Status['summaryRecords'][number]>[] = [
+  { head: 'gen', value: ({ generation }) => String(generation), align: 'right' },
+  { head: 'when', value: ({ at }) => `${ago(at)} ago`, align: 'right' },
+  { head: 'reason', value: ({ reason }) => reason, least: 6 },
+  { head: 'method', value: ({ method }) => method, least: 6 },
+  {
+    head: 'tokens',
+    value: ({ tokensBefore, tokensAfter }) => `${count(tokensBefore)} → ${count(tokensAfter)}`,
+    align: 'right',
+  },
+  { head: 'evicted', value: ({ evicted }) => count(evicted), align: 'right', dispensable: 1 },
+  {
+    head: 'messages',
+    value: ({ range }) => (range === null ? '–' : `${range.fromSeq}–${range.throughSeq}`),
+    align: 'right',
+    dispensable: 2,
+  },
+];

@@ -1,0 +1,264 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Config } from '../../config/config.js';
+import { invalid } from '../../errors.js';
+import type { PolicyInput } from '../../policy/schema.js';
+import { makeDataFolder } from '../../runtime/home.js';
+import { inBatches } from './batch.js';
+import { configOf, refuseUrl, type Globals } from '../command/connect.js';
+import { checkOutFile, policyFromFlags, type PolicyFlags } from '../command/flags.js';
+import { Interrupted, onInterrupt } from '../terminal/interrupt.js';
+import { nextSteps } from './next-steps.js';
+import { playSession, storedSessionId } from './player.js';
+import type { PlayedSession, PlayEvents } from './played.js';
+import {
+  compactedLine,
+  compactionTable,
+  count,
+  errorJson,
+  errorLines,
+  plural,
+  replayLine,
+  seconds,
+  sessionJson,
+  sessionLine,
+  turnLine,
+  warningLines,
+} from './report.js';
+import { Screen } from '../terminal/screen.js';
+import { openServers } from '../servers/servers.js';
+import type { Stack } from '../servers/stack.js';
+import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
+
+export interface DevFlags
+  extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
+  once?: boolean;
+  json?: boolean;
+  out?: string;
+}
+
+/** Sessions played at once where there are several. */
+const sessionsAtOnce = 8;
+/** With more sessions than this only one line is printed for each. */
+const mostTables = 5;
+/** Small enough that the bundled session compacts several times, large enough to be a window people use. */
+const samplePolicy: PolicyInput = { contextWindow: 16_000 };
+
+/**
+ * `palimpsest dev`: servers, migrations, worker, then plays the given transcripts (or the bundled one) and stays up.
+ * Resolves to the exit code: 0 when every session went through, 1 when one did not. Throws `Input.Invalid` for flags.
+ */
+export async function dev(files: string[], flags: DevFlags): Promise<number> {
+  const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
+  if (flags.out !== undefined) checkOutFile(flags.out, '--out');
+  if (files.filter((file) => file === '-').length > 1)
+    throw invalid('Standard input (-) can be read once only.', 'FILE');
+  refuseUrl(flags, 'dev');
+  const config = configOf(flags);
+  const controller = onInterrupt();
+  const session = new DevSession(config, policy, flags, controller);
+  return session.run(files.length === 0 ? [bundledSample()] : files);
+}
+
+function bundledSample(): string {
+  const candidates = ['../../../examples/', '../../../examples/'].map((folder) =>
+    fileURLToPath(new URL(`${folder}debugging-session.jsonl`, import.meta.url)),
+  );
+  const found = candidates.find((file) => existsSync(file));
+  if (found === undefined)
+    throw invalid(
+      'The bundled sample session is missing from this installation.',
+      'FILE',
+      'Name a transcript file.',
+    );
+  return found;
+}
+
+type Played = { read: ReadTranscript; result: PlayedSession } | { read: ReadTranscript; error: unknown };
+
+class DevSession {
+  private readonly screen: Screen;
+  private succeeded = 0;
+  private failed = 0;
+  /** Id under which a session is stored that can be looked at. */
+  private shown: string | undefined;
+  private readonly written: { session: string; messages: PlayedSession['context'] }[] = [];
+
+  constructor(
+    private readonly config: Config,
+    private readonly policy: PolicyInput,
+    private readonly flags: DevFlags,
+    private readonly controller: AbortController,
+  ) {
+    this.screen = new Screen(flags.json ? process.stderr : process.stdout);
+  }
+
+  /** `--json` is for scripts: it leaves after the job, like `--once`. */
+  private get leaves(): boolean {
+    return this.flags.once === true || this.flags.json === true;
+  }
+
+  async run(files: string[]): Promise<number> {
+    const { screen, controller } = this;
+    const reads = (await Promise.all(files.map((file) => readTranscripts(file)))).flat();
+    if (reads.every((read) => 'error' in read)) {
+      for (const read of reads) this.tell({ read, error: 'error' in read ? read.error : null }, null);
+      return 1;
+    }
+    let stack: Stack;
+    try {
+      makeDataFolder(this.config.dataDir);
+      const say = (line: string) => screen.line(line);
+      // The servers start while the SDK is being loaded.
+      const servers = openServers(this.config, say);
+      servers.catch(() => {});
+      const { openStack } = await import('../servers/stack.js');
+      stack = await openStack(servers, this.config, this.policy, controller, {
+        say,
+        api: !this.leaves,
+      });
+    } catch (error) {
+      // A step of the start that Ctrl-C ended, as the terminal sends it to child processes too, is no failure.
+      if (controller.signal.reason instanceof Interrupted) {
+        screen.line('interrupted');
+        return 130;
+      }
+      if (this.flags.json)
+        for (const read of reads)
+          process.stdout.write(`${errorJson(read.id, 'error' in read ? read.error : error)}\n`);
+      throw error;
+    }
+    try {
+      screen.line();
+      await this.playAll(reads, stack);
+      if (this.flags.out !== undefined) this.writeOut(this.flags.out);
+      if (!this.leaves && !controller.signal.aborted) await this.stay(stack);
+    } finally {
+      screen.redraw('stopping');
+      const started = Date.now();
+      await stack.close();
+      screen.line(`stopped in ${seconds(Date.now() - started)}`);
+    }
+    const { aborted, reason } = controller.signal;
+    if (aborted && !(reason instanceof Interrupted)) throw reason;
+    if (aborted && this.leaves) return 130;
+    return this.failed > 0 ? 1 : 0;
+  }
+
+  private async playAll(reads: ReadTranscript[], stack: Stack): Promise<void> {
+    const { signal } = this.controller;
+    const started = Date.now();
+    const alone = reads.length === 1;
+    let done = 0;
+    const play = async (read: ReadTranscript): Promise<Played> => {
+      const played = 'error' in read ? { read, error: read.error } : await this.play(read, stack, alone);
+      done += 1;
+      if (!alone) this.screen.redraw(`${done} of ${plural(reads.length, 'session')}`);
+      return played;
+    };
+    const untold = new Set(reads);
+    // A script reads each session by its id, as soon as it is over; people read them in the order they named.
+    const ordered = this.flags.json !== true;
+    await inBatches(reads, { limit: sessionsAtOnce, signal, ordered }, play, (played) => {
+      untold.delete(played.read);
+      if ('error' in played && played.error instanceof Interrupted) return;
+      this.tell(played, stack, reads.length);
+    });
+    const interrupted = signal.reason instanceof Interrupted;
+    if (signal.aborted && !interrupted)
+      for (const read of untold) this.tell({ read, error: signal.reason }, stack, reads.length);
+    const place = new Map(reads.map(({ id }, index) => [id, index]));
+    this.written.sort((a, b) => place.get(a.session)! - place.get(b.session)!);
+    if (!alone) {
+      const outcome = `${this.succeeded} went through, ${this.failed} ended in an error`;
+      this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
+    }
+    if (interrupted) this.screen.line('interrupted; the next start carries on where this one stopped');
+  }
+
+  private async play(read: Transcript, stack: Stack, alone: boolean): Promise<Played> {
+    const { tenant } = this.flags;
+    const palimpsest = tenant === undefined ? stack.palimpsest : stack.palimpsest.forTenant(tenant);
+    const events = alone ? this.liveEvents(read) : {};
+    const { signal } = this.controller;
+    try {
+      return { read, result: await playSession(palimpsest, read, this.policy, { events, signal }) };
+    } catch (error) {
+      return { read, error };
+    }
+  }
+
+  private tell(played: Played, stack: Stack | null, sessions = 1): void {
+    const { screen, flags } = this;
+    const { id } = played.read;
+    if ('error' in played) {
+      this.failed += 1;
+      if (flags.json) process.stdout.write(`${errorJson(id, played.error)}\n`);
+      const [first, ...rest] = errorLines(played.error);
+      screen.line(`${id}   error   ${first}`);
+      for (const line of rest) screen.line(line);
+      return;
+    }
+    const { result } = played;
+    this.succeeded += 1;
+    if ('messages' in played.read) this.shown ??= storedSessionId(played.read, this.policy);
+    const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
+    if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
+    if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });
+    screen.line(sessions === 1 ? '' : sessionLine(result));
+    if (sessions <= mostTables && (sessions === 1 || result.compactions.length > 0)) {
+      screen.line(compactionTable(result.compactions, ui, screen.columns));
+    }
+    for (const line of warningLines(result, sessions === 1 ? 20 : 3)) screen.line(line);
+    if (sessions === 1) {
+      screen.line(
+        `context: ${plural(result.context.length, 'message')}, ${count(result.tokens)} of at most ${count(result.budget)} tokens`,
+      );
+      screen.line(replayLine(result));
+    }
+  }
+
+  private liveEvents(transcript: Transcript): PlayEvents {
+    const { screen } = this;
+    screen.line(`session ${transcript.id}: ${plural(transcript.messages.length, 'message')}`);
+    return {
+      resumed: (stored, turns) => screen.line(`continues: ${stored} of ${turns} turns are stored already`),
+      turn: (turn) => screen.line(turnLine(turn)),
+      compacted: (outcome) => screen.line(`  ${compactedLine(outcome)}`),
+      waiting: (generation, elapsed) =>
+        screen.redraw(`  compacting → generation ${generation} (${elapsed.toFixed(0)} s)`),
+      notice: (text) => screen.line(`  ${text}`),
+    };
+  }
+
+  /** One session: its messages. Several: an array of `{session, messages}`. */
+  private writeOut(file: string): void {
+    if (this.written.length === 0) return;
+    const alone = this.written.length === 1 ? this.written[0] : undefined;
+    const text = `${JSON.stringify(alone ? alone.messages : this.written, null, 1)}\n`;
+    try {
+      writeFileSync(file, text);
+      this.screen.line(`context written to ${file}`);
+    } catch (error) {
+      this.failed += 1;
+      const why = error instanceof Error ? error.message : String(error);
+      this.screen.line(`--out: the context could not be written: ${why}`);
+      this.screen.line(
+        '  Name a file that can be written; what is stored is kept, so that the next start is quick.',
+      );
+    }
+  }
+
+  private async stay(stack: Stack): Promise<void> {
+    const { signal } = this.controller;
+    this.screen.line();
+    for (const line of nextSteps(stack, this.shown)) this.screen.line(line);
+    // A pending promise alone would not keep the process alive if the worker ever stopped polling.
+    const alive = setInterval(() => {}, 60_000);
+    await new Promise<void>((resolve) => {
+      if (signal.aborted) resolve();
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+    clearInterval(alive);
+  }
+}

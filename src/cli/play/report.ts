@@ -1,0 +1,191 @@
+import Table from 'cli-table3';
+import type { CompactionOutcome } from '../../../activities/commit.js';
+import { PalimpsestError } from '../../errors.js';
+import type { PlayedSession, PlayedTurn } from './played.js';
+
+/** The Temporal UI that operators look at; `url` is null where none is known. */
+export interface TemporalUi {
+  url: string | null;
+  namespace: string;
+}
+
+export const count = (n: number): string => n.toLocaleString('en-US');
+export const plural = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
+export const seconds = (ms: number): string =>
+  ms < 10_000 ? `${(ms / 1_000).toFixed(2)} s` : `${(ms / 1_000).toFixed(0)} s`;
+
+/** Where a run is looked at: its page in the Temporal UI, else its ids. */
+export function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
+  if (url === null) return `${workflowId} ${runId}`;
+  return `${url}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(workflowId)}/${runId}/history`;
+}
+
+const barWidth = 16;
+
+/** `turn 12/41   48 messages   9,512 / 24,000 ███████·········   compacting → generation 2` */
+export function turnLine(played: PlayedTurn): string {
+  const { turn, turns, messages, window, budget, tokens, shortened, compacting } = played;
+  const width = String(turns).length;
+  const size =
+    tokens === null
+      ? `cannot fit into ${count(budget)} tokens`
+      : `${count(tokens).padStart(count(window).length)} / ${count(window)} ${bar(tokens / window)}`;
+  return [
+    `turn ${String(turn).padStart(width)}/${turns}`,
+    `${count(messages).padStart(4)} messages`,
+    `context ${size}`,
+    ...(shortened > 0 ? [`${plural(shortened, 'message')} shortened`] : []),
+    ...(compacting === null ? [] : [`compacting → generation ${compacting}`]),
+  ].join('   ');
+}
+
+function bar(share: number): string {
+  const filled = Math.max(0, Math.min(barWidth, Math.round(share * barWidth)));
+  return '█'.repeat(filled) + '·'.repeat(barWidth - filled);
+}
+
+/** `compacted 18,912 → 7,345 tokens   generation 2, 41 messages archived` */
+export function compactedLine({
+  generation,
+  tokensBefore,
+  tokensAfter,
+  evicted,
+  archivePart,
+}: CompactionOutcome): string {
+  const what =
+    archivePart === null
+      ? 'reductions only'
+      : `${plural(evicted, 'message')} into archive part ${archivePart}`;
+  return `compacted ${count(tokensBefore)} → ${count(tokensAfter)} tokens   generation ${generation}, ${what}`;
+}
+
+const legend =
+  'evicted: messages · calls, tokens in / out: of the model · model, beyond: time in the model and beyond it · part: of the archive';
+
+/** One row a compaction, then a link to each run; one paragraph each where `columns` are too few for the table. */
+export function compactionTable(
+  compactions: readonly CompactionOutcome[],
+  ui: TemporalUi,
+  columns = Infinity,
+): string {
+  if (compactions.length === 0) return 'No compaction was committed.';
+  const table = tableOf(compactions);
+  if (table.indexOf('\n') > columns) return compactions.map((c) => paragraph(c, ui)).join('\n');
+  const links = compactions.map((c) => `  ${c.generation}  ${runLink(ui, c)}`);
+  const where = ui.url === null ? 'Runs (workflow and run id):' : 'Runs in the Temporal UI:';
+  return [table, legend, where, ...links].join('\n');
+}
+
+function tableOf(compactions: readonly CompactionOutcome[]): string {
+  const columns: [head: string, align: 'left' | 'right', cell: (c: CompactionOutcome) => string][] = [
+    ['', 'right', (c) => String(c.generation)],
+    ['reason', 'left', (c) => c.reason],
+    ['method', 'left', (c) => c.method],
+    ['tokens', 'right', (c) => `${count(c.tokensBefore)} → ${count(c.tokensAfter)}`],
+    ['evicted', 'right', (c) => count(c.evicted)],
+    ['chunks', 'right', (c) => count(c.chunks) + (c.chunksByRule > 0 ? ` (${c.chunksByRule} by rule)` : '')],
+    ['calls', 'right', (c) => count(c.modelCalls)],
+    ['tokens in / out', 'right', (c) => `${count(c.modelInputTokens)} / ${count(c.modelOutputTokens)}`],
+    ['model', 'right', (c) => seconds(c.modelMs)],
+    ['beyond', 'right', (c) => seconds(c.overheadMs)],
+    ['part', 'right', (c) => (c.archivePart === null ? '–' : String(c.archivePart))],
+  ];
+  const table = new Table({
+    head: columns.map(([head]) => head),
+    colAligns: columns.map(([, align]) => align),
+    style: { head: [], border: [], compact: true },
+  });
+  for (const compaction of compactions) table.push(columns.map(([, , cell]) => cell(compaction)));
+  return table.toString();
+}
+
+function paragraph(c: CompactionOutcome, ui: TemporalUi): string {
+  const part = c.archivePart === null ? 'no archive part' : `archive part ${c.archivePart}`;
+  const tokens = `${count(c.tokensBefore)} → ${count(c.tokensAfter)} tokens`;
+  const model = `${plural(c.modelCalls, 'model call')} (${count(c.modelInputTokens)} in, ${count(c.modelOutputTokens)} out)`;
+  return [
+    `generation ${c.generation} (${c.reason}, ${c.method}): ${tokens}`,
+    `  ${plural(c.evicted, 'message')} evicted, ${part}, ${plural(c.chunks, 'chunk')}, ${model}`,
+    `  ${seconds(c.modelMs)} in the model, ${seconds(c.overheadMs)} beyond it`,
+    `  ${runLink(ui, c)}`,
+  ].join('\n');
+}
+
+/** `replay: 147 messages, identical` */
+export const replayLine = ({ replay }: PlayedSession): string =>
+  `replay: ${plural(replay.messages, 'message')}, identical`;
+
+/** One line for a session among many. */
+export function sessionLine(played: PlayedSession): string {
+  const { session, messages, tokens, budget, compactions, warnings } = played;
+  const first = compactions[0];
+  return [
+    session,
+    plural(messages, 'message'),
+    `context ${count(tokens)} of ${count(budget)}`,
+    plural(compactions.length, 'compaction') +
+      (first ? ` (${[...new Set(compactions.map(({ method }) => method))].join(', ')})` : ''),
+    ...(warnings.length > 0 ? [plural(warnings.length, 'warning')] : []),
+    replayLine(played),
+  ].join('   ');
+}
+
+/** Warnings by index, at most `most` of them in full. */
+export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
+  const lines = warnings
+    .slice(0, most)
+    .map(({ index, type, message }) => `  messages[${index}]: ${type}: ${message}`);
+  if (warnings.length > most) lines.push(`  and ${count(warnings.length - most)} more`);
+  return lines;
+}
+
+export interface ErrorShape {
+  type: string;
+  message: string;
+  path?: string;
+}
+
+/** A failure as scripts read it. What is no `PalimpsestError` is a defect of this program: type `Internal`. */
+export function errorShape(error: unknown): ErrorShape {
+  if (!(error instanceof PalimpsestError)) {
+    return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
+  }
+  const { type, message, path } = error;
+  return path === undefined ? { type, message } : { type, message, path };
+}
+
+/** A failure as people read it: what, where, and the next step. */
+export function errorLines(error: unknown): string[] {
+  const { type, message, path } = errorShape(error);
+  const hint = error instanceof PalimpsestError ? error.hint : undefined;
+  const where = path !== undefined && !message.includes(path) ? ` (${path})` : '';
+  return [`${type}: ${message}${where}`, ...(hint === undefined ? [] : [`  ${hint}`])];
+}
+
+/** What `--json` prints for a session. */
+export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
+  const { session, messages, window, budget, tokens, replay, context, warnings } = played;
+  const compactions = played.compactions.map((outcome) => {
+    const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = outcome;
+    const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = outcome;
+    const { savedPerTurn, cost, currency, paysBackAfter } = outcome;
+    return {
+      ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
+      ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
+      ...{ savedPerTurn, cost, currency, paysBackAfter, run: runLink(ui, outcome) },
+    };
+  });
+  return JSON.stringify({
+    ...{ session, messages, window, budget, tokens, compactions, replay, context },
+    ...(warnings.length > 0 ? { warnings } : {}),
+  });
+}
+
+export const errorJson = (session: string, error: unknown): string =>
+  JSON.stringify({ session, error: errorShape(error) });
+
+/** What `--json` prints in place of a result, or after the part of it that was there. */
+export function failureJson(error: unknown): string {
+  const hint = error instanceof PalimpsestError ? error.hint : undefined;
+  return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
+}

@@ -1,0 +1,79 @@
+import path from 'node:path';
+import type { ChatMessage } from '../../conversation/message.js';
+import { readNative, splitNative } from '../../formats/native.js';
+import { isFailure, PalimpsestError } from '../../errors.js';
+import { inFile } from '../../import/places.js';
+import { readRecords, type ImportRecord } from '../../import/records.js';
+import { fileSources, type Source } from '../../import/sources.js';
+
+/** One session of an input. */
+export interface Transcript {
+  /** Its own `id`; else the file's name without ending, with `#line` where the file holds several. */
+  id: string;
+  /** What it says, as chat messages, whatever its format. */
+  messages: ChatMessage[];
+}
+
+/** What could not be read: one broken session of a file, or a whole input. */
+export interface UnreadableTranscript {
+  id: string;
+  error: PalimpsestError;
+}
+
+export type ReadTranscript = Transcript | UnreadableTranscript;
+
+/**
+ * The sessions of one input, read as `import` reads them: a file in any known format, a folder, `-` for standard input;
+ * gzip is recognised by content. Never throws: what cannot be read is an entry with its `Input.Invalid`, which names the
+ * file, and a broken session leaves the others alone.
+ */
+export async function readTranscripts(
+  input: string,
+  stdin: NodeJS.ReadableStream = process.stdin,
+): Promise<ReadTranscript[]> {
+  try {
+    const sources = input === '-' ? [standardInput(stdin)] : await fileSources([input]);
+    const reads: ReadTranscript[] = [];
+    for (const source of sources)
+      for await (const record of source.records({}, () => undefined))
+        reads.push(transcriptOf(record, source.name));
+    return reads;
+  } catch (error) {
+    return [{ id: nameOf(input), error: asFailure(error, input) }];
+  }
+}
+
+const nameOf = (input: string): string =>
+  path
+    .basename(input)
+    .replace(/\.gz$/i, '')
+    .replace(/\.(jsonl|ndjson|json|traj)$/i, '');
+
+function standardInput(stdin: NodeJS.ReadableStream): Source {
+  return { name: 'standard input', records: (options) => readRecords(bytesOf(stdin), 'stdin', options) };
+}
+
+async function* bytesOf(stream: NodeJS.ReadableStream): AsyncGenerator<Buffer> {
+  for await (const chunk of stream) yield typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
+}
+
+function transcriptOf(record: ImportRecord, file: string): ReadTranscript {
+  const { id } = record;
+  if ('error' in record) return { id, error: inFile(record.error, file) };
+  try {
+    const messages = readNative(record.items, record.format).map((logged) => splitNative(logged).message);
+    return { id, messages };
+  } catch (error) {
+    return { id, error: asFailure(error, file) };
+  }
+}
+
+function asFailure(error: unknown, file: string): PalimpsestError {
+  if (isFailure(error)) return inFile(error, file);
+  const message = error instanceof Error ? error.message : String(error);
+  return new PalimpsestError('Input.Invalid', `${file} cannot be read: ${message}`, {
+    path: 'messages',
+    hint: 'Name the format with --format of import, or leave the file out.',
+    cause: error,
+  });
+}

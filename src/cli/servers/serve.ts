@@ -1,0 +1,53 @@
+import { workerRoles } from '../../config/config.js';
+import { migrate } from '../../store/connection/migrate.js';
+import {
+  configOf,
+  findDatabase,
+  findServers,
+  findTemporal,
+  refuseUrl,
+  type Globals,
+} from '../command/connect.js';
+import { onInterrupt } from '../terminal/interrupt.js';
+import { oneOf, wholeNumber } from '../terminal/numbers.js';
+import { plural } from '../play/report.js';
+import type { Run } from '../command/run.js';
+
+/** `palimpsest worker`: serves until SIGTERM, then lets steps finish within the grace time. */
+export async function serveWorker(globals: Globals, given: readonly string[] | undefined): Promise<void> {
+  refuseUrl(globals, 'worker');
+  const config = configOf(globals);
+  const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
+  const { temporal } = await findTemporal(config);
+  // Orchestration alone needs no database.
+  const orchestratesOnly = roles.every((role) => role === 'workflow');
+  const databaseUrl = orchestratesOnly ? undefined : await findDatabase(config);
+  const { signal } = onInterrupt();
+  const { runWorkerProcess } = await import('../../worker/worker-process.js');
+  await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });
+}
+
+/** `palimpsest api`: serves until SIGTERM, then lets requests finish. */
+export async function serveApi(globals: Globals, flags: { host?: string; port?: string }): Promise<void> {
+  refuseUrl(globals, 'api');
+  const config = configOf(globals);
+  const api = {
+    ...config.api,
+    ...(flags.host === undefined ? {} : { host: flags.host }),
+    ...(flags.port === undefined ? {} : { port: wholeNumber(flags.port, '--port', { most: 65_535 }) }),
+  };
+  const servers = await findServers(config);
+  const { signal } = onInterrupt();
+  const { runApiProcess } = await import('../../api/api-process.js');
+  await runApiProcess({ ...config, api }, { ...servers, signal });
+}
+
+/** `palimpsest migrate` */
+export async function migrateSchema(run: Run): Promise<void> {
+  refuseUrl(run.globals, 'migrate');
+  const applied = await migrate(await findDatabase(run.config));
+  if (run.json) return run.out.value({ applied });
+  await run.out.line(
+    applied === 0 ? 'The schema is up to date.' : `${plural(applied, 'migration')} applied.`,
+  );
+}

@@ -1,0 +1,148 @@
+import path from 'node:path';
+import pino from 'pino';
+import type { RunningApi } from '../../api/settings.js';
+import type { Config } from '../../config/config.js';
+import { isFailure } from '../../errors.js';
+import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
+import { Metrics, type RequestFigures } from '../../process/metrics.js';
+import type { StatusServer } from '../../process/status-server.js';
+import { Palimpsest } from '../../library/palimpsest.js';
+import type { PolicyInput } from '../../policy/schema.js';
+import { migrate } from '../../store/connection/migrate.js';
+import { startWorker, type RunningWorker } from '../../worker/worker.js';
+import { serveStatus, workerSettings } from '../../worker/worker-process.js';
+import { loadWorkflowBundle } from '../../worker/workflow-bundle.js';
+import { plural, seconds } from '../play/report.js';
+import type { Servers } from './servers.js';
+
+/** Everything `dev` runs: servers, worker, and the library connected to them. */
+export interface Stack {
+  palimpsest: Palimpsest;
+  /** Address of the HTTP API; null where none was asked for. */
+  apiUrl: string | null;
+  uiUrl: string | null;
+  close(): Promise<void>;
+}
+
+/** Steps get this long to finish at Ctrl-C; those that do not are repeated at the next start. Milliseconds. */
+const graceMs = 2_000;
+
+/**
+ * Brings all of it up on `servers` and says what it took. A worker that fails, or an embedded server that ends, aborts
+ * `controller` with its error; an abort before all is up ends the start.
+ */
+export async function openStack(
+  opening: Promise<Servers>,
+  config: Config,
+  policy: PolicyInput,
+  controller: AbortController,
+  { say, api: withApi }: { say: (line: string) => void; api: boolean },
+): Promise<Stack> {
+  const { log, sdkMetrics } = await installFileLog(config);
+  const metrics = new Metrics();
+  // Bundled while the servers start.
+  const bundle = loadWorkflowBundle(config.cacheDir);
+  bundle.catch(() => {});
+  const servers = await opening;
+  let worker: RunningWorker | undefined;
+  let palimpsest: Palimpsest | undefined;
+  let api: RunningApi | undefined;
+  let status: StatusServer | undefined;
+  const fail = (error: unknown): void =>
+    controller.abort(error instanceof Error ? error : new Error(String(error)));
+  const close = async (): Promise<void> => {
+    await status?.close();
+    await api?.close();
+    await palimpsest?.close();
+    await worker?.shutdown().catch(() => {});
+    await servers.stop();
+  };
+  try {
+    controller.signal.throwIfAborted();
+    servers.watch(fail);
+    const { databaseUrl, temporal, uiUrl } = servers;
+    const applied = await migrate(databaseUrl);
+    if (applied > 0) say(`Schema      ${plural(applied, 'migration')} applied`);
+    const started = Date.now();
+    worker = await startWorker({
+      ...workerSettings(config, databaseUrl, temporal),
+      workflowBundle: await bundle,
+      shutdownGraceMs: graceMs,
+      metrics,
+    });
+    worker.finished.catch(fail);
+    const texts = async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`;
+    if (config.metrics.address !== undefined) {
+      status = await serveStatus(config.metrics.address, worker, texts, controller.signal);
+      say(`Metrics     ${status.url}/metrics`);
+    }
+    palimpsest = await Palimpsest.connect({
+      databaseUrl,
+      temporal,
+      queuePrefix: config.queuePrefix,
+      poolSize: config.api.databaseConnections,
+      tenantShare: config.api.tenantDatabaseShare,
+      database: config.database,
+      policy: config.policy,
+      log,
+      turnLimits: config.turns,
+      summarizer: { ...config.summary, available: config.llm.apiKey !== undefined },
+    });
+    say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);
+    say(`Summarizer  ${summarizerOf(config, policy)}`);
+    if (withApi) api = await openApi(config, palimpsest, { log, metrics, texts }, say);
+    return { palimpsest, apiUrl: api?.address ?? null, uiUrl, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** On loopback; where the port is taken, on another one. */
+async function openApi(
+  config: Config,
+  palimpsest: Palimpsest,
+  { log, metrics, texts }: { log: pino.Logger; metrics: Metrics; texts: () => Promise<string> },
+  say: (line: string) => void,
+): Promise<RunningApi> {
+  const { startApi } = await import('../../api/server.js');
+  const settings = {
+    ...config.api,
+    ...{ host: '127.0.0.1', shutdownGraceMs: graceMs, log, metrics: texts },
+    observe: (request: RequestFigures) => metrics.request(request),
+    observeRefusal: (limit: string) => metrics.refused(limit),
+  };
+  const taken = (error: unknown) => isFailure(error, 'Input.Invalid') && error.path === 'port';
+  const api = await startApi(settings, palimpsest).catch((error: unknown) => {
+    if (!taken(error)) throw error;
+    return startApi({ ...settings, port: 0 }, palimpsest);
+  });
+  const { loadOf } = await import('../../api/api-process.js');
+  metrics.inFlight(() => loadOf(api, palimpsest));
+  const elsewhere = api.address.endsWith(`:${config.api.port}`) ? '' : `; port ${config.api.port} is taken`;
+  const who = settings.tokens.length === 0 ? 'tenant default, no token asked for' : 'with its tokens';
+  say(`HTTP API    ${api.address} (${who}${elsewhere})`);
+  return api;
+}
+
+function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
+  if (policy.summary?.method === 'extractive') return 'deterministic extractive summarizer (policy)';
+  if (llm.apiKey === undefined) return 'deterministic extractive summarizer (no OPENAI_API_KEY)';
+  const model = policy.summary?.model ?? summary.model ?? policy.model;
+  const where = llm.baseUrl ?? 'https://api.openai.com/v1';
+  return `${model ?? 'default model (PALIMPSEST_SUMMARY_MODEL names another)'} at ${where}`;
+}
+
+const workerLog = ({ dataDir }: Config): string =>
+  path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
+
+/** The logs of the SDK and of the API go to a file, so that they do not run through the live lines. */
+async function installFileLog({
+  dataDir,
+  logLevel,
+  logFormat,
+}: Config): Promise<{ log: pino.Logger } & InstalledRuntime> {
+  const destination = pino.destination({ dest: path.join(dataDir, 'worker.log'), sync: true });
+  const log = createLogger({ level: logLevel, format: logFormat, destination });
+  return { log, ...(await installRuntime(log, true)) };
+}

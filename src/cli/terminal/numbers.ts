@@ -1,0 +1,78 @@
+/** Numbers, lengths of time and moments as people type and read them. */
+import { invalid } from '../../errors.js';
+
+export interface Range {
+  least?: number;
+  most?: number;
+}
+
+/** Whole number of an option, `12000` or `12,000`. Throws `Input.Invalid` naming the option and its range. */
+export function wholeNumber(
+  text: string,
+  option: string,
+  { least = 0, most = 2 ** 31 - 1 }: Range = {},
+): number {
+  const digits = text.trim().replaceAll(/[,_](?=\d{3}(\D|$))/g, '');
+  const value = /^\d+$/.test(digits) ? Number(digits) : NaN;
+  if (value >= least && value <= most) return value;
+  const range = most === 2 ** 31 - 1 ? `of at least ${least}` : `from ${least} to ${most}`;
+  throw invalid(`${option} must be a whole number ${range}, not ${JSON.stringify(text)}.`, option);
+}
+
+export function positive(text: string, option: string): number {
+  const value = /^\d*\.?\d+$/.test(text.trim()) ? Number(text) : NaN;
+  if (value > 0 && Number.isFinite(value)) return value;
+  throw invalid(`${option} must be a number above 0, not ${JSON.stringify(text)}.`, option);
+}
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/** Milliseconds of `30`, `30s`, `500ms`, `5m`, `2h`, `7d`; a bare number is seconds. */
+export function duration(text: string, option: string): number {
+  const [, number, unit = 's'] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text.trim()) ?? [];
+  if (number !== undefined) return Math.round(Number(number) * units[unit as keyof typeof units]);
+  throw invalid(
+    `${option} must be a length of time, not ${JSON.stringify(text)}.`,
+    option,
+    'Seconds, or a number with ms, s, m, h or d: 30, 500ms, 5m.',
+  );
+}
+
+/** ISO 8601 of a moment, or of a length of time before now: `2026-01-31`, `2026-01-31T12:00Z`, `30d`. */
+export function moment(text: string, option: string): string {
+  if (/^\d+(?:\.\d+)?(ms|s|m|h|d)$/.test(text.trim()))
+    return new Date(Date.now() - duration(text, option)).toISOString();
+  const at = /^\d{4}-\d\d-\d\d/.test(text) ? new Date(text) : new Date(NaN);
+  if (!Number.isNaN(at.getTime())) return at.toISOString();
+  throw invalid(
+    `${option} must be a moment, not ${JSON.stringify(text)}.`,
+    option,
+    'A date (2026-01-31), a time (2026-01-31T12:00Z), or how long ago (30d, 12h).',
+  );
+}
+
+export function oneOf<T extends string>(text: string, option: string, choices: readonly T[]): T {
+  const found = choices.find((choice) => choice === text);
+  if (found !== undefined) return found;
+  throw invalid(`${option} must be one of ${choices.join(', ')}, not ${JSON.stringify(text)}.`, option);
+}
+
+/** `45 s`, `12 min`, `3 h`, `5 d`. */
+export function span(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1_000));
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7_200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3_600)} h`;
+  return `${Math.round(seconds / 86_400)} d`;
+}
+
+export const ago = (iso: string, now = Date.now()): string => span(now - Date.parse(iso));
+
+export const percent = (part: number, whole: number): string =>
+  whole <= 0 ? '–' : `${((100 * part) / whole).toFixed(part / whole < 0.1 ? 1 : 0)} %`;
+
+/** Money of the policies' prices; their currency may be missing. */
+export function money(amount: number | null, currency?: string | null): string {
+  if (amount === null) return '–';
+  return `${amount.toFixed(amount !== 0 && Math.abs(amount) < 1 ? 4 : 2)}${currency ? ` ${currency}` : ''}`;
+}

@@ -1,0 +1,190 @@
+/** Asks a summarizer given as a function, and remembers every accepted answer under its content key. */
+import { createHash } from 'node:crypto';
+import { redactorFor } from '../../summary/redaction/redact.js';
+import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
+import type { Policy } from '../../policy/schema.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import { promptSettings } from '../../summary/ask/prompts.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { digestByRule, isOfChunk } from '../replace/by-rule.js';
+import type { Summarizer } from './conversation.js';
+import type { Generation } from './generation.js';
+import type { MemoryLog } from './log.js';
+import type { Plan } from '../plan/plan-types.js';
+import {
+  chunkQuestion,
+  countRequest,
+  halvesOf,
+  mergeQuestion,
+  repairQuestion,
+  type Asking,
+  type Previous,
+  type Question,
+} from '../summarize/questions.js';
+import type { LayerText, RepairNeeded, Written } from '../replace/input.js';
+import type { DigestRef, ModelSteps, Summarized } from '../summarize/summarize.js';
+
+/** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
+type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
+
+const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
+
+export class MemoryAsker {
+  private readonly texts = new Map<string, string>();
+
+  constructor(
+    private readonly policy: Policy,
+    private readonly counter: TokenCounter,
+    private readonly log: MemoryLog,
+    private readonly snapshotOf: (generation: number) => string | null,
+  ) {}
+
+  store(key: string, text: string): void {
+    this.texts.set(key, text);
+  }
+
+  textOf(key: string): string {
+    const text = this.texts.get(key);
+    if (text !== undefined) return text;
+    throw new PalimpsestError('Store.Corrupt', `digest ${key} is not known`);
+  }
+
+  textsOf(layers: readonly Layer[]): LayerText[] {
+    return layers.map((layer) => ({ layer, text: this.textOf(layer.key) }));
+  }
+
+  /** The texts behind the references. */
+  written({ snapshot, layers, messages, chunks }: Summarized): Written {
+    return {
+      snapshot: snapshot === null ? null : this.textOf(snapshot),
+      layers: this.textsOf(layers),
+      messages: messages.map(({ seq, key }) => ({ seq, text: this.textOf(key) })),
+      chunks,
+    };
+  }
+
+  /** One compaction's worth of asking; `calls` fills while it goes on. */
+  begin(summarizer: Summarizer | null) {
+    const calls: Generation['calls'] = [];
+    /** What no retry helps against: nothing that still waits for its turn is asked any more. */
+    let ended: { error: unknown } | null = null;
+    const answer: Answer = async (question, spares = isOverflow) => {
+      if (ended) throw ended.error;
+      try {
+        return await this.answer(question, summarizer, calls);
+      } catch (error) {
+        if (!spares(error)) ended = { error };
+        throw error;
+      }
+    };
+    const giveUp = (error: unknown): never => {
+      ended = { error };
+      throw error;
+    };
+    return {
+      calls,
+      steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer, giveUp),
+      /** The repaired snapshot, or null where the repair came to nothing: the first one has to do. */
+      repair: async (
+        plan: Plan,
+        key: string,
+        { repair, snapshot, missing }: RepairNeeded,
+      ): Promise<string | null> => {
+        const found = () => Promise.resolve({ snapshot, missing });
+        try {
+          return this.textOf((await answer(repairQuestion(this.asking(plan), key, repair, found))).key);
+        } catch (error) {
+          if (isModelFailure(error)) return null;
+          throw error;
+        }
+      },
+    };
+  }
+
+  private steps(asking: Asking, answer: Answer, giveUp: (error: unknown) => never): ModelSteps {
+    return {
+      readChunk: async (step) => {
+        const { chunk, rulesServe = false } = step;
+        const read = () => this.log.range(chunk.fromSeq, chunk.throughSeq);
+        const members = this.log.members(chunk.fromSeq, chunk.throughSeq);
+        const previous = step.fold ? this.previous(step.foldGeneration) : null;
+        const question = chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()));
+        try {
+          return await answer(question, rulesServe ? isOfChunk : isOverflow);
+        } catch (error) {
+          const halves = isOverflow(error) ? await halvesOf(asking, chunk, read()) : null;
+          if (isOverflow(error) && halves !== null) throw new Overflow(error, halves);
+          const made = rulesServe && isOfChunk(error) ? await digestByRule(asking, step, read()) : null;
+          if (made === null || !isFailure(error)) return giveUp(error);
+          this.texts.set(made.key, made.text);
+          return { ...this.reference(made.key, made.text, false), byRule: error.type };
+        }
+      },
+      merge: (step) =>
+        answer(
+          mergeQuestion(asking, step, step.root ? this.previous(step.foldGeneration) : null, (keys) =>
+            Promise.resolve(keys.map((key) => this.textOf(key))),
+          ),
+        ),
+      overflow: (error) => {
+        if (error instanceof Overflow) return { halves: error.halves };
+        return isOverflow(error) ? { halves: null } : null;
+      },
+      failed: (type, message) => new PalimpsestError(isFailureType(type) ? type : 'Llm.BadOutput', message),
+    };
+  }
+
+  private async answer(
+    question: Question,
+    summarizer: Summarizer | null,
+    calls: Generation['calls'],
+  ): Promise<DigestRef> {
+    const { key, kind } = question;
+    const stored = this.texts.get(key);
+    if (stored !== undefined) return this.reference(key, stored, true);
+    if (summarizer === null) throw new PalimpsestError('Llm.Unavailable', 'there is no summarizer');
+    const { request, accept } = await question.prepare();
+    const answered: unknown = await summarizer(request, { kind, maxTokens: request.maxTokens });
+    if (typeof answered !== 'string')
+      throw new PalimpsestError(
+        'Llm.BadOutput',
+        `the summarizer answered with ${typeof answered}, not with text`,
+      );
+    const inputTokens = countRequest(request, this.counter);
+    calls.push({ kind, key, inputTokens, outputTokens: this.counter.count(answered) });
+    const text = accept(answered);
+    this.texts.set(key, text);
+    return this.reference(key, text, false);
+  }
+
+  private reference(key: string, text: string, cached: boolean): DigestRef {
+    const at = 0;
+    return { key, tokens: this.counter.count(text), cached, startedAt: at, endedAt: at };
+  }
+
+  private previous(generation: number | null): Previous | null {
+    const text = generation === null ? null : this.snapshotOf(generation);
+    return text === null ? null : { text, sha256: createHash('sha256').update(text).digest('hex') };
+  }
+
+  private asking({ summarizer }: Plan): Asking {
+    return {
+      tenant: '',
+      summarizer,
+      prompt: promptSettings(this.policy.summary),
+      redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
+      counter: this.counter,
+    };
+  }
+}
+
+/** An overflow that knows how to go on. */
+class Overflow extends PalimpsestError {
+  constructor(
+    error: PalimpsestError,
+    readonly halves: [ChunkRef, ChunkRef] | null,
+  ) {
+    super(error.type, error.message, { cause: error });
+  }
+}

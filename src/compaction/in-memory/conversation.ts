@@ -1,0 +1,362 @@
+/**
+ * A session in memory: the same planning, questions, reductions and acceptance as the service, without PostgreSQL and
+ * Temporal. For libraries that hold an array of messages, for comparing policies, for tests and benches.
+ */
+import type { ViewItem } from '../../context/view/view.js';
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
+import { isFailure, isModelFailure, PalimpsestError } from '../../errors.js';
+import { policyOf } from '../../policy/layers.js';
+import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '../../limits/learnt.js';
+import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
+import { meanTurn } from '../../limits/mean-turn.js';
+import { marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
+import { parsePolicy, type Policy, type PolicyInput } from '../../policy/schema.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import { atOnce } from '../../steps.js';
+import type { SummaryRequest } from '../../summary/ask/prompts.js';
+import { calibrated, calibrationKey, type Calibration } from '../../tokens/calibration.js';
+import { counterFor, type TokenCounter } from '../../tokens/counter.js';
+import { readUsage, type UsageReport } from '../../tokens/reported-usage.js';
+import { fitContext } from '../../context/fit.js';
+import { genesis, type Generation } from './generation.js';
+import { MemoryAsker } from './asker.js';
+import { MemoryStore } from './store.js';
+import type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
+import { assertPlanOf } from '../plan/assert-plan-of.js';
+import { makePlan } from '../plan/plan.js';
+import {
+  makeReplacement,
+  type RepairNeeded,
+  type Replacement,
+  type ReplacementInput,
+} from '../replace/replacement.js';
+import { summarize } from '../summarize/summarize.js';
+
+export type { Generation } from './generation.js';
+
+/**
+ * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
+ * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ */
+export type Summarizer = (
+  request: SummaryRequest,
+  about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
+) => string | Promise<string>;
+
+export interface ConversationOptions {
+  policy?: PolicyInput;
+  /** In place of the policy's tokenizer. */
+  counter?: TokenCounter;
+  /** Unix milliseconds, for calls that nobody answered. @default counts messages, so that runs are alike */
+  now?: () => number;
+}
+
+export class Conversation {
+  readonly policy: Policy;
+  /** They follow reported usage, and under `{economic: true}` the mean turn. */
+  limits: Limits;
+
+  private readonly store: MemoryStore;
+  private readonly counter: TokenCounter;
+  private readonly now: () => number;
+  private readonly redact: Redact;
+  private readonly asker: MemoryAsker;
+  private marks: Marks;
+  private turn = { turns: 0, mean: 0 };
+  private exhausted = false;
+  /** Truncating arguments was found not worth a commit; asked again after the next one. */
+  private truncationDeclined = false;
+  private learnt: Calibration = {};
+  private inUse: Learnt = { factor: 1, overhead: 0 };
+  /** Committed since the last turn: its request may have held what was replaced. */
+  private hasMoved = false;
+
+  constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
+    this.policy = policyOf({ session: parsePolicy(policy) });
+    this.limits = limitsOf(this.policy);
+    this.counter = counter ?? counterFor(this.limits.tokenizer);
+    this.now = now ?? (() => this.log.length * 60_000);
+    this.marks = marksFor(this.limits, 0);
+    this.redact = redactorFor(this.policy.redact, '') ?? ((text) => text);
+    this.store = new MemoryStore(this.counter);
+    this.asker = new MemoryAsker(
+      this.policy,
+      this.counter,
+      this.store.log,
+      (generation) => this.generations[generation - 1]?.snapshot ?? null,
+    );
+  }
+
+  /** Every message, numbered from 1. */
+  get log(): readonly LoggedMessage[] {
+    return this.store.log.messages;
+  }
+
+  /** Committed, oldest first; the genesis is not among them. */
+  get generations(): readonly Generation[] {
+    return this.store.generations;
+  }
+
+  /** What reported usage has shown, by model and tokenizer. */
+  get calibration(): Calibration {
+    return this.learnt;
+  }
+
+  /**
+   * One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. `usage`: what the provider reported
+   * for the request that made the first assistant message of the turn, in its own form.
+   */
+  append(messages: readonly ChatMessage[], at: number = this.now(), usage?: UsageReport): void {
+    const reported = usage === undefined ? undefined : readUsage(usage);
+    const before = { liveTokens: this.store.live.tokens, budget: this.limits.budget };
+    const first = this.log.length;
+    const tokens = this.store.append(messages, at);
+    this.turn = { turns: this.turn.turns + 1, mean: meanTurn(this.turn, tokens) };
+    const added = this.log.slice(first);
+    const turn = { tokens: added.map((one) => one.tokens), roles: added.map(({ message }) => message.role) };
+    if (reported) this.learn({ ...turn, usage: reported }, before);
+    this.hasMoved = false;
+    if (this.policy.economic) this.followSizes();
+  }
+
+  /** What to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
+  context(budget: number = this.limits.budget): {
+    messages: ChatMessage[];
+    items: ViewItem[];
+    tokens: number;
+  } {
+    const fit = fitContext(this.store.source(budget), this.policy, this.limits, this.counter, { budget });
+    this.store.addEmergencies(budget, fit.reductions);
+    const messages = structuredClone(fit.items.map(({ message }) => message));
+    return { messages, items: fit.items, tokens: fit.tokens };
+  }
+
+  /** A trigger is met, or old arguments are to be truncated, and nothing holds it back. */
+  isDue(): boolean {
+    const { tokens, messages } = this.store.live;
+    const reached = (size: number, mark: number | null) => mark !== null && size >= mark;
+    const marked = reached(tokens, this.marks.tokens) || reached(messages, this.marks.messages);
+    const declined = this.exhausted || this.truncationDeclined;
+    const toTruncate = !declined && reached(tokens, this.limits.reduceAt);
+    return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
+  }
+
+  plan({ force = false, reason, withoutModel = null }: PlanOptions = {}): Promise<Plan | NothingToDo> {
+    return makePlan(
+      this.store.planState(),
+      this.policy,
+      this.limits,
+      {
+        reason: reason ?? (force ? 'manual' : 'trigger'),
+        force,
+        withoutModel,
+        now: this.now(),
+        counter: this.counter,
+        redact: this.redact,
+      },
+      this.store.planReads(),
+    );
+  }
+
+  /**
+   * Plans, asks, accepts and commits. Null: nothing to do, or by hand the result would not be smaller. Throws the typed
+   * failure of a model that failed where the policy's `fallback` is `none`, or of a result that was refused; the
+   * conversation is then as it was.
+   */
+  async compact(summarizer: Summarizer | null, options: PlanOptions = {}): Promise<Generation | null> {
+    const { force = false } = options;
+    try {
+      const without = summarizer ? {} : { withoutModel: 'there is no summarizer' };
+      const plan = await this.plan({ ...options, ...without });
+      if (!('nothing' in plan)) return await this.carryOut(plan, summarizer, force);
+      if (plan.exhausted) this.stall();
+      else if (!this.isTriggered()) {
+        this.marks = marksFor(this.limits, Infinity);
+        this.truncationDeclined = true;
+      }
+      return null;
+    } catch (error) {
+      if (isFailure(error, 'Budget.Unreachable')) this.stall();
+      const refused = isFailure(error, 'Summary.NotSmaller') || isFailure(error, 'Summary.PinsLost');
+      if (refused) this.stall();
+      if (refused && force) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Carries out a plan that was made of this conversation since its last commit; what was appended after it stays in
+   * the tail. Throws `Store.StaleGeneration` where something else was committed meanwhile.
+   */
+  async carryOut(plan: Plan, summarizer: Summarizer | null, force = false): Promise<Generation> {
+    this.store.assertCurrent(plan);
+    assertPlanOf(plan, this.store.planState(), this.policy);
+    const asked = this.asker.begin(summarizer);
+    const none = { written: null, failed: false, chunksByRule: 0 };
+    const byRule = (failed: boolean) => {
+      const made = this.replace(plan, { ...none, method: 'extractive', failed }, force);
+      return this.commit(plan, made, asked.calls, [], failed ? plan.chunks.length : 0);
+    };
+    if (plan.method === 'none') {
+      return this.commit(plan, this.replace(plan, { ...none, method: 'none' }, force), asked.calls);
+    }
+    if (plan.method === 'extractive') return byRule(false);
+    if (summarizer === null) return byRule(true);
+    try {
+      const summarized = await summarize(plan, asked.steps(plan), { chunk() {}, consolidating() {} });
+      const written = this.asker.written(summarized);
+      const { chunksByRule } = summarized;
+      const input = { method: plan.method, written, failed: false, chunksByRule };
+      let made = this.replace(plan, input, force, false);
+      if ('repair' in made && summarized.snapshot !== null) {
+        const snapshot = (await asked.repair(plan, summarized.snapshot, made)) ?? written.snapshot;
+        made = this.replace(plan, { ...input, written: { ...written, snapshot } }, force);
+      }
+      return this.commit(plan, made, asked.calls, written.chunks, chunksByRule);
+    } catch (error) {
+      const evicts = plan.throughSeq >= plan.fromSeq;
+      if (this.policy.summary.fallback === 'none' || !evicts || !isModelFailure(error)) throw error;
+      return byRule(true);
+    }
+  }
+
+  /** Commits a new generation that is what an earlier one was; 0 brings the whole log back. */
+  restore(generation: number): Generation {
+    const target = generation === 0 ? null : this.generations[generation - 1];
+    if (target === undefined) {
+      throw new PalimpsestError('Input.Invalid', `there is no generation ${generation}`, {
+        path: 'generation',
+      });
+    }
+    const before = this.store.live.tokens;
+    const through = target?.throughSeq ?? 0;
+    const restored: Generation = {
+      ...(target ?? genesis),
+      generation: this.store.generation + 1,
+      parent: generation,
+      reason: 'restore',
+      method: 'none',
+      fromSeq: through + 1,
+      throughSeq: through,
+      coverage: [],
+      ...{ chunks: [], chunksByRule: 0 },
+      evicted: 0,
+      calls: [],
+      tokensBefore: before,
+    };
+    this.push(restored);
+    restored.tokensAfter = this.store.live.tokens;
+    this.stall();
+    return restored;
+  }
+
+  /** Every original in order: the archive parts along the head's chain of parents, then the tail. */
+  replay(): ChatMessage[] {
+    return this.store.replay();
+  }
+
+  private isTriggered(): boolean {
+    const { tokens, messages } = this.store.live;
+    return isTriggered(this.limits, { contextTokens: tokens, messages });
+  }
+
+  private replace(
+    { chunks: _chunks, messages: _messages, method: _method, ...plan }: Plan,
+    input: Pick<ReplacementInput, 'method' | 'written' | 'failed' | 'chunksByRule'>,
+    force: boolean,
+    repaired = true,
+  ): (Replacement & { method: Method }) | RepairNeeded {
+    this.store.assertCurrent(plan);
+    const parent = this.store.parent();
+    const made = atOnce(
+      makeReplacement({
+        ...input,
+        plan,
+        standing:
+          plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(parent.layers) : null,
+        policy: this.policy,
+        limits: this.limits,
+        counter: this.counter,
+        source: this.store.source(),
+        parent,
+        referenced: this.store.referenced(plan, this.policy),
+        redact: this.redact,
+        force,
+        repaired,
+      }),
+    );
+    return 'repair' in made ? made : { ...made, method: input.method };
+  }
+
+  private commit(
+    plan: Plan,
+    made: (Replacement & { method: Method }) | RepairNeeded,
+    calls: Generation['calls'],
+    chunks: ChunkRef[] = [],
+    chunksByRule = 0,
+  ): Generation {
+    if ('repair' in made)
+      throw new PalimpsestError('Summary.NotSmaller', 'the repaired snapshot is too long');
+    const { view: _view, newLayer, missed, tokensBefore, tokensAfter, ...rest } = made;
+    if (newLayer) this.asker.store(newLayer.layer.key, newLayer.text);
+    const evicts = plan.throughSeq >= plan.fromSeq;
+    const committed: Generation = {
+      ...rest,
+      generation: this.store.generation + 1,
+      parent: this.store.generation,
+      reason: plan.reason,
+      fromSeq: plan.fromSeq,
+      throughSeq: plan.throughSeq,
+      carriedSeq: plan.carriedSeq,
+      ...{ chunks, chunksByRule },
+      evicted: plan.evictedMessages,
+      tokensBefore,
+      tokensAfter,
+      parts: this.store.parent().parts + (evicts ? 1 : 0),
+      // Requests that were in flight when the fallback took over still report here.
+      calls: [...calls],
+    };
+    this.push(committed);
+    this.marks = marksAfter(this.policy, this.limits, { missed, ...this.store.live });
+    this.exhausted = missed;
+    return committed;
+  }
+
+  private push(generation: Generation): void {
+    this.store.push(generation);
+    this.truncationDeclined = false;
+    this.hasMoved = true;
+  }
+
+  private learn(turn: ReportedTurn, before: { liveTokens: number; budget: number }): void {
+    const request = this.hasMoved ? null : requestOf(turn, this.policy, before);
+    if (request === null) return;
+    const key = calibrationKey(turn.usage?.model ?? this.policy.model, this.limits.tokenizer);
+    this.learnt = calibrated(this.learnt, key, request);
+    const learnt = learntOf(this.policy, this.learnt);
+    const next = overdue(this.policy, this.inUse, learnt, { meanTurnTokens: this.turn.mean });
+    if (next === null) return;
+    this.inUse = next;
+    this.followSizes();
+  }
+
+  private followSizes(): void {
+    this.limits = limitsOf(this.policy, { ...this.inUse, meanTurnTokens: this.turn.mean });
+    if (!this.exhausted)
+      this.marks = { ...this.marks, tokens: marksFor(this.limits, this.store.live.tokens).tokens };
+  }
+
+  private stall(): void {
+    this.exhausted = true;
+    this.marks = marksBeyond(this.policy, this.limits, this.store.live);
+  }
+}
+
+export interface PlanOptions {
+  /** Regardless of size and exhausted mark. */
+  force?: boolean;
+  reason?: CompactionReason;
+  /** Why no model may be asked; null: one may. */
+  withoutModel?: string | null;
+}

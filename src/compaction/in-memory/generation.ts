@@ -1,0 +1,68 @@
+import type { Head, Reduction } from '../../context/view/view.js';
+import type { ChunkRef, Coverage } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import type { CompactionReason, Method } from '../plan/plan-types.js';
+
+/** One committed compaction. */
+export interface Generation {
+  generation: number;
+  parent: number;
+  reason: CompactionReason;
+  method: Method;
+  fallback: boolean;
+  /** Evicted range; empty (`throughSeq < fromSeq`) where only reductions were committed. */
+  fromSeq: number;
+  throughSeq: number;
+  carriedSeq: number | null;
+  snapshot: string | null;
+  ledger: string | null;
+  head: Head | null;
+  layers: Layer[] | null;
+  pinned: string[];
+  reductions: Reduction[];
+  coverage: Coverage[];
+  chunks: ChunkRef[];
+  /** Chunks that the fallback served: by rule, because the model failed at them. */
+  chunksByRule: number;
+  /** Evicted messages. */
+  evicted: number;
+  tokensBefore: number;
+  tokensAfter: number;
+  /** Archive parts along the chain of parents. */
+  parts: number;
+  /** What was paid for it, by our own count. */
+  calls: { kind: string; key: string; inputTokens: number; outputTokens: number }[];
+}
+
+/** What every conversation begins with: nothing is replaced yet. */
+export const genesis: Generation = {
+  generation: 0,
+  parent: 0,
+  reason: 'restore',
+  method: 'none',
+  fallback: false,
+  fromSeq: 1,
+  throughSeq: 0,
+  carriedSeq: null,
+  snapshot: null,
+  ledger: null,
+  head: null,
+  layers: null,
+  pinned: [],
+  reductions: [],
+  coverage: [],
+  chunks: [],
+  chunksByRule: 0,
+  evicted: 0,
+  tokensBefore: 0,
+  tokensAfter: 0,
+  parts: 0,
+  calls: [],
+};
+
+/** The generations behind the newest one along the chain of parents, newest first, without the genesis. */
+export function chainOf(generations: readonly Generation[]): Generation[] {
+  const links: Generation[] = [];
+  for (let at = generations.length; at > 0; at = links.at(-1)!.parent) links.push(generations[at - 1]!);
+  return links;
+}

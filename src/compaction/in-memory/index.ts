@@ -1,0 +1,61 @@
+/**
+ * Compaction of an array of messages, without a database: what agent frameworks need that keep the history themselves.
+ * @example
+ * const plan = await planCompaction(messages, { policy: { contextWindow: 32_000 } });
+ * if (!('nothing' in plan)) history = (await applyCompaction(messages, plan, { policy, summarize })).messages;
+ */
+import type { ChatMessage } from '../../conversation/message.js';
+import type { PolicyInput } from '../../policy/schema.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { Conversation, type Generation, type Summarizer } from './conversation.js';
+import type { NothingToDo, Plan } from '../plan/plan-types.js';
+
+export { Conversation, type ConversationOptions, type Generation, type Summarizer } from './conversation.js';
+export type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
+
+export interface CompactionOptions {
+  policy?: PolicyInput;
+  /** In place of the policy's tokenizer. */
+  counter?: TokenCounter;
+  /** Plan whatever the size. */
+  force?: boolean;
+}
+
+export interface CompactedHistory {
+  /** What to send to the model from now on; keep the originals: nothing here brings them back. */
+  messages: ChatMessage[];
+  tokens: number;
+  generation: Generation;
+}
+
+/** Where the history would be cut and what would be read; references and sizes only. Throws `Input.Invalid`. */
+export async function planCompaction(
+  messages: readonly ChatMessage[],
+  { force = false, ...options }: CompactionOptions = {},
+): Promise<Plan | NothingToDo> {
+  return conversationOf(messages, options).plan({ force });
+}
+
+/**
+ * Carries out a plan made of the same messages with the same options. Without `summarize` the extractive summarizer
+ * serves. Throws the typed failure where the result is refused; `messages` are never changed.
+ */
+export async function applyCompaction(
+  messages: readonly ChatMessage[],
+  plan: Plan,
+  { force = false, summarize = null, ...options }: CompactionOptions & { summarize?: Summarizer | null } = {},
+): Promise<CompactedHistory> {
+  const conversation = conversationOf(messages, options);
+  const generation = await conversation.carryOut(plan, summarize, force);
+  const { messages: history, tokens } = conversation.context();
+  return { messages: history, tokens, generation };
+}
+
+function conversationOf(
+  messages: readonly ChatMessage[],
+  options: Pick<CompactionOptions, 'policy' | 'counter'>,
+): Conversation {
+  const conversation = new Conversation(options);
+  if (messages.length > 0) conversation.append(messages);
+  return conversation;
+}

@@ -1,0 +1,207 @@
+/**
+ * Where the log is cut best, among the places where it may be cut. In four phases, each for what the one before it left:
+ *
+ * 1. `turn`: the tail begins with a user turn, and at least half of what may stay does stay;
+ * 2. `step`: it begins with an assistant message inside a run, so that a run without a user turn is cut too; its request is carried;
+ * 3. `largest`: the largest tail within the ceilings, wherever it begins;
+ * 4. `best effort`: every cut tears an interrupted call from what followed it: the one that does least harm.
+ *
+ * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
+ */
+import type { MessageMeta } from '../../conversation/message.js';
+import { leadingSystem, legalBoundaries, seqBefore, type LegalCut, type Liveness } from './safe-cuts.js';
+
+export { isSafeCut, legalCuts, safeCuts, type LegalCut, type Liveness } from './safe-cuts.js';
+
+export interface CutOptions extends Liveness {
+  /** Ceilings of what stays in the tail; whichever keeps fewer. Null or absent: no ceiling. */
+  keep: { messages?: number | null; tokens?: number | null };
+  /** The request that the present head carries: it stays the request of a run that began before the tail. */
+  previousCarriedSeq?: number | null;
+  /** Tokens of a carried request above which the head shows an excerpt of it. @default none */
+  mostCarried?: number;
+  /** Asked for by hand: a tail within the ceilings is cut as well, to about half. */
+  force?: boolean;
+}
+
+export interface CutChoice {
+  throughSeq: LegalCut;
+  /** The user message of the run that the cut lies inside, to be carried verbatim in the head; null where the tail begins with a user turn. */
+  carriedSeq: number | null;
+  /** What the tail begins with: a user turn, an assistant message inside a run, or anything else. */
+  boundary: 'user' | 'assistant' | 'best';
+  /** Interrupted calls that the cut tears from what the agent did next. */
+  torn: number;
+  /** Tokens and shown messages of the evicted range. */
+  evictedTokens: number;
+  evictedMessages: number;
+  /** Tokens of the carried request where it lies in the evicted range: they come back in the head. 0 otherwise. */
+  carriedTokens: number;
+  /** Tokens and shown messages that stay in the tail. */
+  keptTokens: number;
+  keptMessages: number;
+}
+
+/** Every legal cut that evicts something and keeps something, ascending. */
+export function cutCandidates(metas: readonly MessageMeta[], options: CutOptions): CutChoice[] {
+  const leading = leadingSystem(metas);
+  const tokensBefore = runningSum(metas.map(({ tokens, empty }) => (empty ? 0 : tokens)));
+  const shownBefore = runningSum(metas.map(({ empty }) => (empty ? 0 : 1)));
+  const outline = outlineOf(metas);
+  return legalBoundaries(metas, options).flatMap(({ index, interrupted }) => {
+    const { boundary, insideRun, request } = outline(index);
+    const carried = insideRun ? request : null;
+    const candidate: CutChoice = {
+      throughSeq: seqBefore(metas, index),
+      carriedSeq: carried?.seq ?? (insideRun ? (options.previousCarriedSeq ?? null) : null),
+      boundary,
+      torn: insideRun ? interrupted : 0,
+      evictedTokens: tokensBefore[index]! - tokensBefore[leading]!,
+      evictedMessages: shownBefore[index]! - shownBefore[leading]!,
+      carriedTokens: Math.min(carried?.tokens ?? 0, options.mostCarried ?? Infinity),
+      keptTokens: tokensBefore[metas.length]! - tokensBefore[index]!,
+      keptMessages: shownBefore[metas.length]! - shownBefore[index]!,
+    };
+    const evicts = candidate.evictedMessages > (carried ? 1 : 0);
+    return evicts && candidate.keptMessages > 0 ? [candidate] : [];
+  });
+}
+
+interface OutlinePoint {
+  boundary: CutChoice['boundary'];
+  /** The tail would not begin with a user turn. */
+  insideRun: boolean;
+  /** The last user message before the boundary. */
+  request: MessageMeta | null;
+}
+
+/** What lies around every boundary. System messages inside the log belong to the turn that follows them. */
+function outlineOf(metas: readonly MessageMeta[]): (index: number) => OutlinePoint {
+  const speaks = ({ role, empty }: MessageMeta) => !empty && role !== 'system' && role !== 'developer';
+  const nextShown: (MessageMeta | null)[] = [null];
+  const nextSpeaker: (MessageMeta | null)[] = [null];
+  for (const meta of metas.toReversed()) {
+    nextShown.push(meta.empty ? nextShown.at(-1)! : meta);
+    nextSpeaker.push(speaks(meta) ? meta : nextSpeaker.at(-1)!);
+  }
+  const lastSpeaker: (MessageMeta | null)[] = [null];
+  const lastRequest: (MessageMeta | null)[] = [null];
+  for (const meta of metas) {
+    lastSpeaker.push(speaks(meta) ? meta : lastSpeaker.at(-1)!);
+    lastRequest.push(meta.role === 'user' && !meta.empty ? meta : lastRequest.at(-1)!);
+  }
+  return (index) => {
+    const fromEnd = metas.length - index;
+    const insideRun = nextSpeaker[fromEnd]?.role !== 'user';
+    const startsTurn = !insideRun && lastSpeaker[index]?.role !== 'user';
+    const startsStep = insideRun && nextShown[fromEnd]?.role === 'assistant';
+    return {
+      boundary: startsTurn ? 'user' : startsStep ? 'assistant' : 'best',
+      insideRun,
+      request: lastRequest[index] ?? null,
+    };
+  };
+}
+
+function runningSum(numbers: readonly number[]): number[] {
+  let sum = 0;
+  return [0, ...numbers.map((number) => (sum += number))];
+}
+
+/**
+ * The cut to take. As much stays as the ceilings allow; the newest group stays even where it alone exceeds them. Null when nothing can
+ * be evicted, or when all of it may stay and the cut was not asked for by hand.
+ */
+export function chooseCut(metas: readonly MessageMeta[], options: CutOptions): CutChoice | null {
+  const candidates = cutCandidates(metas, options);
+  const smallest = candidates.at(-1);
+  const ceilings = ceilingsFor(metas, options);
+  if (smallest === undefined || ceilings === null) return null;
+  const near = withinReach(candidates, raised(ceilings, smallest));
+  return turnStart(near) ?? step(near) ?? largest(near) ?? leastHarm(near);
+}
+
+interface Ceilings {
+  tokens: number;
+  messages: number;
+}
+
+/** At least what the smallest tail takes, with the request that it would carry: to keep that one word for word costs as much. */
+function raised({ tokens, messages }: Ceilings, smallest: CutChoice): Ceilings {
+  const { keptTokens, keptMessages, carriedTokens } = smallest;
+  return {
+    tokens: Math.max(tokens, keptTokens + carriedTokens),
+    messages: Math.max(messages, keptMessages + (carriedTokens > 0 ? 1 : 0)),
+  };
+}
+
+/** The cuts within the ceilings that keep at least half of what may stay, the largest tail first. */
+function withinReach(candidates: readonly CutChoice[], { tokens, messages }: Ceilings): CutChoice[] {
+  const within = candidates.filter((cut) => cut.keptTokens <= tokens && cut.keptMessages <= messages);
+  const most = within[0];
+  if (most === undefined) return [];
+  return within.filter(
+    (cut) => cut.keptTokens * 2 >= most.keptTokens || cut.keptMessages * 2 >= most.keptMessages,
+  );
+}
+
+function turnStart(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ boundary }) => boundary === 'user');
+}
+
+function step(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ boundary, torn }) => boundary === 'assistant' && torn === 0);
+}
+
+function largest(near: readonly CutChoice[]): CutChoice | undefined {
+  return near.find(({ torn }) => torn === 0);
+}
+
+/** The lowest score; of equals the largest tail. */
+function leastHarm(near: readonly CutChoice[]): CutChoice | null {
+  return near.reduce<CutChoice | null>(
+    (best, cut) => (best === null || harmOf(cut) < harmOf(best) ? cut : best),
+    null,
+  );
+}
+
+/** A tail that begins inside a run reads worse than one that begins with a turn; a call torn from its sequel worse than either. */
+function harmOf({ boundary, torn }: CutChoice): number {
+  return { user: 0, assistant: 1, best: 2 }[boundary] + 2 * torn;
+}
+
+/**
+ * The cut, or where it would evict more than `mostTokens`, one that evicts between half of that and all of it; more only
+ * where no smaller group lets it. What the cut would have evicted beyond is left to the compactions that follow.
+ */
+export function boundedCut(
+  metas: readonly MessageMeta[],
+  options: CutOptions,
+  cut: CutChoice,
+  mostTokens: number,
+): CutChoice {
+  if (cut.evictedTokens <= mostTokens) return cut;
+  const enough = cutCandidates(metas, options).filter(
+    ({ throughSeq, evictedTokens }) => throughSeq <= cut.throughSeq && evictedTokens * 2 >= mostTokens,
+  );
+  const within = enough.filter(({ evictedTokens }) => evictedTokens <= mostTokens);
+  return (
+    within.findLast(({ boundary }) => boundary === 'user') ??
+    within.findLast(({ boundary }) => boundary === 'assistant') ??
+    within.at(-1) ??
+    enough[0] ??
+    cut
+  );
+}
+
+/** Null when the whole tail may stay. */
+function ceilingsFor(
+  metas: readonly MessageMeta[],
+  { keep, force }: CutOptions,
+): { tokens: number; messages: number } | null {
+  const shown = metas.filter(({ empty }) => !empty);
+  const total = shown.reduce((sum, { tokens }) => sum + tokens, 0);
+  const ceilings = { tokens: keep.tokens ?? Infinity, messages: keep.messages ?? Infinity };
+  if (total > ceilings.tokens || shown.length > ceilings.messages) return ceilings;
+  return force ? { tokens: Math.floor(total / 2), messages: Math.ceil(shown.length / 2) } : null;
+}

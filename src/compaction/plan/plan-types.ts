@@ -1,0 +1,107 @@
+/** What one compaction will do: references and sizes, no text, so that it may travel through Temporal. */
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import type { TokenizerName } from '../../tokens/counter.js';
+
+/**
+ * Why a compaction runs. `reduce` holds reductions only and has no archive part; `resummarize` evicts nothing, but has
+ * a model write what the fallback wrote; `restore` brings an earlier generation back; `backfill`: a job over many sessions.
+ */
+export type CompactionReason =
+  'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
+export type Method = 'model' | 'extractive' | 'none';
+
+/** What one compaction asks of the summarizer; frozen at planning so that every call of it is made alike. */
+export interface SummarizerSettings {
+  model: string;
+  tokenizer: TokenizerName;
+  /** Tokens the summarizer reads and writes in one request. */
+  window: number;
+  chunkTokens: number;
+  /** Most tokens of one chunk's digest. */
+  digestTokens: number;
+  /** Tokens asked of the consolidated snapshot, and the most that is accepted: models overrun a limit given in words. */
+  snapshotTokens: number;
+  snapshotCeiling: number;
+  /** Tokens of digests and previous snapshot that one consolidation may read. */
+  foldTokens: number;
+  concurrency: number;
+  depthLimit: number;
+  deadlineMs: number;
+  /** What is redacted, as a hash, '' for nothing: chunks name characters of messages without their secrets. */
+  redaction: string;
+}
+
+/** A message of the tail that is summarized by itself: head and tail stay, a summary stands for what lies between. */
+export interface LargeMessage {
+  seq: number;
+  tokens: number;
+  chunks: ChunkRef[];
+}
+
+export interface Plan {
+  baseGeneration: number;
+  /** Of the session as it was planned. Absent without a database, and in plans of earlier versions. */
+  incarnation?: string;
+  /** The policy that the plan follows. */
+  policyVersion: number;
+  reason: CompactionReason;
+  method: Method;
+  mode: 'incremental' | 'full_rewrite' | 'layered';
+  /** First and last evicted message; `fromSeq` one above `throughSeq`, which is the base's own, where nothing is evicted. */
+  fromSeq: number;
+  throughSeq: number;
+  /**
+   * Last message of the context when it was planned: what came later counts neither for nor against the target, it is
+   * the next plan's to make room for. Absent in plans of earlier versions: all are the plan's.
+   */
+  seenThroughSeq?: number;
+  /** User message of the run the cut lies in, carried verbatim; null at a user boundary. */
+  carriedSeq: number | null;
+  /**
+   * What is read anew: the evicted range, and before it what only the fallback has read, or in `full_rewrite` mode the
+   * whole archive. Empty for `method` other than `model`.
+   */
+  chunks: ChunkRef[];
+  /** First message of `chunks`; `fromSeq` where nothing is read twice. */
+  readFromSeq: number;
+  /** The generation whose snapshot is folded with what is read; null: none, the summary starts afresh. */
+  foldGeneration: number | null;
+  /** Tokens of that snapshot, 0 without one. */
+  previousTokens: number;
+  /** `layered` mode: what stands before the new leaves, oldest first. */
+  layers: Layer[];
+  /** Which reductions go with it: those that the policy asks for, or all that help to reach the target. */
+  reductions: 'policy' | 'all';
+  /** Messages of the tail to be summarized by themselves. */
+  messages: LargeMessage[];
+  tokensBefore: number;
+  evictedMessages: number;
+  evictedTokens: number;
+  /** More could be evicted than one compaction takes: the next one goes on, and the target is not this one's. */
+  partial: boolean;
+  /** The model is left out because of money or an earlier failure; a model may redo it from the archive. */
+  withoutModel: string | null;
+  summarizer: SummarizerSettings;
+  fallback: 'extractive' | 'none';
+}
+
+export interface NothingToDo {
+  /** Why. */
+  nothing: string;
+  /** Nothing will help until something compactable arrives (invariant 9). */
+  exhausted: boolean;
+}
+
+/** What the plan must know of the generations behind the head, newest first, the genesis last. */
+export interface ChainLink {
+  generation: number;
+  /** Last seq that its head replaces. */
+  throughSeq: number;
+  snapshotTokens: number;
+  /** The fallback wrote its snapshot, a part of it, or one that it goes back to. */
+  fallback: boolean;
+  /** A model read what it evicts, or most of it. */
+  readByModel: boolean;
+  layers: Layer[] | null;
+}

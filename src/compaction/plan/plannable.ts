@@ -1,0 +1,86 @@
+/** Whether any compaction could make a session fit: asked at planning, of sizes and links alone, before anything is paid for. */
+import type { MessageMeta } from '../../conversation/message.js';
+import { PalimpsestError } from '../../errors.js';
+import { counterFor, type TokenCounter } from '../../tokens/counter.js';
+import { cutCandidates } from './cut.js';
+import { shorteningHint } from '../../context/reductions/floor.js';
+import { noteFor } from '../../context/layout.js';
+import type { Limits } from '../../limits/limits.js';
+import { shortestStandIn } from '../../context/reductions/to-fit.js';
+import type { Liveness } from './safe-cuts.js';
+
+export interface PlannableState {
+  /** Leading system messages. */
+  system: readonly MessageMeta[];
+  tail: readonly MessageMeta[];
+  /** Tokens of the texts that every head carries word for word. */
+  pinTokens: number;
+  limits: Pick<Limits, 'overhead' | 'budget' | 'tokenizer'>;
+  liveness: Liveness;
+  /** The policy lets the newest user message be shortened. @default false */
+  newestUser?: boolean;
+  /** @default the one that the limits name */
+  counter?: TokenCounter;
+}
+
+/** Sizes in tokens of the smallest request that a compaction with all reductions could lead to; `tokens` is their sum. */
+export interface SmallestContext {
+  tokens: number;
+  overhead: number;
+  system: number;
+  pins: number;
+  /** The newest user message, in the tail or carried in the head. */
+  newestUser: number;
+  /** All else of the smallest legal tail, reduced as far as that goes. */
+  rest: number;
+}
+
+/** A lower bound: no compaction gets below it. */
+export function smallestContext({
+  system,
+  tail,
+  pinTokens,
+  limits,
+  liveness,
+  newestUser = false,
+  counter = counterFor(limits.tokenizer),
+}: PlannableState): SmallestContext {
+  const smallest = cutCandidates(tail, { ...liveness, keep: {} }).at(-1);
+  const kept = tail.filter(({ seq, empty }) => !empty && seq > (smallest?.throughSeq ?? 0));
+  const newest = tail.findLast(({ role, empty }) => role === 'user' && !empty);
+  const others = kept.filter((meta) => meta !== newest);
+  const shortest = others.reduce((sum, { tokens }) => sum + Math.min(tokens, shortestStandIn), 0);
+  const sizes = {
+    overhead: limits.overhead,
+    system: system.reduce((sum, { tokens, empty }) => sum + (empty ? 0 : tokens), 0),
+    pins: pinTokens,
+    newestUser: Math.min(newest?.tokens ?? 0, newestUser ? shortestStandIn : Infinity),
+    rest: others.length === 0 ? 0 : Math.min(shortest, noteTokens(others, counter)),
+  };
+  return { ...sizes, tokens: Object.values(sizes).reduce((sum, size) => sum + size, 0) };
+}
+
+function noteTokens(others: readonly MessageMeta[], counter: TokenCounter): number {
+  const range = { fromSeq: others[0]!.seq, throughSeq: others.at(-1)!.seq };
+  return noteFor(range, counter).tokens;
+}
+
+/** Throws `Budget.Unreachable`, with the numbers that make it so, where the window cannot hold even the smallest context. */
+export function assertPlannable(state: PlannableState): void {
+  const { tokens: floor, ...sizes } = smallestContext(state);
+  const window = state.limits.budget + state.limits.overhead;
+  if (floor <= window) return;
+  const { overhead, system, pins, newestUser, rest } = sizes;
+  const helps = !state.newestUser && smallestContext({ ...state, newestUser: true }).tokens <= window;
+  throw new PalimpsestError(
+    'Budget.Unreachable',
+    `the smallest request has ${floor} tokens, the window without the reserved output holds ${window}: ${overhead} for the request ` +
+      `overhead, ${system} for system messages, ${pins} for pins, ${newestUser} for the newest user message, ${rest} for the rest`,
+    {
+      hint:
+        (helps ? `${shorteningHint}, ` : '') +
+        'raise the context window, lower the request overhead or reserved output tokens, or shorten pins, the system prompt or the newest user message',
+      details: { floor, window, ...sizes },
+    },
+  );
+}

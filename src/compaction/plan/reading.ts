@@ -1,0 +1,66 @@
+/** From where a compaction reads, and what it folds the result with. */
+import type { Policy } from '../../policy/schema.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import type { ChainLink, Plan } from './plan-types.js';
+
+export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
+
+/**
+ * `incremental` folds the snapshot of the head, or where the fallback wrote that, the last one that it did not write
+ * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole archive: its chunks are cut from the first message
+ * on, so all but the newest are found among the stored digests. `layered` keeps what a model wrote and reads on from there.
+ */
+export function readingOf(
+  mode: Policy['summary']['mode'],
+  chain: readonly ChainLink[],
+  useModel: boolean,
+  /** Asked for by hand: whatever the model has failed at is tried again. */
+  persists = false,
+): Reading {
+  const head = chain[0];
+  if (head === undefined || head.throughSeq === 0) return afresh(mode);
+  if (mode === 'layered' && (useModel || head.layers !== null)) return layeredReading(head, useModel);
+  if (!useModel) return after(mode, head);
+  if (mode === 'full_rewrite') return afresh(mode);
+  return after(mode, baseOf(chain, persists) ?? head);
+}
+
+/** How often a model is given again, unasked, what it has failed at. */
+const MOST_TRIES = 2;
+
+/** The newest generation that no fallback had a part in; the head itself where a model has read on from there often enough. */
+function baseOf(chain: readonly ChainLink[], persists: boolean): ChainLink | undefined {
+  const base = chain.findIndex(({ fallback }) => !fallback);
+  const tries = chain.slice(0, Math.max(0, base)).filter(({ readByModel }) => readByModel).length;
+  return tries >= MOST_TRIES && !persists ? chain[0] : chain[base];
+}
+
+/** Where all of that would be too much for one compaction: the head's snapshot as it stands, whoever wrote it. */
+export function shortReading(chain: readonly ChainLink[]): Reading {
+  const [head] = chain;
+  return head ? after('incremental', head) : afresh('incremental');
+}
+
+function afresh(mode: Plan['mode']): Reading {
+  return { mode, readFromSeq: 1, foldGeneration: null, previousTokens: 0, layers: [] };
+}
+
+function after(mode: Plan['mode'], { generation, throughSeq, snapshotTokens }: ChainLink): Reading {
+  if (throughSeq === 0) return afresh(mode);
+  return {
+    mode,
+    readFromSeq: throughSeq + 1,
+    foldGeneration: generation,
+    previousTokens: snapshotTokens,
+    layers: [],
+  };
+}
+
+/** A session that was not layered until now starts afresh: its snapshot has no layers to keep. */
+function layeredReading({ layers, throughSeq }: ChainLink, useModel: boolean): Reading {
+  if (layers === null) return afresh('layered');
+  const byRule = useModel ? layers.findIndex(({ extractive }) => extractive === true) : -1;
+  const kept: Layer[] = byRule === -1 ? layers : layers.slice(0, byRule);
+  const readFromSeq = byRule === -1 ? throughSeq + 1 : layers[byRule]!.fromSeq;
+  return { ...afresh('layered'), readFromSeq, layers: [...kept] };
+}

@@ -1,0 +1,89 @@
+/**
+ * Where the log may be cut at all: between groups, in front of no orphan result, and behind no call that can still be answered. A cut
+ * evicts everything of the tail up to and including a seq.
+ */
+import { groupMessages } from '../../conversation/groups.js';
+import type { MessageMeta } from '../../conversation/message.js';
+
+declare const legal: unique symbol;
+/** The last evicted seq; only `legalCuts` and what builds on it produce one. */
+export type LegalCut = number & { readonly [legal]: 'LegalCut' };
+
+export interface Liveness {
+  /** Unix milliseconds. */
+  now: number;
+  /** How long a call may stay open once a later user or assistant message exists. */
+  deadCallAfterMs: number;
+  /** The session is closed: no call is answered any more. */
+  closed: boolean;
+  /**
+   * Whether the message with this seq shows reasoning: its calls and those that follow in one tool loop are then kept together. For providers
+   * that refuse a loop without the thinking it began with. An autonomous run is one such loop, and could never be compacted: hence not the
+   * default. @default no message
+   */
+  thinks?: (seq: number) => boolean;
+}
+
+/** A place to cut: the index of the first kept message. */
+export interface Boundary {
+  index: number;
+  /** Calls that stay without an answer, in the group that ends here. */
+  interrupted: number;
+}
+
+/** The seqs behind which the tail may be cut, ascending. The last one evicts everything. */
+export function legalCuts(metas: readonly MessageMeta[], liveness: Liveness): LegalCut[] {
+  return legalBoundaries(metas, liveness).map(({ index }) => seqBefore(metas, index));
+}
+
+/** The last seq evicted by a cut at this boundary. */
+export function seqBefore(metas: readonly MessageMeta[], index: number): LegalCut {
+  return metas[index - 1]!.seq as LegalCut;
+}
+
+/** Indexes of the message that a safe cut keeps first, ascending: 0 keeps everything, the number of messages nothing. */
+export function safeCuts(metas: readonly MessageMeta[], liveness: Liveness): number[] {
+  return [0, ...legalBoundaries(metas, liveness).map(({ index }) => index)];
+}
+
+/** Whether everything before `index` may be evicted and the rest stay. For many indexes of one list ask {@link safeCuts}. */
+export function isSafeCut(metas: readonly MessageMeta[], index: number, liveness: Liveness): boolean {
+  return safeCuts(metas, liveness).includes(index);
+}
+
+/** Ascending. An orphan result goes with what stands before it: a tail never begins with one. */
+export function legalBoundaries(metas: readonly MessageMeta[], liveness: Liveness): Boundary[] {
+  const { now, deadCallAfterMs, closed, thinks } = liveness;
+  const { groups, answeredBy, orphans } = groupMessages(metas, {
+    thinks: thinks && ((index) => thinks(metas[index]!.seq)),
+  });
+  // In an autonomous run no user message follows; then the agent's own going on shows that it waits no longer.
+  const lastTurn = metas.findLastIndex(
+    ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
+  );
+  const canBeAnswered = (index: number) =>
+    !closed &&
+    answeredBy[index]!.includes(null) &&
+    !(lastTurn > index && now - metas[index]!.at >= deadCallAfterMs);
+  const firstOpen = metas.findIndex((_, index) => canBeAnswered(index));
+  const last = firstOpen === -1 ? metas.length : firstOpen;
+  const leading = leadingSystem(metas);
+  const boundaries: Boundary[] = [];
+  let nextIsOrphan = false;
+  for (const { from, to } of groups.toReversed()) {
+    if (to > leading && to <= last && !nextIsOrphan) {
+      const answers = answeredBy.slice(from, to).flat();
+      boundaries.push({ index: to, interrupted: answers.filter((answer) => answer === null).length });
+    }
+    if (!metas[from]!.empty) nextIsOrphan = orphans.has(from);
+  }
+  return boundaries.reverse();
+}
+
+/** Callers pass the tail. Should the log's leading system messages be among the metas, nothing may cut inside or directly behind them. */
+export function leadingSystem(metas: readonly MessageMeta[]): number {
+  const end = metas.findIndex(
+    ({ seq, role }, index) => seq !== index + 1 || (role !== 'system' && role !== 'developer'),
+  );
+  return end === -1 ? metas.length : end;
+}

@@ -1,0 +1,36 @@
+import { createHash } from 'node:crypto';
+import type { Limits } from '../../limits/limits.js';
+import type { Policy } from '../../policy/schema.js';
+import { layerTokens } from '../../summary/ask/layers.js';
+import type { SummarizerSettings } from './plan-types.js';
+
+/** Asked where neither policy nor environment names a model. */
+const defaultModel = 'gpt-4o-mini';
+/** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
+const countMargin = 0.95;
+
+/** '' where nothing is redacted. */
+export function redactionOf({ redact }: Pick<Policy, 'redact'>): string {
+  return redact === null
+    ? ''
+    : createHash('sha256').update(JSON.stringify(redact)).digest('hex').slice(0, 16);
+}
+
+export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
+  const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = limits.summarizer;
+  const digest = Math.min(maxTokens, Math.max(128, Math.floor(chunkTokens / 4)));
+  return {
+    model: policy.summary.model ?? policy.model ?? defaultModel,
+    tokenizer: limits.tokenizer,
+    window,
+    chunkTokens,
+    digestTokens: policy.summary.mode === 'layered' ? Math.min(digest, layerTokens(0, maxTokens)) : digest,
+    snapshotTokens: maxTokens,
+    snapshotCeiling: Math.max(maxTokens, limits.headMax - limits.noteTokens),
+    foldTokens: Math.max(chunkTokens, Math.floor(window * countMargin) - reservedOutput - promptTokens),
+    concurrency: policy.summary.concurrency,
+    depthLimit: policy.summary.depthLimit,
+    deadlineMs: policy.summary.deadline,
+    redaction: redactionOf(policy),
+  };
+}

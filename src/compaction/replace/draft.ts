@@ -1,0 +1,123 @@
+/** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
+import { createHash } from 'node:crypto';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { PalimpsestError } from '../../errors.js';
+import {
+  acceptLayered,
+  acceptSnapshot,
+  type Acceptance,
+  type Snapshot,
+} from '../../summary/answer/accept.js';
+import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
+import { layerTokens, type Layer } from '../../summary/ask/layers.js';
+import { layeredSnapshot, resolveSections } from '../../summary/answer/sections.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
+
+export interface Drafted {
+  snapshot: Snapshot;
+  method: 'model' | 'extractive';
+  layers: Layer[] | null;
+  /** A layer made by rule, whose text is not stored yet. */
+  newLayer: LayerText | null;
+}
+
+export function draftSnapshot(
+  input: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  counter: TokenCounter,
+): Drafted | RepairNeeded {
+  const { plan, method, written, parent } = input;
+  const before = parent.snapshot === null ? 0 : counter.count(parent.snapshot);
+  const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, before);
+  const sections = resolveSections(input.policy.summary.sections);
+  const acceptance = { inputTokens, maxTokens: plan.summarizer.snapshotCeiling, counter, sections };
+  if (method !== 'model' || written === null) {
+    return plan.mode === 'layered' && input.standing !== null
+      ? layerByRule(input, input.standing, evicted, acceptance)
+      : byRule(input, evicted, acceptance);
+  }
+  if (plan.mode === 'layered') {
+    const layers = written.layers.map(({ layer }) => layer);
+    const snapshot = acceptLayered(textOf(written.layers), { ...acceptance, inputTokens: Infinity });
+    return { snapshot, layers, method, newLayer: null };
+  }
+  if (written.snapshot === null) throw new PalimpsestError('Store.Corrupt', 'the plan has no snapshot');
+  return byModel(input, written.snapshot, acceptance);
+}
+
+function byModel(
+  { plan, repaired }: ReplacementInput,
+  draft: string,
+  acceptance: Acceptance,
+): Drafted | RepairNeeded {
+  if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
+    return { repair: 'too long', snapshot: draft, missing: [] };
+  // What was read anew is more than what is evicted now.
+  const readAgain = plan.readFromSeq < plan.fromSeq;
+  const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
+  return { snapshot, method: 'model', layers: null, newLayer: null };
+}
+
+function byRule(
+  { plan, parent, redact }: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  acceptance: Acceptance,
+): Drafted {
+  const { counter } = acceptance;
+  const maxTokens = plan.summarizer.snapshotTokens;
+  const text = redact(
+    extractiveSnapshot({ previous: parent.snapshot, messages: evicted, maxTokens, counter }),
+  );
+  return { snapshot: accepted(text, acceptance), method: 'extractive', layers: null, newLayer: null };
+}
+
+/**
+ * One more layer behind those that stand; where they leave no room, one layer by rule in place of them all. Either is
+ * read again once a model answers.
+ */
+function layerByRule(
+  { plan, parent, redact }: ReplacementInput,
+  standing: readonly LayerText[],
+  evicted: readonly LoggedMessage[],
+  acceptance: Acceptance,
+): Drafted {
+  const { counter } = acceptance;
+  const { snapshotTokens } = plan.summarizer;
+  const extractive = (previous: string | null, maxTokens: number) =>
+    redact(extractiveSnapshot({ previous, messages: evicted, maxTokens, counter }));
+  const layer = (text: string, fromSeq: number): LayerText => ({
+    text,
+    layer: {
+      rank: 0,
+      key: createHash('sha256').update(`by rule\n${text}`).digest('hex'),
+      tokens: counter.count(text),
+      fromSeq,
+      throughSeq: plan.throughSeq,
+      extractive: true,
+    },
+  });
+  const further = layer(extractive(null, layerTokens(0, snapshotTokens)), plan.fromSeq);
+  const joined = textOf([...standing, further]);
+  const fits = further.text !== '' && counter.count(joined) <= acceptance.maxTokens;
+  const newLayer = fits ? further : layer(extractive(parent.snapshot, snapshotTokens), 1);
+  const layers = fits ? [...standing, further] : [newLayer];
+  return {
+    snapshot: accepted(textOf(layers), acceptance),
+    method: 'extractive',
+    layers: layers.map((one) => one.layer),
+    newLayer,
+  };
+}
+
+function accepted(text: string, acceptance: Acceptance): Snapshot {
+  if (/\S/.test(text)) return acceptSnapshot(text, acceptance);
+  throw new PalimpsestError(
+    'Summary.NotSmaller',
+    `${acceptance.inputTokens} tokens are too few for a summary that would be smaller`,
+  );
+}
+
+function textOf(layers: readonly LayerText[]): string {
+  return layeredSnapshot(layers.map(({ layer, text }) => ({ ...layer, text })));
+}

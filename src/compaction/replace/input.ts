@@ -1,0 +1,90 @@
+/** What goes into the replacement of a prefix, and what comes out. */
+import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view.js';
+import type { LoggedMessage } from '../../conversation/message.js';
+import type { Redact } from '../../summary/redaction/redact.js';
+import type { Limits } from '../../limits/limits.js';
+import type { Policy } from '../../policy/schema.js';
+import type { ChunkRef, Coverage } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import type { RepairProblem } from '../../summary/ask/repair.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import type { Method, Plan } from '../plan/plan-types.js';
+
+/** What the generation that is replaced has left. */
+export interface Parent {
+  snapshot: string | null;
+  ledger: string | null;
+  /** Archive parts behind its head. */
+  parts: number;
+  layers: Layer[] | null;
+  /** Texts that patterns pinned so far. */
+  pinned: readonly string[];
+  fallback: boolean;
+}
+
+/** A layer and its text. */
+export interface LayerText {
+  layer: Layer;
+  text: string;
+}
+
+/** What a model, or several, have written; references resolved to texts. */
+export interface Written {
+  /** Null in `layered` mode, and where only messages were summarized. */
+  snapshot: string | null;
+  layers: LayerText[];
+  messages: { seq: number; text: string }[];
+  chunks: ChunkRef[];
+}
+
+export interface ReplacementInput {
+  plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
+  method: Method;
+  /** Null: the method asks no model, or its part failed. */
+  written: Written | null;
+  /** `layered` mode: the layers that stand, where the rules have to add one; null in other modes. */
+  standing: LayerText[] | null;
+  /** The model was to write it and failed: a model may do it again. */
+  failed: boolean;
+  /** Chunks among those written whose digest the rules made because the model failed at them. */
+  chunksByRule: number;
+  policy: Policy;
+  limits: Limits;
+  counter: TokenCounter;
+  /** The context as it stands, with the reductions committed with its head. */
+  source: ContextSource;
+  parent: Parent;
+  /** The carried request and the pinned messages, where they are not in `source`. */
+  referenced: readonly LoggedMessage[];
+  redact: Redact;
+  /** Asked for by hand: any gain will do. */
+  force: boolean;
+  /** The one repair has been made, or cannot be. */
+  repaired: boolean;
+}
+
+export interface Replacement {
+  head: Head | null;
+  snapshot: string | null;
+  ledger: string | null;
+  layers: Layer[] | null;
+  /** A layer made by rule, to be stored with the rest. */
+  newLayer: LayerText | null;
+  pinned: string[];
+  fallback: boolean;
+  coverage: Coverage[];
+  /** Every reduction in force from now on. */
+  reductions: Reduction[];
+  view: ViewItem[];
+  tokensBefore: number;
+  tokensAfter: number;
+  /** The target was not reached, and nothing came meanwhile for the next plan to make room with. */
+  missed: boolean;
+}
+
+/** The snapshot must be asked for once more; `missing` is what it dropped. */
+export interface RepairNeeded {
+  repair: RepairProblem;
+  snapshot: string;
+  missing: string[];
+}

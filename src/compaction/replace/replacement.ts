@@ -1,0 +1,158 @@
+/** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
+import { buildView, sizeBeyond, sizeOf, type Head, type ViewItem } from '../../context/view/view.js';
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { isFailure, type PalimpsestError } from '../../errors.js';
+import { assertReachable } from '../../context/reductions/floor.js';
+import type { Steps } from '../../steps.js';
+import { acceptHead } from '../../summary/answer/accept.js';
+import { coverageOf, type ChunkRef, type Coverage } from '../../summary/ask/chunk.js';
+import { isMedia } from '../../tokens/message.js';
+import { newHead, type MadeHead } from './new-head.js';
+import { reductionsFor } from './reductions.js';
+import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
+import { redactedIn } from '../../summary/redaction/withheld.js';
+
+export type { LayerText, Parent, RepairNeeded, Replacement, ReplacementInput, Written } from './input.js';
+
+/**
+ * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
+ * no reduction could make the context fit with this head, though it can without; nothing has changed then.
+ */
+export function* makeReplacement(input: ReplacementInput): Steps<Replacement | RepairNeeded> {
+  const { plan, method, policy, limits, source, parent, counter } = input;
+  const evicts = plan.throughSeq >= plan.fromSeq;
+  const kept = source.tail.filter(({ seq }) => seq > plan.throughSeq);
+  const evicted = [...source.system, ...source.tail].filter(
+    ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
+  );
+  const replacesHead = evicts || plan.reason === 'resummarize';
+  const tokensBefore = sizeOf(buildView(source, counter));
+  const lenient = input.force || plan.partial || plan.reason === 'resummarize';
+  const minGain = lenient ? 0 : policy.summary.minGain;
+
+  const best = yield* withinBounds();
+  if ('repair' in best) return best;
+  const { made, head, fit, tokensAfter, later } = best;
+  if (plan.reason !== 'resummarize') {
+    acceptHead({
+      tokensBefore: tokensBefore - later,
+      tokensAfter: tokensAfter - later,
+      minGain,
+      // A head that stays may be older than the pins, and where there is none they have no place.
+      pins: made?.pinned ?? [],
+      head: head ? firstText(head.messages) : '',
+    });
+  }
+  if (made) assertFits(fit.view, input);
+  const chunks = input.written?.chunks ?? [];
+  return {
+    head,
+    snapshot: made?.snapshot ?? parent.snapshot,
+    ledger: made?.ledger ?? parent.ledger,
+    layers: made ? made.layers : parent.layers,
+    newLayer: made?.newLayer ?? null,
+    pinned: made?.matched ?? [...parent.pinned],
+    fallback: made ? made.fallback : parent.fallback,
+    coverage: evicts ? yield* coverage(input, evicted, method === 'model' ? chunks : []) : [],
+    reductions: fit.reductions,
+    view: fit.view,
+    tokensBefore,
+    tokensAfter,
+    missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
+  };
+
+  /** The new head, if there is to be one, with a ledger of at most so many tokens, and the context with it. */
+  function* attempt(given: ReplacementInput, ledgerTokens: number): Steps<Attempted | RepairNeeded> {
+    const made = replacesHead ? yield* newHead(given, evicted, kept, ledgerTokens) : null;
+    if (made && 'repair' in made) return made;
+    const head = made?.head ?? source.head;
+    const fit = reductionsFor(given, kept, head, tokensBefore);
+    // What came since it was planned is no part of what it was to make smaller.
+    const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
+    return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
+  }
+
+  /** The ledger is ours: it gives way before a summary is refused, or misses its target, for what comes with it. */
+  function* withinBounds(): Steps<Attempted | RepairNeeded> {
+    const whole = yield* attempt(input, limits.ledgerTokens);
+    if ('repair' in whole) return whole;
+    const { gain, target } = excess(whole);
+    const ledgerTokens = counter.count(whole.made?.ledger ?? '');
+    for (const over of new Set([Math.max(gain, target), gain])) {
+      if (over <= 0 || ledgerTokens === 0) continue;
+      const shorter = yield* attempt({ ...input, repaired: true }, Math.max(0, ledgerTokens - over));
+      if ('repair' in shorter) continue;
+      const still = excess(shorter);
+      if (still.gain <= 0 && (over === gain || still.target <= 0)) return shorter;
+    }
+    return whole;
+  }
+
+  /** Tokens above what the smallest gain and the target allow. */
+  function excess({ tokensAfter, later }: Attempted): { gain: number; target: number } {
+    const before = tokensBefore - later;
+    const allowed = Math.min(before - 1, Math.floor((1 - minGain) * before));
+    return {
+      gain: tokensAfter - later - allowed,
+      target: plan.partial || later > 0 ? 0 : tokensAfter - limits.contextTarget,
+    };
+  }
+}
+
+/** What a new head would make of the context. */
+interface Attempted {
+  made: MadeHead | null;
+  head: Head | null;
+  fit: ReturnType<typeof reductionsFor>;
+  tokensAfter: number;
+  /** Tokens of it that came after the plan. */
+  later: number;
+}
+
+/** A head is never reduced: one that fills the window, by what it carries word for word, must not take the place of what still fits. */
+function assertFits(
+  view: readonly ViewItem[],
+  { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,
+): void {
+  const { newestUserMessage } = policy.reduce;
+  const failure = (shown: readonly ViewItem[]) =>
+    failureOf(() => assertReachable(shown, limits.budget, counter, newestUserMessage));
+  const unreachable = failure(view);
+  const before = () => failure(buildView(source, counter));
+  if (unreachable !== null && before() === null) throw unreachable;
+}
+
+function failureOf(check: () => void): PalimpsestError | null {
+  try {
+    check();
+    return null;
+  } catch (error) {
+    if (isFailure(error)) return error;
+    throw error;
+  }
+}
+
+function* coverage(
+  input: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  chunks: ChunkRef[],
+): Steps<Coverage[]> {
+  const first = evicted[0]?.seq ?? 1;
+  const inContext = input.source.system
+    .filter(({ seq }) => seq >= first)
+    .map(({ seq }) => ({ seq, reason: 'in context' }));
+  const withMedia = evicted
+    .filter(({ message: { content } }) => Array.isArray(content) && content.some(isMedia))
+    .map(({ seq }) => ({ seq, reason: 'media withheld' }));
+  const redacted = (yield* redactedIn(evicted, input)).map(({ seq }) => ({ seq, reason: 'redacted' }));
+  return coverageOf(chunks, {
+    messages: evicted.map(({ seq }) => seq),
+    excluded: inContext,
+    partly: [...withMedia, ...redacted],
+  });
+}
+
+function firstText(messages: readonly ChatMessage[]): string {
+  const content = messages[0]?.content;
+  return typeof content === 'string' ? content : '';
+}

@@ -1,0 +1,188 @@
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { LineCounter, parseDocument, type Document } from 'yaml';
+import { z } from 'zod';
+import { configSchema, settings } from './schema.js';
+import { secrets } from './values.js';
+import type { PalimpsestError } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
+import { complain } from '../policy/issues.js';
+import { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
+import { defaultCacheDir, defaultDataDir } from '../runtime/home.js';
+
+export { configTable } from './table.js';
+export { orchestrates, workerRoles, type WorkerRole } from './schema.js';
+
+type Read = z.output<typeof configSchema>;
+
+/** Everything the environment and the configuration file decide, in one place: the settings of `config-schema.ts` by their names. */
+export interface Config extends Omit<Read, 'policy' | 'policyFile' | 'dataDir' | 'cacheDir'> {
+  /** Layers of the policy below tenants and sessions. */
+  policy: DeploymentPolicy;
+  /** Absolute folder of the embedded servers' data. */
+  dataDir: string;
+  /** Absolute folder of downloaded or built programs, shared by all projects of this user. */
+  cacheDir: string;
+  /** The configuration file that was read; null without one. */
+  configFile: string | null;
+}
+
+const fileVariable = 'PALIMPSEST_CONFIG';
+const usualFiles = ['palimpsest.yaml', 'palimpsest.yml', 'palimpsest.json'];
+
+/**
+ * Reads the environment, the configuration file below it, and the policy file that either names; an empty variable counts
+ * as unset. Throws `Input.Invalid` with the variable's name, or the setting's place in the file, as path.
+ */
+export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string = process.cwd()): Config {
+  const file = openFile(env, folder);
+  const given = withoutEmpty(file?.settings ?? {});
+  const fromEnvironment = new Map<string, string>();
+  for (const { path: place, variable } of settings()) {
+    const value = env[variable]?.trim();
+    if (!value || variable === 'PALIMPSEST_POLICY') continue;
+    put(given, place, value);
+    fromEnvironment.set(place.join('.'), variable);
+  }
+  for (const [name, read] of Object.entries(secrets)) change(given, name.split('.'), read);
+  const parsed = configSchema.safeParse(given);
+  if (!parsed.success) throw located(complain(parsed.error, configSchema, given, ''), fromEnvironment, file);
+  const { policy, policyFile, dataDir, cacheDir, ...read } = parsed.data;
+  /** Paths in a file start from the file. */
+  const resolved = (name: string, value: string | undefined): string | undefined =>
+    value === undefined || fromEnvironment.has(name) || file === null
+      ? value
+      : path.resolve(path.dirname(file.name), value);
+  return {
+    ...read,
+    policy: deploymentPolicy(env, resolved('policyFile', policyFile), policy, file),
+    dataDir: defaultDataDir({ PALIMPSEST_DATA: resolved('dataDir', dataDir) }),
+    cacheDir: defaultCacheDir({ ...env, PALIMPSEST_CACHE: resolved('cacheDir', cacheDir) }),
+    configFile: file?.name ?? null,
+  };
+}
+
+function deploymentPolicy(
+  env: NodeJS.ProcessEnv,
+  policyFile: string | undefined,
+  policy: Record<string, unknown> | undefined,
+  file: ConfigFile | null,
+): DeploymentPolicy {
+  try {
+    return readDeploymentPolicy(env, { file: policyFile, policy });
+  } catch (error) {
+    if (policy === undefined || !isFailure(error, 'Input.Invalid') || !error.path?.startsWith('policy.'))
+      throw error;
+    throw located(error, new Map(), file);
+  }
+}
+
+/** The complaint with the variable's name in place of the setting's, or with file and line in front. */
+function located(
+  error: PalimpsestError,
+  fromEnvironment: Map<string, string>,
+  file: ConfigFile | null,
+): PalimpsestError {
+  const { message, path: place = '', hint } = error;
+  for (const [name, variable] of fromEnvironment) {
+    const rest = place.startsWith(name) ? place.slice(name.length) : null;
+    if (rest !== null && /^(?:[.[]|$)/.test(rest))
+      return invalid(message.replace(place, `${variable}${rest}`), `${variable}${rest}`, hint);
+  }
+  if (file === null || / line \d+:/.test(message)) return error;
+  return invalid(`${file.where(place)}: ${message}`, place, hint);
+}
+
+interface ConfigFile {
+  name: string;
+  settings: object;
+  /** `palimpsest.yaml, line 4` for the place of a setting. */
+  where(place: string): string;
+}
+
+function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
+  const named = env[fileVariable]?.trim();
+  const name = named
+    ? path.resolve(folder, named)
+    : usualFiles.map((usual) => path.join(folder, usual)).find((usual) => existsSync(usual));
+  if (name === undefined) return null;
+  const lines = new LineCounter();
+  // JSON is YAML too.
+  const document = parseDocument(textOf(name), { lineCounter: lines, prettyErrors: false });
+  const [problem] = document.errors;
+  if (problem !== undefined) {
+    const { line, col } = lines.linePos(problem.pos[0]);
+    throw invalid(`${name}, line ${line}, column ${col}: ${problem.message}`, fileVariable);
+  }
+  const value: unknown = document.toJS() ?? {};
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw invalid(
+      `${name} holds no settings.`,
+      fileVariable,
+      'One setting a line, for instance `logLevel: info`.',
+    );
+  }
+  return { name, settings: value, where: (place) => whereIn(name, document, lines, place) };
+}
+
+function textOf(name: string): string {
+  try {
+    return readFileSync(name, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+    throw invalid(
+      code === 'ENOENT'
+        ? `There is no configuration file ${name}.`
+        : `The configuration file ${name} cannot be read: ${code}.`,
+      fileVariable,
+      'Name a YAML or JSON file of settings, or unset the variable.',
+    );
+  }
+}
+
+function whereIn(name: string, document: Document, lines: LineCounter, place: string): string {
+  const steps = (place.match(/[^.[\]]+/g) ?? []).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+  for (; steps.length > 0; steps.pop()) {
+    const node: unknown = document.getIn(steps, true);
+    const range = typeof node === 'object' && node !== null && 'range' in node ? node.range : undefined;
+    if (Array.isArray(range)) return `${name}, line ${lines.linePos(Number(range[0])).line}`;
+  }
+  return name;
+}
+
+/** A section or a setting without a value counts as absent, as an empty variable does; every section is there. */
+function withoutEmpty(value: object): Record<string, unknown> {
+  const sections = Object.entries(configSchema.shape).filter(([, field]) => field instanceof z.ZodObject);
+  const kept: Record<string, unknown> = Object.fromEntries(
+    Object.entries(value).filter(([, inner]) => inner !== null),
+  );
+  for (const [name] of sections) {
+    const section = kept[name];
+    if (section === undefined) kept[name] = {};
+    else if (isSection(section)) {
+      kept[name] = Object.fromEntries(Object.entries(section).filter(([, inner]) => inner !== null));
+    }
+  }
+  return kept;
+}
+
+function put(into: Record<string, unknown>, place: readonly string[], value: unknown): void {
+  const [name = '', ...rest] = place;
+  if (rest.length === 0) into[name] = value;
+  else if (isSection(into[name])) put(into[name], rest, value);
+}
+
+function change(
+  within: Record<string, unknown>,
+  place: readonly string[],
+  to: (value: unknown) => unknown,
+): void {
+  const [name = '', ...rest] = place;
+  const value = within[name];
+  if (rest.length === 0 && value !== undefined) within[name] = to(value);
+  else if (isSection(value)) change(value, rest, to);
+}
+
+function isSection(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,143 @@
+/**
+ * The policy of a deployment: a file and the environment, below what tenants and sessions say. It is written into a
+ * session when a process that has it creates or configures the session, so that every worker compacts it alike; a
+ * session that exists keeps what it was given until it is configured again.
+ */
+import { readFileSync } from 'node:fs';
+import { parseExact, type Step } from '../conversation/json.js';
+import type { Json } from '../conversation/message.js';
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import { limitsOf } from '../limits/limits.js';
+import { policyOf } from '../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { lineOf } from './policy-lines.js';
+import { parseSizes } from './policy-sizes.js';
+import type { DeploymentPolicy } from '../store/sessions/configure.js';
+
+export type { DeploymentPolicy } from '../store/sessions/configure.js';
+
+const fileVariable = 'PALIMPSEST_POLICY_FILE';
+const policyVariable = 'PALIMPSEST_POLICY';
+
+type Read = (text: string, variable: string) => Json;
+
+const word: Read = (text) => text;
+const number: Read = (text, variable) => {
+  const digits = text.replaceAll(/[,_](?=\d{3}(?:\D|$))/g, '');
+  if (/^\d+(?:\.\d+)?$|^\.\d+$/.test(digits)) return Number(digits);
+  throw invalid(`${variable} must be a number, not ${JSON.stringify(text)}.`, variable);
+};
+const flag: Read = (text, variable) => {
+  if (text === '1' || text === 'true') return true;
+  if (text === '0' || text === 'false') return false;
+  throw invalid(`${variable} must be one of 0, 1, true, false, not ${JSON.stringify(text)}.`, variable);
+};
+
+/** Single knobs of the policy; each goes before `PALIMPSEST_POLICY`. */
+export const policyVariables: Readonly<Record<string, { path: readonly string[]; read: Read }>> = {
+  PALIMPSEST_PRESET: { path: ['preset'], read: word },
+  PALIMPSEST_ENABLED: { path: ['enabled'], read: flag },
+  PALIMPSEST_MODEL: { path: ['model'], read: word },
+  PALIMPSEST_CONTEXT_WINDOW: { path: ['contextWindow'], read: number },
+  PALIMPSEST_RESERVED_OUTPUT_TOKENS: { path: ['reservedOutputTokens'], read: number },
+  PALIMPSEST_OVERHEAD: { path: ['overhead'], read: number },
+  PALIMPSEST_TOKENIZER: { path: ['tokenizer'], read: word },
+  PALIMPSEST_TRIGGER: { path: ['trigger'], read: parseSizes },
+  PALIMPSEST_TARGET: { path: ['target'], read: number },
+  PALIMPSEST_KEEP: { path: ['keep'], read: parseSizes },
+  PALIMPSEST_SUMMARY_MODE: { path: ['summary', 'mode'], read: word },
+  PALIMPSEST_SUMMARY_METHOD: { path: ['summary', 'method'], read: word },
+  PALIMPSEST_SUMMARY_MAX_TOKENS: { path: ['summary', 'maxTokens'], read: number },
+  PALIMPSEST_SUMMARY_FALLBACK: { path: ['summary', 'fallback'], read: word },
+};
+
+/**
+ * What `PALIMPSEST_POLICY_FILE`, `PALIMPSEST_POLICY` and the variables of {@link policyVariables} say; an empty variable
+ * counts as unset. `configured` is what a configuration file says of both, below the variables.
+ * Throws `Input.Invalid` naming the variable, or file, line and field.
+ */
+export function readDeploymentPolicy(
+  env: NodeJS.ProcessEnv = process.env,
+  configured: { file?: string; policy?: unknown } = {},
+): DeploymentPolicy {
+  const given = (variable: string): string | undefined => env[variable]?.trim() || undefined;
+  const file = given(fileVariable) ?? configured.file;
+  const json = given(policyVariable);
+  let environment =
+    json === undefined ? parsePolicy(configured.policy ?? {}) : parsed(json, policyVariable, policyVariable);
+  for (const [variable, { path, read }] of Object.entries(policyVariables)) {
+    const text = given(variable);
+    if (text !== undefined) environment = merged(environment, single(variable, path, read(text, variable)));
+  }
+  return {
+    ...(file === undefined ? {} : { file: parsed(readPolicyFile(file), file, fileVariable) }),
+    ...(Object.keys(environment).length === 0 ? {} : { environment }),
+  };
+}
+
+/** A deployment's policy as a program gives it, checked down to its numbers for a session that says nothing more. */
+export function checkedDeployment(policy: DeploymentPolicy | undefined): DeploymentPolicy | undefined {
+  if (policy === undefined) return undefined;
+  const { file, environment } = policy;
+  const checked = {
+    ...(file === undefined ? {} : { file: parsePolicy(file) }),
+    ...(environment === undefined ? {} : { environment: parsePolicy(environment) }),
+  };
+  limitsOf(policyOf(checked));
+  return checked;
+}
+
+function single(variable: string, path: readonly string[], value: Json): PolicyInput {
+  const nested = path.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value);
+  try {
+    return parsePolicy(nested);
+  } catch (error) {
+    if (!isFailure(error, 'Input.Invalid')) throw error;
+    throw invalid(`${variable}: ${error.message}`, variable, error.hint);
+  }
+}
+
+function merged(below: PolicyInput, above: PolicyInput): PolicyInput {
+  if (below.summary === undefined || above.summary === undefined) return { ...below, ...above };
+  return { ...below, ...above, summary: { ...below.summary, ...above.summary } };
+}
+
+function readPolicyFile(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+    throw invalid(
+      code === 'ENOENT'
+        ? `There is no policy file ${file}.`
+        : `The policy file ${file} cannot be read: ${code}.`,
+      fileVariable,
+      'Name a JSON file that holds a policy, or unset the variable.',
+    );
+  }
+}
+
+/** `source` is the file or the variable that holds the text. */
+function parsed(text: string, source: string, variable: string): PolicyInput {
+  let steps: Step[] = [];
+  try {
+    const value = parseExact(text);
+    if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+      throw invalid('Line 1: a policy is a JSON object.');
+    }
+    return parsePolicy(value);
+  } catch (error) {
+    if (!isFailure(error, 'Input.Invalid')) throw error;
+    const { message, path, hint } = error;
+    steps = stepsOf(path ?? '');
+    const line = message.startsWith('Line ') || steps.length === 0 ? null : lineOf(text, steps);
+    const where = line === null ? source : `${source}, line ${line}`;
+    throw new PalimpsestError('Input.Invalid', `${where}: ${message}`, { path: path ?? variable, hint });
+  }
+}
+
+/** `policy.trigger[0].fraction` → trigger, 0, fraction. */
+function stepsOf(path: string): Step[] {
+  const steps = path.match(/[^.[\]]+/g) ?? [];
+  return steps.slice(1).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+}

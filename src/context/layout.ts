@@ -1,0 +1,155 @@
+/** How a view is divided for reduction, and what may be omitted from it. */
+import { sizeOf, type ViewItem } from './view/view.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import { countMessage } from '../tokens/message.js';
+import { omissionNote } from './reductions/excerpt.js';
+
+/** Items of the tail on one side of the newest user message. */
+export interface Segment {
+  /** Index of its first item in the view. */
+  first: number;
+  items: ViewItem[];
+  /** Every omitted seq must be smaller. */
+  below: number;
+}
+
+export interface Layout {
+  /** The tail before the newest user message, and after it; all of it is `before` where the tail has no user message. */
+  before: Segment;
+  after: Segment;
+  /** The newest user message where it lies in the tail. */
+  newest: ViewItem | null;
+  /** The group with the latest result, null without any. */
+  latestGroup: number | null;
+  latestTokens: number;
+  /** Leading system messages, head, and newest user message. */
+  untouchableTokens: number;
+}
+
+const headSources = new Set<ViewItem['source']>(['system', 'summarization', 'acknowledgment', 'carried']);
+
+export function layoutOf(view: readonly ViewItem[]): Layout {
+  const start = view.findIndex(({ source }) => !headSources.has(source));
+  const first = start === -1 ? view.length : start;
+  const userAt = view.findLastIndex((item, index) => index >= first && isUserMessage(item));
+  const newest = view[userAt] ?? null;
+  const split = newest === null ? view.length : userAt;
+
+  const latest = view.reduce<ViewItem | null>(
+    (last, item) => (isResult(item) && item.throughSeq >= (last?.throughSeq ?? 0) ? item : last),
+    null,
+  );
+  const latestItems = view.filter(({ group }) => group === latest?.group);
+  return {
+    before: { first, items: view.slice(first, split), below: newest?.fromSeq ?? Infinity },
+    after: { first: split + 1, items: view.slice(split + 1), below: Infinity },
+    newest,
+    latestGroup: latest?.group ?? null,
+    latestTokens: sizeOf(latestItems),
+    untouchableTokens: sizeOf(view.slice(0, first)) + (newest?.tokens ?? 0),
+  };
+}
+
+function isUserMessage({ source, role }: ViewItem): boolean {
+  return role === 'user' && (source === 'log' || source === 'reduced');
+}
+
+/** Orphan results too, though the context shows them as user messages: the newest one is as new to the model as any other. */
+function isResult({ role }: ViewItem): boolean {
+  return role === 'tool' || role === 'function';
+}
+
+/** The first `count` items of a segment, which can be left out without breaking a group. */
+export interface Prefix {
+  count: number;
+  fromSeq: number;
+  throughSeq: number;
+  tokens: number;
+}
+
+/**
+ * The parts of a segment between the groups that hold a spared item, in order; nothing of it behind the latest tool batch. `spared` null:
+ * the whole segment.
+ */
+export function partsBetween(
+  segment: Segment,
+  spared: ((item: ViewItem) => boolean) | null,
+  latestGroup: number | null,
+): Segment[] {
+  if (spared === null) return [segment];
+  const { first, items, below } = segment;
+  const groups = new Set(items.filter(spared).map(({ group }) => group));
+  const parts: Segment[] = [];
+  for (let start = 0; start < items.length;) {
+    let end = start;
+    while (end < items.length && !groups.has(items[end]!.group)) end += 1;
+    const part = items.slice(start, end);
+    if (part.length > 0) parts.push({ first: first + start, items: part, below: items[end]?.group ?? below });
+    const stays = items[end]?.group;
+    if (stays === undefined || stays === latestGroup) break;
+    start = end;
+    while (items[start]?.group === stays) start += 1;
+  }
+  return parts;
+}
+
+/** From the shortest to the longest; none has a result recorded behind its end. */
+export function omittablePrefixes({ items, below }: Segment): Prefix[] {
+  const prefixes: Prefix[] = [];
+  let tokens = 0;
+  let throughSeq = 0;
+  for (const [index, item] of items.entries()) {
+    tokens += item.tokens;
+    throughSeq = Math.max(throughSeq, item.throughSeq);
+    const next = items[index + 1];
+    const whole = next?.group !== item.group && throughSeq < (next?.group ?? below);
+    if (whole) prefixes.push({ count: index + 1, fromSeq: items[0]!.fromSeq, throughSeq, tokens });
+  }
+  return prefixes;
+}
+
+/** The note that stands for a range. */
+export function noteFor(
+  { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number },
+  counter: TokenCounter,
+): ViewItem {
+  const message = { role: 'user' as const, content: omissionNote(fromSeq, throughSeq) };
+  const tokens = countMessage(message, counter);
+  return {
+    fromSeq,
+    throughSeq,
+    message,
+    tokens,
+    source: 'omitted',
+    group: fromSeq,
+    role: 'user',
+    tool: null,
+  };
+}
+
+/** The notes that leave nothing of the tail but the newest user message, in view order. */
+export function notesForEverything(
+  { before, after, newest }: Layout,
+  counter: TokenCounter,
+): { before: ViewItem[]; after: ViewItem[] } {
+  const boundary = newest?.fromSeq ?? Infinity;
+  const seqs = [...before.items, ...after.items].flatMap(({ fromSeq, throughSeq }) =>
+    throughSeq === 0 ? [] : [fromSeq, throughSeq],
+  );
+  const note = (side: number[]) =>
+    side.length === 0
+      ? []
+      : [
+          noteFor(
+            {
+              fromSeq: side.reduce((a, b) => Math.min(a, b)),
+              throughSeq: side.reduce((a, b) => Math.max(a, b)),
+            },
+            counter,
+          ),
+        ];
+  return {
+    before: note(seqs.filter((seq) => seq < boundary)),
+    after: note(seqs.filter((seq) => seq > boundary)),
+  };
+}

@@ -1,0 +1,198 @@
+/**
+ * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
+ * turn: between two commits the prefix stays as it is, and the provider's cache with it.
+ */
+import { sizeBeyond, type ViewItem } from '../view/view.js';
+import type { ChatMessage } from '../../conversation/message.js';
+import { isBlank } from '../view/projection.js';
+import { atOnce } from '../../steps.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { countMessage } from '../../tokens/message.js';
+import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
+import { layoutOf } from '../layout.js';
+import { shortenNewest } from './newest-user.js';
+import type { Limits } from '../../limits/limits.js';
+import { shrinkOld } from './to-fit.js';
+import { retentionOf, type Reduce } from '../../policy/reduce-schema.js';
+import type { Policy } from '../../policy/schema.js';
+import { StandIns, type Fit, type Run } from './stand-ins.js';
+
+export interface CommitOptions {
+  policy: Policy;
+  limits: Limits;
+  /** Context tokens before this commit: arguments are truncated from a size on. */
+  tokensBefore: number;
+  /** `policy`: what the policy asks for. `all`: where that leaves more than the target, whatever else can be shortened too. @default 'all' */
+  what?: 'policy' | 'all';
+  /** Messages after this one may stay beyond the target. @default all are part of it */
+  seenThroughSeq?: number;
+}
+
+/** Most tokens of what stays of a result beyond the budget; the shorter where the longer leaves more than the target. */
+const longExcerpt = 500;
+const shortExcerpt = 120;
+
+/**
+ * Truncates old arguments, then reduces results beyond the newest-first budget as their retention says, then (`all`) shortens
+ * what else is old until the target is reached, and at last the newest user message where the policy lets it be. Results that are kept
+ * in full, the latest tool batch, head and leading system messages stay as they are. The answer may be above the target; nothing is thrown.
+ */
+export function commitReductions(
+  view: readonly ViewItem[],
+  { policy, limits, tokensBefore, what = 'all', seenThroughSeq = Infinity }: CommitOptions,
+  counter: TokenCounter,
+): Fit {
+  const work = new StandIns(view, counter);
+  const truncation = truncationFrom(tokensBefore, policy, limits);
+  if (truncation !== null) truncateOldArguments(work, truncation);
+  const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
+  const target = () => limits.contextTarget + sizeBeyond(seenThroughSeq, work.view());
+  const shrinkRest = () => {
+    if (what === 'all') atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy)));
+  };
+  // Excerpts that cannot reach the target would be made anew, shorter: then everything old is shortened at once.
+  if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();
+  excerptResults(work, isExcerpted, target());
+  shrinkRest();
+  const newest = layoutOf(work.view()).newest?.fromSeq ?? Infinity;
+  const mayShorten = what === 'all' && policy.reduce.newestUserMessage && newest <= seenThroughSeq;
+  if (mayShorten && work.tokens > target()) shortenNewest(work, { limit: target(), target: target() });
+  return work.fit();
+}
+
+/**
+ * Tokens below which `what: 'policy'` cannot bring the view. Counts no text: asked first, it spares a large session a thousand
+ * excerpts that would not be used.
+ */
+export function leastAfterPolicy(
+  view: readonly ViewItem[],
+  { policy, limits, tokensBefore }: Omit<CommitOptions, 'what'>,
+): number {
+  const { reduce } = policy;
+  const beyond = beyondBudget(view, reduce, limits.resultBudget);
+  const truncated = truncationFrom(tokensBefore, policy, limits)?.tools ?? [];
+  const shortens = ({ message }: ViewItem) =>
+    calledTools(message).some(
+      (tool) => (tool !== null && truncated.includes(tool)) || retentionOf(reduce, tool) === 'drop',
+    );
+  return view.reduce((sum, item) => sum + (beyond.has(item) || shortens(item) ? 0 : item.tokens), 0);
+}
+
+function calledTools({ tool_calls: calls = [], function_call: legacy }: ChatMessage): (string | null)[] {
+  return [...calls.map((call) => call.function?.name ?? null), ...(legacy ? [legacy.name] : [])];
+}
+
+/** Null where the policy truncates none, or not yet. */
+function truncationFrom(
+  tokensBefore: number,
+  { reduce }: Policy,
+  { overhead, window }: Limits,
+): ArgumentTruncation | null {
+  if (reduce.arguments === null) return null;
+  return tokensBefore + overhead >= Math.floor(reduce.arguments.from * window) ? reduce.arguments : null;
+}
+
+/** Whether an item is a result that the policy keeps in full: of a critical tool, or by its retention. */
+export function sparesResult(item: ViewItem, { reduce }: Pick<Policy, 'reduce'>): boolean {
+  return isResult(item) && retentionOf(reduce, item.tool) === 'keep_full';
+}
+
+function isResult({ role }: ViewItem): boolean {
+  return role === 'tool' || role === 'function';
+}
+
+function truncateOldArguments(work: StandIns, truncation: ArgumentTruncation): void {
+  const old = work.entries.slice(0, Math.max(0, work.entries.length - truncation.olderThan));
+  for (const entry of old) {
+    if (entry.item.source !== 'log') continue;
+    const shorter = withTruncatedArguments(entry.item.message, truncation);
+    if (shorter !== null) work.put(entry, shorter, 'arguments');
+  }
+}
+
+/** Does what `drop` and `archive` ask for; answers which results are to become excerpts. */
+function reduceByRetention(
+  work: StandIns,
+  reduce: Reduce,
+  budget: number,
+  counter: TokenCounter,
+): (item: ViewItem) => boolean {
+  const view = work.view();
+  const beyond = beyondBudget(view, reduce, budget);
+  const dropped = droppedRuns(view, reduce, beyond);
+  for (const run of dropped.toReversed()) leaveOut(work, run, counter);
+  const seqs = { archive: new Set<number>(), summarize_archive: new Set<number>() };
+  for (const { fromSeq, tool } of beyond) {
+    const isExcerpted = retentionOf(reduce, tool) === 'summarize_archive';
+    seqs[isExcerpted ? 'summarize_archive' : 'archive'].add(fromSeq);
+  }
+  work.shrink('tool_result', (item) => isResult(item) && seqs.archive.has(item.fromSeq), -1, [0]);
+  return (item) => isResult(item) && seqs.summarize_archive.has(item.fromSeq);
+}
+
+/** All to the longer form; the largest then to the shorter one, where that can reach the target. */
+function excerptResults(work: StandIns, accepts: (item: ViewItem) => boolean, target: number): void {
+  const reachable = sizeWith(work, accepts, shortExcerpt) <= target;
+  work.shrink('tool_result', accepts, -1, [longExcerpt]);
+  if (reachable) work.shrink('tool_result', accepts, target, [shortExcerpt]);
+}
+
+/** Tokens of the view were all these items as small. */
+function sizeWith(work: StandIns, accepts: (item: ViewItem) => boolean, most: number): number {
+  return work.entries.reduce(
+    (size, { item }) => size - (accepts(item) ? Math.max(0, item.tokens - most) : 0),
+    work.tokens,
+  );
+}
+
+/** Results that are not among the newest ones within the budget. What is kept in full anyway takes nothing of it. */
+function beyondBudget(view: readonly ViewItem[], reduce: Reduce, budget: number): Set<ViewItem> {
+  const { latestGroup } = layoutOf(view);
+  let used = 0;
+  const newestFirst = view
+    .filter((item) => isResult(item) && item.source !== 'synthetic')
+    .filter((item) => retentionOf(reduce, item.tool) !== 'keep_full')
+    .sort((one, other) => other.throughSeq - one.throughSeq);
+  const beyond = newestFirst.filter((item) => {
+    used += item.tokens;
+    return used > budget && item.group !== latestGroup;
+  });
+  return new Set(beyond);
+}
+
+/**
+ * Groups that leave the context: all their results are beyond the budget and say `drop`, no call is unanswered, and nothing of another
+ * group was recorded between their messages. A result whose group has to stay becomes a pointer instead.
+ */
+function droppedRuns(view: readonly ViewItem[], reduce: Reduce, beyond: ReadonlySet<ViewItem>): Run[] {
+  const dropped: Run[] = [];
+  for (let first = 0, end = 0; first < view.length; first = end) {
+    const { group } = view[first]!;
+    end = first + 1;
+    while (end < view.length && view[end]!.group === group) end += 1;
+    const items = view.slice(first, end);
+    const { throughSeq } = rangeOf(items);
+    const results = items.filter(isResult);
+    const goes = results.every((item) => beyond.has(item) && retentionOf(reduce, item.tool) === 'drop');
+    if (results.length > 0 && goes && throughSeq < (view[end]?.group ?? Infinity))
+      dropped.push({ first, items });
+  }
+  return dropped;
+}
+
+/** Takes a group out of the view. What the assistant said beside its calls is no tool's output: it stays, without the calls. */
+function leaveOut(work: StandIns, run: Run, counter: TokenCounter): void {
+  const caller = run.items[0]!;
+  const range = rangeOf(run.items);
+  const { content, name } = caller.message;
+  if (caller.role !== 'assistant' || isBlank(content)) return work.leaveOut(run, range);
+  const message = { role: 'assistant' as const, ...(name !== undefined && { name }), content };
+  const tokens = countMessage(message, counter);
+  work.replace(run, [{ ...caller, ...range, message, tokens, source: 'omitted', tool: null }]);
+}
+
+/** First and last seq of a group's items. */
+function rangeOf(items: readonly ViewItem[]): { fromSeq: number; throughSeq: number } {
+  const throughSeq = items.reduce((last, item) => Math.max(last, item.throughSeq), 0);
+  return { fromSeq: items[0]!.group, throughSeq };
+}

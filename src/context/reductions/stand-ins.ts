@@ -1,0 +1,288 @@
+/** The shorter stand-ins of single messages: which field of which message can be shortened, and the work of doing it step by step. */
+import type { Reduction, ViewItem } from '../view/view.js';
+import type { ChatMessage } from '../../conversation/message.js';
+import { textOf } from '../../conversation/validate.js';
+import { atOnce, type Steps } from '../../steps.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { countMessage, isMedia } from '../../tokens/message.js';
+import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';
+
+/** One item of a view being reduced; `kind` says what was done to it, null for nothing. */
+export interface Entry {
+  item: ViewItem;
+  /** The item before anything was done to it: excerpts are made of it, never of another excerpt. */
+  readonly original: ViewItem;
+  kind: Reduction['kind'] | null;
+}
+
+/** A part of a message that can be shortened. */
+interface Field {
+  entry: Entry;
+  kind: Reduction['kind'];
+  /** Present size of its largest piece. */
+  tokens: number;
+  shorten(message: ChatMessage, maxTokens: number): ChatMessage | null;
+}
+
+export interface Fit {
+  /** What is new; reductions that the view held before are not repeated. */
+  reductions: Reduction[];
+  view: ViewItem[];
+  tokens: number;
+}
+
+/** Neighbouring items of a view. */
+export interface Run {
+  /** Index of the first. */
+  first: number;
+  items: readonly ViewItem[];
+}
+
+/** Characters from which an argument is not counted by itself before it is known to be shortened. */
+const longArgument = 400;
+
+/** What is shortened first, second and last. */
+export const stages = ['tool_result', 'arguments', 'message'] as const;
+export type Stage = (typeof stages)[number];
+
+/** A view being reduced, and its running total. Only messages as logged are shortened: a reduction that was made before stays as it is. */
+export class StandIns {
+  readonly entries: Entry[];
+  tokens: number;
+  private readonly leftOut: Reduction[] = [];
+
+  private readonly counter: TokenCounter;
+
+  constructor(view: readonly ViewItem[], counter: TokenCounter) {
+    this.counter = remembering(counter);
+    this.entries = view.map((item) => ({ item, original: item, kind: null }));
+    this.tokens = view.reduce((sum, item) => sum + item.tokens, 0);
+  }
+
+  /**
+   * Shortens the fields of one stage among the accepted items, the largest first, all to one step before any to the next, until the view
+   * holds `goal` tokens or nothing is left to shorten. A step that cannot reach the goal is passed over for the next one.
+   */
+  shrink(...given: Parameters<StandIns['shrinking']>): void {
+    atOnce(this.shrinking(...given));
+  }
+
+  /** The same in steps. */
+  *shrinking(
+    stage: Stage,
+    accepts: (item: ViewItem) => boolean,
+    goal: number,
+    steps: readonly number[] = excerptSteps,
+  ): Steps<void> {
+    if (this.tokens <= goal) return;
+    const fields: Field[] = [];
+    for (const entry of this.entries) {
+      if (accepts(entry.item)) fields.push(...this.fieldsOf(entry, stage));
+      yield;
+    }
+    for (const [number, step] of steps.entries()) {
+      const most = fields.reduce((sum, { tokens }) => sum + Math.max(0, tokens - step), 0);
+      if (this.tokens - most > goal && number < steps.length - 1) continue;
+      fields.sort(
+        (one, other) => other.tokens - one.tokens || one.entry.item.fromSeq - other.entry.item.fromSeq,
+      );
+      for (const field of fields) {
+        if (this.tokens <= goal) return;
+        if (field.tokens <= step) break;
+        this.shortenField(field, step);
+        yield;
+      }
+    }
+  }
+
+  private shortenField(field: Field, step: number): void {
+    const message = field.shorten(field.entry.item.message, step);
+    if (message !== null && this.put(field.entry, message, field.kind))
+      field.tokens = Math.min(field.tokens, step);
+  }
+
+  /** Puts a message in the place of another where it is smaller. */
+  put(entry: Entry, message: ChatMessage, kind: Reduction['kind']): boolean {
+    const { item } = entry;
+    const tokens = countMessage(message, this.counter);
+    if (tokens >= item.tokens) return false;
+    this.tokens -= item.tokens - tokens;
+    entry.item = { ...item, message, tokens, source: 'reduced' };
+    entry.kind = kind;
+    return true;
+  }
+
+  /** Puts notes in place of the items. */
+  replace(run: Run, notes: readonly ViewItem[]): void {
+    this.replaceAll([{ run, notes }]);
+  }
+
+  /** The same with several runs, ascending. */
+  replaceAll(replaced: readonly { run: Run; notes: readonly ViewItem[] }[]): void {
+    const old = this.entries.splice(0);
+    let copied = 0;
+    const copy = (to: number) => {
+      for (; copied < to; copied++) this.entries.push(old[copied]!);
+    };
+    for (const { run, notes } of replaced) {
+      copy(run.first);
+      copied += run.items.length;
+      for (const item of notes) this.entries.push({ item, original: item, kind: 'omitted' });
+      for (const { tokens } of run.items) this.tokens -= tokens;
+      for (const { tokens } of notes) this.tokens += tokens;
+    }
+    copy(old.length);
+  }
+
+  /** Puts nothing in place of the items, which hold all messages of this range that the view shows. */
+  leaveOut(run: Run, { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number }): void {
+    this.replace(run, []);
+    this.leftOut.push({ fromSeq, throughSeq, kind: 'omitted', body: 'null', tokens: 0 });
+  }
+
+  fit(): Fit {
+    return { reductions: this.reductions(), view: this.view(), tokens: this.tokens };
+  }
+
+  view(): ViewItem[] {
+    return this.entries.map(({ item }) => item);
+  }
+
+  private reductions(): Reduction[] {
+    const shown = this.entries.flatMap(({ item: { fromSeq, throughSeq, message, tokens }, kind }) =>
+      kind === null ? [] : [{ fromSeq, throughSeq, kind, body: JSON.stringify(message), tokens }],
+    );
+    return [...this.leftOut, ...shown];
+  }
+
+  private fieldsOf(entry: Entry, stage: Stage): Field[] {
+    const { source, role } = entry.original;
+    if (source !== 'log' && source !== 'orphan') return [];
+    const ofTool = role === 'tool' || role === 'function';
+    if (stage === 'arguments') return ofTool ? [] : this.argumentFields(entry);
+    if (ofTool !== (stage === 'tool_result')) return [];
+    return this.contentFields(entry, stage);
+  }
+
+  private contentFields(entry: Entry, kind: Stage): Field[] {
+    const { message, tokens, fromSeq } = entry.original;
+    const text = textOf(message);
+    const besides = besidesText(message);
+    if (text === '' && besides === '') return [];
+    const calls = message.tool_calls ?? message.function_call;
+    // The message is counted already: beside calls its text has its share of that.
+    const share = () =>
+      Math.ceil((tokens * text.length) / (text.length + charactersIn(argumentsIn(message))));
+    const textTokens = calls && besides === '' ? share() : besides === '' ? tokens : this.counter.count(text);
+    const current = textOf(entry.item.message);
+    const size = !calls ? entry.item.tokens : current === text ? textTokens : this.counter.count(current);
+    const original = { seq: fromSeq, callId: message.tool_call_id ?? null, besides };
+    const shorten = (current: ChatMessage, maxTokens: number) => {
+      const content = excerptOf(text, textTokens, maxTokens, original, this.counter);
+      return content === null ? null : withContent(current, content);
+    };
+    return [{ entry, kind, tokens: size, shorten }];
+  }
+
+  private argumentFields(entry: Entry): Field[] {
+    const { message, tokens, fromSeq } = entry.original;
+    const texts = argumentsIn(message);
+    const characters = charactersIn(texts) + textOf(message).length;
+    // A long text has its share of what was counted already.
+    const sizes = texts.map((text) =>
+      text.length < longArgument ? this.counter.count(text) : Math.ceil((tokens * text.length) / characters),
+    );
+    const now = argumentsIn(entry.item.message);
+    const present = now.map((text, number) =>
+      text === texts[number] ? sizes[number]! : this.counter.count(text),
+    );
+    const largest = Math.max(0, ...present);
+    if (largest === 0) return [];
+    const shorter = (number: number, current: string, maxTokens: number) => {
+      if (present[number]! <= maxTokens) return current;
+      const text = texts[number]!;
+      const excerpt = excerptOfArguments(text, sizes[number]!, maxTokens, fromSeq, this.counter);
+      return this.counter.count(excerpt) < present[number]! ? excerpt : current;
+    };
+    const shorten = (current: ChatMessage, maxTokens: number) =>
+      withArguments(current, (json, number) => shorter(number, json, maxTokens));
+    return [{ entry, kind: 'arguments', tokens: largest, shorten }];
+  }
+}
+
+/** Longer texts are remembered one at a time. Characters. */
+const shortText = 8_000;
+
+/** Texts are counted by themselves and with their messages again, excerpts when they are made and then too. */
+function remembering(counter: TokenCounter): TokenCounter {
+  const short = new Map<string, number>();
+  let last = { text: '', tokens: 0 };
+  return {
+    name: counter.name,
+    count(text) {
+      if (text === '') return 0;
+      if (text.length > shortText) {
+        if (text !== last.text) last = { text, tokens: counter.count(text) };
+        return last.tokens;
+      }
+      const known = short.get(text);
+      if (known !== undefined) return known;
+      const tokens = counter.count(text);
+      short.set(text, tokens);
+      return tokens;
+    },
+  };
+}
+
+function charactersIn(texts: readonly string[]): number {
+  return texts.reduce((sum, text) => sum + text.length, 0);
+}
+
+/** The arguments of all calls, in call order; of a legacy call last. What has none counts as empty. */
+function argumentsIn({ tool_calls, function_call }: ChatMessage): string[] {
+  return [
+    ...(tool_calls ?? []).map((call) => call.function?.arguments ?? ''),
+    function_call?.arguments ?? '',
+  ];
+}
+
+/** The message with other arguments, numbered as in {@link argumentsIn}. */
+export function withArguments(
+  message: ChatMessage,
+  replaced: (json: string, number: number) => string,
+): ChatMessage {
+  const { tool_calls: calls = [], function_call: legacy } = message;
+  return {
+    ...message,
+    ...(message.tool_calls && {
+      tool_calls: calls.map((call, number) =>
+        call.function
+          ? { ...call, function: { ...call.function, arguments: replaced(call.function.arguments, number) } }
+          : call,
+      ),
+    }),
+    ...(legacy && { function_call: { ...legacy, arguments: replaced(legacy.arguments, calls.length) } }),
+  };
+}
+
+/** What an excerpt of a message's text leaves out with it. */
+export function besidesText({ content, reasoning, reasoning_content }: ChatMessage): string {
+  const media = Array.isArray(content) ? content.filter(isMedia).length : 0;
+  const parts = media === 0 ? [] : [media === 1 ? '1 media part' : `${media} media parts`];
+  return [...parts, ...(reasoning || reasoning_content ? ['reasoning'] : [])].join(' and ');
+}
+
+/** The message with other content; fields beside the known ones (reasoning, for one) can be long, and go. */
+export function withContent(
+  { role, name, tool_call_id, tool_calls, function_call }: ChatMessage,
+  content: string,
+): ChatMessage {
+  return {
+    role,
+    ...(name !== undefined && { name }),
+    content,
+    ...(tool_calls !== undefined && { tool_calls }),
+    ...(function_call !== undefined && { function_call }),
+    ...(tool_call_id !== undefined && { tool_call_id }),
+  };
+}

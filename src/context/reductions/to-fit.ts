@@ -1,0 +1,176 @@
+/**
+ * What is done, without a model and always the same way, when a context would exceed its budget before a compaction has committed:
+ * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind a note. Last come the latest tool
+ * batch and the results that the policy keeps in full. Leading system messages and the head are never touched, the newest user message
+ * only where the policy lets it be shortened.
+ */
+import type { Reduction, ViewItem } from '../view/view.js';
+import { atOnce, type Steps } from '../../steps.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { assertReachable, isReachable } from './floor.js';
+import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from '../layout.js';
+import { shortenNewest, withShortestNewest } from './newest-user.js';
+import { StandIns, stages, type Fit, type Run } from './stand-ins.js';
+
+export type { Fit } from './stand-ins.js';
+
+export interface FitOptions {
+  /** Tokens the view must not exceed. A view within it is left as it is. */
+  limit: number;
+  /** Tokens to reduce to, so that many turns follow without another reduction. */
+  target: number;
+  /** Inside a compaction: nothing is omitted, the latest tool batch is not touched, and the best effort is returned. */
+  commit?: boolean;
+  /** Results that are reduced only where nothing else helps (see `sparesResult`); inside a compaction never. @default none */
+  spared?: (item: ViewItem) => boolean;
+  /** The newest user message may become an excerpt. @default false */
+  newestUser?: boolean;
+}
+
+/**
+ * Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`.
+ */
+export function reduceToFit(...given: Parameters<typeof reducing>): Fit {
+  return atOnce(reducing(...given));
+}
+
+/** The same in steps. */
+export function* reducing(
+  view: ViewItem[],
+  { limit, target, commit = false, spared = () => false, newestUser = false }: FitOptions,
+  counter: TokenCounter,
+): Steps<Fit> {
+  const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
+  if (before <= limit) return { reductions: [], view, tokens: before };
+  if (commit) {
+    const work = new StandIns(view, counter);
+    yield* shrinkOld(work, Math.min(target, limit), spared);
+    return work.fit();
+  }
+  yield* assertReachable(view, limit, counter, newestUser);
+  const size = { limit, target: Math.min(target, limit) };
+  const open = newestUser ? yield* withRoom(view, size, counter) : view;
+  const fit = yield* reduced(open, size, spared, omittedAnyway(open, limit), counter);
+  const { reductions, ...rest } =
+    fit.tokens <= limit ? fit : yield* reduced(open, size, spared, new Set(), counter);
+  const shortened = open.flatMap((item, index) => (item === view[index] ? [] : [reductionOf(item)]));
+  return { ...rest, reductions: [...shortened, ...reductions] };
+}
+
+/** The view with so short a newest user message that everything else can be brought down to fit beside it. */
+function* withRoom(
+  view: ViewItem[],
+  size: { limit: number; target: number },
+  counter: TokenCounter,
+): Steps<ViewItem[]> {
+  const work = new StandIns(view, counter);
+  shortenNewest(work, size);
+  return (yield* isReachable(work.view(), size.limit, counter))
+    ? work.view()
+    : withShortestNewest(view, counter);
+}
+
+function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduction {
+  return { fromSeq, throughSeq, kind: 'message', body: JSON.stringify(message), tokens };
+}
+
+/** Shortens everything but the newest user message, the latest tool batch and what is spared, until `goal` is reached. Omits nothing. */
+export function* shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): Steps<void> {
+  const { latestGroup, newest } = layoutOf(work.view());
+  yield* shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
+}
+
+/** `hopeless`: old items that are not shortened, but left to be omitted. */
+function* reduced(
+  view: ViewItem[],
+  { limit, target }: { limit: number; target: number },
+  spared: (item: ViewItem) => boolean,
+  hopeless: ReadonlySet<ViewItem>,
+  counter: TokenCounter,
+): Steps<Fit> {
+  const work = new StandIns(view, counter);
+  const { latestGroup, newest, untouchableTokens } = layoutOf(view);
+  const isLast = (item: ViewItem) => item !== newest && (item.group === latestGroup || spared(item));
+  const isOld = (item: ViewItem) => item !== newest && !isLast(item);
+  const staysWhole = (item: ViewItem) => item.group === latestGroup || spared(item);
+  const lastTokens = view.reduce((sum, item) => sum + (isLast(item) ? item.tokens : 0), 0);
+  const room = limit - untouchableTokens;
+  let goal = target;
+
+  if (lastTokens >= room) {
+    // No reduction of anything else could make it fit: what comes last may keep half of the room, the rest shares the other half.
+    const share = Math.floor(Math.max(0, goal - untouchableTokens) / 2);
+    yield* shrinkAll(work, isLast, work.tokens - (lastTokens - share));
+  } else if (lastTokens + untouchableTokens > goal) {
+    // The target is out of reach without what comes last: leave half of what is free to the older messages.
+    goal = limit - Math.floor((room - lastTokens) / 2);
+  }
+
+  yield* shrinkAll(work, (item) => isOld(item) && !hopeless.has(item), goal);
+  yield* omitOldest(work, goal, staysWhole, counter);
+  if (hopeless.size > 0 && work.tokens > goal) {
+    yield* shrinkAll(work, isOld, goal);
+    yield* omitOldest(work, goal, staysWhole, counter);
+  }
+  if (work.tokens > limit) yield* shrinkAll(work, isLast, goal);
+  if (work.tokens > limit) yield* omitOldest(work, limit, null, counter);
+  if (work.tokens > limit) omitEverything(work, counter);
+  return work.fit();
+}
+
+/** No stand-in is shorter, tokens: a pointer alone takes more. */
+export const shortestStandIn = 12;
+
+/**
+ * The oldest items, behind which more than the limit would stand even at its shortest. They are not worth shortening: of
+ * 100,000 messages that takes a quarter of a minute.
+ */
+function omittedAnyway(view: readonly ViewItem[], limit: number): Set<ViewItem> {
+  let tokens = 0;
+  const last = view.findLastIndex((item) => (tokens += Math.min(item.tokens, shortestStandIn)) > limit);
+  return new Set(view.slice(0, last + 1));
+}
+
+function* shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: number): Steps<void> {
+  for (const stage of stages) yield* work.shrinking(stage, accepts, goal);
+}
+
+/**
+ * Omits as few of the oldest groups as the goal asks for: first of those before the newest user message, then of those after it.
+ * `spared`: groups of such items stay, and what lies behind the latest tool batch.
+ */
+function* omitOldest(
+  work: StandIns,
+  goal: number,
+  spared: ((item: ViewItem) => boolean) | null,
+  counter: TokenCounter,
+): Steps<void> {
+  for (const side of ['before', 'after'] as const) {
+    if (work.tokens <= goal) return;
+    const omitted: { run: Run; notes: ViewItem[] }[] = [];
+    let tokens = work.tokens;
+    const layout = layoutOf(work.view());
+    for (const part of partsBetween(layout[side], spared, layout.latestGroup)) {
+      if (tokens <= goal) break;
+      yield;
+      const prefixes = omittablePrefixes(part);
+      const widest = prefixes.at(-1);
+      if (widest === undefined) continue;
+      const noteTokens = noteFor(widest, counter).tokens;
+      const prefix = prefixes.find((one) => tokens - one.tokens + noteTokens <= goal) ?? widest;
+      const note = noteFor(prefix, counter);
+      if (note.tokens >= prefix.tokens) continue;
+      tokens -= prefix.tokens - note.tokens;
+      omitted.push({ run: { first: part.first, items: part.items.slice(0, prefix.count) }, notes: [note] });
+    }
+    work.replaceAll(omitted);
+  }
+}
+
+/** Leaves nothing of the tail but the newest user message. Needed where a result was recorded behind it, far from its call. */
+function omitEverything(work: StandIns, counter: TokenCounter): void {
+  const layout = layoutOf(work.view());
+  const notes = notesForEverything(layout, counter);
+  work.replace(layout.after, notes.after);
+  work.replace(layout.before, notes.before);
+}

@@ -1,0 +1,170 @@
+/** What the adapters share: fields of items of unknown shape, parts of canonical messages, and media among them. */
+import { invalid } from '../errors.js';
+import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
+import type { Unit } from './format.js';
+
+export type Fields = { [field: string]: Json };
+
+export function isFields(value: Json | undefined): value is Fields {
+  return value !== null && typeof value === 'object' && !Array.isArray(value);
+}
+
+function kindOf(value: Json | undefined): string {
+  if (value === undefined) return 'missing';
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'an array';
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
+}
+
+/** The failure of a field that is not what the format says. */
+export function mustBe(expected: string, value: Json | undefined, path: string, hint?: string) {
+  return invalid(`${path} must be ${expected}, but is ${kindOf(value)}.`, path, hint);
+}
+
+export function fieldsAt(value: Json | undefined, path: string): Fields {
+  if (isFields(value)) return value;
+  throw mustBe('an object', value, path);
+}
+
+export function stringAt(value: Json | undefined, path: string): string {
+  if (typeof value === 'string') return value;
+  throw mustBe('a string', value, path);
+}
+
+export const textOr = (value: Json | undefined, otherwise = ''): string =>
+  typeof value === 'string' ? value : otherwise;
+
+/** Parts as the content of a message: a lone text as a string, nothing as ''. */
+export function contentOf(parts: readonly ContentPart[]): string | ContentPart[] {
+  const [first] = parts;
+  if (first === undefined) return '';
+  if (parts.length === 1 && first.type === 'text' && typeof first.text === 'string') return first.text;
+  return [...parts];
+}
+
+/** An assistant's message: content null beside calls, and what it thought where it did. */
+export function assistantMessage(
+  parts: readonly ContentPart[],
+  calls: readonly ToolCall[] = [],
+  reasoning = '',
+): ChatMessage {
+  return {
+    role: 'assistant',
+    content: parts.length === 0 && calls.length > 0 ? null : contentOf(parts),
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+    ...(calls.length === 0 ? {} : { tool_calls: [...calls] }),
+  };
+}
+
+export function toolCall(id: string, name: string, input: Json | undefined): ToolCall {
+  return { id, type: 'function', function: { name, arguments: JSON.stringify(input ?? {}) } };
+}
+
+/** Arguments as the object that other providers want; text that is none goes under `input`. */
+export function argumentsOf(text: string): Fields {
+  try {
+    const value: Json = JSON.parse(text);
+    return isFields(value) ? value : { input: value };
+  } catch {
+    return text.trim() === '' ? {} : { input: text };
+  }
+}
+
+export const textPart = (text: string): ContentPart => ({ type: 'text', text });
+
+/** Stands for what no chat message can hold: the kind, and what of it can be read. Encoded data is left out. */
+export function placeholder(kind: string, value: Json): ContentPart {
+  const readable = JSON.stringify(value, (key, inner: Json) => {
+    if (key === 'type' && inner === kind) return undefined;
+    const encoded = typeof inner === 'string' && inner.length > 256 && !/\s/.test(inner.slice(0, 256));
+    return encoded ? `(${inner.length} characters of data)` : inner;
+  });
+  return textPart(readable === '{}' ? `[${kind}]` : `[${kind}] ${readable}`);
+}
+
+/** Media of a message, wherever its data is. */
+export interface Media {
+  kind: 'image' | 'audio' | 'file';
+  /** '' where nothing says it. */
+  mediaType: string;
+  /** Base64. */
+  data?: string;
+  url?: string;
+  fileId?: string;
+  name?: string;
+}
+
+export function mediaKind(mediaType: string): Media['kind'] {
+  return mediaType.startsWith('image/') ? 'image' : mediaType.startsWith('audio/') ? 'audio' : 'file';
+}
+
+/** Media as a chat message has it, and as its tokens are counted. */
+export function mediaPart({ kind, mediaType, data, url, fileId, name }: Media): ContentPart {
+  const address = data === undefined ? url : `data:${mediaType};base64,${data}`;
+  if (kind === 'image' && address !== undefined) return { type: 'image_url', image_url: { url: address } };
+  if (kind === 'image') return { type: 'image_file', image_file: { file_id: fileId ?? '' } };
+  const format = /^audio\/(?:x-)?(wav|mp3|mpeg)$/.exec(mediaType)?.[1];
+  if (format && data !== undefined)
+    return { type: 'input_audio', input_audio: { data, format: format === 'mpeg' ? 'mp3' : format } };
+  const file = {
+    ...(name ? { filename: name } : {}),
+    ...(data !== undefined ? { file_data: address } : url !== undefined ? { file_url: url } : {}),
+    ...(fileId === undefined ? {} : { file_id: fileId }),
+  };
+  return { type: 'file', file };
+}
+
+const dataUrl = /^data:([^;,]{0,100})(?:;[^,]{0,200})?;base64,/i;
+
+function located(address: string): Pick<Media, 'mediaType' | 'data' | 'url'> {
+  const header = dataUrl.exec(address.slice(0, 400));
+  if (!header) return { mediaType: '', url: address };
+  return { mediaType: (header[1] ?? '').toLowerCase(), data: address.slice(header[0].length) };
+}
+
+/** The inverse of {@link mediaPart}; null where a part carries no media that could be sent elsewhere. */
+export function mediaOf(part: ContentPart): Media | null {
+  const { type, image_url: image, image_file: stored, input_audio: audio, file } = part as Fields;
+  if (type === 'image_url') {
+    const address = typeof image === 'string' ? image : isFields(image) ? textOr(image.url) : '';
+    return address === '' ? null : { kind: 'image', ...located(address) };
+  }
+  if (type === 'image_file' && isFields(stored))
+    return { kind: 'image', mediaType: '', fileId: textOr(stored.file_id) };
+  if (type === 'input_audio' && isFields(audio))
+    return { kind: 'audio', mediaType: `audio/${textOr(audio.format)}`, data: textOr(audio.data) };
+  if (type !== 'file' || !isFields(file)) return null;
+  const address = textOr(file.file_data) || textOr(file.file_url);
+  return {
+    kind: 'file',
+    mediaType: '',
+    ...(address === '' ? {} : located(address)),
+    ...(file.file_id === undefined ? {} : { fileId: textOr(file.file_id) }),
+    ...(file.filename === undefined ? {} : { name: textOr(file.filename) }),
+  };
+}
+
+/** Content as parts; nothing and '' have none. */
+export function partsOf(content: ChatMessage['content']): ContentPart[] {
+  if (content === null || content === undefined || content === '') return [];
+  return typeof content === 'string' ? [textPart(content)] : content;
+}
+
+/**
+ * Units of pieces that may mean no message: such a piece goes to the unit before it, at the beginning to the first. A
+ * history without any message is one unit with an empty one, which no context shows.
+ */
+export function unitsOf(pieces: readonly Unit[]): Unit[] {
+  const units: Unit[] = [];
+  let leading: Json[] = [];
+  for (const { items, messages } of pieces) {
+    const last = units.at(-1);
+    if (messages.length > 0) {
+      units.push({ items: [...leading, ...items], messages });
+      leading = [];
+    } else if (last) last.items.push(...items);
+    else leading.push(...items);
+  }
+  if (leading.length > 0) units.push({ items: leading, messages: [{ role: 'assistant', content: '' }] });
+  return units;
+}

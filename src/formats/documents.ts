@@ -1,0 +1,160 @@
+/** Files of conversations: which format they are in, and their items. */
+import { invalid, isFailure, PalimpsestError } from '../errors.js';
+import type { Json } from '../conversation/message.js';
+import { metaOf } from '../conversation/validate.js';
+import { isFields } from './content.js';
+import { listsOf } from './enveloped.js';
+import { refuseForeign } from './foreign.js';
+import {
+  formatNames,
+  formatOf,
+  formats,
+  type FileLayout,
+  type Format,
+  type FormatName,
+  type Opened,
+} from './index.js';
+
+export interface OpenedDocument extends Opened {
+  format: FormatName;
+}
+
+/** Logs of agents say clearly what they are; of the formats of requests, those with names of their own come first. */
+const mostSpecificFirst: readonly FormatName[] = [
+  'claude-code',
+  'codex',
+  'gemini-cli',
+  'chatgpt',
+  'google-adk',
+  'cline',
+  'openhands',
+  'swe-agent',
+  'deer-flow',
+  'openai-agents',
+  'langchain',
+  'ai-sdk',
+  'openai-responses',
+  'gemini',
+  'anthropic',
+  'openai-chat',
+];
+
+const candidates: readonly Format[] = mostSpecificFirst.flatMap(
+  (name) => formats.find((format) => format.name === name) ?? [],
+);
+
+/**
+ * The items of a parsed file: `lines`: `value` is the array of the values of its lines. Without a format, each is tried.
+ * Throws `Input.Invalid` where the file is in none of them, holds no message, or holds what its format does not allow
+ * (with the path in the items).
+ */
+export function openDocument(value: Json, layout: FileLayout, format?: FormatName): OpenedDocument {
+  for (const adapter of format === undefined ? candidates : [formatOf(format)]) {
+    const opened = adapter.open?.(value, layout) ?? null;
+    if (opened) return checked(adapter, opened, layout);
+  }
+  if (format !== undefined && Array.isArray(value))
+    return checked(formatOf(format), { items: value }, layout);
+  throw unknown(value, layout, format);
+}
+
+/** The document (for lines: the values of the lines) that was opened into these items. */
+export function closeDocument(items: readonly Json[], format: FormatName): Json {
+  return formatOf(format).close?.(items) ?? [...items];
+}
+
+function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDocument {
+  const units = inDocument(opened.items, layout, () => {
+    refuseForeign(opened.items, adapter.name, 'items');
+    return adapter.normalize(opened.items, 'items');
+  });
+  if (units.some(({ messages }) => messages.some((message) => !metaOf(message).empty)))
+    return { format: adapter.name, ...opened };
+  const hint = 'A session begins with its first message; there is nothing to import.';
+  throw invalid(`The file is one of ${adapter.title}, but holds no message.`, 'messages', hint);
+}
+
+const itemPath = /^items\[(\d+)\](.*)$/s;
+
+/** The same with paths in the document in place of those in its items; `details.item` is the index of the item. */
+function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: () => Result): Result {
+  try {
+    return read();
+  } catch (error) {
+    const [, number = '', rest = ''] = (isFailure(error) && itemPath.exec(error.path ?? '')) || [];
+    if (!isFailure(error) || number === '') throw error;
+    const item = Number(number);
+    const place = layout === 'lines' ? `lines[${item}]` : placeOf(items, item);
+    const path = `${place}${rest}`;
+    const { type, hint, cause } = error;
+    const message = error.message.replaceAll(error.path!, path).replaceAll(`items[${item}]`, place);
+    throw new PalimpsestError(type, message, { path, hint, cause, details: { ...error.details, item } });
+  }
+}
+
+/** Where an item stands: in the lists of its file, or in the one list that it is. */
+function placeOf(items: readonly Json[], item: number): string {
+  const lists = listsOf(items);
+  let from = 1;
+  for (const { path, count } of lists) {
+    if (item < from + count) return `${path.join('.')}[${item - from}]`;
+    from += count;
+  }
+  return `messages[${item}]`;
+}
+
+export interface LineKind {
+  format: FormatName;
+  /** A whole session, or one item of the session that the file is. */
+  kind: 'session' | 'item';
+}
+
+/** What one line of a file is; null where no format knows it. */
+export function classifyLine(value: Json): LineKind | null {
+  const opens = ({ open }: Format, document: Json, layout: FileLayout): boolean => {
+    try {
+      return (open?.(document, layout) ?? null) !== null;
+    } catch (error) {
+      if (isFailure(error, 'Input.Invalid')) return true; // of this format, but without a message
+      throw error;
+    }
+  };
+  for (const format of candidates) {
+    if (opens(format, [value], 'lines')) return { format: format.name, kind: 'item' };
+    if (opens(format, value, 'document')) return { format: format.name, kind: 'session' };
+  }
+  return null;
+}
+
+function unknown(value: Json, layout: FileLayout, format: FormatName | undefined): PalimpsestError {
+  const [first] = layout === 'lines' && Array.isArray(value) ? value : [];
+  const line = first === undefined || format !== undefined ? null : classifyLine(first);
+  if (line?.kind === 'session')
+    return invalid(
+      `Each line is a session in the format ${line.format}; together they are no session.`,
+      undefined,
+      'Open the lines one by one.',
+    );
+  const wanted = format === undefined ? 'in no known format' : `no file of ${formatOf(format).title}`;
+  const hint =
+    format === undefined
+      ? `Known formats: ${formatNames.join(', ')}. Name the one it is in.`
+      : `Leave the format out to have it found; known: ${formatNames.join(', ')}.`;
+  const path = isFields(value) ? 'messages' : Array.isArray(value) && value.length > 0 ? '[0]' : undefined;
+  return invalid(`The file is ${wanted}: it is ${seen(value, layout)}.`, path, hint);
+}
+
+const MOST_FIELDS = 12;
+
+function seen(value: Json, layout: FileLayout): string {
+  if (Array.isArray(value)) {
+    const [first] = value;
+    const of = layout === 'lines' ? `${value.length} lines` : `a list of ${value.length}`;
+    return first === undefined ? `${of}, empty` : `${of}, the first of them ${seen(first, 'document')}`;
+  }
+  if (!isFields(value)) return value === null ? 'null' : `a ${typeof value}`;
+  const fields = Object.keys(value).map((field) => JSON.stringify(field.slice(0, 40)));
+  if (fields.length === 0) return 'an object without fields';
+  const more = fields.length > MOST_FIELDS ? `, and ${fields.length - MOST_FIELDS} more` : '';
+  return `an object with the fields ${fields.slice(0, MOST_FIELDS).join(', ')}${more}`;
+}

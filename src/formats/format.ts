@@ -1,0 +1,103 @@
+/** What a message format of another provider or agent needs to be read from, kept, and written back. */
+import type { ChatMessage, Json } from '../conversation/message.js';
+import type { RefusesPart } from '../context/view/moved-media.js';
+
+/** Formats a context can be asked for: what providers and agent libraries take as a request. */
+export const contextFormats = [
+  'openai-chat',
+  'anthropic',
+  'openai-responses',
+  'gemini',
+  'langchain',
+  'ai-sdk',
+] as const;
+export type ContextFormat = (typeof contextFormats)[number];
+
+/** Logs of agents: read and written back whole; a context of such a session is shown in the format of its provider. */
+export const logFormats = [
+  'claude-code',
+  'codex',
+  'gemini-cli',
+  'google-adk',
+  'cline',
+  'openhands',
+  'swe-agent',
+  'chatgpt',
+  'deer-flow',
+  'openai-agents',
+] as const;
+export type LogFormat = (typeof logFormats)[number];
+
+export const formatNames = [...contextFormats, ...logFormats] as const;
+export type FormatName = ContextFormat | LogFormat;
+
+/**
+ * The smallest piece of a native history that stands for whole messages: items as they came (one or more, in order), and
+ * the chat messages (at least one) they mean. Items that mean no message by themselves (metadata lines of a log) belong
+ * to the unit of a neighbour, so that the items of all units, joined, are the input again.
+ */
+export interface Unit {
+  items: Json[];
+  messages: ChatMessage[];
+}
+
+/** A piece of a context. `items` null: converted from `messages`, because the original is not shown whole and unchanged. */
+export interface ShownUnit {
+  items: Json[] | null;
+  messages: ChatMessage[];
+  /** Seq of its first message; absent where the log has none. */
+  seq?: number;
+}
+
+/** A context as the format's provider takes it. */
+export interface Rendered {
+  messages: Json[];
+  /** Where the provider wants instructions apart from the messages: its own form of them. */
+  system?: Json;
+}
+
+export interface Format {
+  name: FormatName;
+  /** How a person calls it. */
+  title: string;
+  /** The format of this session's contexts: itself, or for logs the provider's. */
+  contextFormat: ContextFormat;
+  /**
+   * Items (plain JSON, any shape) as units, in order. Throws `Input.Invalid` with the path of the offending field, which
+   * begins with `path`; what real histories get wrong between messages is accepted, as in `checkMessages`.
+   */
+  normalize(items: readonly Json[], path: string): Unit[];
+  /**
+   * The items of a unit that a context shows whole, as messages of the context's format. `messages` are the unit's, in
+   * the order of the log, as the context shows them: their call ids are unique, those of the items may not be, and a
+   * result without a word says `(no output)`. @default the items themselves, where the context changes nothing of the messages
+   */
+  requestItems?(items: readonly Json[], messages: readonly ChatMessage[]): Json[];
+  /**
+   * A parsed file as the items of its history; null when it is no file of this format. `lines`: `document` is the array
+   * of the values of the file's lines. What the file holds beside its messages becomes an item too (metadata, usually
+   * the first), so that `close` has everything. `id`: what the file calls its session.
+   */
+  open?(document: Json, layout: FileLayout): Opened | null;
+  /** The inverse of `open`: the document (for lines: the array of their values) that these items were opened from. */
+  close?(items: readonly Json[]): Json;
+}
+
+/** One JSON value a line, or one JSON value. */
+export type FileLayout = 'lines' | 'document';
+
+export interface Opened {
+  id?: string;
+  items: Json[];
+}
+
+/** A format that contexts can be rendered in. */
+export interface RequestFormat extends Format {
+  name: ContextFormat;
+  /** Media that messages of a role may not hold, where they are converted: they move into a user message (see `moveMedia`). */
+  refusesMedia: RefusesPart;
+  /** Valid for the provider, whatever the units are; originals of units that are shown whole come out as they came in. */
+  render(units: readonly ShownUnit[]): Rendered;
+  /** What the provider would refuse; empty: nothing. */
+  violations(rendered: Rendered): string[];
+}

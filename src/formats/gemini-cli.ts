@@ -1,0 +1,227 @@
+import type { ChatMessage, ContentPart, Json } from '../conversation/message.js';
+import {
+  assistantMessage,
+  fieldsAt,
+  isFields,
+  mustBe,
+  stringAt,
+  textOr,
+  toolCall,
+  unitsOf,
+  type Fields,
+} from './content.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
+import type { Format, Unit } from './format.js';
+import { NO_SIGNATURE } from './gemini-convert.js';
+import { answeredIds, conversationOf, isAnswer, isRecord, type Entry } from './gemini-cli-records.js';
+import { chatMessages, read, readable } from './gemini-parts.js';
+import { render } from './gemini-render.js';
+import { piecesFor } from './log-pieces.js';
+
+/**
+ * Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-….json`, in later versions `.jsonl`). A record of type
+ * `gemini` holds an answer with its calls and their results; records of other types (`info`, `error`, …) were shown to
+ * the user only. What was written again or taken back later is kept and says nothing (see `conversationOf`).
+ */
+export const geminiCli: Format = {
+  name: 'gemini-cli',
+  title: 'Gemini CLI sessions',
+  contextFormat: 'gemini',
+  normalize: (items, path) => unitsOf(piecesOf(items, path)),
+  requestItems(items, messages) {
+    const entries = conversationOf(items, 'items');
+    const answered = answeredIn(entries);
+    const pieces = entries.map((entry) => ({ ...entry, messages: messagesOf([entry], answered) }));
+    const said = piecesFor(pieces, messages);
+    if (said) return said.flatMap(({ record }) => contentsOf(record, answered));
+    return render([{ items: null, messages: [...messages] }]).messages;
+  },
+  open(document, layout) {
+    if (layout === 'lines') {
+      const header = Array.isArray(document)
+        ? document.find((line) => isHeader(line) && !isSession(line))
+        : undefined;
+      return Array.isArray(document) && header !== undefined ? { ...idOf(header), items: document } : null;
+    }
+    const list = isFields(document) && isHeader(document) ? listAt(document, ['messages']) : null;
+    if (!list || !isFields(document) || !list.items.every(isRecord)) return null;
+    return { ...idOf(document), items: openLists(document, [list]) };
+  },
+  close: closeLists,
+};
+
+const isHeader = (value: Json): boolean => isFields(value) && 'sessionId' in value && 'projectHash' in value;
+const isSession = (value: Json): boolean => isFields(value) && Array.isArray(value.messages);
+
+function idOf(header: Json | undefined): { id?: string } {
+  const id = isFields(header) ? textOr(header.sessionId) : '';
+  return id === '' ? {} : { id };
+}
+
+/** Records with all items that wrote them; items between them mean nothing by themselves. */
+function piecesOf(items: readonly Json[], path: string): Unit[] {
+  const entries = conversationOf(items, path);
+  const answered = answeredIn(entries);
+  const pieces: Unit[] = [];
+  let next = 0;
+  for (let at = 0; at < entries.length;) {
+    const first = at;
+    let { from, to } = entries[at]!;
+    for (at += 1; at < entries.length && entries[at]!.from <= to; at++) {
+      from = Math.min(from, entries[at]!.from);
+      to = Math.max(to, entries[at]!.to);
+    }
+    for (; next < from; next++) pieces.push({ items: [items[next]!], messages: [] });
+    const start = next;
+    next = Math.max(next, to + 1);
+    pieces.push({
+      items: items.slice(start, next),
+      messages: messagesOf(entries.slice(first, at), answered),
+    });
+  }
+  return [...pieces, ...items.slice(next).map((item): Unit => ({ items: [item], messages: [] }))];
+}
+
+const answeredIn = (entries: readonly Entry[]): Set<string> =>
+  new Set(entries.flatMap(({ record }) => answeredIds(record)));
+
+function messagesOf(entries: readonly Entry[], answered: ReadonlySet<string>): ChatMessage[] {
+  return entries.flatMap(({ record, path }) => {
+    if (record.type === 'gemini') return answerOf(record, path);
+    if (record.type !== 'user') return [];
+    const all = partList(record.content, `${path}.content`);
+    const parts = all.filter((part) => !isAnswer(part, answered));
+    return parts.length < all.length && parts.length === 0 ? [] : chatMessages({ role: 'user', parts }, path);
+  });
+}
+
+function answerOf(record: Fields, path: string): ChatMessage[] {
+  const parts = partList(record.content, `${path}.content`);
+  const isThought = (part: Fields): boolean => part.thought === true && typeof part.text === 'string';
+  const calls = allCallsOf(record, parts, path);
+  const made = calls.map(({ id, name, args }) => toolCall(id, name, args));
+  const results = calls.flatMap(({ id, result, path: at }): ChatMessage[] => {
+    if (result === undefined || result === null) return [];
+    return [{ role: 'tool', tool_call_id: id, content: resultContent(partList(result, `${at}.result`), at) }];
+  });
+  const spoken = parts
+    .filter((part) => !isThought(part) && !isFields(read(part, 'functionCall')))
+    .flatMap((part): ContentPart[] => readable(part, `${path}.content`));
+  const thoughts =
+    thoughtsOf(record) ||
+    parts
+      .filter(isThought)
+      .map(({ text }) => textOr(text))
+      .join('\n\n');
+  return [assistantMessage(spoken, made, thoughts), ...results];
+}
+
+/** Calls of an answer: those that its parts make, in their place, and those that are recorded beside them only. */
+function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Call[] {
+  const recorded = callsOf(record, path);
+  const inParts = parts.flatMap((part, index): Call[] => {
+    const called = read(part, 'functionCall');
+    if (!isFields(called)) return [];
+    const known = recorded.findIndex((call) => isCallOf(call, called));
+    if (known >= 0) return recorded.splice(known, 1);
+    const name = textOr(called.name) || 'tool';
+    const args = isFields(called.args) ? called.args : {};
+    return [{ id: textOr(called.id) || `${name}_part_${index + 1}`, name, args, result: undefined, path }];
+  });
+  return [...inParts, ...recorded];
+}
+
+/** By id; a part without one by what it calls. */
+function isCallOf({ id, name, args }: Call, called: Fields): boolean {
+  if (textOr(called.id) !== '') return called.id === id;
+  return called.name === name && JSON.stringify(called.args ?? {}) === JSON.stringify(args);
+}
+
+interface Call {
+  id: string;
+  name: string;
+  args: Fields;
+  result: Json | undefined;
+  path: string;
+}
+
+function callsOf({ toolCalls }: Fields, path: string): Call[] {
+  if (toolCalls === undefined || toolCalls === null) return [];
+  if (!Array.isArray(toolCalls)) throw mustBe('an array of calls', toolCalls, `${path}.toolCalls`);
+  return toolCalls.map((value, index) => {
+    const at = `${path}.toolCalls[${index}]`;
+    const { id, name, args, result } = fieldsAt(value, at);
+    const named = stringAt(name, `${at}.name`) || 'tool';
+    return {
+      id: textOr(id) || `${named}_${index + 1}`,
+      name: named,
+      args: isFields(args) ? args : {},
+      result,
+      path: at,
+    };
+  });
+}
+
+/** What the SDK takes as content: a text, a part, or a list of them. */
+function partList(value: Json | undefined, path: string): Fields[] {
+  if (typeof value === 'string') return value === '' ? [] : [{ text: value }];
+  if (isFields(value)) return [value];
+  if (!Array.isArray(value)) throw mustBe('a text, a part or an array of parts', value, path);
+  return value.map((part, index) =>
+    typeof part === 'string' ? { text: part } : fieldsAt(part, `${path}[${index}]`),
+  );
+}
+
+/** One result may consist of several parts: the response, and media beside it. */
+function resultContent(parts: readonly Fields[], path: string): ChatMessage['content'] {
+  const named = parts.map((part) => {
+    const response = read(part, 'functionResponse');
+    return isFields(response) ? { functionResponse: { ...response, name: 'result' } } : part;
+  });
+  const contents = chatMessages({ role: 'user', parts: named }, path).flatMap(({ content }) =>
+    typeof content === 'string' ? (content === '' ? [] : [{ type: 'text', text: content }]) : (content ?? []),
+  );
+  const [only] = contents;
+  if (contents.length === 0) return '';
+  return contents.length === 1 && only?.type === 'text' ? (only.text ?? '') : contents;
+}
+
+function thoughtsOf({ thoughts }: Fields): string {
+  if (!Array.isArray(thoughts)) return '';
+  return thoughts
+    .filter(isFields)
+    .map(({ subject, description }) => [textOr(subject), textOr(description)].filter(Boolean).join(': '))
+    .join('\n\n');
+}
+
+/** A record as contents of the API: the answer with its calls, then their responses. Signatures are recorded in parts only. */
+function contentsOf(record: Fields, answered: ReadonlySet<string>): Fields[] {
+  if (record.type !== 'user' && record.type !== 'gemini') return [];
+  const parts = partList(record.content, 'content');
+  if (record.type === 'user') {
+    const asked = parts.filter((part) => !isAnswer(part, answered));
+    return asked.length === 0 ? [] : [{ role: 'user', parts: asked }];
+  }
+  const calls = allCallsOf(record, parts, 'items');
+  const inParts = parts.filter((part) => isFields(read(part, 'functionCall'))).length;
+  const called = calls.slice(inParts).map(({ id, name, args }, index): Fields => {
+    const part: Fields = { functionCall: { id, name, args } };
+    return index === 0 && inParts === 0 ? { ...part, thoughtSignature: NO_SIGNATURE } : part;
+  });
+  const model: Fields = { role: 'model', parts: [...parts, ...called] };
+  const answers = calls.flatMap(({ id, name, result }): Fields[] =>
+    result === undefined || result === null ? [] : responses(partList(result, 'result'), id, name),
+  );
+  return answers.length === 0 ? [model] : [model, { role: 'user', parts: answers }];
+}
+
+/** Exactly one response of each call; whatever else it brought follows. */
+function responses(parts: readonly Fields[], id: string, name: string): Fields[] {
+  const first = parts.find((part) => isFields(read(part, 'functionResponse')));
+  const given = first ? (read(first, 'functionResponse') as Fields) : {};
+  const rest = parts.filter((part) => read(part, 'functionResponse') === undefined);
+  const texts = first ? [] : rest.map(({ text }) => textOr(text)).filter(Boolean);
+  const response = first ? (given.response ?? {}) : { output: texts.join('\n') };
+  const more = first ? rest : rest.filter(({ text }) => text === undefined);
+  return [{ functionResponse: { ...given, id, name, response } }, ...more];
+}

@@ -1,0 +1,42 @@
+import type { Json } from '../conversation/message.js';
+import { isFields, textOr, unitsOf, type Fields } from './content.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
+import type { Format, Unit } from './format.js';
+import { chatMessages, read } from './gemini-parts.js';
+
+/**
+ * Sessions of Google's Agent Development Kit, an event an item. Events with content carry a Gemini content; others
+ * (changes of state, transfers, parts of an answer that is still streaming) say nothing to the model.
+ */
+export const googleAdk: Format = {
+  name: 'google-adk',
+  title: 'Google ADK sessions',
+  contextFormat: 'gemini',
+  normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
+  requestItems: (items) => items.map(contentOf).filter((shown) => shown !== null),
+  open(document, layout) {
+    const list = layout === 'document' && isFields(document) ? listAt(document, ['events']) : null;
+    if (!list || !isFields(document) || !list.items.every(isEvent)) return null;
+    const id = textOr(document.id);
+    return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
+  },
+  close: closeLists,
+};
+
+const isEvent = (value: Json): value is Fields => isFields(value) && typeof value.author === 'string';
+
+function pieceOf(item: Json, path: string): Unit {
+  const content = contentOf(item);
+  return { items: [item], messages: content ? chatMessages(content, `${path}.content`) : [] };
+}
+
+/** The content of an event as a request has it. Where it has no role, its author says who speaks. */
+function contentOf(item: Json): Fields | null {
+  if (!isEvent(item) || item.partial === true || !isFields(item.content)) return null;
+  const { role, parts } = item.content;
+  if (parts === undefined || parts === null) return null;
+  if (typeof role === 'string' && role !== '') return item.content;
+  const answers =
+    Array.isArray(parts) && parts.some((part) => isFields(part) && isFields(read(part, 'functionResponse')));
+  return { ...item.content, role: item.author === 'user' || answers ? 'user' : 'model' };
+}

@@ -1,0 +1,67 @@
+/** The formats that sessions may be written in. */
+import { invalid } from '../errors.js';
+import {
+  contextFormats,
+  formatNames,
+  type ContextFormat,
+  type Format,
+  type LogFormat,
+  type RequestFormat,
+} from './format.js';
+import { anthropic } from './anthropic.js';
+import { aiSdk } from './ai-sdk.js';
+import { chatgpt } from './chatgpt.js';
+import { claudeCode } from './claude-code.js';
+import { cline } from './cline.js';
+import { codex } from './codex.js';
+import { deerFlow } from './deer-flow.js';
+import { langchain } from './langchain.js';
+import { openaiAgents } from './openai-agents.js';
+import { geminiCli } from './gemini-cli.js';
+import { gemini } from './gemini.js';
+import { googleAdk } from './google-adk.js';
+import { openaiChat } from './openai-chat.js';
+import { openaiResponses } from './openai-responses.js';
+import { openhands } from './openhands.js';
+import { sweAgent } from './swe-agent.js';
+
+export * from './format.js';
+
+const requestFormats: Record<ContextFormat, RequestFormat> = {
+  'openai-chat': openaiChat,
+  anthropic,
+  'openai-responses': openaiResponses,
+  langchain,
+  gemini,
+  'ai-sdk': aiSdk,
+};
+
+const logs: Record<LogFormat, Format> = {
+  'claude-code': claudeCode,
+  'gemini-cli': geminiCli,
+  'google-adk': googleAdk,
+  cline,
+  chatgpt,
+  codex,
+  openhands,
+  'swe-agent': sweAgent,
+  'deer-flow': deerFlow,
+  'openai-agents': openaiAgents,
+};
+
+export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
+
+/** Throws `Input.Invalid` naming the known formats. */
+export function formatOf(name: string): Format {
+  const format = formats.find((one) => one.name === name);
+  if (format) return format;
+  throw invalid(`${JSON.stringify(name)} is no format`, 'format', `Formats: ${formatNames.join(', ')}.`);
+}
+
+/** Throws `Input.Invalid` naming the formats that a context can have. */
+export function contextFormatOf(name: string): RequestFormat {
+  const format = Object.values(requestFormats).find((one) => one.name === name);
+  if (format) return format;
+  const hint = `A context can be had as ${contextFormats.join(', ')}.`;
+  throw invalid(`${JSON.stringify(name)} is no format of a context`, 'format', hint);
+}

@@ -1,0 +1,73 @@
+import { invalid } from '../errors.js';
+import type { Json } from '../conversation/message.js';
+import { fieldsAt, isFields, textOr, type Fields } from './content.js';
+import { envelopeOf } from './envelope.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
+import type { Format, Opened } from './format.js';
+import { readItem, unitsOfItems, type Meaning } from './responses-items.js';
+import { renderResponses, withCallIds } from './responses-render.js';
+
+/**
+ * Run states of the OpenAI Agents SDK (Python `RunState.to_json`, JavaScript `RunState.toString`): the original input,
+ * then the items generated, each around the raw item of the Responses API. Requests for approval repeat a call and say
+ * nothing themselves.
+ */
+export const openaiAgents: Format = {
+  name: 'openai-agents',
+  title: 'OpenAI Agents run state',
+  contextFormat: 'openai-responses',
+  normalize: (items, path) =>
+    unitsOfItems(items.map((item, index) => ({ item, meaning: meaningOf(item, `${path}[${index}]`) }))),
+  requestItems(items, messages) {
+    const raw = items.flatMap((item) => rawOf(item) ?? []);
+    // The JavaScript SDK has names of its own for fields of items.
+    const foreign = raw.some(
+      (item) => isFields(item) && ('callId' in item || item.type === 'function_call_result'),
+    );
+    return foreign
+      ? renderResponses([{ items: null, messages: [...messages] }]).messages
+      : withCallIds(raw, messages);
+  },
+  open,
+  close: closeLists,
+};
+
+const rawField = (item: Fields): string | null =>
+  'raw_item' in item ? 'raw_item' : 'rawItem' in item ? 'rawItem' : null;
+
+/** The item of the API; null for what is none. */
+function rawOf(value: Json): Json | null {
+  if (!isFields(value) || envelopeOf(value) || value.type === 'tool_approval_item') return null;
+  const field = rawField(value);
+  return field === null ? value : value[field]!;
+}
+
+function meaningOf(value: Json, path: string): Meaning {
+  const item = fieldsAt(value, path);
+  const raw = rawOf(item);
+  const field = rawField(item);
+  return raw === null ? null : readItem(raw, field === null ? path : `${path}.${field}`);
+}
+
+const lists = [
+  ['original_input', 'generated_items'],
+  ['originalInput', 'generatedItems'],
+] as const;
+
+function open(document: Json): Opened | null {
+  if (!isFields(document)) return null;
+  for (const [asked, generated] of lists) {
+    const input = listAt(document, [asked], true);
+    const items = listAt(document, [generated]);
+    if (!input || !items) continue;
+    if (input.items.length + items.items.length === 0)
+      throw invalid(
+        `The run state has no messages: ${asked} and ${generated} are empty.`,
+        asked,
+        'A run that has not begun has nothing to import.',
+      );
+    const id = textOr(document.conversation_id) || textOr(document.conversationId);
+    return { ...(id === '' ? {} : { id }), items: openLists(document, [input, items]) };
+  }
+  return null;
+}

@@ -1,0 +1,45 @@
+import type { ChatMessage, Json } from '../conversation/message.js';
+import { checkMessages } from '../conversation/validate.js';
+import { validateView } from '../context/view/validity.js';
+import { isFields, textOr, unitsOf, type Fields } from './content.js';
+import { envelopeOf } from './envelope.js';
+import { closeLists, listAt, openLists } from './enveloped.js';
+import type { Opened, RequestFormat } from './format.js';
+
+/** OpenAI chat completions: the form in which every log is stored. */
+export const openaiChat: RequestFormat = {
+  name: 'openai-chat',
+  title: 'OpenAI chat completions',
+  contextFormat: 'openai-chat',
+  normalize(items, path) {
+    const isMetadata = items.map((item) => envelopeOf(item) !== null);
+    const checked = checkMessages(
+      items.map((item, index) => (isMetadata[index] ? { role: 'assistant' } : item)),
+      path,
+    );
+    return unitsOf(
+      checked.map((message, index) => ({
+        items: [items[index]!],
+        messages: isMetadata[index] ? [] : [message],
+      })),
+    );
+  },
+  refusesMedia: (role) => role !== 'user',
+  render: (units) => ({ messages: units.flatMap(({ messages }) => messages as unknown as Json[]) }),
+  violations: ({ messages }) => validateView(messages as unknown as ChatMessage[]),
+  open,
+  close: closeLists,
+};
+
+/** A list of messages, alone or under `messages` of a request or a record. Asked last: other formats look alike. */
+function open(document: Json): Opened | null {
+  if (Array.isArray(document)) return areMessages(document) ? { items: document } : null;
+  if (!isFields(document)) return null;
+  const list = listAt(document, ['messages']);
+  if (!list || !areMessages(list.items)) return null;
+  const id = textOr(document.id) || textOr(document.session_id);
+  return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
+}
+
+const areMessages = (items: readonly Json[]): items is Fields[] =>
+  items.length > 0 && items.every((item) => isFields(item) && typeof item.role === 'string');

@@ -1,0 +1,65 @@
+/** Calls that may take longer than an HTTP connection may be silent: asked for in slices. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { CompactionOutcome } from '../../activities/commit.js';
+import type { PalimpsestClient } from '../contract/client.js';
+import { isFailure, isFailureType, PalimpsestError } from '../errors.js';
+import { parsed, type Transport } from './transport.js';
+
+/** Proxies commonly give up after a minute without a byte. */
+const sliceMs = 45_000;
+/** A wait that ends this much early did not end because its time was up. */
+const slackMs = 1_000;
+
+/** Throws `Temporal.Unavailable` where the session is not at rest in time. */
+export async function settledBy(transport: Transport, path: string, timeoutMs: number): Promise<void> {
+  const until = Date.now() + timeoutMs;
+  for (;;) {
+    const timeout = Math.max(0, Math.min(sliceMs, Math.ceil(until - Date.now())));
+    const since = Date.now();
+    try {
+      return await transport.json({ method: 'GET', path, query: { timeout }, waitMs: timeout });
+    } catch (error) {
+      const timeIsUp = isFailure(error, 'Temporal.Unavailable') && Date.now() - since >= timeout - slackMs;
+      if (!timeIsUp || Date.now() >= until) throw error;
+    }
+  }
+}
+
+/**
+ * A compaction by hand. The answer is its outcome; where that takes longer than a slice, the compaction goes on without
+ * a connection, and its outcome is what the session says once it is at rest.
+ */
+export async function compactionBy(
+  palimpsest: Pick<PalimpsestClient, 'status' | 'settled' | 'compactions'>,
+  transport: Transport,
+  path: string,
+  session: string,
+  wait = true,
+): Promise<CompactionOutcome | null> {
+  const { generation: before } = wait ? await palimpsest.status({ session }) : { generation: 0 };
+  const query = { wait: wait ? sliceMs : false };
+  const { response, text } = await transport.text({
+    ...{ method: 'POST', path, query, waitMs: sliceMs },
+  });
+  if (response.status !== 202) return parsed(text, response) as CompactionOutcome | null;
+  if (!wait) return null;
+  await atRest(palimpsest, session);
+  const made = (await palimpsest.compactions({ session })).find(({ generation }) => generation > before);
+  if (made) return made;
+  const { lastError } = await palimpsest.status({ session });
+  if (lastError && isFailureType(lastError.type))
+    throw new PalimpsestError(lastError.type, lastError.message);
+  return null;
+}
+
+/** Its own deadline ends a compaction: however long a worker is away, this waits for it as the library does. */
+async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: string): Promise<void> {
+  for (;;) {
+    try {
+      return await palimpsest.settled({ session, timeoutMs: sliceMs });
+    } catch (error) {
+      if (!isFailure(error, 'Temporal.Unavailable')) throw error;
+      await sleep(slackMs);
+    }
+  }
+}

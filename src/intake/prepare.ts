@@ -1,0 +1,88 @@
+/** What is stored of a turn, made from its messages without any I/O, so that a thread can do it. */
+import { createHash } from 'node:crypto';
+import type { FormatName } from '../formats/format.js';
+import type { ChatMessage, Json } from '../conversation/message.js';
+import { sharedText, textOfShared } from '../conversation/messages-text.js';
+import { readPlain, splitNative } from '../formats/native.js';
+import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
+import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
+import { invalid } from '../errors.js';
+import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { countMessage } from '../tokens/message.js';
+
+/** A turn as its columns: one array for each, in message order. */
+export interface SerializedTurn {
+  roles: string[];
+  calls: (string | null)[];
+  answers: (string | null)[];
+  empties: boolean[];
+  /** Stored bodies, one a line: JSON never holds a raw line feed. */
+  bodies: string;
+  /** Hex, of each body. */
+  hashes: string[];
+  /** Of the turn: over the JSON array of the bodies. */
+  sha256: string;
+}
+
+export interface PreparedTurn extends Omit<SerializedTurn, 'bodies'> {
+  /** The same, as text or in UTF-8. */
+  bodies: string | Buffer;
+  tokens: number[];
+  /** With which they were counted. */
+  tokenizer: TokenizerName;
+}
+
+export function serialize(messages: readonly ChatMessage[]): SerializedTurn {
+  const stored = messages.map((message) => ({ ...metaOf(message), ...serializeMessage(message) }));
+  const whole = createHash('sha256').update('[');
+  stored.forEach(({ body }, index) => whole.update(index === 0 ? body : `,${body}`));
+  return {
+    roles: stored.map(({ role }) => role),
+    calls: stored.map(({ calls }) => (calls.length === 0 ? null : JSON.stringify(calls))),
+    answers: stored.map(({ answers }) => (answers === null ? null : JSON.stringify(answers))),
+    empties: stored.map(({ empty }) => empty),
+    bodies: stored.map(({ body }) => body).join('\n'),
+    hashes: stored.map(({ sha256 }) => sha256),
+    sha256: whole.update(']').digest('hex'),
+  };
+}
+
+/** Messages as they are logged, with what is odd about them. */
+export interface ReadTurn extends SerializedTurn {
+  warnings: MessageWarning[];
+}
+
+/** Of plain JSON. Throws `Input.Invalid` with the path of the first offending field, `Input.TooLarge`. */
+export function readTurn(
+  given: readonly Json[],
+  format: FormatName,
+  limits: TurnLimits,
+): ReadTurn & { messages: ChatMessage[] } {
+  return turnOf(readPlain(given, format), limits);
+}
+
+export function turnOf(
+  logged: readonly ChatMessage[],
+  limits: TurnLimits,
+): ReadTurn & { messages: ChatMessage[] } {
+  if (logged.length === 0)
+    throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
+  // One item of another format may mean several messages.
+  assertTurnMessages(logged.length, limits);
+  const messages = logged.map((message) => splitNative(message).message);
+  return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
+}
+
+/** The same from text in UTF-8 that was checked to be exact JSON, with tokens; null: they are counted elsewhere. */
+export function readTurnText(
+  json: SharedArrayBuffer,
+  format: FormatName,
+  limits: TurnLimits,
+  tokenizer: TokenizerName | null,
+): Omit<ReadTurn, 'bodies'> & { bodies: SharedArrayBuffer; tokens: number[] | null } {
+  const given = JSON.parse(textOfShared(json)) as Json[];
+  const { messages, ...read } = readTurn(given, format, limits);
+  const counter = tokenizer === null ? null : counterFor(tokenizer);
+  const bodies = sharedText(read.bodies);
+  return { ...read, bodies, tokens: counter && messages.map((message) => countMessage(message, counter)) };
+}

@@ -1,0 +1,114 @@
+/**
+ * A few threads for what would hold up the event loop: bodies and turns of many messages or megabytes. They start when
+ * first needed, keep no process alive, and one of them takes short work only, so that nobody waits long behind megabytes.
+ */
+import { availableParallelism } from 'node:os';
+import { Worker, type TransferListItem } from 'node:worker_threads';
+import { PalimpsestError, type FailureDetails, type FailureType } from '../../errors.js';
+import type { Jobs } from './jobs.js';
+
+export interface Question {
+  name: keyof Jobs;
+  given: readonly unknown[];
+}
+
+export type Answer =
+  { result: unknown } | { failure: Omit<FailureDetails, 'cause'> & { type?: FailureType; message: string } };
+
+/** Work on more than this is long, bytes or code units. */
+const longFrom = 1024 * 1024;
+const mostThreads = Math.max(2, Math.min(4, availableParallelism()));
+const mostLong = mostThreads - 1;
+/** Beyond it a thread ends, and its work with `Input.TooLarge`; limits on turns keep it far below. */
+const mostHeapMb = 1_024;
+
+interface Task extends Question {
+  long: boolean;
+  moved: TransferListItem[];
+  done(answer: Answer): void;
+  broken(error: unknown): void;
+}
+
+interface Thread {
+  worker: Worker;
+  task: Task | null;
+}
+
+const threads = new Set<Thread>();
+const waiting: Task[] = [];
+
+/**
+ * @param size bytes or code units of what is given
+ * @param moved buffers that are handed over instead of copied; they are empty here afterwards
+ */
+export async function inThread<Name extends keyof Jobs>(
+  name: Name,
+  given: Parameters<Jobs[Name]>,
+  size: number,
+  moved: TransferListItem[] = [],
+): Promise<ReturnType<Jobs[Name]>> {
+  const answer = await new Promise<Answer>((done, broken) => {
+    waiting.push({ name, given, long: size > longFrom, moved, done, broken });
+    next();
+  });
+  if ('result' in answer) return answer.result as ReturnType<Jobs[Name]>;
+  const { type, message, ...details } = answer.failure;
+  throw type === undefined ? new Error(message) : new PalimpsestError(type, message, details);
+}
+
+/** Gives what waits to threads that are free. */
+function next(): void {
+  for (;;) {
+    const busy = [...threads].filter(({ task }) => task !== null);
+    const mayBeLong = busy.filter(({ task }) => task?.long).length < mostLong;
+    const at = waiting.findIndex(({ long }) => mayBeLong || !long);
+    if (at < 0) return;
+    const free = [...threads].find(({ task }) => task === null) ?? startThread();
+    if (!free) return;
+    const [task] = waiting.splice(at, 1);
+    if (!task) return;
+    free.task = task;
+    free.worker.ref();
+    free.worker.postMessage({ name: task.name, given: task.given } satisfies Question, task.moved);
+  }
+}
+
+function startThread(): Thread | null {
+  if (threads.size >= mostThreads) return null;
+  const thread: Thread = { worker: newWorker(), task: null };
+  threads.add(thread);
+  thread.worker.on('message', (answer: Answer) => {
+    const { task } = thread;
+    thread.task = null;
+    thread.worker.unref();
+    task?.done(answer);
+    next();
+  });
+  const end = (error: unknown) => {
+    if (!threads.delete(thread)) return;
+    thread.task?.broken(failureOf(error));
+    next();
+  };
+  thread.worker.once('error', end);
+  thread.worker.once('exit', () => end(new Error('a thread ended by itself')));
+  return thread;
+}
+
+function failureOf(error: unknown): unknown {
+  if ((error as NodeJS.ErrnoException).code !== 'ERR_WORKER_OUT_OF_MEMORY') return error;
+  return new PalimpsestError('Input.TooLarge', `The turn takes more than ${mostHeapMb} MB of memory.`, {
+    path: 'messages',
+    hint: 'Send the turn in parts: a session takes any number of turns.',
+  });
+}
+
+/** Compiled, the thread's file runs as it is; from source, the thread loads tsx first, which it does not inherit. */
+function newWorker(): Worker {
+  const resourceLimits = { maxOldGenerationSizeMb: mostHeapMb };
+  if (import.meta.url.endsWith('.js'))
+    return new Worker(new URL('./thread.js', import.meta.url), { resourceLimits });
+  const source = JSON.stringify(new URL('./thread.ts', import.meta.url).href);
+  const loader = JSON.stringify(import.meta.resolve('tsx/esm/api'));
+  const script = `import(${loader}).then(({ register }) => { register(); return import(${source}); })`;
+  return new Worker(script, { eval: true, resourceLimits });
+}

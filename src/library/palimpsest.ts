@@ -1,0 +1,287 @@
+import { outcomeOf, type CompactionOutcome } from '../../activities/commit.js';
+import type * as client from '../contract/client.js';
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { append, type TurnOrText } from './append.js';
+import { Backfills } from './backfills.js';
+import {
+  closeConnections,
+  openConnections,
+  type Connections,
+  type PalimpsestOptions,
+} from './connections.js';
+import { readContext } from './context.js';
+import { erase } from './erasing.js';
+import * as operating from './operating.js';
+import { atRest } from './waiting.js';
+import { readinessOf, type Readiness } from '../process/readiness.js';
+import type { SessionContext } from './session-context.js';
+import { statusOf, type Status } from './status.js';
+import {
+  listArchiveParts,
+  listCompactions,
+  readArchivePart,
+  type ArchivePart,
+} from '../store/compactions/commit.js';
+import { expand, type ExpandRequest, type Expansion } from '../store/reading/expand.js';
+import { fork, type Forked, type ForkRequest } from '../store/compactions/fork.js';
+import { historyLog } from '../store/reading/history-log.js';
+import { recordsOf } from '../store/reading/records.js';
+import { replay } from '../store/reading/replay.js';
+import { placesOf } from '../store/connection/pool.js';
+import { restore } from '../store/compactions/restore.js';
+import { search, type SearchRequest, type SearchResult } from '../store/search/search.js';
+import { listSessions } from '../store/sessions/session-list.js';
+import { generationOf, loadSession } from '../store/sessions/sessions.js';
+import { configureTenant } from '../store/sessions/tenants.js';
+import { timeline, type Timeline } from '../store/reading/timeline.js';
+import {
+  toolResponse,
+  type Page,
+  type ResponseReference,
+  type ToolResponse,
+} from '../store/reading/tool-response.js';
+import { encodeIdPart, sessionWorkflowId, type SessionIds } from '../temporal/names.js';
+
+export type * from '../contract/client.js';
+export type { PalimpsestOptions } from './connections.js';
+export type { Readiness, Trouble } from '../process/readiness.js';
+export type { ContextEntry, SessionContext } from './session-context.js';
+export type { Status } from './status.js';
+
+/**
+ * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;
+ * every method may be called concurrently. `PalimpsestClient` says what each does and throws.
+ *
+ * @example
+ * const palimpsest = await Palimpsest.connect({ databaseUrl, temporal: { address: 'localhost:7233' } });
+ * await palimpsest.appendTurn({ session: 's-1', turnId: 't-1', messages: [{ role: 'user', content: 'Hello' }] });
+ * const { messages } = await palimpsest.context({ session: 's-1' });
+ */
+export class Palimpsest implements client.PalimpsestClient {
+  private readonly jobs: Backfills;
+
+  private constructor(
+    private readonly connections: Connections,
+    readonly tenant: string,
+    /** Who connected ends the connections; views of other tenants leave them. */
+    private readonly owner: boolean,
+  ) {
+    encodeIdPart(tenant, 'tenant');
+    const { pool, backfills, summarizer } = connections;
+    this.jobs = new Backfills(pool, backfills, tenant, summarizer);
+  }
+
+  /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
+  static async connect(options: PalimpsestOptions): Promise<Palimpsest> {
+    const { tenant = 'default' } = options;
+    encodeIdPart(tenant, 'tenant');
+    return new Palimpsest(await openConnections(options), tenant, true);
+  }
+
+  /** The sessions of another tenant over the same connections, which only `close` of the connected one ends. */
+  forTenant(tenant: string): Palimpsest {
+    return new Palimpsest(this.connections, tenant, false);
+  }
+
+  async close(): Promise<void> {
+    if (this.owner) await closeConnections(this.connections);
+  }
+
+  /** Whether PostgreSQL and Temporal can be used now. */
+  async readiness(): Promise<Readiness> {
+    return readinessOf(this.connections.probe, this.connections.workflows);
+  }
+
+  /** Connections to PostgreSQL that are in use, and calls that wait for one. */
+  databaseLoad(): { held: number; waiting: number } {
+    const { held, waiting } = placesOf(this.connections.pool);
+    return { held, waiting };
+  }
+
+  async appendTurn(turn: TurnOrText): Promise<client.AppendedTurn> {
+    return append(this.connections, this.ids(turn), turn);
+  }
+
+  async context<Message = ChatMessage>(request: client.ContextRequest): Promise<SessionContext<Message>> {
+    const context: SessionContext<unknown> = await readContext(this.connections, this.ids(request), request);
+    return context as SessionContext<Message>;
+  }
+
+  async compact({ wait, ...of }: client.CompactRequest): Promise<CompactionOutcome | null> {
+    return operating.compact(this.connections, this.ids(of), {}, wait);
+  }
+
+  async resummarize({ wait, ...of }: client.CompactRequest): Promise<CompactionOutcome | null> {
+    return operating.compact(this.connections, this.ids(of), { resummarize: true }, wait);
+  }
+
+  async status(request: client.OfSession): Promise<Status> {
+    const { pool, workflows } = this.connections;
+    const ids = this.ids(request);
+    const row = await loadSession(pool, ids);
+    const live = await workflows.status(ids);
+    return statusOf(row, live, await recordsOf(pool, row));
+  }
+
+  async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {
+    const ids = this.ids(of);
+    await atRest(this.connections, ids, timeoutMs);
+    // Afterwards: an inline turn may only just have begun the session.
+    await generationOf(this.connections.pool, ids);
+  }
+
+  async sessions(request: client.ListRequest = {}): Promise<client.SessionList> {
+    return listSessions(this.connections.pool, this.tenant, request);
+  }
+
+  async closeSession(request: client.OfSession): Promise<void> {
+    await operating.close(this.connections, this.ids(request));
+  }
+
+  async erase({ forks, ...of }: client.EraseRequest): Promise<client.Erased> {
+    return erase(this.connections, this.ids(of), forks);
+  }
+
+  async pause(request: client.OfSession): Promise<void> {
+    await operating.hold(this.connections, this.ids(request), true);
+  }
+
+  async resume(request: client.OfSession): Promise<void> {
+    await operating.hold(this.connections, this.ids(request), false);
+  }
+
+  async policy(request: client.OfSession): Promise<client.SessionPolicy> {
+    return operating.ownPolicy(this.connections, this.ids(request));
+  }
+
+  async configure({ policy, ...of }: client.ConfigureRequest): Promise<{ policyVersion: number }> {
+    return operating.configure(this.connections, this.ids(of), policy);
+  }
+
+  async tenantPolicy(): Promise<client.SessionPolicy> {
+    return operating.tenantPolicy(this.connections, this.tenant);
+  }
+
+  async configureTenant({ policy }: client.ConfigureTenantRequest): Promise<{ policyVersion: number }> {
+    const { pool, deployment } = this.connections;
+    return configureTenant(pool, this.tenant, policy, deployment);
+  }
+
+  async pins(request: client.OfSession): Promise<{ pins: client.Pins }> {
+    const { policy } = await this.policy(request);
+    return { pins: policy.pins ?? [] };
+  }
+
+  async pin({ pins, ...of }: client.PinsRequest): Promise<{ policyVersion: number }> {
+    return operating.pin(this.connections, this.ids(of), pins);
+  }
+
+  async compactions(request: client.OfSession): Promise<CompactionOutcome[]> {
+    const { pool } = this.connections;
+    const ids = this.ids(request);
+    const rows = await listCompactions(pool, ids);
+    // None yet, or no such session.
+    if (rows.length === 0) await loadSession(pool, ids);
+    return rows.map(outcomeOf);
+  }
+
+  async timeline(request: client.OfSession): Promise<Timeline> {
+    return timeline(this.connections.pool, this.ids(request));
+  }
+
+  async archive(request: client.OfSession): Promise<ArchivePart[]>;
+  async archive(request: client.OfSession & { part: number }): Promise<LoggedMessage[]>;
+  async archive({
+    part,
+    ...of
+  }: client.OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
+    const { pool } = this.connections;
+    const ids = this.ids(of);
+    if (part !== undefined) {
+      await loadSession(pool, ids);
+      return readArchivePart(pool, ids, part);
+    }
+    const parts = await listArchiveParts(pool, ids);
+    if (parts.length === 0) await loadSession(pool, ids);
+    return parts;
+  }
+
+  replay(request: client.OfSession): AsyncGenerator<LoggedMessage> {
+    return replay(this.connections.pool, this.ids(request));
+  }
+
+  async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {
+    return search(this.connections.pool, this.ids({ session }), request);
+  }
+
+  async toolResponse(request: client.OfSession & ResponseReference & Page): Promise<ToolResponse> {
+    return toolResponse(this.connections.pool, this.ids(request), request, request);
+  }
+
+  async expand({ session, ...request }: client.OfSession & ExpandRequest): Promise<Expansion> {
+    return expand(this.connections.pool, this.ids({ session }), request);
+  }
+
+  historyLog(request: client.OfSession): AsyncGenerator<string> {
+    return historyLog(this.connections.pool, this.ids(request));
+  }
+
+  async restore({
+    generation,
+    ...of
+  }: client.OfSession & { generation: number }): Promise<CompactionOutcome> {
+    return outcomeOf(await restore(this.connections.pool, this.ids(of), generation));
+  }
+
+  async fork({ to, throughSeq, ...of }: client.OfSession & ForkRequest): Promise<Forked> {
+    encodeIdPart(to, 'to');
+    return fork(this.connections.pool, this.ids(of), { to, throughSeq });
+  }
+
+  async startBackfill(request: client.BackfillRequest): Promise<client.Backfill> {
+    return this.jobs.start(request);
+  }
+
+  async estimateBackfill(request: Omit<client.BackfillRequest, 'job'>): Promise<client.BackfillEstimate> {
+    return this.jobs.estimate(request);
+  }
+
+  async backfills(): Promise<client.Backfill[]> {
+    return this.jobs.list();
+  }
+
+  async backfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.report(request);
+  }
+
+  async backfillItems(request: client.BackfillItemRequest): Promise<client.BackfillItemList> {
+    return this.jobs.items(request);
+  }
+
+  async pauseBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.pause(request);
+  }
+
+  async resumeBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.resume(request);
+  }
+
+  async resizeBackfill(request: { job: string; concurrency: number }): Promise<client.Backfill> {
+    return this.jobs.resize(request);
+  }
+
+  async cancelBackfill(request: { job: string }): Promise<client.Backfill> {
+    return this.jobs.cancel(request);
+  }
+
+  async retryBackfill(request: { job: string; spendLimit?: number }): Promise<client.Backfill> {
+    return this.jobs.retry(request);
+  }
+
+  /** Throws `Input.Invalid` for a session id that no session can have. */
+  private ids({ session }: client.OfSession): SessionIds {
+    const ids = { tenant: this.tenant, session };
+    sessionWorkflowId(ids);
+    return ids;
+  }
+}

@@ -1,0 +1,268 @@
+/**
+ * The archive as tools for the agent itself: hand `recoveryTools` to the model beside your own, and answer its calls with
+ * `callRecoveryTool`. Summaries and excerpts point to these names.
+ */
+import { z } from 'zod';
+import type { SaidBy } from '../store/search/search.js';
+import { textOf } from '../conversation/validate.js';
+import { isFailure } from '../errors.js';
+import type { PalimpsestClient } from '../contract/client.js';
+
+const seq = z.number().int().min(1);
+
+const getToolResponse = z.strictObject({
+  call_id: z.string().min(1).optional().describe('Id of the tool call, as this conversation shows it.'),
+  message: seq.optional().describe('Number of the message, where you know that instead.'),
+  offset: z
+    .number()
+    .int()
+    .min(0)
+    .optional()
+    .describe('Characters to leave out; next_offset of the page before.'),
+  limit: z.number().int().min(1).max(50_000).optional().describe('Characters at most; 8,000 where left out.'),
+});
+
+const searchHistory = z.strictObject({
+  query: z
+    .string()
+    .min(1)
+    .describe(
+      'Words to look for; messages with more and rarer ones of them come first. "Quoted words" must occur exactly so. Identifiers are found by their parts, too.',
+    ),
+  exact: z.boolean().optional().describe('Look for exactly these characters instead, whatever their case.'),
+  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool', 'function']).optional(),
+  tool: z.string().min(1).optional().describe('Only results of this tool, and calls of it.'),
+  from_message: seq.optional(),
+  through_message: seq.optional(),
+  after: z
+    .number()
+    .int()
+    .min(0)
+    .max(10)
+    .optional()
+    .describe('Messages behind each hit to show with it, such as the answer to a question.'),
+  limit: z.number().int().min(1).max(50).optional().describe('Hits at most; 10 where left out.'),
+  offset: z.number().int().min(0).optional().describe('Hits to leave out; next_offset of the page before.'),
+});
+
+const expandHistory = z.strictObject({
+  part: seq.optional().describe('Archive part; where left out, any messages.'),
+  from_message: seq.optional().describe('Number of the first message.'),
+  limit: z.number().int().min(1).max(200).optional().describe('Messages at most; 20 where left out.'),
+});
+
+const definitions = {
+  get_tool_response: {
+    description:
+      'Reads the original of a tool result (or of any message by its number), word for word and page by page. Use it where an excerpt or a note says that something was left out.',
+    parameters: getToolResponse,
+  },
+  search_history: {
+    description:
+      'Searches every message of this session, those included that a summary stands for. Answers message numbers and lines around each match, which stands between « and ».',
+    parameters: searchHistory,
+  },
+  expand_history: {
+    description:
+      'Reads earlier messages in order, originals of what a summary stands for. Long ones are shown in part: read them with get_tool_response.',
+    parameters: expandHistory,
+  },
+};
+
+export type RecoveryToolName = keyof typeof definitions;
+
+/** A tool as the `tools` of a chat-completions request take it. */
+export interface ToolDefinition {
+  type: 'function';
+  function: { name: RecoveryToolName; description: string; parameters: Record<string, unknown> };
+}
+
+function definitionOf(name: RecoveryToolName): ToolDefinition {
+  const { description, parameters } = definitions[name];
+  const { $schema: _dialect, ...schema } = z.toJSONSchema(parameters);
+  return { type: 'function', function: { name, description, parameters: schema } };
+}
+
+export const recoveryTools: readonly ToolDefinition[] = [
+  definitionOf('get_tool_response'),
+  definitionOf('search_history'),
+  definitionOf('expand_history'),
+];
+
+/** What the tools need of the library. */
+export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 'expand'>;
+
+/**
+ * Answers one call of the agent: the content for its tool message, a JSON object. Mistakes of the model (an unknown
+ * tool or id, arguments that are no JSON) are answered as `{"error", "hint"}`; only failures that are not the model's,
+ * such as `Store.Unavailable`, are thrown.
+ *
+ * @example
+ * const content = await callRecoveryTool(palimpsest, 's-1', call.function.name, call.function.arguments);
+ * messages.push({ role: 'tool', tool_call_id: call.id, content });
+ */
+export async function callRecoveryTool(
+  palimpsest: RecoverySource,
+  session: string,
+  name: string,
+  argumentsJson: string,
+): Promise<string> {
+  try {
+    return JSON.stringify(await answer(palimpsest, session, name, argumentsJson));
+  } catch (error) {
+    if (error instanceof Mistake) return JSON.stringify({ error: error.message, hint: error.hint });
+    if (!isFailure(error, 'Input.Invalid') && !isFailure(error, 'Store.SessionNotFound')) throw error;
+    return JSON.stringify({ error: error.message, hint: error.hint });
+  }
+}
+
+/** What a model got wrong before anything was asked of the store. */
+class Mistake extends Error {
+  constructor(
+    message: string,
+    readonly hint: string,
+  ) {
+    super(message);
+  }
+}
+
+async function answer(
+  palimpsest: RecoverySource,
+  session: string,
+  name: string,
+  argumentsJson: string,
+): Promise<Record<string, unknown>> {
+  switch (name) {
+    case 'get_tool_response':
+      return response(palimpsest, session, parsed(getToolResponse, argumentsJson));
+    case 'search_history':
+      return hits(palimpsest, session, parsed(searchHistory, argumentsJson));
+    case 'expand_history':
+      return expansion(palimpsest, session, parsed(expandHistory, argumentsJson));
+    default:
+      throw new Mistake(
+        `There is no tool ${JSON.stringify(name)} here.`,
+        `There are ${Object.keys(definitions).join(', ')}.`,
+      );
+  }
+}
+
+/** Models send `""` for no arguments, and null for a parameter they leave out. */
+function parsed<T>(schema: z.ZodType<T>, argumentsJson: string): T {
+  let value: unknown;
+  try {
+    value = argumentsJson.trim() === '' ? {} : JSON.parse(argumentsJson);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new Mistake(`The arguments are no JSON: ${why}`, 'Send one JSON object.');
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    value = Object.fromEntries(Object.entries(value).filter(([, given]) => given !== null));
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  throw new Mistake(
+    result.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`).join('; '),
+    'Correct the arguments and call again.',
+  );
+}
+
+async function response(
+  palimpsest: RecoverySource,
+  session: string,
+  { call_id, message, offset = 0, limit = 8_000 }: z.infer<typeof getToolResponse>,
+): Promise<Record<string, unknown>> {
+  if ((call_id === undefined) === (message === undefined))
+    throw new Mistake('Name either call_id or message.', 'call_id is the id of the call, message a number.');
+  const reference = message === undefined ? { callId: call_id ?? '' } : { seq: message };
+  const found = await palimpsest.toolResponse({ session, ...reference, offset, limit });
+  const others = found.occurrences.filter((occurrence) => occurrence.seq !== found.seq);
+  return {
+    message: found.seq,
+    role: found.role,
+    tool: found.tool,
+    archive_part: found.part,
+    format: found.format,
+    content: found.content,
+    offset: found.offset,
+    total_characters: found.totalCharacters,
+    next_offset: found.nextOffset,
+    ...(others.length === 0
+      ? {}
+      : { other_results_with_this_id: others.slice(0, 20).map((other) => other.seq) }),
+  };
+}
+
+async function hits(
+  palimpsest: RecoverySource,
+  session: string,
+  request: z.infer<typeof searchHistory>,
+): Promise<Record<string, unknown>> {
+  const { exact, from_message: fromSeq, through_message: throughSeq, ...rest } = request;
+  const found = await palimpsest.search({
+    session,
+    ...rest,
+    ...(exact ? { mode: 'substring' as const } : {}),
+    ...(fromSeq === undefined ? {} : { fromSeq }),
+    ...(throughSeq === undefined ? {} : { throughSeq }),
+  });
+  return {
+    hits: found.hits.map((hit) => ({
+      message: hit.seq,
+      ...by(hit),
+      tool: hit.tool,
+      offset: hit.offset,
+      snippet: hit.snippet,
+      ...(hit.following.length === 0
+        ? {}
+        : { following: hit.following.map((one) => ({ message: one.seq, ...by(one), text: one.text })) }),
+    })),
+    next_offset: found.nextOffset,
+    ...(found.hits.length === 0 ? { hint: 'Try other words, or exact: true for a part of a word.' } : {}),
+  };
+}
+
+function by({ role, speaker, storedAt }: SaidBy): Record<string, unknown> {
+  return { role, ...(speaker === null ? {} : { speaker }), date: storedAt };
+}
+
+/** Characters of one message that are shown in a list. */
+const longestShown = 2_000;
+
+async function expansion(
+  palimpsest: RecoverySource,
+  session: string,
+  { part, from_message: fromSeq, limit = 20 }: z.infer<typeof expandHistory>,
+): Promise<Record<string, unknown>> {
+  const page = {
+    limit,
+    ...(part === undefined ? {} : { part }),
+    ...(fromSeq === undefined ? {} : { fromSeq }),
+  };
+  const found = await palimpsest.expand({ session, ...page, maxCharacters: 40_000 });
+  return {
+    messages: found.messages.map(({ seq: number, message }) => {
+      const text = textOf(message);
+      const calls = (message.tool_calls ?? []).map((call) => ({
+        id: call.id,
+        name: call.function?.name,
+        arguments: shown(call.function?.arguments ?? '').text,
+      }));
+      return {
+        message: number,
+        role: message.role,
+        ...shown(text),
+        ...(message.tool_call_id ? { answers: message.tool_call_id } : {}),
+        ...(calls.length === 0 ? {} : { calls }),
+      };
+    }),
+    next_message: found.nextSeq,
+  };
+}
+
+function shown(text: string): { text: string; total_characters?: number } {
+  if (text.length <= longestShown) return { text };
+  return {
+    text: `${text.slice(0, longestShown).replace(/[\uD800-\uDBFF]$/, '')}…`,
+    total_characters: text.length,
+  };
+}

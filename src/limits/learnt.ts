@@ -1,0 +1,75 @@
+/** What a session's sizes take over from reported usage: which request a report is of, and when the sizes in use must give way. */
+import { knownOf, type Calibration, type ReportedRequest } from '../tokens/calibration.js';
+import { counterFor } from '../tokens/counter.js';
+import { countOverhead } from '../tokens/overhead.js';
+import type { ReportedUsage } from '../tokens/reported-usage.js';
+import { noLine } from '../tokens/usage-line.js';
+import { resolveWindow } from '../tokens/windows.js';
+import { limitsOf, type SessionFacts } from './limits.js';
+import type { Policy } from '../policy/schema.js';
+
+/** As sizes take it, in the provider's tokens. */
+export interface Learnt {
+  /** For one of ours. */
+  factor: number;
+  /** Of a request beside its context. */
+  overhead: number;
+}
+
+/** Sizes in use stay while the learnt ones are this close: a change starts new emergency reductions. */
+const TOLERANCE = 0.05;
+
+/** What was learnt of the policy's model; nothing where calibration is off. */
+export function learntOf(
+  policy: Pick<Policy, 'calibration' | 'model' | 'tokenizer'>,
+  calibration: Calibration,
+): Learnt {
+  const { factor, overhead } = policy.calibration
+    ? knownOf(calibration, policy.model, policy.tokenizer)
+    : noLine;
+  return { factor, overhead };
+}
+
+/** A turn as it was counted: tokens and role of each message. */
+export interface ReportedTurn {
+  tokens: readonly number[];
+  roles: readonly string[];
+  usage?: ReportedUsage;
+}
+
+/**
+ * The request that made the first assistant message of a turn: the context, and what the turn holds before that message.
+ * Null where there was no such request, or where the context was cut to the budget on the way. `before`: the session
+ * without this turn.
+ */
+export function requestOf(
+  { tokens, roles, usage }: ReportedTurn,
+  policy: Policy,
+  before: { liveTokens: number; budget: number },
+): ReportedRequest | null {
+  const answer = roles.indexOf('assistant');
+  if (!usage || !policy.calibration || answer === -1) return null;
+  const counted = tokens.slice(0, answer).reduce((sum, size) => sum + size, before.liveTokens);
+  if (policy.enabled && counted > before.budget) return null;
+  return {
+    counted,
+    reported: usage.inputTokens,
+    declared: countOverhead(policy.overhead, counterFor(policy.tokenizer)),
+    window: resolveWindow(policy).tokens,
+  };
+}
+
+/**
+ * What sizes must take over, null where those in use may stay: their budget is close to the learnt one, and what fills
+ * it fits the window all the same.
+ */
+export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: SessionFacts): Learnt | null {
+  if (learnt.factor === inUse.factor && learnt.overhead === inUse.overhead) return null;
+  const { budget } = limitsOf(policy, { ...facts, ...inUse });
+  const { budget: next } = limitsOf(policy, { ...facts, ...learnt });
+  const declared = countOverhead(policy.overhead, counterFor(policy.tokenizer));
+  const share = typeof policy.overhead === 'number' ? 1 : learnt.factor;
+  const largest = learnt.factor * budget + Math.max(learnt.overhead, share * declared);
+  const exceeds = largest > resolveWindow(policy).tokens;
+  return exceeds || Math.abs(next / budget - 1) > TOLERANCE ? learnt : null;
+}

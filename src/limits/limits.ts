@@ -1,0 +1,267 @@
+import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { LOWEST_FACTOR } from '../tokens/usage-line.js';
+import { resolveWindow, type ResolvedWindow } from '../tokens/windows.js';
+import { isFailure } from '../errors.js';
+import {
+  economicSizes,
+  economicTarget,
+  FIRST_TURN_TOKENS,
+  idleSizes,
+  type CostFacts,
+  type EconomicSizes,
+  type IdleSizes,
+} from './cost-triggers.js';
+import { keepOf } from './keep.js';
+import type { Policy } from '../policy/schema.js';
+import {
+  headShares,
+  refuseCrowdedSections,
+  summarizerLimits,
+  type SummarizerLimits,
+} from './summarizer-requests.js';
+import {
+  contradiction,
+  frameOf,
+  inWords,
+  smallestThreshold,
+  thresholdsOf,
+  type Frame,
+} from './thresholds.js';
+
+/**
+ * A policy turned into sizes, in tokens as this product counts them. "Context tokens" are leading system messages + head + tail,
+ * without the request overhead; whatever a policy compares with overhead + context is given here with the overhead subtracted.
+ */
+export interface Limits {
+  /** The agent's window, tokens. */
+  window: number;
+  /** Where the window came from; `fallback` deserves a visible warning. */
+  windowSource: ResolvedWindow['source'];
+  /** The provider's tokens for one of these; sizes that the policy gives are divided by it. 1 where nothing is known. */
+  factor: number;
+  tokenizer: TokenizerName;
+  /** Tokens of system prompt and tool schemas outside the log. */
+  overhead: number;
+  /** Tokens kept free for the agent's answer. */
+  reservedOutput: number;
+  /** Most context tokens a request may have: window − overhead − reserved output. */
+  budget: number;
+  /** Ceiling of a head without pins and carried request: snapshot + ledger + note. Context tokens. */
+  headMax: number;
+  /** What `headMax` plans for the note, the acknowledgment and their framing. */
+  noteTokens: number;
+  /** Tokens of the pins, which come on top of `headMax`. */
+  pinTokens: number;
+  /** Context tokens a compaction must reach. */
+  contextTarget: number;
+  /** Context tokens for leading system messages and tail, so that with head and pins the target is reached. */
+  tailTarget: number;
+  /** Ceilings of the tail; null: none. Where both are given, whichever keeps fewer. */
+  keepMessages: number | null;
+  keepTokens: number | null;
+  /** Any one fires once every size in it is reached. Empty when the policy is off. */
+  triggers: { contextTokens: number | null; messages: number | null }[];
+  /** The cost-optimal size, which is among `triggers` as well; null without `{economic: true}`. */
+  economic: EconomicSizes | null;
+  /** The trigger of a quiet session; null without `{idle}`, and where compacting a cold context never pays. */
+  idle: IdleSizes | null;
+  /** Context tokens from which long call arguments are truncated; null: not before a trigger does it. */
+  reduceAt: number | null;
+  /** Tokens above which one message of the tail is summarized by itself; null: never. */
+  messageTokens: number | null;
+  /** Tokens of tool results that stay whole in the tail, newest first. */
+  resultBudget: number;
+  summarizer: SummarizerLimits;
+  /** Longest ledger, tokens. */
+  ledgerTokens: number;
+}
+
+/** A head below this holds a note and no memory worth the name. Tokens. */
+const SMALLEST_HEAD = 200;
+
+/** Target in context tokens: a share of the smallest threshold, or tokens of overhead + context. */
+function targetOf(policy: Policy, threshold: number, frame: Frame): number {
+  if (policy.target <= 1) return Math.floor(policy.target * threshold);
+  const target = frame.counted(policy.target) - frame.overhead;
+  if (target <= 0.9 * threshold) return target;
+  throw contradiction(
+    'policy.target',
+    `A target of ${inWords(policy.target)} tokens is too close to the threshold of ` +
+      `${inWords(threshold + frame.overhead)}: the next turns would compact again.`,
+    `Give at most ${inWords(Math.floor(0.9 * threshold) + frame.overhead)}, or a share such as 0.6.`,
+    { target: policy.target, threshold: threshold + frame.overhead },
+  );
+}
+
+function headMaxOf(contextTarget: number, frame: Frame): number {
+  // The last bound is for thresholds far below the window: a head must not fill what a compaction is to reach.
+  const headMax = Math.floor(Math.min(3_500, 0.2 * frame.budget, 0.4 * contextTarget));
+  if (headMax >= SMALLEST_HEAD) return headMax;
+  const { window, overhead, reservedOutput, usable, budget } = frame;
+  throw contradiction(
+    'policy',
+    `Too small to compact: a budget of ${inWords(budget)} context tokens (window ${inWords(window)}, overhead ` +
+      `${inWords(overhead)}, reserved output ${inWords(reservedOutput)}) and a target of ` +
+      `${inWords(contextTarget)} leave ${inWords(Math.max(0, headMax))} for a summary, which needs ${SMALLEST_HEAD}.`,
+    'Raise contextWindow, trigger or target, or lower overhead.',
+    { window, overhead, reservedOutput, usable, budget, contextTarget, headMax },
+  );
+}
+
+function pinnedTextTokens({ pins, tokenizer }: Policy): number {
+  const counter = counterFor(tokenizer);
+  const listMark = 3;
+  return pins.reduce((sum, pin) => sum + (typeof pin === 'string' ? counter.count(pin) + listMark : 0), 0);
+}
+
+/** Texts may take half of what a compaction keeps; messages what texts leave of that, since nobody can refuse them any more. */
+function pinTokensOf(texts: number, messages: number, room: number): number {
+  const most = Math.floor(room / 2);
+  if (texts <= most) return Math.min(texts + messages, most);
+  throw contradiction(
+    'policy.pins',
+    `Pins of ${inWords(texts)} tokens leave too little of the ${inWords(room)} that a compaction keeps beside its summary.`,
+    `Shorten them to ${inWords(most)} tokens, or raise the trigger or the window.`,
+    { pinTokens: texts, room },
+  );
+}
+
+/** Money can only be limited where there are prices. */
+function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
+  const limit = spend.perCompaction ?? spend.perSession;
+  if (limit === null || prices.currency !== null) return;
+  throw contradiction(
+    spend.perCompaction === null ? 'policy.spend.perSession' : 'policy.spend.perCompaction',
+    `A spend limit of ${limit} means nothing without prices: what a summary costs is not known.`,
+    'Give prices.input, per million tokens, and the summarizer’s prices where they differ.',
+    { limit },
+  );
+}
+
+/** What a session has shown of itself; sizes of a policy follow it. */
+export interface SessionFacts {
+  /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. At least 0.5. @default 1 */
+  factor?: number;
+  /** Provider's tokens of a request beside its context; what the policy gives counts where it is more. @default 0 */
+  overhead?: number;
+  /** Mean tokens of a turn; 0 or absent where nothing was appended yet. */
+  meanTurnTokens?: number;
+  /** Tokens of the messages that `{seq}` and `{pattern}` pins carry, on top of pinned texts. @default 0 */
+  pinTokens?: number;
+  /** Tokens of the leading system messages; absent: not known. */
+  systemTokens?: number;
+}
+
+/**
+ * All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. What was
+ * learnt of a provider never makes a valid policy invalid: where there is no room for its sizes any more they stand as
+ * declared, and only the budget follows.
+ */
+export function limitsOf(policy: Policy, { factor = 1, overhead = 0, ...facts }: SessionFacts = {}): Limits {
+  const learnt = { factor: Math.max(LOWEST_FACTOR, factor), overhead };
+  if (learnt.factor === 1 && overhead === 0) return sizesOf(policy, facts);
+  try {
+    return sizesOf(policy, { ...facts, ...learnt });
+  } catch (error) {
+    if (!isFailure(error, 'Input.Invalid')) throw error;
+    const declared = sizesOf(policy, facts);
+    const { window, overhead: given, reservedOutput } = declared;
+    const beside = Math.max(overhead, given * (typeof policy.overhead === 'number' ? 1 : learnt.factor));
+    const room = Math.floor((window - reservedOutput - beside) / learnt.factor);
+    return room > 0 ? { ...declared, budget: Math.min(declared.budget, room) } : declared;
+  }
+}
+
+function sizesOf(policy: Policy, facts: SessionFacts): Limits {
+  const { factor = 1, overhead: learnt = 0, pinTokens: pinnedMessages = 0, systemTokens } = facts;
+  const turnTokens = facts.meanTurnTokens || FIRST_TURN_TOKENS;
+  refuseSpendWithoutPrices(policy);
+  const resolved = resolveWindow(policy);
+  const frame = frameOf(policy, resolved.tokens, factor, learnt);
+  const { window, overhead } = frame;
+  const thresholds = thresholdsOf(policy, frame);
+  const highest = smallestThreshold(thresholds, frame);
+
+  const pinnedTexts = pinnedTextTokens(policy);
+  const cheapest = policy.economic
+    ? economicTarget(policy, frame, { turnTokens, pinTokens: pinnedTexts + pinnedMessages, systemTokens })
+    : { tail: Infinity, contextTarget: Infinity };
+  const contextTarget = Math.min(targetOf(policy, highest, frame), cheapest.contextTarget);
+  const headMax = headMaxOf(contextTarget, frame);
+  const shares = headShares(policy, headMax);
+  refuseCrowdedSections(policy, shares.snapshot);
+  const pinTokens = pinTokensOf(pinnedTexts, pinnedMessages, contextTarget - headMax);
+  const tailTarget = contextTarget - headMax - pinTokens;
+  const headTokens = headMax + pinTokens;
+  const room = { threshold: highest, headTokens, tailTarget: Math.min(tailTarget, cheapest.tail) };
+  const keep = keepOf(policy, thresholds, room, frame);
+  const summarizer = summarizerLimits(policy, window, shares.snapshot);
+
+  const { maxTokens: snapshotTokens, promptTokens } = summarizer;
+  const costs: CostFacts = {
+    ...{ contextTarget, headTokens, snapshotTokens, promptTokens, tailTarget, keep, turnTokens },
+    chunkTokens: summarizer.chunkTokens,
+    digestTokens: Math.min(snapshotTokens, Math.floor(summarizer.chunkTokens / 4)),
+    systemTokens: Math.min(systemTokens ?? 0, tailTarget),
+  };
+  const economic = policy.economic ? economicSizes(policy, costs, highest) : null;
+  const threshold = economic?.at ?? highest;
+  const { arguments: shortened, messages, toolResults } = policy.reduce;
+  const reduceAt = shortened && Math.max(1, Math.floor(shortened.from * window) - overhead);
+  const triggers = thresholds.map((one) => ({
+    contextTokens: one.economic && economic ? economic.at : one.tokens && Math.max(0, one.tokens - overhead),
+    messages: one.messages,
+  }));
+  return {
+    window,
+    windowSource: resolved.source,
+    factor,
+    tokenizer: policy.tokenizer,
+    overhead,
+    reservedOutput: frame.reservedOutput,
+    budget: frame.budget,
+    headMax,
+    noteTokens: shares.note,
+    pinTokens,
+    contextTarget,
+    tailTarget,
+    keepMessages: keep.messages,
+    keepTokens: keep.tokens,
+    triggers: policy.enabled ? triggers : [],
+    economic: policy.enabled ? economic : null,
+    idle: policy.enabled ? idleSizes(policy, costs, frame) : null,
+    reduceAt: policy.enabled && reduceAt !== null && reduceAt < threshold ? reduceAt : null,
+    messageTokens: messages === null ? null : Math.floor(messages * threshold),
+    resultBudget:
+      toolResults.budget === null ? Math.floor(contextTarget / 2) : frame.counted(toolResults.budget),
+    summarizer,
+    ledgerTokens: shares.ledger,
+  };
+}
+
+/** Whether any clause is met by a context of this size. */
+export function isTriggered(limits: Limits, context: { contextTokens: number; messages: number }): boolean {
+  return limits.triggers.some(
+    ({ contextTokens, messages }) =>
+      (contextTokens === null || context.contextTokens >= contextTokens) &&
+      (messages === null || context.messages >= messages),
+  );
+}
+
+/**
+ * The smallest sizes at which a clause could be met: below both, nothing fires. A clause with tokens and messages is
+ * watched by its tokens; a quiet session by the size from which idling matters. null: no clause to watch that way.
+ */
+export function measureAt(limits: Limits): { tokens: number | null; messages: number | null } {
+  const smallest = (sizes: (number | null)[]): number | null => {
+    const known = sizes.filter((size) => size !== null);
+    return known.length === 0 ? null : Math.min(...known);
+  };
+  const idle = limits.idle?.contextTokens ?? null;
+  return {
+    tokens: smallest([...limits.triggers.map(({ contextTokens }) => contextTokens), idle]),
+    messages: smallest(
+      limits.triggers.map(({ contextTokens, messages }) => (contextTokens === null ? messages : null)),
+    ),
+  };
+}

@@ -1,0 +1,48 @@
+/** Sizes at which a session wants to be measured again, so that a quiet turn costs nothing. */
+import { measureAt, type Limits } from './limits.js';
+import type { Policy } from '../policy/schema.js';
+
+/** Context tokens and messages; null: never. */
+export interface Marks {
+  tokens: number | null;
+  messages: number | null;
+}
+
+/** Of a session of this size: where arguments are to be truncated, if that lies ahead, else where a trigger fires. */
+export function marksFor(limits: Limits, tokens: number): Marks {
+  const marks = measureAt(limits);
+  const { reduceAt } = limits;
+  if (reduceAt === null || tokens >= reduceAt || marks.tokens === null) return marks;
+  return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
+}
+
+/** Share of the budget that comes before the next try where the policy takes any gain: a few words are nothing compactable. */
+const leastStep = 0.02;
+
+/**
+ * Where compacting cannot help a session of this size, or has missed its target (invariant 9): one `minGain` beyond the
+ * size, whether a trigger is reached there already or not.
+ */
+export function marksBeyond(
+  policy: Policy,
+  limits: Limits,
+  { tokens, messages }: { tokens: number; messages: number },
+): Marks {
+  const marks = measureAt(limits);
+  const step = Math.max(leastStep, policy.summary.minGain);
+  const beyond = (mark: number | null, size: number, whole: number) =>
+    mark === null ? null : Math.max(mark, size + Math.max(2, Math.ceil(step * whole)));
+  return {
+    tokens: beyond(marks.tokens, tokens, limits.budget),
+    messages: beyond(marks.messages, messages, messages),
+  };
+}
+
+/** After a commit. `missed`: its target was not reached, so another one has to wait for something compactable. */
+export function marksAfter(
+  policy: Policy,
+  limits: Limits,
+  { missed, ...size }: { missed: boolean; tokens: number; messages: number },
+): Marks {
+  return missed ? marksBeyond(policy, limits, size) : marksFor(limits, size.tokens);
+}

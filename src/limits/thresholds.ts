@@ -1,0 +1,148 @@
+import { invalid, PalimpsestError } from '../errors.js';
+import { counterFor } from '../tokens/counter.js';
+import { countOverhead } from '../tokens/overhead.js';
+import type { Policy, TriggerClause } from '../policy/schema.js';
+
+/** A request's window and what it holds, in tokens as this product counts them. */
+export interface Frame {
+  window: number;
+  overhead: number;
+  reservedOutput: number;
+  /** window − reservedOutput */
+  usable: number;
+  /** usable − overhead: what is left for a context. */
+  budget: number;
+  /** A size that the policy gives in the provider's tokens, as counted here. */
+  counted: (tokens: number) => number;
+}
+
+/** Where no trigger names a size, and the ceiling of the economic one. */
+const DEFAULT_FRACTION = 0.85;
+/** Share of the usable window that no fraction exceeds, so that one more turn still fits. */
+const HIGHEST_THRESHOLD = 0.9;
+/** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
+const SMALLEST_SIZE = 1_000;
+
+export const inWords = (count: number): string => count.toLocaleString('en-US');
+
+/** A policy whose parts contradict each other: says which, with the numbers, and what to change. */
+export function contradiction(
+  path: string,
+  message: string,
+  hint: string,
+  details: Record<string, number>,
+): PalimpsestError {
+  return new PalimpsestError('Input.Invalid', message, { path, hint, details });
+}
+
+/** Texts are counted here; numbers are the provider's, and the larger one holds: a request may carry less than it did. */
+function overheadOf({ overhead, tokenizer }: Policy, learnt: number, factor: number): number {
+  const seen = Math.ceil(learnt / factor);
+  if (typeof overhead === 'number') return Math.max(seen, Math.ceil(overhead / factor));
+  return Math.max(seen, countOverhead(overhead, counterFor(tokenizer)));
+}
+
+/**
+ * `factor`: the provider's tokens for one of ours. `learnt`: tokens of overhead that its reports show. Throws
+ * `Input.Invalid` where the window is smaller than overhead + reserved output.
+ */
+export function frameOf(policy: Policy, given: number, factor = 1, learnt = 0): Frame {
+  const counted = (tokens: number) => Math.floor(tokens / factor);
+  const window = counted(given);
+  const overhead = overheadOf(policy, learnt, factor);
+  const reserved = policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(given / 8));
+  // Rounded up, as the overhead is: what they leave for a context is never a token too many.
+  const reservedOutput = Math.ceil(reserved / factor);
+  const usable = window - reservedOutput;
+  const budget = usable - overhead;
+  if (budget > 0) return { window, overhead, reservedOutput, usable, budget, counted };
+  throw contradiction(
+    policy.contextWindow === null ? 'policy.overhead' : 'policy.contextWindow',
+    `The window of ${inWords(window)} tokens is not larger than the request overhead of ${inWords(overhead)} and ` +
+      `the ${inWords(reservedOutput)} reserved for output: nothing is left for a context.`,
+    'Give the real contextWindow, or a smaller overhead or reservedOutputTokens.',
+    { window, overhead, reservedOutput },
+  );
+}
+
+/** One clause of the trigger. Both sizes given: both must be reached. */
+export interface Threshold {
+  path: string;
+  /** Overhead + context tokens, or null. */
+  tokens: number | null;
+  messages: number | null;
+  /** The cost-optimal size: `tokens` is its ceiling. */
+  economic?: true;
+}
+
+/** The size in overhead + context tokens at which a clause is met, or null where it names messages only. */
+function tokensOf(clause: TriggerClause, frame: Frame): number | null {
+  const sizes: number[] = [];
+  if (clause.tokens !== undefined) sizes.push(frame.counted(clause.tokens));
+  if (clause.fraction !== undefined) {
+    sizes.push(Math.floor(Math.min(clause.fraction * frame.window, HIGHEST_THRESHOLD * frame.usable)));
+  }
+  return sizes.length === 0 ? null : Math.max(...sizes);
+}
+
+/** The clauses as sizes. Throws `Input.Invalid` where none could ever fire, or one fires on an empty session. */
+export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
+  const { trigger, economic, idleTrigger, enabled } = policy;
+  const thresholds: Threshold[] = trigger.map((clause, index) => ({
+    // Policies keep the sizes apart from the other triggers, and with them the places where they stood.
+    path: economic || idleTrigger !== null ? 'policy.trigger' : `policy.trigger[${index}]`,
+    tokens: tokensOf(clause, frame),
+    messages: clause.messages ?? null,
+  }));
+  if (economic) {
+    const tokens = tokensOf({ fraction: DEFAULT_FRACTION }, frame);
+    thresholds.push({ path: 'policy.trigger', tokens, messages: null, economic: true });
+  }
+  if (enabled && thresholds.length === 0 && idleTrigger === null) {
+    throw invalid(
+      'An enabled policy needs at least one trigger.',
+      'policy.trigger',
+      'Leave trigger out for [{fraction: 0.85}], or set enabled: false.',
+    );
+  }
+  refuseUnreachable(thresholds, frame);
+  for (const { path, tokens, messages } of thresholds) {
+    if (tokens === null || messages !== null || tokens > frame.overhead) continue;
+    throw contradiction(
+      path,
+      `A trigger at ${inWords(tokens)} tokens is not above the request overhead of ${inWords(frame.overhead)}: it ` +
+        'would fire on an empty session.',
+      'Raise the trigger, lower the overhead, or give the real contextWindow.',
+      { trigger: tokens, overhead: frame.overhead },
+    );
+  }
+  return thresholds;
+}
+
+function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
+  if (thresholds.length === 0) return;
+  const tokens = thresholds.map((threshold) => threshold.tokens ?? 0);
+  const lowest = Math.min(...tokens);
+  if (lowest <= frame.usable) return;
+  throw contradiction(
+    thresholds[tokens.indexOf(lowest)]?.path ?? 'policy.trigger',
+    `A trigger at ${inWords(lowest)} tokens can never fire: the window of ${inWords(frame.window)} holds ` +
+      `${inWords(frame.usable)} beside the ${inWords(frame.reservedOutput)} reserved for output.`,
+    'Use a fraction, a smaller number of tokens, or give the real contextWindow.',
+    { trigger: lowest, window: frame.window, reservedOutput: frame.reservedOutput },
+  );
+}
+
+/**
+ * The smallest threshold that can be reached, in context tokens: the target is a share of it. Where only messages
+ * decide: the highest a fraction could give.
+ */
+export function smallestThreshold(thresholds: Threshold[], frame: Frame): number {
+  const sizes = thresholds.flatMap(({ tokens, messages }) => {
+    if (tokens === null || tokens > frame.usable) return [];
+    const size = tokens - frame.overhead;
+    return messages !== null && size < SMALLEST_SIZE ? [] : [size];
+  });
+  if (sizes.length > 0) return Math.min(...sizes);
+  return Math.floor(HIGHEST_THRESHOLD * frame.usable) - frame.overhead;
+}

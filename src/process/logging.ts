@@ -1,0 +1,107 @@
+/**
+ * Structured logs of worker and API: one JSON object a line, or lines for reading. Errors are written by type, message and
+ * stack only: what else hangs on an error of a driver (`detail`, `where`) may repeat a row with its texts.
+ */
+import { makeTelemetryFilterString, Runtime, type LogLevel } from '@temporalio/worker';
+import pino from 'pino';
+import type { Config } from '../config/config.js';
+import { freePort } from '../runtime/ports.js';
+
+export type LogFormat = Config['logFormat'];
+
+export interface LoggerOptions {
+  level: Config['logLevel'];
+  /** @default 'json' */
+  format?: LogFormat;
+  /** @default standard output */
+  destination?: pino.DestinationStream;
+}
+
+export function createLogger({ level, format = 'json', destination }: LoggerOptions): pino.Logger {
+  const out = destination ?? pino.destination({ dest: 1, sync: true });
+  return pino(
+    {
+      level,
+      serializers: { error: plainError, err: plainError },
+      formatters: { level: (label) => ({ level: label }) },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      base: null,
+    },
+    format === 'json' ? out : { write: (line) => out.write(readable(line)) },
+  );
+}
+
+interface PlainError {
+  type: string;
+  message: string;
+  stack?: string;
+  cause?: PlainError;
+}
+
+function plainError(error: unknown): PlainError | unknown {
+  if (!(error instanceof Error)) return typeof error === 'string' ? error : typeof error;
+  const own = 'type' in error && typeof error.type === 'string' ? error.type : error.name;
+  return {
+    type: own,
+    message: error.message,
+    stack: error.stack,
+    ...(error.cause instanceof Error ? { cause: plainError(error.cause) } : {}),
+  };
+}
+
+/** `12:00:00.000 INFO  compaction committed session=s-1 tokensBefore=9000` */
+function readable(line: string): string {
+  const { time, level, msg = '', error, err, ...rest } = JSON.parse(line) as Record<string, unknown>;
+  const failure = (error ?? err) as PlainError | undefined;
+  const facts = Object.entries(rest).map(
+    ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
+  const stack = failure === undefined ? '' : `\n${failure.stack ?? failure.message}`;
+  return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${[String(msg), ...facts].join(' ')}${stack}\n`;
+}
+
+/** The SDK warns that a queue of steps has no workflows, which is how the queues are meant. */
+const noWarning = /^No (?:activities|workflows|Nexus services) registered/;
+
+export interface InstalledRuntime {
+  /** The metrics of Temporal's SDK in Prometheus's text format; empty where they were not asked for. */
+  sdkMetrics(): Promise<string>;
+}
+
+/**
+ * Temporal's SDK of this process: once, before anything else of it is used. Its log goes through `logger`; signals are the
+ * program's business. Its metrics are served by its native core only, so that gets a port on loopback of its own, from which
+ * our endpoint fetches them.
+ */
+export async function installRuntime(logger: pino.Logger, metrics = false): Promise<InstalledRuntime> {
+  const at = { TRACE: 'trace', DEBUG: 'debug', INFO: 'info', WARN: 'warn', ERROR: 'error' } as const;
+  const write = (level: LogLevel, message: string, meta: object = {}): void =>
+    logger[noWarning.test(message) ? 'debug' : at[level]](meta, message);
+  const bindAddress = metrics ? `127.0.0.1:${await freePort()}` : null;
+  Runtime.install({
+    shutdownSignals: [],
+    logger: {
+      log: write,
+      trace: (message, meta) => write('TRACE', message, meta),
+      debug: (message, meta) => write('DEBUG', message, meta),
+      info: (message, meta) => write('INFO', message, meta),
+      warn: (message, meta) => write('WARN', message, meta),
+      error: (message, meta) => write('ERROR', message, meta),
+    },
+    telemetryOptions: {
+      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN', other: 'ERROR' }) },
+      ...(bindAddress === null
+        ? {}
+        : {
+            metrics: { prometheus: { bindAddress, countersTotalSuffix: true, useSecondsForDurations: true } },
+          }),
+    },
+  });
+  return {
+    async sdkMetrics() {
+      if (bindAddress === null) return '';
+      const answer = await fetch(`http://${bindAddress}/metrics`, { signal: AbortSignal.timeout(2_000) });
+      return answer.text();
+    },
+  };
+}

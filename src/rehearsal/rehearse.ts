@@ -1,0 +1,212 @@
+/** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
+import { setImmediate as yieldToSignals } from 'node:timers/promises';
+import { Conversation, type Generation } from '../compaction/in-memory/conversation.js';
+import type { ViewItem } from '../context/view/view.js';
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { isFailure } from '../errors.js';
+import { policyOf } from '../policy/layers.js';
+import type { Limits } from '../limits/limits.js';
+import type { Policy, PolicyInput } from '../policy/schema.js';
+import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
+import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './cache.js';
+import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './rehearsed.js';
+import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
+import { cutTurns } from '../conversation/turns.js';
+
+export interface RehearsalOptions {
+  /** Who counts. @default the policy's tokenizer */
+  counters?: (name: TokenizerName) => TokenCounter;
+  signal?: AbortSignal;
+  /** Told of each request that the agent would make. */
+  request?: (request: RehearsedRequest) => void;
+}
+
+export interface RehearsedRequest {
+  turn: number;
+  /** Commits before it. */
+  generation: number;
+  items: readonly ViewItem[];
+  charged: Charged;
+}
+
+/** Turns after which signals are let in. */
+const turnsAtOnce = 50;
+
+/** Throws `Input.Invalid` for a policy or a message; what happens to the session under the policy is in `failures`. */
+export async function rehearse(
+  messages: readonly ChatMessage[],
+  input: PolicyInput,
+  options: RehearsalOptions = {},
+): Promise<Rehearsal> {
+  const rehearser = new Rehearser(input, options);
+  const turns = cutTurns(messages);
+  for (const [index, { from, to }] of turns.entries()) {
+    if (index % turnsAtOnce === 0) await yieldToSignals();
+    options.signal?.throwIfAborted();
+    const asks = to === messages.length || messages[to]?.role === 'assistant';
+    await rehearser.turn(index + 1, messages.slice(from, to), asks);
+  }
+  return rehearser.result();
+}
+
+class Rehearser {
+  private readonly policy: Policy;
+  private readonly counter: TokenCounter;
+  private readonly conversation: Conversation;
+  private readonly estimate: SummarizerEstimate;
+  private readonly meter: CacheMeter;
+  private readonly turns: RehearsedTurn[] = [];
+  private readonly compactions: RehearsedCompaction[] = [];
+  private readonly failures = new Map<string, RehearsedFailure>();
+  private last: readonly ViewItem[] | null = null;
+  /** Last turn of each type: reading and compacting may fail alike in one turn. */
+  private readonly failedAt = new Map<string, number>();
+
+  constructor(
+    input: PolicyInput,
+    private readonly options: RehearsalOptions,
+  ) {
+    this.policy = policyOf({ session: input });
+    this.counter = (options.counters ?? counterFor)(this.policy.tokenizer);
+    this.conversation = new Conversation({ policy: input, counter: this.counter });
+    this.estimate = new SummarizerEstimate(this.policy, this.counter);
+    this.meter = new CacheMeter(this.conversation.limits.overhead);
+  }
+
+  /** `asks`: the agent's model is asked after this turn. */
+  async turn(turn: number, messages: readonly ChatMessage[], asks: boolean): Promise<void> {
+    const { conversation } = this;
+    conversation.append(messages);
+    this.last = this.read(turn);
+    this.turns.push({
+      turn,
+      throughSeq: conversation.log.length,
+      tokens: this.last && sizeOf(this.last) + conversation.limits.overhead,
+    });
+    if (asks && this.last) {
+      const charged = this.meter.request(this.last);
+      const generation = conversation.generations.length;
+      this.options.request?.({ turn, generation, items: this.last, charged });
+    }
+    await this.compactWhileDue(turn);
+  }
+
+  /** The context, null where it cannot fit. */
+  private read(turn: number): readonly ViewItem[] | null {
+    try {
+      return this.conversation.context().items;
+    } catch (error) {
+      this.note(turn, error);
+      return null;
+    }
+  }
+
+  private async compactWhileDue(turn: number): Promise<void> {
+    const { conversation } = this;
+    try {
+      while (conversation.isDue()) {
+        const before = conversation.generations.at(-1)?.snapshot ?? null;
+        const generation = await conversation.compact(null);
+        if (generation === null) return;
+        this.compactions.push(await this.describe(generation, turn, before));
+      }
+    } catch (error) {
+      this.note(turn, error);
+    }
+  }
+
+  private async describe(
+    generation: Generation,
+    turn: number,
+    before: string | null,
+  ): Promise<RehearsedCompaction> {
+    const { log } = this.conversation;
+    const { fromSeq, throughSeq, tokensBefore, tokensAfter, reason } = generation;
+    const { limits } = this.conversation;
+    const leading = leadingSystem(log);
+    const archive = log.slice(leading, throughSeq);
+    const evicted = archive.filter(({ seq }) => seq >= fromSeq);
+    const previousTokens = before === null ? 0 : this.counter.count(before);
+    return {
+      generation: generation.generation,
+      reason,
+      turn,
+      fromSeq: Math.max(fromSeq, leading + 1),
+      throughSeq,
+      boundary: throughSeq < fromSeq ? null : boundaryBehind(log, throughSeq),
+      evictedMessages: evicted.length,
+      evictedTokens: sizeOf(evicted),
+      tokensBefore: tokensBefore + limits.overhead,
+      tokensAfter: tokensAfter + limits.overhead,
+      summarizer:
+        evicted.length === 0
+          ? { calls: 0, input: 0, output: 0 }
+          : await this.estimate.compaction({ fromSeq, throughSeq, evicted, archive, previousTokens }, limits),
+    };
+  }
+
+  /** What the policy does to the session is a finding; anything else is a defect and ends the rehearsal. */
+  private note(turn: number, error: unknown): void {
+    if (!isFailure(error)) throw error;
+    const { type, message, hint } = error;
+    const known = this.failures.get(type);
+    if (!known)
+      this.failures.set(type, { type, message, ...(hint === undefined ? {} : { hint }), turn, turns: 1 });
+    else if (this.failedAt.get(type) !== turn) known.turns += 1;
+    this.failedAt.set(type, turn);
+  }
+
+  result(): Rehearsal {
+    const { policy, compactions, conversation, meter, turns } = this;
+    const { limits } = conversation;
+    const { prices } = policy;
+    const rawTokens = sizeOf(conversation.log);
+    const total = (of: (use: SummarizerUse) => number) =>
+      compactions.reduce((sum, { summarizer }) => sum + of(summarizer), 0);
+    const summarizer = {
+      calls: total(({ calls }) => calls),
+      input: total(({ input }) => input),
+      output: total(({ output }) => output),
+    };
+    const summarizerCost = summarizerMoney(summarizer, prices);
+    const agentCost = inputMoney(meter.total, prices);
+    const cut = Math.max(compactions.at(-1)?.throughSeq ?? 0, leadingSystem(conversation.log));
+    const tail = conversation.log.slice(cut);
+    const final = compactions.length > 0 ? this.read(turns.length) : this.last;
+    const largest = turns.reduce((most, { tokens }) => Math.max(most, tokens ?? 0), 0);
+    return {
+      ...{ policy, limits, threshold: thresholdOf(limits), turns, compactions, rawTokens, summarizer },
+      failures: [...this.failures.values()],
+      largest,
+      fits: largest <= limits.window - limits.reservedOutput && turns.every(({ tokens }) => tokens !== null),
+      evictedTokens: compactions.reduce((sum, { evictedTokens }) => sum + evictedTokens, 0),
+      agent: { ...meter.total, requests: meter.requests },
+      summarizerCost,
+      agentCost,
+      costPerToken: ((summarizerCost + agentCost) * 1e6) / (prices.input * Math.max(1, rawTokens)),
+      tail: { messages: tail.length, tokens: sizeOf(tail) },
+      context: final && { messages: final.length, tokens: sizeOf(final) + limits.overhead },
+    };
+  }
+}
+
+function thresholdOf({ triggers, overhead }: Limits): number | null {
+  const sizes = triggers.flatMap(({ contextTokens }) => contextTokens ?? []);
+  return sizes.length === 0 ? null : Math.min(...sizes) + overhead;
+}
+
+function leadingSystem(log: readonly LoggedMessage[]): number {
+  const first = log.findIndex(({ message: { role } }) => role !== 'system' && role !== 'developer');
+  return first === -1 ? log.length : first;
+}
+
+function boundaryBehind(log: readonly LoggedMessage[], throughSeq: number): 'user' | 'assistant' | 'other' {
+  const next = log
+    .slice(throughSeq)
+    .find(({ message: { role } }) => role !== 'system' && role !== 'developer')?.message.role;
+  return next === 'user' || next === 'assistant' ? next : 'other';
+}
+
+function sizeOf(items: readonly { tokens: number }[]): number {
+  return items.reduce((sum, { tokens }) => sum + tokens, 0);
+}

@@ -1,0 +1,116 @@
+/** What a turn is answered with: as new, as one that is stored already, or why it cannot be stored. */
+import { invalid, PalimpsestError } from '../../errors.js';
+import { policyOf, resolvePolicy } from '../../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import type { SessionRow } from '../sessions/session-row.js';
+import type { PreparedTurn } from '../../intake/prepare.js';
+import type { TurnInput } from './turns.js';
+import type { Transaction } from '../connection/transaction.js';
+
+export interface AppendResult {
+  turnId: string;
+  fromSeq: number;
+  throughSeq: number;
+  /** The session has reached a size at which it wants to be measured. */
+  due: boolean;
+  /** The same turn was stored before; nothing was written now. */
+  repeated: boolean;
+  liveTokens: number;
+  liveMessages: number;
+  generation: number;
+  /** Of the session that has the turn. */
+  incarnation: string;
+  policyVersion: number;
+  idleAfterMs: number;
+  debounceMs: number;
+}
+
+/** Why this turn cannot be stored as a new one. */
+export function refusalOf(
+  { expectedSeq, policy, session: name }: TurnInput,
+  session: SessionRow,
+): PalimpsestError | null {
+  const lastSeq = session.nextSeq - 1;
+  if (expectedSeq !== undefined && expectedSeq !== lastSeq) {
+    return new PalimpsestError(
+      'Store.StaleAppend',
+      `session ${name} ends at seq ${lastSeq}, not at ${expectedSeq}`,
+      {
+        path: 'expectedSeq',
+        hint: 'Read the context again and decide anew what to append.',
+        details: { lastSeq, expectedSeq },
+      },
+    );
+  }
+  if (policy !== undefined && meaningOf(policy) !== meaningOf(session.policy.session ?? {})) {
+    return invalid(
+      `session ${name} has another policy than the one given`,
+      'policy',
+      'Leave it out, or change the policy with configure.',
+    );
+  }
+  return null;
+}
+
+/** Two policies that resolve to the same are the same, whatever the order of their fields. */
+function meaningOf(policy: PolicyInput): string {
+  return JSON.stringify(resolvePolicy(parsePolicy(policy)), (_, value: unknown) =>
+    value !== null && typeof value === 'object' && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : value,
+  );
+}
+
+/** The answer to a turn that is stored already, null where there is none. Throws `Store.TurnConflict` for other content. */
+export async function repeatedTurn(
+  { query }: Transaction,
+  turn: TurnInput,
+  { sha256 }: PreparedTurn,
+  session: SessionRow,
+): Promise<AppendResult | null> {
+  const [stored] = await query<{ from_seq: number; through_seq: number; sha256: string }>(
+    `select from_seq, through_seq, encode(sha256, 'hex') as sha256 from palimpsest.turns
+     where tenant_id = $1 and session_id = $2 and turn_id = $3`,
+    [turn.tenant, turn.session, turn.turnId],
+  );
+  if (!stored) return null;
+  if (stored.sha256 === sha256) {
+    return answer(turn, session, { fromSeq: stored.from_seq, throughSeq: stored.through_seq }, true);
+  }
+  throw new PalimpsestError(
+    'Store.TurnConflict',
+    `turn ${turn.turnId} of session ${turn.session} is stored with other messages`,
+    {
+      path: 'turnId',
+      hint: 'A turn id names one content for good: send the same messages again, or use a new id.',
+      details: { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
+    },
+  );
+}
+
+export function answer(
+  { turnId }: TurnInput,
+  session: SessionRow,
+  range: { fromSeq: number; throughSeq: number },
+  repeated: boolean,
+): AppendResult {
+  const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
+  const { generation, incarnation, policyVersion } = session;
+  const { idleAfter, debounceMs } = policyOf(session.policy);
+  const due =
+    (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
+    (measureAtMessages !== null && liveMessages >= measureAtMessages);
+  return {
+    turnId,
+    ...range,
+    due,
+    repeated,
+    liveTokens,
+    liveMessages,
+    generation,
+    incarnation,
+    policyVersion,
+    idleAfterMs: idleAfter,
+    debounceMs,
+  };
+}

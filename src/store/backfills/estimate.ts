@@ -1,0 +1,123 @@
+import type { Pool } from 'pg';
+import { isFailure } from '../../errors.js';
+import { estimateCompaction } from '../../compaction/plan/estimate.js';
+import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
+import { policyOf, withSummarizer, type PolicyLayers } from '../../policy/layers.js';
+import type { Policy } from '../../policy/schema.js';
+import type { FullRequest } from './request.js';
+import type { BackfillEstimate } from '../../contract/backfills.js';
+import { readSelection, readSessions } from './selection.js';
+import { factsOf, type SessionRow } from '../sessions/session-row.js';
+
+/** What the workers ask where a policy names no summarizer of its own. */
+export interface SummarizerFacts {
+  model?: string;
+  contextWindow?: number;
+  /** False: no endpoint is configured, and rules serve. @default true */
+  available?: boolean;
+}
+
+const pageSize = 500;
+
+/**
+ * What a backfill would do: the same pages as the job, one at a time, judged by their rows. Writes nothing. Sizes of
+ * what is evicted are worked out from means, answers of the model are taken as long as they may be.
+ */
+export async function estimateBackfill(
+  pool: Pool,
+  tenant: string,
+  { select, mode }: Omit<FullRequest, 'job'>,
+  summarizer: SummarizerFacts = {},
+): Promise<BackfillEstimate> {
+  const sum = { selected: 0, due: 0, tokensBefore: 0, tokensAfter: 0 };
+  const model = { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0 };
+  const money = new Money();
+  const judge = judgeByRow(summarizer);
+  for (let after: string | null = null; ;) {
+    const page = await readSelection(pool, tenant, select, after, pageSize);
+    sum.selected += page.length;
+    const possible = page.filter(({ candidate, empty }) => (mode === 'all' ? !empty : candidate));
+    const sessions = possible.map(({ session }) => session);
+    for (const row of await readSessions(pool, tenant, sessions)) {
+      const judged = judge(row);
+      if (judged === null || (mode === 'due' && !judged.due)) continue;
+      const { policy, limits } = judged;
+      const size = { tokens: row.liveTokens, messages: row.liveMessages };
+      const asksModel = summarizer.available !== false && policy.summary.method === 'model';
+      const made = estimateCompaction(policy, limits, size, asksModel);
+      sum.due += 1;
+      sum.tokensBefore += row.liveTokens;
+      sum.tokensAfter += made.tokensAfter;
+      model.modelCalls += made.modelCalls;
+      model.modelInputTokens += made.modelInputTokens;
+      model.modelOutputTokens += made.modelOutputTokens;
+      money.add(made.cost, policy.prices.currency);
+    }
+    if (page.length < pageSize) return { ...sum, ...model, ...money.total() };
+    after = page.at(-1)?.session ?? null;
+  }
+}
+
+/** Sums are in one currency, or there is none. */
+class Money {
+  private cost = 0;
+  private currency: string | null | undefined;
+  private known = true;
+
+  add(cost: number | null, currency: string | null): void {
+    this.currency ??= currency;
+    this.known &&= cost !== null && currency === this.currency;
+    this.cost += cost ?? 0;
+  }
+
+  total(): { cost: number | null; currency: string | null } {
+    const currency = this.known ? (this.currency ?? null) : null;
+    return { cost: currency === null ? null : this.cost, currency };
+  }
+}
+
+/** Policies whose sizes are kept while an estimate goes on: tenants have few, and sessions thousands. */
+const keptPolicies = 200;
+
+/** Null: switched off, paused, or its policy contradicts itself. */
+function judgeByRow(
+  summarizer: SummarizerFacts,
+): (row: SessionRow) => { policy: Policy; limits: Limits; due: boolean } | null {
+  const known = new Map<string, { policy: Policy; limits: Limits } | null>();
+  return (row) => {
+    if (row.pausedAt !== null) return null;
+    const { newerTenantPolicy } = row;
+    const layers: PolicyLayers = newerTenantPolicy
+      ? { ...row.policy, tenant: newerTenantPolicy.policy }
+      : row.policy;
+    const key = JSON.stringify([
+      layers,
+      row.appliedFactor,
+      Math.round(4 * Math.log2(1 + row.meanTurnTokens)),
+    ]);
+    let sizes = known.get(key);
+    if (sizes === undefined) {
+      sizes = sizesOf(withSummarizer(layers, summarizer), row);
+      if (known.size >= keptPolicies) known.clear();
+      known.set(key, sizes);
+    }
+    if (sizes === null || !sizes.policy.enabled) return null;
+    const worthwhile =
+      row.exhausted === null ||
+      newerTenantPolicy !== undefined ||
+      row.liveTokens >= (row.measureAtTokens ?? Infinity) ||
+      row.liveMessages >= (row.measureAtMessages ?? Infinity);
+    const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
+    return { ...sizes, due: worthwhile && isTriggered(sizes.limits, size) };
+  };
+}
+
+function sizesOf(layers: PolicyLayers, row: SessionRow): { policy: Policy; limits: Limits } | null {
+  try {
+    const policy = policyOf(layers);
+    return { policy, limits: limitsOf(policy, factsOf(row)) };
+  } catch (error) {
+    if (isFailure(error, 'Input.Invalid')) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,305 @@
+/** What became of each session of a backfill. */
+import type { Pool } from 'pg';
+import type { BackfillItem, BackfillItemState } from '../../contract/backfills.js';
+import { lockBackfill, loadBackfillRow, updateBackfill, type BackfillIds } from './backfills.js';
+import { checkWhole } from '../connection/bounds.js';
+import { checkId, storable } from '../connection/text.js';
+import { read, withTransaction, type Query } from '../connection/transaction.js';
+
+/** A session that waits for its turn. */
+export interface PendingItem {
+  session: string;
+  /** Of its newest compaction; null where it was erased meanwhile. */
+  generation: number | null;
+  incarnation: string | null;
+}
+
+/** The next sessions that wait, in the order of their ids. */
+export async function readPending(
+  pool: Pool,
+  { tenant, job }: BackfillIds,
+  after: string | null,
+  most: number,
+): Promise<PendingItem[]> {
+  return read<PendingItem & Record<string, unknown>>(
+    pool,
+    `select i.session_id as session, s.generation, s.incarnation from palimpsest.backfill_items i
+     left join palimpsest.sessions s on s.tenant_id = i.tenant_id and s.session_id = i.session_id
+     where i.tenant_id = $1 and i.job = $2 and i.state = 'pending' and ($3::text is null or i.session_id > $3)
+     order by i.session_id limit $4`,
+    [tenant, job, after, most],
+  );
+}
+
+/** A session as the selection has judged it. */
+export interface SelectedItem {
+  session: string;
+  incarnation: string;
+  state: Extract<BackfillItemState, 'pending' | 'unchanged' | 'failed'>;
+  tokens: number;
+  error: { type: string; message: string } | null;
+}
+
+/**
+ * Writes the next page and moves the cursor to its last session, in one transaction; sessions that were erased since
+ * they were judged are left out. Answers false, and writes nothing, where the cursor is not at `from` any more: an
+ * earlier attempt has done it.
+ */
+export async function insertPage(
+  pool: Pool,
+  ids: BackfillIds,
+  from: string | null,
+  page: readonly SelectedItem[],
+  last: boolean,
+): Promise<boolean> {
+  return withTransaction(pool, async ({ query }) => {
+    // Sessions before the job, in the order in which an erasure takes them.
+    const kept = await keepSelected(query, ids.tenant, page);
+    const { cursor, selecting } = await lockBackfill(query, ids);
+    if (cursor !== from || !selecting) return false;
+    await query(
+      `insert into palimpsest.backfill_items (tenant_id, job, session_id, state, tokens_before, tokens_after,
+         error_type, error_message, ended_at)
+       select $1, $2, e.session, e.state, case when e.state <> 'pending' then e.tokens end,
+         case when e.state <> 'pending' then e.tokens end, e.error->>'type', e.error->>'message',
+         case when e.state <> 'pending' then now() end
+       from jsonb_to_recordset($3::jsonb) as e(session text, state text, tokens bigint, error jsonb)
+       on conflict do nothing`,
+      [ids.tenant, ids.job, JSON.stringify(kept)],
+    );
+    await query(
+      `update palimpsest.backfills set cursor = $3, selecting = $4, updated_at = now()
+       where tenant_id = $1 and job = $2`,
+      [ids.tenant, ids.job, kept.at(-1)?.session ?? from, !last],
+    );
+    return true;
+  });
+}
+
+/** Those that are still there, held against an erasure until the transaction ends. */
+async function keepSelected(
+  query: Query,
+  tenant: string,
+  page: readonly SelectedItem[],
+): Promise<SelectedItem[]> {
+  const rows = await query<{ session: string; incarnation: string }>(
+    `select session_id as session, incarnation from palimpsest.sessions
+     where tenant_id = $1 and session_id = any($2) order by session_id for key share`,
+    [tenant, page.map(({ session }) => session)],
+  );
+  const present = new Map(rows.map(({ session, incarnation }) => [session, incarnation]));
+  return page.filter(({ session, incarnation }) => present.get(session) === incarnation);
+}
+
+/** One compaction of this job that was committed. */
+export interface CommittedStep {
+  generation: number;
+  tokensBefore: number;
+  tokensAfter: number;
+  modelCalls: number;
+  modelInputTokens: number;
+  modelOutputTokens: number;
+  cost: number | null;
+}
+
+export interface ItemResult {
+  session: string;
+  /** Absent: whichever session has the id, as earlier versions say it. */
+  incarnation?: string;
+  /** Unix milliseconds. */
+  at: number;
+  /** `running`: a compaction was committed and another one follows. */
+  state: Extract<BackfillItemState, 'running' | 'compacted' | 'unchanged' | 'failed'>;
+  step: CommittedStep | null;
+  error: { type: string; message: string } | null;
+  /** What a failed attempt at a generation has paid for. */
+  unsettled: { generation: number; cost: number } | null;
+}
+
+export interface BegunItem {
+  session: string;
+  incarnation?: string;
+  /** Unix milliseconds. */
+  at: number;
+}
+
+/**
+ * Which sessions have begun and what others came to, in one transaction. Said twice it is written once: only what
+ * waits can begin, only what runs can end, and a generation counts once. What was said of a session that was erased and
+ * begun anew since is not written.
+ */
+export async function recordItems(
+  pool: Pool,
+  { tenant, job }: BackfillIds,
+  begun: readonly BegunItem[],
+  results: readonly ItemResult[],
+): Promise<void> {
+  await withTransaction(pool, async ({ query }) => {
+    if (begun.length > 0)
+      await query(
+        `update palimpsest.backfill_items i set state = 'running', attempts = attempts + 1, ended_at = null,
+           error_type = null, error_message = null, started_at = to_timestamp(e.at / 1000.0)
+         from jsonb_to_recordset($3::jsonb) as e(session text, at float8, incarnation uuid)
+         where i.tenant_id = $1 and i.job = $2 and i.session_id = e.session and i.state = 'pending'
+           and ${sameSession('e.incarnation')}`,
+        [tenant, job, JSON.stringify(begun)],
+      );
+    for (const result of results) await recordOne(query, { tenant, job }, result);
+  });
+}
+
+/**
+ * A session that changed once stays `compacted`, whatever a later look at it came to but for a failure. What failed
+ * attempts paid counts until a commit of the same generation counts it.
+ */
+async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
+  const { session, at, state, step, error, unsettled, incarnation = null } = result;
+  const done = state !== 'running';
+  await query(
+    `update palimpsest.backfill_items i set
+       state = case when $4 = 'unchanged' and i.generation is not null then 'compacted' else $4 end,
+       ended_at = case when $5 then to_timestamp($6 / 1000.0) end,
+       error_type = $7, error_message = $8,
+       generation = coalesce($9, i.generation),
+       tokens_before = coalesce(i.tokens_before, $10), tokens_after = coalesce($11, i.tokens_after),
+       model_calls = i.model_calls + $12, model_input_tokens = i.model_input_tokens + $13,
+       model_output_tokens = i.model_output_tokens + $14,
+       cost = case when coalesce($15::float8, $16::float8) is null then i.cost else coalesce(i.cost, 0) + coalesce($15, $16)
+         - case when i.unsettled_generation = coalesce($9, $17::int) then i.unsettled_cost else 0 end end,
+       unsettled_cost = coalesce($16, case when $15::float8 is null then i.unsettled_cost else 0 end),
+       unsettled_generation = coalesce($17, i.unsettled_generation)
+     where i.tenant_id = $1 and i.job = $2 and i.session_id = $3 and i.state = 'running'
+       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}`,
+    [
+      ...[tenant, job, session, state, done, at],
+      ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
+      ...[step?.generation ?? null, step?.tokensBefore ?? null, step?.tokensAfter ?? null],
+      ...[
+        step?.modelCalls ?? 0,
+        step?.modelInputTokens ?? 0,
+        step?.modelOutputTokens ?? 0,
+        step?.cost ?? null,
+      ],
+      ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
+    ],
+  );
+}
+
+const sameSession = (incarnation: string) =>
+  `(${incarnation} is null or exists (select from palimpsest.sessions s where s.tenant_id = i.tenant_id
+     and s.session_id = i.session_id and s.incarnation = ${incarnation}))`;
+
+const shownCharacters = 2_000;
+
+/** Money that the job has spent so far. */
+export async function spentBy(pool: Pool, { tenant, job }: BackfillIds): Promise<number> {
+  const [row] = await read<{ spent: number }>(
+    pool,
+    `select coalesce(sum(cost), 0) as spent from palimpsest.backfill_items where tenant_id = $1 and job = $2`,
+    [tenant, job],
+  );
+  return row?.spent ?? 0;
+}
+
+/**
+ * Ends the job: `completed`, or what an operator or the spend limit made of it; then what was not done is `skipped`.
+ */
+export async function finishBackfill(pool: Pool, ids: BackfillIds): Promise<void> {
+  await withTransaction(pool, async ({ query }) => {
+    const { state } = await lockBackfill(query, ids);
+    const cut = state === 'cancelled' || state === 'stopped';
+    if (cut)
+      await query(
+        `update palimpsest.backfill_items set state = 'skipped', ended_at = now()
+         where tenant_id = $1 and job = $2 and state in ('pending', 'running')`,
+        [ids.tenant, ids.job],
+      );
+    await updateBackfill(query, ids, { ...(cut ? {} : { state: 'completed' }), ended: true });
+  });
+}
+
+/** Failed and skipped sessions wait again, and the job runs. */
+export async function retryItems(pool: Pool, ids: BackfillIds, spendLimit?: number): Promise<void> {
+  await withTransaction(pool, async ({ query }) => {
+    await lockBackfill(query, ids);
+    await query(
+      `update palimpsest.backfill_items set state = 'pending', ended_at = null
+       where tenant_id = $1 and job = $2 and state in ('failed', 'skipped')`,
+      [ids.tenant, ids.job],
+    );
+    await updateBackfill(query, ids, {
+      ...{ state: 'running', reason: null, ended: false },
+      ...(spendLimit === undefined ? {} : { spendLimit }),
+    });
+  });
+}
+
+/**
+ * A run of the job that nobody continued (its workflow was terminated) leaves sessions `running`: those whose
+ * compaction was committed are done, the others wait again.
+ */
+export async function reopenItems(pool: Pool, { tenant, job }: BackfillIds): Promise<void> {
+  await withTransaction(pool, async ({ query }) => {
+    await query(
+      `update palimpsest.backfill_items i set state = 'compacted', ended_at = now(), generation = c.generation,
+         tokens_before = coalesce(i.tokens_before, c.tokens_before), tokens_after = c.tokens_after,
+         model_calls = i.model_calls + c.model_calls, cost = coalesce(i.cost + coalesce(c.cost, 0), c.cost),
+         model_input_tokens = i.model_input_tokens + c.model_input_tokens,
+         model_output_tokens = i.model_output_tokens + c.model_output_tokens
+       from palimpsest.compactions c
+       where i.tenant_id = $1 and i.job = $2 and i.state = 'running' and c.tenant_id = $1
+         and c.session_id = i.session_id and c.created_at >= i.started_at and c.workflow_id is not null
+         and c.generation = (select max(l.generation) from palimpsest.compactions l
+           where l.tenant_id = $1 and l.session_id = i.session_id)
+         and c.generation > coalesce(i.generation, 0)`,
+      [tenant, job],
+    );
+    await query(
+      `update palimpsest.backfill_items set state = 'pending' where tenant_id = $1 and job = $2 and state = 'running'`,
+      [tenant, job],
+    );
+  });
+}
+
+export interface ItemsRequest {
+  state?: BackfillItemState;
+  after?: string;
+  limit?: number;
+}
+
+export const itemStates = ['pending', 'running', 'compacted', 'unchanged', 'failed', 'skipped'] as const;
+
+/** A page of sessions in the order of their ids. Throws `Store.BackfillNotFound`. */
+export async function listItems(
+  pool: Pool,
+  ids: BackfillIds,
+  { state, after, limit = 100 }: ItemsRequest,
+): Promise<BackfillItem[]> {
+  checkWhole(limit, 'limit', 1, 1_000);
+  if (after !== undefined) checkId(after, 'after');
+  await loadBackfillRow(pool, ids);
+  const rows = await read<ItemRecord & Record<string, unknown>>(
+    pool,
+    `select session_id as session, state, attempts, error_type as "errorType", error_message as "errorMessage",
+       generation, tokens_before as "tokensBefore", tokens_after as "tokensAfter", cost,
+       started_at as "startedAt", ended_at as "endedAt"
+     from palimpsest.backfill_items
+     where tenant_id = $1 and job = $2 and ($3::text is null or state = $3)
+       and ($4::text is null or session_id > $4)
+     order by session_id limit $5`,
+    [ids.tenant, ids.job, state ?? null, after ?? null, limit],
+  );
+  return rows.map(({ errorType, errorMessage, startedAt, endedAt, ...item }) => ({
+    ...item,
+    error: errorType === null ? null : { type: errorType, message: errorMessage ?? '' },
+    startedAt: startedAt?.toISOString() ?? null,
+    endedAt: endedAt?.toISOString() ?? null,
+  }));
+}
+
+interface ItemRecord extends Omit<BackfillItem, 'error' | 'startedAt' | 'endedAt'> {
+  errorType: string | null;
+  errorMessage: string | null;
+  startedAt: Date | null;
+  endedAt: Date | null;
+}

@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import { and, asc, eq, getTableColumns } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { invalid, PalimpsestError } from '../../errors.js';
+import { messagePages, toLogged, type StoredMessage } from '../log/messages.js';
+import { archiveParts } from '../schema.js';
+import type { SessionIds } from '../sessions/sessions.js';
+import { read, readWith, type Query, type Transaction } from '../connection/transaction.js';
+
+/** The evicted range of one compaction. */
+export type ArchivePart = Omit<typeof archiveParts.$inferSelect, 'tenantId' | 'sessionId'>;
+
+/** Every archive part of the session, oldest first. */
+export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<ArchivePart[]> {
+  const { tenantId, sessionId, ...columns } = getTableColumns(archiveParts);
+  return readWith(pool, (db) =>
+    db
+      .select(columns)
+      .from(archiveParts)
+      .where(and(eq(tenantId, ids.tenant), eq(sessionId, ids.session)))
+      .orderBy(asc(archiveParts.part)),
+  );
+}
+
+/** The originals of one part, each checked against its hash and all against the part's. Throws `Store.Corrupt`. */
+export async function readArchivePart(pool: Pool, ids: SessionIds, part: number): Promise<LoggedMessage[]> {
+  const parts = await listArchiveParts(pool, ids);
+  const found = parts.find((candidate) => candidate.part === part);
+  if (!found) throw noSuchPart(ids, part, parts);
+  const messages: LoggedMessage[] = [];
+  for await (const message of verifiedPart((text, values) => read(pool, text, values), ids, found))
+    messages.push(message);
+  return messages;
+}
+
+export function noSuchPart(
+  { session }: SessionIds,
+  part: number,
+  parts: readonly { part: number }[],
+): PalimpsestError {
+  return invalid(
+    `session ${session} has no archive part ${part}`,
+    'part',
+    parts.length === 0
+      ? 'Nothing has been archived yet.'
+      : `There are ${parts.length}, the newest is ${parts.at(-1)?.part}.`,
+  );
+}
+
+/** Streams one part. Throws `Store.Corrupt` at the message, or at the end of the part, that is not what was archived. */
+export async function* verifiedPart(
+  query: Query,
+  ids: SessionIds,
+  { part, fromSeq, throughSeq, sha256 }: ArchivePart,
+): AsyncGenerator<LoggedMessage> {
+  const hash = createHash('sha256');
+  for await (const message of verifiedRange(query, ids, fromSeq, throughSeq)) {
+    hash.update(message.sha256, 'hex');
+    yield toLogged(message);
+  }
+  if (hash.digest('hex') !== sha256) {
+    throw corrupt(ids, `archive part ${part} is not what was archived: its hash differs`, { part });
+  }
+}
+
+/** Streams a range of the log without gaps, each body checked against its hash. Throws `Store.Corrupt`. */
+export async function* verifiedRange(
+  query: Query,
+  ids: SessionIds,
+  fromSeq: number,
+  throughSeq: number,
+): AsyncGenerator<StoredMessage> {
+  let expected = fromSeq;
+  for await (const page of messagePages(query, ids, fromSeq, throughSeq)) {
+    for (const message of page) {
+      if (message.seq !== expected) throw corrupt(ids, `message ${expected} is missing`, { seq: expected });
+      if (createHash('sha256').update(message.body).digest('hex') !== message.sha256) {
+        throw corrupt(ids, `message ${message.seq} is not what was stored: its hash differs`, {
+          seq: message.seq,
+        });
+      }
+      expected++;
+      yield message;
+    }
+  }
+  if (expected <= throughSeq) throw corrupt(ids, `message ${expected} is missing`, { seq: expected });
+}
+
+/** Writes the part of a compaction from the log itself; answers its number, the next of the session. */
+export async function insertArchivePart(
+  { query }: Transaction,
+  ids: SessionIds,
+  {
+    part,
+    generation,
+    fromSeq,
+    throughSeq,
+  }: { part: number; generation: number; fromSeq: number; throughSeq: number },
+): Promise<void> {
+  await query(
+    `insert into palimpsest.archive_parts
+       (tenant_id, session_id, part, generation, from_seq, through_seq, messages, tokens, bytes, sha256)
+     select $1, $2, $3, $4, $5, $6, count(*), sum(tokens), sum(octet_length(body)),
+       sha256(string_agg(sha256, ''::bytea order by seq))
+     from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $5 and $6`,
+    [ids.tenant, ids.session, part, generation, fromSeq, throughSeq],
+  );
+}
+
+function corrupt(ids: SessionIds, what: string, details: { part?: number; seq?: number }): PalimpsestError {
+  return new PalimpsestError('Store.Corrupt', `session ${ids.session} of ${ids.tenant}: ${what}`, {
+    hint: 'The database was changed behind the store, or its disk is failing: restore it from a backup.',
+    details: { tenant: ids.tenant, session: ids.session, ...details },
+  });
+}

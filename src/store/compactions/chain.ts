@@ -1,0 +1,115 @@
+import type { Pool } from 'pg';
+import type { CallLink, MessageMeta, Role } from '../../conversation/message.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import type { SessionIds } from '../sessions/session-row.js';
+import { read } from '../connection/transaction.js';
+
+/** A generation on the way from the head back to the genesis. */
+export interface ChainLink {
+  generation: number;
+  /** Last seq that its head replaces. */
+  throughSeq: number;
+  snapshotTokens: number;
+  fallback: boolean;
+  /** A model read what it evicts, or most of it. */
+  readByModel: boolean;
+  layers: Layer[] | null;
+}
+
+/** The generations behind this one along the chain of parents, itself first, the genesis last. */
+export async function readChain(pool: Pool, ids: SessionIds, generation: number): Promise<ChainLink[]> {
+  const rows = await read<{
+    generation: number;
+    through_seq: number;
+    snapshot_tokens: number;
+    fallback: boolean;
+    method: string;
+    layers: Layer[] | null;
+  }>(
+    pool,
+    `with recursive chain as (
+       select * from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3
+       union all
+       select parent.* from chain join palimpsest.compactions parent
+         on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
+     )
+     select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers
+     from chain order by generation desc`,
+    [ids.tenant, ids.session, generation],
+  );
+  return rows.map((row) => ({
+    generation: row.generation,
+    throughSeq: row.through_seq,
+    snapshotTokens: row.snapshot_tokens,
+    fallback: row.fallback,
+    readByModel: row.method === 'model',
+    layers: row.layers,
+  }));
+}
+
+/** Money spent on the session's compactions so far, in the currency of its prices. */
+export async function spentOn(pool: Pool, ids: SessionIds): Promise<number> {
+  const [row] = await read<{ spent: number }>(
+    pool,
+    `select coalesce(sum(cost), 0)::float8 as spent from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2`,
+    [ids.tenant, ids.session],
+  );
+  return row?.spent ?? 0;
+}
+
+/** Whether a range of the log, both ends included, holds a message of at least `tokens` that calls one of these tools. */
+export async function callsTools(
+  pool: Pool,
+  ids: SessionIds,
+  {
+    fromSeq,
+    throughSeq,
+    tokens,
+    tools,
+  }: { fromSeq: number; throughSeq: number; tokens: number; tools: string[] },
+): Promise<boolean> {
+  const rows = await read(
+    pool,
+    `select from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 and tokens >= $5 and calls is not null
+       and exists (select from unnest($6::text[]) tool where position(tool in calls) > 0) limit 1`,
+    [
+      ids.tenant,
+      ids.session,
+      fromSeq,
+      throughSeq,
+      tokens,
+      tools.map((tool) => `"name":${JSON.stringify(tool)}`),
+    ],
+  );
+  return rows.length > 0;
+}
+
+/** Sizes and links of a range of the log, both ends included. */
+export async function readMetas(
+  pool: Pool,
+  ids: SessionIds,
+  fromSeq: number,
+  throughSeq: number,
+): Promise<MessageMeta[]> {
+  const rows = await read<{
+    seq: number;
+    role: Role;
+    tokens: number;
+    calls: string | null;
+    answers: string | null;
+    empty: boolean;
+    at: number;
+  }>(
+    pool,
+    `select seq, role, tokens, calls, answers, empty, extract(epoch from created_at)::float8 * 1000 as at
+     from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+    [ids.tenant, ids.session, fromSeq, throughSeq],
+  );
+  return rows.map((row): MessageMeta => {
+    const calls: CallLink[] = row.calls === null ? [] : JSON.parse(row.calls);
+    const answers: string | null = row.answers === null ? null : JSON.parse(row.answers);
+    return { ...row, calls, answers };
+  });
+}

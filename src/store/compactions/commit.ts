@@ -1,0 +1,260 @@
+import type { Pool } from 'pg';
+import type { Head, Reduction } from '../../context/view/view.js';
+import { PalimpsestError } from '../../errors.js';
+import type { Coverage } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import { counterFor } from '../../tokens/counter.js';
+import { insertArchivePart } from './archive.js';
+import { releaseHolds } from './digest-holds.js';
+import { linkDigests, storeRuleLayer } from './digests.js';
+import { toCompaction, type CompactionRow } from './generations.js';
+import { insertReductions } from './reductions.js';
+import { and, eq, sql } from 'drizzle-orm';
+import { archiveParts, compactions } from '../schema.js';
+import {
+  cleared,
+  loadSession,
+  lockSession,
+  updateSession,
+  type SessionIds,
+  type SessionRow,
+} from '../sessions/sessions.js';
+import { liveSizes } from '../sessions/sizes.js';
+import { storable } from '../connection/text.js';
+import { withSession, type Transaction } from '../connection/transaction.js';
+
+export { listArchiveParts, readArchivePart, type ArchivePart } from './archive.js';
+export { readTailMetas, type HeadFacts } from './context.js';
+export {
+  findCommitOf,
+  listCompactions,
+  loadCompaction,
+  type CompactionFacts,
+  type CompactionRow,
+} from './generations.js';
+
+/** One compaction as accepted, to be committed as a whole or not at all. */
+export interface CommitInput {
+  /** The generation it was planned on; the commit is refused when the session has moved on. */
+  baseGeneration: number;
+  /** The policy that its sizes come from; the commit is refused where another one came. Absent: not compared. */
+  policyVersion?: number;
+  reason: string;
+  method: 'model' | 'extractive' | 'none';
+  /** Last evicted seq; the base's own where only reductions are committed. */
+  throughSeq: number;
+  snapshot: string | null;
+  ledger: string | null;
+  layers?: Layer[] | null;
+  /** A layer made by rule: its text is stored with the rest. */
+  newLayer?: { layer: Layer; text: string } | null;
+  /** Texts that patterns pinned so far. */
+  pinned?: string[];
+  /** A model is to write this snapshot anew once one answers. */
+  fallback?: boolean;
+  /** Null where nothing stands before the tail yet. */
+  head: Head | null;
+  carriedSeq: number | null;
+  coverage: Coverage[];
+  /** Every reduction in force from this commit on, those of the base that still hold included. */
+  reductions: Reduction[];
+  tokensBefore: number;
+  tokensAfter: number;
+  evicted: number;
+  chunks: number;
+  /** Chunks that the fallback served, because the model failed at them. */
+  chunksByRule?: number;
+  /** Type of the model's failure at the first of them, where it wrote the rest. */
+  chunkFailure?: string | null;
+  /** Digests that went in: from now on they cannot be deleted. */
+  digestKeys: string[];
+  model: string | null;
+  promptVersion: number | null;
+  usage: {
+    modelCalls: number;
+    modelInputTokens: number;
+    modelOutputTokens: number;
+    modelMs: number;
+    overheadMs: number;
+  };
+  /** Money for the summarizer; null without prices. */
+  cost?: number | null;
+  currency?: string | null;
+  paysBackAfter?: number | null;
+  workflowId: string;
+  runId: string;
+  /** Why the model did not make this one although it was asked; it is left alone until `retryAt`. */
+  failure?: { type: string; message: string; retryAt: Date; onlyWaited?: boolean } | null;
+  exhausted?: { atSeq: number; tokens: number; reason: string } | null;
+  measureAt: { tokens: number | null; messages: number | null };
+}
+
+/** Another policy came after the sizes of a commit were worked out: nothing is written, work them out again. */
+export class PolicyReplaced extends Error {}
+
+/**
+ * Replaces the planned prefix of the context: archive part, snapshot, ledger, reductions and the moved head in one
+ * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
+ * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where the session was
+ * erased and begun anew since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing is written.
+ */
+export async function commitCompaction(
+  pool: Pool,
+  ids: SessionIds,
+  input: CommitInput,
+): Promise<CompactionRow> {
+  const { tokenizer, incarnation } = await loadSession(pool, ids);
+  const snapshot = input.snapshot === null ? null : storable(input.snapshot);
+  const snapshotTokens = snapshot === null ? 0 : counterFor(tokenizer).count(snapshot);
+  return withSession(pool, ids, async (tx) => {
+    const session = await lockSession(tx, { ...ids, incarnation });
+    const already = await ownCommit(tx, ids, input.runId);
+    if (already) return already;
+    refuseStale(session, input);
+    return store(tx, session, { ...input, snapshot, snapshotTokens });
+  });
+}
+
+async function store(
+  tx: Transaction,
+  session: SessionRow,
+  input: CommitInput & { snapshotTokens: number },
+): Promise<CompactionRow> {
+  const { head, throughSeq, coverage, usage, exhausted = null, measureAt, ledger } = input;
+  const generation = session.generation + 1;
+  const fromSeq = session.throughSeq + 1;
+  const evicts = throughSeq >= fromSeq;
+  const { lastPart, parentParts } = await partsSoFar(tx, session);
+  const part = evicts ? lastPart + 1 : null;
+  const [row] = await tx.db
+    .insert(compactions)
+    .values({
+      tenantId: session.tenant,
+      sessionId: session.session,
+      generation,
+      parentGeneration: session.generation,
+      parentThroughSeq: session.throughSeq,
+      fromSeq,
+      throughSeq,
+      reason: input.reason,
+      method: input.method,
+      snapshot: input.snapshot,
+      snapshotTokens: input.snapshotTokens,
+      ledger: ledger === null ? null : storable(ledger),
+      layers: input.layers ?? null,
+      pinned: input.pinned?.map(storable) ?? [],
+      fallback: input.fallback ?? false,
+      cost: input.cost ?? null,
+      currency: input.currency ?? null,
+      paysBackAfter: input.paysBackAfter ?? null,
+      carriedSeq: input.carriedSeq,
+      head: head && head.messages.length > 0 ? JSON.stringify(head.messages) : null,
+      headTokens: head?.tokens ?? [],
+      coverage: coverage.map(({ reason, ...range }) =>
+        reason === undefined ? range : { ...range, reason: storable(reason) },
+      ),
+      tokensBefore: input.tokensBefore,
+      tokensAfter: input.tokensAfter,
+      evicted: input.evicted,
+      chunks: input.chunks,
+      chunksByRule: input.chunksByRule ?? 0,
+      model: input.model,
+      promptVersion: input.promptVersion,
+      modelCalls: usage.modelCalls,
+      modelInputTokens: usage.modelInputTokens,
+      modelOutputTokens: usage.modelOutputTokens,
+      modelMs: Math.round(usage.modelMs),
+      overheadMs: Math.round(usage.overheadMs),
+      archivePart: part,
+      parts: parentParts + (evicts ? 1 : 0),
+      workflowId: input.workflowId,
+      runId: input.runId,
+    })
+    .returning();
+  if (!row) throw new Error('the database answered no row to an insert');
+  if (part !== null) await insertArchivePart(tx, session, { part, generation, fromSeq, throughSeq });
+  await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
+  if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
+  await linkDigests(tx, session, generation, input.digestKeys);
+  await releaseHolds(tx.query, session, input.runId);
+  await updateSession(tx, session, {
+    ...failuresAfter(session, input),
+    generation,
+    throughSeq,
+    ...(await liveSizes(tx.query, { ...session, generation, throughSeq })),
+    measureAtTokens: measureAt.tokens,
+    measureAtMessages: measureAt.messages,
+    exhausted: exhausted && { ...exhausted, reason: storable(exhausted.reason) },
+  });
+  return toCompaction(row);
+}
+
+/** What a commit forgets of earlier failures: not those of a model that it did without. */
+function failuresAfter(
+  { failures, retryAt, lastError }: SessionRow,
+  { method, failure, chunkFailure, chunks, chunksByRule }: CommitInput,
+): Pick<SessionRow, 'failures' | 'retryAt' | 'lastError'> {
+  if (failure) {
+    const { type, message, onlyWaited } = failure;
+    const error = { type, message: storable(message), fallback: true };
+    return { failures: failures + (onlyWaited ? 0 : 1), retryAt: failure.retryAt, lastError: error };
+  }
+  if (method !== 'model' && lastError?.fallback) return { failures, retryAt, lastError };
+  const { exhausted: _exhausted, ...forgotten } = cleared;
+  if (!chunkFailure) return forgotten;
+  const message = `the model failed at ${chunksByRule} of ${chunks} chunks; the rules wrote their digests`;
+  return { ...forgotten, lastError: { type: chunkFailure, message, fallback: true } };
+}
+
+function refuseStale(
+  session: SessionRow,
+  { baseGeneration, policyVersion = session.policyVersion, throughSeq }: CommitInput,
+): void {
+  if (session.generation !== baseGeneration) {
+    throw new PalimpsestError(
+      'Store.StaleGeneration',
+      `session ${session.session} is at generation ${session.generation}, not at ${baseGeneration} on which this compaction was planned`,
+      { hint: 'Plan again.', details: { generation: session.generation, baseGeneration } },
+    );
+  }
+  if (session.policyVersion !== policyVersion) throw new PolicyReplaced();
+  if (throughSeq < session.throughSeq || throughSeq >= session.nextSeq) {
+    throw new Error(`seq ${throughSeq} is not in the tail ${session.throughSeq + 1}–${session.nextSeq - 1}`);
+  }
+}
+
+async function ownCommit({ db }: Transaction, ids: SessionIds, runId: string): Promise<CompactionRow | null> {
+  const [row] = await db
+    .select()
+    .from(compactions)
+    .where(
+      and(
+        eq(compactions.tenantId, ids.tenant),
+        eq(compactions.sessionId, ids.session),
+        eq(compactions.runId, runId),
+      ),
+    );
+  return row ? toCompaction(row) : null;
+}
+
+/** The highest part number of the session, and the parts along the chain that ends at its present head. */
+async function partsSoFar(
+  { db }: Transaction,
+  { tenant, session, generation }: SessionRow,
+): Promise<{ lastPart: number; parentParts: number }> {
+  const [last] = await db
+    .select({ part: sql<number>`coalesce(max(${archiveParts.part}), 0)` })
+    .from(archiveParts)
+    .where(and(eq(archiveParts.tenantId, tenant), eq(archiveParts.sessionId, session)));
+  const [parent] = await db
+    .select({ parts: compactions.parts })
+    .from(compactions)
+    .where(
+      and(
+        eq(compactions.tenantId, tenant),
+        eq(compactions.sessionId, session),
+        eq(compactions.generation, generation),
+      ),
+    );
+  return { lastPart: last?.part ?? 0, parentParts: parent?.parts ?? 0 };
+}

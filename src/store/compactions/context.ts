@@ -1,0 +1,265 @@
+import type { Pool } from 'pg';
+import { currentCaller } from '../connection/caller.js';
+import type { ContextSource, Reduction } from '../../context/view/view.js';
+import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
+import { inSlices, type Steps } from '../../steps.js';
+import { upToDate } from '../sessions/configure.js';
+import { toHead } from './generations.js';
+import { toLogged } from '../log/messages.js';
+import { addReductions } from './reductions.js';
+import {
+  checkIds,
+  checkIncarnation,
+  notFound,
+  sessionWithTenant,
+  toSession,
+  type SessionIds,
+  type SessionRecord,
+  type SessionRow,
+} from '../sessions/session-row.js';
+import { lockSession } from '../sessions/sessions.js';
+import { read, withSession, type Query } from '../connection/transaction.js';
+
+export { saveReductions, type ReadReductions } from './reductions.js';
+
+/** What planning needs to know of the head. */
+export interface HeadFacts {
+  generation: number;
+  carriedSeq: number | null;
+  /** Tokens of the whole head / of the snapshot in it. */
+  tokens: number;
+  snapshotTokens: number;
+  /** Archive parts behind it. */
+  parts: number;
+}
+
+/**
+ * Everything a context is made of, in one statement that sees one snapshot: the session, its leading system messages,
+ * head and tail, and the reductions committed with the generation or stored for `budget` (context tokens; `own`: what
+ * the session's policy allows). Evicted messages are not touched. Throws `Store.SessionNotFound`.
+ */
+export async function readContextSource(
+  pool: Pool,
+  ids: SessionIds,
+  budget: number | 'own',
+): Promise<{ session: SessionRow; source: ContextSource }> {
+  const rows = await readPresent(pool, ids, withBodies, budget);
+  return inSlices(sourceOf(rows, ids), currentCaller()?.signal);
+}
+
+/**
+ * The same with the session locked, until the reductions that `reduce` answers are stored
+ * (see `saveReductions`): for a reader that others keep overtaking.
+ */
+export async function readContextLocked<Reduced extends { reductions: Reduction[] }>(
+  pool: Pool,
+  ids: SessionIds,
+  budget: number | 'own',
+  reduce: (read: { session: SessionRow; source: ContextSource }) => Promise<Reduced>,
+): Promise<Reduced> {
+  return withSession(pool, ids, async (tx) => {
+    await lockSession(tx, ids);
+    const rows = await readSnapshot(tx.query, ids, withBodies, budget);
+    const found = await inSlices(sourceOf(rows, ids), currentCaller()?.signal);
+    const reduced = await reduce(found);
+    await addReductions(
+      tx,
+      found.session,
+      budget === 'own' ? found.session.budget : budget,
+      reduced.reductions,
+    );
+    return reduced;
+  });
+}
+
+function* sourceOf(
+  rows: readonly SnapshotRow[],
+  ids: SessionIds,
+): Steps<{ session: SessionRow; source: ContextSource }> {
+  const of = (part: Part) => rows.filter((row) => row.part === part);
+  const [head] = of('head');
+  const tokens = head ? headNumbers(head).headTokens : [];
+  return {
+    session: sessionOf(rows, ids),
+    source: {
+      system: yield* messagesOf(inOrder(of('system'))),
+      head: toHead(head?.body ?? null, tokens, head ? headNumbers(head).carriedSeq : null),
+      tail: yield* messagesOf(inOrder(of('tail'))),
+      reductions: reductionsOf(of('reduction')),
+    },
+  };
+}
+
+/**
+ * The same without any text of messages: what measuring and planning need. `head` is null while nothing has been
+ * compacted. Throws `Store.SessionNotFound`.
+ */
+export async function readTailMetas(
+  pool: Pool,
+  ids: SessionIds,
+): Promise<{
+  session: SessionRow;
+  head: HeadFacts | null;
+  system: MessageMeta[];
+  tail: MessageMeta[];
+  reductions: Reduction[];
+}> {
+  const rows = await readPresent(pool, ids, withoutBodies, 0);
+  const of = (part: Part) => rows.filter((row) => row.part === part);
+  const session = sessionOf(rows, ids);
+  const [head] = of('head');
+  return {
+    session,
+    head: head && session.generation > 0 ? headFacts(head) : null,
+    system: inOrder(of('system')).map(toMeta),
+    tail: inOrder(of('tail')).map(toMeta),
+    reductions: reductionsOf(of('reduction')),
+  };
+}
+
+function* messagesOf(rows: readonly SnapshotRow[]): Steps<LoggedMessage[]> {
+  const messages: LoggedMessage[] = [];
+  for (const row of rows) {
+    messages.push(toMessage(row));
+    yield;
+  }
+  return messages;
+}
+
+type Part = 'session' | 'head' | 'system' | 'tail' | 'reduction';
+
+interface SnapshotRow {
+  [column: string]: unknown;
+  part: Part;
+  /** seq of a message; first and last seq of a reduction; generation of a head. */
+  first: number;
+  last: number;
+  tokens: number;
+  body: string | null;
+  /** Role of a message, kind of a reduction, figures of a head. */
+  kind: string | null;
+  calls: string | null;
+  answers: string | null;
+  empty: boolean | null;
+  at: number | null;
+}
+
+const ownSession = `${sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids')}
+  where s.session_id is not null`;
+
+/**
+ * The bounds come from sub-selects, so that each range of messages is one scan of the primary key whatever the
+ * statistics say; the upper one is there for the planner, which guesses that a range with two ends is small.
+ */
+function snapshotStatement(messageColumns: string): string {
+  return `
+with s as materialized (${ownSession})
+select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::text as body, null::text as kind,
+  null::text as calls, null::text as answers, null::boolean as empty, null::float8 as at
+from s
+union all
+select 'head', generation, through_seq, snapshot_tokens, head,
+  json_build_object('headTokens', head_tokens, 'carriedSeq', carried_seq, 'parts', parts)::text, null, null, null, null
+from palimpsest.compactions
+where tenant_id = $1 and session_id = $2
+  and generation = (select generation from s) and through_seq = (select through_seq from s)
+union all
+select 'system', seq, seq, tokens, ${messageColumns}
+from palimpsest.messages
+where tenant_id = $1 and session_id = $2 and seq >= 1 and seq <= (select system_through_seq from s)
+union all
+select 'tail', seq, seq, tokens, ${messageColumns}
+from palimpsest.messages
+where tenant_id = $1 and session_id = $2
+  and seq > (select greatest(through_seq, system_through_seq) from s) and seq < (select next_seq from s)
+union all
+(select 'reduction', from_seq, through_seq, tokens, body, kind, null, null, null, null
+from palimpsest.reductions
+where tenant_id = $1 and session_id = $2 and generation = (select generation from s)
+  and budget in (0, coalesce($3, (select budget from s)))
+order by budget, position)`;
+}
+
+const withBodies = snapshotStatement('body, null::text, null::text, null::text, null::boolean, null::float8');
+const withoutBodies = snapshotStatement(
+  'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
+);
+
+/** Read again where the tenant's policy had to be taken over first. */
+async function readPresent(
+  pool: Pool,
+  ids: SessionIds,
+  statement: string,
+  budget: number | 'own',
+): Promise<SnapshotRow[]> {
+  const query: Query = (text, values) => read(pool, text, values);
+  const rows = await readSnapshot(query, ids, statement, budget);
+  const session = sessionOf(rows, ids);
+  const present = await upToDate(pool, session);
+  return present === session ? rows : readSnapshot(query, ids, statement, budget);
+}
+
+async function readSnapshot(
+  query: Query,
+  ids: SessionIds,
+  statement: string,
+  budget: number | 'own',
+): Promise<SnapshotRow[]> {
+  checkIds(ids);
+  return query<SnapshotRow>(statement, [ids.tenant, ids.session, budget === 'own' ? null : budget]);
+}
+
+function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {
+  const row = rows.find(({ part }) => part === 'session');
+  if (!row) return notFound(ids);
+  const record: SessionRecord = JSON.parse(row.body ?? '');
+  checkIncarnation(ids, record);
+  return toSession(record);
+}
+
+function headNumbers({ kind }: SnapshotRow): {
+  headTokens: number[];
+  carriedSeq: number | null;
+  parts: number;
+} {
+  return JSON.parse(kind ?? '');
+}
+
+function headFacts(row: SnapshotRow): HeadFacts {
+  const { headTokens, carriedSeq, parts } = headNumbers(row);
+  const tokens = headTokens.reduce((sum, count) => sum + count, 0);
+  return { generation: row.first, carriedSeq, tokens, snapshotTokens: row.tokens, parts };
+}
+
+function inOrder(rows: SnapshotRow[]): SnapshotRow[] {
+  return rows.sort((a, b) => a.first - b.first);
+}
+
+function toMessage({ first, tokens, body }: SnapshotRow): LoggedMessage {
+  return toLogged({ seq: first, tokens, body: body ?? '' });
+}
+
+function toMeta({ first, tokens, kind, calls, answers, empty, at }: SnapshotRow): MessageMeta {
+  const links: CallLink[] = calls === null ? [] : JSON.parse(calls);
+  const answered: string | null = answers === null ? null : JSON.parse(answers);
+  return {
+    seq: first,
+    role: kind as Role,
+    tokens,
+    calls: links,
+    answers: answered,
+    empty: empty === true,
+    at: at ?? 0,
+  };
+}
+
+/** In the order in which they were made, which the statement keeps within its last part. */
+function reductionsOf(rows: readonly SnapshotRow[]): Reduction[] {
+  return rows.map(({ first, last, kind, body, tokens }) => ({
+    fromSeq: first,
+    throughSeq: last,
+    kind: kind as Reduction['kind'],
+    body: body ?? '',
+    tokens,
+  }));
+}

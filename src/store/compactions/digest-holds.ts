@@ -1,0 +1,90 @@
+/**
+ * Which stored answers a running compaction has read: until it commits or gives up they neither expire nor go with the
+ * session that paid for them. A hold ends by itself some time after the compaction must have ended, so that a terminated
+ * one holds nothing for ever.
+ */
+import type { Pool } from 'pg';
+import type { SessionIds } from '../sessions/session-row.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/** One run of a compaction. */
+export interface Holder extends SessionIds {
+  runId: string;
+  /** Milliseconds from now on for which it holds what it reads. */
+  forMs: number;
+}
+
+/** Parameters: tenant, session, run, seconds. */
+const holdAll = (keys: string): string => `
+  insert into palimpsest.digest_holds (tenant_id, key, session_id, run_id, held_until)
+  select $1, key, $2, $3, now() + make_interval(secs => $4) from ${keys}
+  on conflict (tenant_id, session_id, run_id, key) do update
+    set held_until = greatest(digest_holds.held_until, excluded.held_until)`;
+
+const parameters = ({ tenant, session, runId, forMs }: Holder) => [tenant, session, runId, forMs / 1_000];
+
+/** The tokens of the text under this key, held from now on; null where none is stored, or the session was erased. */
+export async function holdDigest(
+  pool: Pool,
+  holder: Holder,
+  key: string,
+): Promise<{ tokens: number } | null> {
+  const [found] = await read<{ tokens: number }>(
+    pool,
+    `with alive as (
+       select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share
+     ), found as (
+       select key, tokens from palimpsest.digests
+       where tenant_id = $1 and key = $5 and exists (select from alive) for key share
+     ), held as (${holdAll('found')})
+     select tokens from found`,
+    [...parameters(holder), key],
+  );
+  return found ?? null;
+}
+
+/** The same for a digest that this transaction has stored or seen. */
+export async function addHold(query: Query, holder: Holder, key: string): Promise<void> {
+  const stored = 'palimpsest.digests where tenant_id = $1 and key = $5';
+  await query(holdAll(stored), [...parameters(holder), key]);
+}
+
+/** The run goes on for so long: what it holds is held for as long. */
+export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
+  await read(
+    pool,
+    `update palimpsest.digest_holds set held_until = greatest(held_until, now() + make_interval(secs => $4))
+     where tenant_id = $1 and session_id = $2 and run_id = $3`,
+    parameters(holder),
+  );
+}
+
+/** The run has ended. */
+export async function releaseHolds(
+  query: Query,
+  { tenant, session }: SessionIds,
+  runId: string,
+): Promise<void> {
+  await query(
+    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = $3',
+    [tenant, session, runId],
+  );
+}
+
+/** Every other run of this session has ended: a session is compacted by one at a time. */
+export async function releaseEarlierHolds(
+  pool: Pool,
+  { tenant, session }: SessionIds,
+  runId: string,
+): Promise<void> {
+  await read(
+    pool,
+    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id <> $3',
+    [tenant, session, runId],
+  );
+}
+
+/** A condition: no running compaction holds this digest. */
+export const unheld = (digest: string): string =>
+  `not exists (select from palimpsest.digest_holds held where held.tenant_id = ${digest}.tenant_id
+     and held.key = ${digest}.key and held.held_until > now())`;

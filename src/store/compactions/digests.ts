@@ -1,0 +1,208 @@
+import { and, eq, inArray, sum } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import { PalimpsestError } from '../../errors.js';
+import { forgetFlights } from './digest-flights.js';
+import { addHold, unheld, type Holder } from './digest-holds.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import { compactionDigests, digests } from '../schema.js';
+import type { SessionIds } from '../sessions/session-row.js';
+import { keepSession } from '../sessions/session-table.js';
+import { storable } from '../connection/text.js';
+import { read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
+
+type Columns = typeof digests.$inferSelect;
+
+/** A stored model result. `calls`, tokens and `ms` are what it cost whoever paid for it. */
+export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
+
+export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
+  return readWith(pool, async (db) => {
+    const [row] = await db
+      .select()
+      .from(digests)
+      .where(and(eq(digests.tenantId, tenant), eq(digests.key, key)));
+    return row ? toDigest(row) : null;
+  });
+}
+
+/**
+ * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
+ * under the same key in the meantime, theirs is answered. Either is held for `holder`. Throws `Store.SessionNotFound`
+ * where the payer was erased, `Store.StaleGeneration` where it was begun anew since `incarnation` was read.
+ */
+export async function storeDigest(
+  pool: Pool,
+  digest: Omit<DigestRow, 'createdAt'>,
+  { holder, incarnation }: { holder?: Holder; incarnation?: string } = {},
+): Promise<DigestRow> {
+  const { tenant, text, ...row } = digest;
+  return withTransaction(pool, async ({ db, query }) => {
+    // A model may still answer when its session is erased already: from then on nothing of it is stored.
+    await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
+    const [stored] = await db
+      .insert(digests)
+      .values({ tenantId: tenant, text: storable(text), ...row })
+      .onConflictDoNothing()
+      .returning();
+    if (holder) await addHold(query, holder, row.key);
+    if (stored) return toDigest(stored);
+    const [winner] = await db
+      .select()
+      .from(digests)
+      .where(and(eq(digests.tenantId, tenant), eq(digests.key, row.key)));
+    if (winner) return toDigest(winner);
+    throw new PalimpsestError('Store.Unavailable', `digest ${row.key} expired while it was stored`, {
+      hint: 'Try again.',
+    });
+  });
+}
+
+/** What the digests among `keys` cost that were paid for while this generation was prepared; the others were there before. */
+export async function paidFor(
+  pool: Pool,
+  ids: SessionIds,
+  generation: number,
+  keys: readonly string[],
+): Promise<{ modelCalls: number; modelInputTokens: number; modelOutputTokens: number }> {
+  const [paid] = await readWith(pool, (db) =>
+    db
+      .select({
+        modelCalls: sum(digests.calls).mapWith(Number),
+        modelInputTokens: sum(digests.inputTokens).mapWith(Number),
+        modelOutputTokens: sum(digests.outputTokens).mapWith(Number),
+      })
+      .from(digests)
+      .where(
+        and(
+          eq(digests.tenantId, ids.tenant),
+          inArray(digests.key, [...keys]),
+          eq(digests.payerSession, ids.session),
+          eq(digests.payerGeneration, generation),
+        ),
+      ),
+  );
+  return {
+    modelCalls: paid?.modelCalls ?? 0,
+    modelInputTokens: paid?.modelInputTokens ?? 0,
+    modelOutputTokens: paid?.modelOutputTokens ?? 0,
+  };
+}
+
+export interface PaidTowards {
+  session: string;
+  generation: number;
+  inputTokens: number;
+  outputTokens: number;
+}
+
+/** What these sessions have lately paid for towards generations, committed or not; one look for all of them. */
+export async function paidTowards(
+  pool: Pool,
+  tenant: string,
+  sessions: readonly string[],
+): Promise<PaidTowards[]> {
+  return read<PaidTowards & Record<string, unknown>>(
+    pool,
+    `select payer_session as session, payer_generation as generation,
+       sum(input_tokens)::float8 as "inputTokens", sum(output_tokens)::float8 as "outputTokens"
+     from palimpsest.digests
+     where tenant_id = $1 and created_at > now() - interval '2 days' and payer_session = any($2) group by 1, 2`,
+    [tenant, sessions],
+  );
+}
+
+/** The text of a layer made by rule, under its key; nobody paid for it. */
+export async function storeRuleLayer(
+  { db }: Transaction,
+  { tenant, session }: SessionIds,
+  generation: number,
+  { layer, text }: { layer: Layer; text: string },
+): Promise<void> {
+  await db
+    .insert(digests)
+    .values({
+      tenantId: tenant,
+      key: layer.key,
+      kind: 'extractive',
+      text: storable(text),
+      tokens: layer.tokens,
+      model: '',
+      promptVersion: 0,
+      calls: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      ms: 0,
+      payerSession: session,
+      payerGeneration: generation,
+    })
+    .onConflictDoNothing();
+}
+
+/** Deleted at once at most: the rest waits for the next call. */
+const mostExpired = 500;
+
+/**
+ * Deletes digests of a tenant that are older than this, and that no compaction refers to or holds. Answers how many. Holds
+ * and leases that ended long ago go as well.
+ */
+export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
+  return withTransaction(pool, async ({ query }) => {
+    const old = await query<{ key: string }>(
+      `select key from palimpsest.digests d
+       where d.tenant_id = $1 and d.created_at < now() - make_interval(secs => $2) and ${unused('d')}
+       order by d.created_at limit ${mostExpired} for update skip locked`,
+      [tenant, olderThanMs / 1_000],
+    );
+    await query('delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()', [tenant]);
+    await query(forgetFlights, [tenant]);
+    if (old.length === 0) return 0;
+    // Looked at once more now that they are locked: a compaction may have come to use one since the first look.
+    const gone = await query(
+      `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2) and ${unused('d')} returning 1`,
+      [tenant, old.map(({ key }) => key)],
+    );
+    return gone.length;
+  });
+}
+
+/** A condition: no compaction refers to the digest, and none that runs holds it. */
+const unused = (digest: string): string =>
+  `not exists (select from palimpsest.compaction_digests used
+     where used.tenant_id = ${digest}.tenant_id and used.key = ${digest}.key) and ${unheld(digest)}`;
+
+/** From here on these digests cannot be deleted. Throws `Store.DigestGone` where one is gone. */
+export async function linkDigests(
+  { db, query }: Transaction,
+  { tenant, session }: SessionIds,
+  generation: number,
+  keys: readonly string[],
+): Promise<void> {
+  if (keys.length === 0) return;
+  // In one order for all that lock several, so that none of them waits for another in a circle.
+  const found = await query(
+    'select 1 from palimpsest.digests where tenant_id = $1 and key = any($2) order by key for key share',
+    [tenant, keys],
+  );
+  const missing = new Set(keys).size - found.length;
+  if (missing > 0) throw digestGone(`${missing} of the ${keys.length} digests of this compaction are`);
+  await db.insert(compactionDigests).values(
+    keys.map((key, index) => ({
+      tenantId: tenant,
+      sessionId: session,
+      generation,
+      position: index + 1,
+      key,
+    })),
+  );
+}
+
+/** An answer of the model that the compaction has read, and that was deleted since. */
+export function digestGone(which: string): PalimpsestError {
+  return new PalimpsestError('Store.DigestGone', `${which} not stored any more`, {
+    hint: 'The compaction asks the model again. Where it repeats, raise retention.digests above summary.deadline.',
+  });
+}
+
+function toDigest({ tenantId, ...row }: Columns): DigestRow {
+  return { tenant: tenantId, ...row };
+}

@@ -1,0 +1,237 @@
+import { getTableColumns, sql } from 'drizzle-orm';
+import type { PgTable } from 'drizzle-orm/pg-core';
+import { getTableConfig } from 'drizzle-orm/pg-core';
+import type { Pool } from 'pg';
+import { invalid } from '../../errors.js';
+import { checkWhole } from '../connection/bounds.js';
+import { recount } from '../sessions/recount.js';
+import {
+  archiveParts,
+  compactionDigests,
+  compactions,
+  messages,
+  reductions,
+  sessions,
+  turns,
+} from '../schema.js';
+import { factsOf, notFound } from '../sessions/session-row.js';
+import {
+  findSession,
+  keepSession,
+  loadSession,
+  lockSession,
+  settingsOf,
+  updateSession,
+} from '../sessions/sessions.js';
+import type { SessionIds, SessionRow } from '../sessions/sessions.js';
+import { liveSizes } from '../sessions/sizes.js';
+import { checkId } from '../connection/text.js';
+import { withTransaction, type Transaction } from '../connection/transaction.js';
+
+export interface ForkRequest {
+  /** Last message that the fork takes over. */
+  throughSeq: number;
+  /** Id of the new session. */
+  to: string;
+}
+
+export interface Forked {
+  session: string;
+  /** Messages taken over, and the generation the fork begins with. */
+  messages: number;
+  generation: number;
+  /** True when this very fork was made before; nothing was written now. */
+  repeated: boolean;
+}
+
+/**
+ * A new session with the log and the compactions of another up to `throughSeq`, and its policy; from there both go
+ * their own ways. A turn that reaches beyond is cut, a call left without its result stays open, digests are shared. All
+ * in one transaction, by the database itself. The same fork twice is made once. Throws `Input.Invalid` for a seq that is
+ * not in the log and for a target that is there already; `Store.SessionNotFound`; `Store.StaleGeneration` where the source
+ * is erased and begun anew meanwhile.
+ */
+export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
+  const target: SessionIds = { tenant: ids.tenant, session: to };
+  checkId(to, 'to');
+  checkWhole(throughSeq, 'throughSeq', 1);
+  for (let attempt = 1; ; attempt++) {
+    const source = await loadSession(pool, ids);
+    if (throughSeq >= source.nextSeq)
+      throw invalid(
+        `there is no message ${throughSeq}`,
+        'throughSeq',
+        `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
+      );
+    const made = await withTransaction(pool, async (tx) => {
+      // Appends go on meanwhile; only a policy that comes in between, with other counts, makes the copy uneven.
+      if (attempt > 1) await lockSession(tx, source);
+      else await keepSession(tx, source);
+      if (!(await copySession(tx, source, target, throughSeq))) return false;
+      await copyLog(tx, source, target, throughSeq);
+      const generation = await copyGenerations(tx, source, target, throughSeq);
+      await settleSizes(tx, target, generation);
+      const { policyVersion } = await presentPolicy(tx, ids);
+      if (policyVersion !== source.policyVersion) throw new PolicyMoved();
+      return true;
+    }).catch((error: unknown) => {
+      if (error instanceof PolicyMoved) return null;
+      throw error;
+    });
+    if (made !== null) return answer(pool, ids, target, throughSeq, !made);
+  }
+}
+
+/** The source got another policy while it was copied: nothing is written, begin again. */
+class PolicyMoved extends Error {}
+
+async function presentPolicy({ query }: Transaction, ids: SessionIds): Promise<{ policyVersion: number }> {
+  const [row] = await query<{ version: number }>(
+    'select policy_version as version from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [ids.tenant, ids.session],
+  );
+  return row ? { policyVersion: row.version } : notFound(ids);
+}
+
+async function answer(
+  pool: Pool,
+  source: SessionIds,
+  target: SessionIds,
+  throughSeq: number,
+  repeated: boolean,
+): Promise<Forked> {
+  const found = await findSession(pool, target);
+  if (!found || found.forkOf?.session !== source.session || found.forkOf.throughSeq !== throughSeq)
+    throw invalid(
+      `session ${target.session} exists already`,
+      'to',
+      'A fork makes a new session: give it an id of its own.',
+    );
+  const { nextSeq, generation } = found;
+  return { session: target.session, messages: repeated ? throughSeq : nextSeq - 1, generation, repeated };
+}
+
+/** False where the target exists already; waits for another writer who is making it. */
+async function copySession(
+  { query }: Transaction,
+  source: SessionRow,
+  target: SessionIds,
+  throughSeq: number,
+): Promise<boolean> {
+  const made = await query<{ session_id: string }>(
+    copyOf(sessions, {
+      session_id: '$3',
+      incarnation: 'gen_random_uuid()',
+      next_seq: '$4::int + 1',
+      system_through_seq: 'least(system_through_seq, $4)',
+      turns: `(select count(*) from palimpsest.turns t
+        where t.tenant_id = $1 and t.session_id = $2 and t.from_seq <= $4)`,
+      fork_of: "jsonb_build_object('session', $2::text, 'throughSeq', $4::int)",
+      // Set once head and messages are there.
+      generation: '0',
+      through_seq: '0',
+      ...{ live_tokens: '0', live_messages: '0', indexed_through_seq: '0' },
+      ...{ measure_at_tokens: 'null', measure_at_messages: 'null', exhausted: 'null' },
+      ...{ overdue_at: 'null', sweep_at: 'null' },
+      ...{ failures: '0', retry_at: 'null', last_error: 'null', paused_at: 'null', closed_at: 'null' },
+      ...{ created_at: 'now()', updated_at: 'now()' },
+    }) + ' on conflict do nothing returning session_id',
+    [source.tenant, source.session, target.session, throughSeq],
+  );
+  return made.length > 0;
+}
+
+/** Turns and messages; a turn that is cut gets the hash of what is left of it, and loses what was reported of the whole. */
+async function copyLog(
+  { query }: Transaction,
+  source: SessionIds,
+  target: SessionIds,
+  throughSeq: number,
+): Promise<void> {
+  const range = [source.tenant, source.session, target.session, throughSeq];
+  await query(
+    copyOf(turns, {
+      session_id: '$3',
+      through_seq: 'least(through_seq, $4)',
+      usage: 'case when through_seq <= $4 then usage end',
+      sha256: `case when through_seq <= $4 then sha256 else (
+        select sha256(convert_to('[' || string_agg(m.body, ',' order by m.seq) || ']', 'UTF8'))
+        from palimpsest.messages m
+        where m.tenant_id = $1 and m.session_id = $2 and m.seq between original.from_seq and $4) end`,
+    }) + ' and from_seq <= $4',
+    range,
+  );
+  await query(copyOf(messages, { session_id: '$3' }) + ' and seq <= $4', range);
+}
+
+/** The head's chain of parents as far as it lies within the range, with what belongs to it. Answers the newest of it. */
+async function copyGenerations(
+  { query }: Transaction,
+  source: SessionRow,
+  target: SessionIds,
+  throughSeq: number,
+): Promise<number> {
+  const chain = await query<{ generation: number }>(
+    `with recursive chain as (
+       select generation, parent_generation, through_seq from palimpsest.compactions
+       where tenant_id = $1 and session_id = $2 and generation = $3
+       union all
+       select parent.generation, parent.parent_generation, parent.through_seq
+       from chain join palimpsest.compactions parent
+         on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
+     )
+     select generation from chain where through_seq <= $4 order by generation`,
+    [source.tenant, source.session, source.generation, throughSeq],
+  );
+  const generations = chain.map(({ generation }) => generation);
+  const key = [source.tenant, source.session, target.session, generations];
+  const within = ' and generation = any ($4::int[])';
+  // The runs are the source's: their ids hold its name.
+  await query(copyOf(compactions, { session_id: '$3', workflow_id: "''" }) + within, key);
+  await query(copyOf(archiveParts, { session_id: '$3' }) + within, key);
+  await query(copyOf(compactionDigests, { session_id: '$3' }) + within, key);
+  await query(`${copyOf(reductions, { session_id: '$3' })}${within} and through_seq <= $5`, [
+    ...key,
+    throughSeq,
+  ]);
+  return generations.at(-1) ?? 0;
+}
+
+/** Points the fork at its head, and works its counters and marks out anew. */
+async function settleSizes(tx: Transaction, target: SessionIds, generation: number): Promise<void> {
+  const copied = await lockSession(tx, target);
+  const [head] = await tx.query<{ through: number }>(
+    `select through_seq as through from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation = $3`,
+    [target.tenant, target.session, generation],
+  );
+  const session = { ...copied, generation, throughSeq: head?.through ?? 0 };
+  // What the source had evicted when another tokenizer was configured still has its counts, and may be in the tail here.
+  if (session.policyVersion > 1) await (await recount(tx.query, session, session.tokenizer)).store(tx.query);
+  const live = await liveSizes(tx.query, session);
+  const { measureAtTokens, measureAtMessages } = settingsOf(
+    session.policy,
+    factsOf(session),
+    live.liveTokens,
+  );
+  await updateSession(tx, target, {
+    generation,
+    throughSeq: session.throughSeq,
+    ...live,
+    measureAtTokens,
+    measureAtMessages,
+    // No turn has signalled it.
+    overdueAt: sql`now()`,
+  });
+}
+
+/** `insert … select` of one session's rows, $1 and $2 its ids, with some columns replaced; conditions may follow. */
+function copyOf(table: PgTable, replaced: Record<string, string>): string {
+  const names = Object.values(getTableColumns(table)).map(({ name }) => name);
+  const unknown = Object.keys(replaced).filter((name) => !names.includes(name));
+  if (unknown.length > 0) throw new Error(`no columns ${unknown.join(', ')}`);
+  const { name, schema } = getTableConfig(table);
+  const values = names.map((column) => replaced[column] ?? column);
+  return `insert into ${schema}.${name} (${names.join(', ')})
+    select ${values.join(', ')} from ${schema}.${name} original where tenant_id = $1 and session_id = $2`;
+}

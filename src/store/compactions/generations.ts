@@ -1,0 +1,97 @@
+import { createHash } from 'node:crypto';
+import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import type { Head } from '../../context/view/view.js';
+import type { ChatMessage } from '../../conversation/message.js';
+import { PalimpsestError } from '../../errors.js';
+import { compactions } from '../schema.js';
+import type { SessionIds } from '../sessions/sessions.js';
+import { readWith } from '../connection/transaction.js';
+
+type Columns = typeof compactions.$inferSelect;
+
+/** One committed compaction in facts and figures. */
+export type CompactionFacts = Omit<
+  Columns,
+  'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'head' | 'headTokens' | 'coverage'
+> & {
+  /** Tokens of the whole head: summary turn, acknowledgment, carried request. */
+  tokens: number;
+};
+
+/** One committed compaction with its texts. Generation 0 is the genesis: no head, no snapshot. */
+export type CompactionRow = CompactionFacts &
+  Pick<Columns, 'snapshot' | 'ledger' | 'coverage'> & {
+    head: Head | null;
+    /** Hex sha256 of the snapshot; null without one. */
+    snapshotSha256: string | null;
+  };
+
+/** Throws `Store.SessionNotFound` where the session, or this generation of it, does not exist. */
+export async function loadCompaction(
+  pool: Pool,
+  ids: SessionIds,
+  generation: number,
+): Promise<CompactionRow> {
+  const row = await findCompaction(pool, ids, eq(compactions.generation, generation));
+  if (row) return row;
+  throw new PalimpsestError(
+    'Store.SessionNotFound',
+    `session ${ids.session} has no generation ${generation}`,
+    {
+      details: { tenant: ids.tenant, session: ids.session, generation },
+    },
+  );
+}
+
+/** What this workflow run committed already; a run commits at most once. */
+export function findCommitOf(pool: Pool, ids: SessionIds, runId: string): Promise<CompactionRow | null> {
+  return findCompaction(pool, ids, eq(compactions.runId, runId));
+}
+
+/** Every compaction of the session, oldest first, the genesis left out. */
+export async function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
+  const { tenantId, sessionId, snapshot, ledger, head, coverage, ...facts } = getTableColumns(compactions);
+  void [snapshot, ledger, head, coverage];
+  const rows = await readWith(pool, (db) =>
+    db
+      .select(facts)
+      .from(compactions)
+      .where(and(eq(tenantId, ids.tenant), eq(sessionId, ids.session), gt(compactions.generation, 0)))
+      .orderBy(asc(compactions.generation)),
+  );
+  return rows.map(({ headTokens, ...row }) => ({ ...row, tokens: sum(headTokens) }));
+}
+
+async function findCompaction(pool: Pool, ids: SessionIds, which: SQL): Promise<CompactionRow | null> {
+  const [row] = await readWith(pool, (db) =>
+    db
+      .select()
+      .from(compactions)
+      .where(and(eq(compactions.tenantId, ids.tenant), eq(compactions.sessionId, ids.session), which)),
+  );
+  return row ? toCompaction(row) : null;
+}
+
+export function toCompaction({ tenantId, sessionId, head, headTokens, ...row }: Columns): CompactionRow {
+  void [tenantId, sessionId];
+  return {
+    ...row,
+    tokens: sum(headTokens),
+    head: toHead(head, headTokens, row.carriedSeq),
+    snapshotSha256: row.snapshot === null ? null : createHash('sha256').update(row.snapshot).digest('hex'),
+  };
+}
+
+/** The head as stored: `messages` is a JSON array. */
+export function toHead(messages: string | null, tokens: number[], carriedSeq: number | null): Head | null {
+  return messages === null ? null : { messages: headMessages(messages), tokens, carriedSeq };
+}
+
+export function headMessages(messages: string | null): ChatMessage[] {
+  return messages === null ? [] : JSON.parse(messages);
+}
+
+function sum(tokens: readonly number[]): number {
+  return tokens.reduce((total, count) => total + count, 0);
+}

@@ -1,0 +1,152 @@
+import { randomUUID } from 'node:crypto';
+import { and, eq } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import { marksBeyond } from '../../limits/marks.js';
+import { PalimpsestError } from '../../errors.js';
+import { checkWhole } from '../connection/bounds.js';
+import { toCompaction, type CompactionRow } from './generations.js';
+import { recount } from '../sessions/recount.js';
+import { compactions } from '../schema.js';
+import {
+  limitsOfSession,
+  loadSession,
+  lockSession,
+  updateSession,
+  type SessionIds,
+  type SessionRow,
+} from '../sessions/sessions.js';
+import { liveSizes } from '../sessions/sizes.js';
+import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
+
+/** How often counting outside the lock is tried before it happens under the lock. */
+const attemptsOutsideLock = 3;
+
+/**
+ * Makes the context what it was when `generation` had been committed, with everything that was appended since behind
+ * it: commits a new generation with the head, snapshot, ledger and committed reductions of that one, which is its
+ * parent; 0 restores the whole log. Nothing is deleted: the generations in between can be restored as well. A
+ * compaction that is running fails with `Store.StaleGeneration`. The session is not compacted again before it has grown.
+ * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that is not there.
+ */
+export async function restore(pool: Pool, ids: SessionIds, generation: number): Promise<CompactionRow> {
+  checkWhole(generation, 'generation', 0);
+  const outside: Query = (text, values) => read(pool, text, values);
+  for (let attempt = 1; ; attempt++) {
+    const before = await loadSession(pool, ids);
+    // What was evicted when another tokenizer was configured still has its counts.
+    const stale = before.policyVersion > 1;
+    const rangeOf = (session: SessionRow, throughSeq: number) => ({ ...session, generation, throughSeq });
+    const through = await throughOf(outside, before, generation);
+    const early =
+      stale && attempt <= attemptsOutsideLock
+        ? await recount(outside, rangeOf(before, through), before.tokenizer)
+        : null;
+    const restored = await withSession(pool, ids, async (tx) => {
+      const session = await lockSession(tx, before);
+      const moved = session.nextSeq !== before.nextSeq || session.policyVersion !== before.policyVersion;
+      if (early && moved) return null;
+      if (early) await early.store(tx.query);
+      else if (session.policyVersion > 1)
+        await (await recount(tx.query, rangeOf(session, through), session.tokenizer)).store(tx.query);
+      return commitRestored(tx, session, generation);
+    });
+    if (restored !== null) return restored;
+  }
+}
+
+async function throughOf(query: Query, session: SessionRow, generation: number): Promise<number> {
+  const [row] = await query<{ through: number }>(
+    `select through_seq as through from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation = $3`,
+    [session.tenant, session.session, generation],
+  );
+  if (row) return row.through;
+  throw new PalimpsestError('Input.Invalid', `session ${session.session} has no generation ${generation}`, {
+    path: 'generation',
+    hint: `Generations go from 0, the whole log, to ${session.generation}, the present one.`,
+    details: { generation: session.generation },
+  });
+}
+
+async function commitRestored(
+  tx: Transaction,
+  session: SessionRow,
+  restored: number,
+): Promise<CompactionRow> {
+  const { tenant, session: name } = session;
+  const generation = session.generation + 1;
+  const parent = await generationRow(tx, session, restored);
+  const { throughSeq } = parent;
+  // The new generation has the same head and reductions, so its context has the same size.
+  const live = await liveSizes(tx.query, { ...session, generation: restored, throughSeq });
+  const committing = tx.db.insert(compactions).values({
+    ...parent,
+    generation,
+    parentGeneration: restored,
+    parentThroughSeq: throughSeq,
+    fromSeq: throughSeq + 1,
+    reason: 'restore',
+    method: 'none',
+    restored,
+    coverage: [],
+    evicted: 0,
+    ...{ chunks: 0, chunksByRule: 0 },
+    tokensBefore: session.liveTokens,
+    tokensAfter: live.liveTokens,
+    ...withoutModel,
+    archivePart: null,
+    workflowId: '',
+    runId: `restore ${randomUUID()}`,
+    createdAt: undefined,
+  });
+  const [row] = await committing.returning();
+  if (!row) throw new Error('the database answered no row to an insert');
+  await tx.query(
+    `insert into palimpsest.reductions (tenant_id, session_id, generation, budget,
+       position, from_seq, through_seq, kind, body, tokens)
+     select tenant_id, session_id, $4, budget, position, from_seq, through_seq, kind, body, tokens
+     from palimpsest.reductions where tenant_id = $1 and session_id = $2 and generation = $3 and budget = 0`,
+    [tenant, name, restored, generation],
+  );
+  const { policy, limits } = limitsOfSession(session);
+  const marks = marksBeyond(policy, limits, { tokens: live.liveTokens, messages: live.liveMessages });
+  await updateSession(tx, session, {
+    generation,
+    throughSeq,
+    ...live,
+    exhausted: { atSeq: session.nextSeq - 1, tokens: live.liveTokens, reason: 'restored' },
+    measureAtTokens: marks.tokens,
+    measureAtMessages: marks.messages,
+  });
+  return toCompaction(row);
+}
+
+const withoutModel = {
+  modelCalls: 0,
+  modelInputTokens: 0,
+  modelOutputTokens: 0,
+  modelMs: 0,
+  overheadMs: 0,
+  cost: null,
+  currency: null,
+  paysBackAfter: null,
+} as const;
+
+async function generationRow(
+  { db }: Transaction,
+  { tenant, session }: SessionIds,
+  generation: number,
+): Promise<typeof compactions.$inferSelect> {
+  const [row] = await db
+    .select()
+    .from(compactions)
+    .where(
+      and(
+        eq(compactions.tenantId, tenant),
+        eq(compactions.sessionId, session),
+        eq(compactions.generation, generation),
+      ),
+    );
+  if (row) return row;
+  throw new Error(`generation ${generation} was there before the session was locked`);
+}

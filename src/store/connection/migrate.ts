@@ -1,0 +1,133 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { drizzle } from 'drizzle-orm/node-postgres';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
+import pg, { type Pool } from 'pg';
+import { PalimpsestError } from '../../errors.js';
+import { checkDatabaseUrl } from './pool.js';
+import { asFailure, read } from './transaction.js';
+
+/** Any number, the same for every process that migrates a database of this product. */
+const lockKey = 7_261_554_913_204;
+const schema = 'palimpsest';
+const table = 'migrations';
+
+interface Migration {
+  hash: string;
+  /** Unix milliseconds at which it was written; drizzle applies what is newer than the newest applied one. */
+  when: number;
+}
+
+/**
+ * Applies what is missing, under an advisory lock held by a connection of its own: processes that start together wait
+ * for one another (drizzle's migrator does not lock: drizzle-orm#874). Answers how many migrations were applied.
+ * Throws `Store.Unavailable` where the database is newer than this code, or differs from it.
+ */
+export async function migrate(databaseUrl: string): Promise<number> {
+  checkDatabaseUrl(databaseUrl);
+  const client = new pg.Client({
+    connectionString: databaseUrl,
+    application_name: 'palimpsest migrate',
+    connectionTimeoutMillis: 5_000,
+  });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('select pg_advisory_lock($1)', [lockKey]);
+    const known = migrationsOfThisCode();
+    const before = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
+    refuseUnknown(known, before);
+    await applyMigrations(drizzle(client), {
+      migrationsFolder: migrationsFolder(),
+      migrationsSchema: schema,
+      migrationsTable: table,
+    });
+    const after = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
+    refuseMissing(
+      known,
+      after,
+      'Give the skipped files a later `when` in migrations/meta/_journal.json: drizzle applies what is newer than the newest applied one.',
+    );
+    return after.length - before.length;
+  } catch (error) {
+    throw asFailure(error);
+  } finally {
+    // Gives the lock back as well.
+    await client.end().catch(() => {});
+  }
+}
+
+/** Throws `Store.Unavailable` with the next step unless the database has exactly the schema this code was written for. */
+export async function assertMigrated(pool: Pool): Promise<void> {
+  const known = migrationsOfThisCode();
+  const applied = await appliedMigrations((text) => read<AppliedRow>(pool, text));
+  refuseUnknown(known, applied);
+  refuseMissing(known, applied, 'Run `palimpsest migrate` first.');
+}
+
+type AppliedRow = { hash: string; when: string };
+
+async function appliedMigrations(query: (text: string) => Promise<AppliedRow[]>): Promise<Migration[]> {
+  const present = await query(
+    `select 'table' as hash, '0' as when from pg_catalog.pg_tables where schemaname = '${schema}' and tablename = '${table}'`,
+  );
+  if (present.length === 0) return [];
+  const rows = await query(
+    `select hash, created_at::text as when from ${schema}.${table} order by created_at`,
+  );
+  return rows.map(({ hash, when }) => ({ hash, when: Number(when) }));
+}
+
+function refuseUnknown(known: readonly Migration[], applied: readonly Migration[]): void {
+  const hashes = new Set(known.map(({ hash }) => hash));
+  const unknown = applied.filter(({ hash }) => !hashes.has(hash));
+  if (unknown.length === 0) return;
+  const newest = Math.max(...known.map(({ when }) => when));
+  const newer = unknown.some(({ when }) => when > newest);
+  throw new PalimpsestError(
+    'Store.Unavailable',
+    newer
+      ? 'the database was migrated by a newer version of palimpsest than this one'
+      : 'the database holds a migration that differs from the one of this version',
+    {
+      hint: newer
+        ? 'Update this installation, or point DATABASE_URL at another database.'
+        : 'Use the version that migrated it, or point DATABASE_URL at another database.',
+      details: { applied: applied.length, known: known.length },
+    },
+  );
+}
+
+/** drizzle skips a migration that is older than the newest applied one, without a word (drizzle-orm#5316, #5769). */
+function refuseMissing(known: readonly Migration[], applied: readonly Migration[], hint: string): void {
+  const hashes = new Set(applied.map(({ hash }) => hash));
+  const missing = known.filter(({ hash }) => !hashes.has(hash)).length;
+  if (missing === 0) return;
+  const none = applied.length === 0;
+  throw new PalimpsestError(
+    'Store.Unavailable',
+    none
+      ? 'the database has not been prepared yet'
+      : `the database lacks ${missing} of ${known.length} migrations`,
+    { hint, details: { applied: applied.length, known: known.length } },
+  );
+}
+
+function migrationsOfThisCode(): Migration[] {
+  return readMigrationFiles({ migrationsFolder: migrationsFolder() }).map(({ hash, folderMillis }) => ({
+    hash,
+    when: folderMillis,
+  }));
+}
+
+/** `migrations/` of the package, found from the sources and from the build alike. */
+export function migrationsFolder(): string {
+  const here = path.dirname(fileURLToPath(import.meta.url));
+  for (let folder = here; ; folder = path.dirname(folder)) {
+    const candidate = path.join(folder, 'migrations');
+    if (existsSync(path.join(candidate, 'meta', '_journal.json'))) return candidate;
+    if (folder === path.dirname(folder)) throw new Error(`no migrations folder above ${here}`);
+  }
+}

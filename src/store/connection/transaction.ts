@@ -1,0 +1,204 @@
+import { DrizzleQueryError } from 'drizzle-orm';
+import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
+import pg, { type Pool, type PoolClient } from 'pg';
+import { PalimpsestError } from '../../errors.js';
+import { currentCaller } from './caller.js';
+import { cancelOnAbort } from './cancel.js';
+import type { Wanted } from './places.js';
+import { placesOf } from './pool.js';
+
+export interface Transaction {
+  /** drizzle over the connection of this transaction. */
+  db: NodePgDatabase;
+  /** Statements that drizzle cannot say; 64-bit numbers arrive as numbers. */
+  query: Query;
+}
+
+export type Query = <Row extends pg.QueryResultRow>(
+  text: string,
+  values?: readonly unknown[],
+) => Promise<Row[]>;
+
+/**
+ * Runs `work` in one READ COMMITTED transaction on one connection. Commits when it returns, rolls back when it throws;
+ * a connection that broke is not given back to the pool. (drizzle's own `transaction` on a pool leaks the connection
+ * when BEGIN fails and returns broken ones: drizzle-orm#6023, #6114.) Failures of the database are `Store.Unavailable`,
+ * a lock that another transaction holds for too long is `Store.Busy`.
+ */
+export function withTransaction<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  return transact(pool, {}, work);
+}
+
+/**
+ * The same for a transaction that locks the row of a session: it begins when no other one of this process is at work on
+ * that session, so that a session whose row is held elsewhere takes one connection, however many write to it.
+ */
+export function withSession<T>(
+  pool: Pool,
+  { tenant, session }: { tenant: string; session: string },
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return transact(pool, { session: { tenant, session } }, work);
+}
+
+function transact<T>(pool: Pool, wanted: Wanted, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  return withConnection(pool, wanted, async (client) => {
+    try {
+      await client.query('begin');
+      const result = await work({ db: drizzle(client), query: queryOn(client) });
+      // A transaction in which a swallowed error aborted everything answers COMMIT with ROLLBACK.
+      const { command } = await client.query('commit');
+      if (command !== 'COMMIT') throw new Error(`the transaction ended with ${command}`);
+      return result;
+    } catch (error) {
+      if (isSilent(error)) throw error;
+      await client.query('rollback').catch((cause: unknown) => {
+        throw new Broken(error, cause);
+      });
+      throw error;
+    }
+  });
+}
+
+/** What failed, on a connection that cannot be used any more. */
+class Broken extends Error {
+  constructor(
+    readonly failure: unknown,
+    cause: unknown,
+  ) {
+    super('the connection is lost', { cause });
+  }
+}
+
+async function withConnection<T>(
+  pool: Pool,
+  wanted: Wanted,
+  work: (client: PoolClient) => Promise<T>,
+): Promise<T> {
+  const leave = await placesOf(pool).take({ ...currentCaller(), ...wanted });
+  try {
+    const client = await connect(pool);
+    // Without a listener a connection lost while it is checked out ends the process (drizzle-orm#3908).
+    let broken: Error | undefined;
+    const onError = (error: Error) => void (broken = error);
+    client.on('error', onError);
+    try {
+      return await work(client);
+    } catch (error) {
+      const failure = error instanceof Broken ? error.failure : error;
+      if (error instanceof Broken || endsConnection(error)) broken ??= error;
+      throw asFailure(failure);
+    } finally {
+      client.off('error', onError);
+      client.release(broken);
+    }
+  } finally {
+    leave();
+  }
+}
+
+async function connect(pool: Pool): Promise<PoolClient> {
+  try {
+    return await pool.connect();
+  } catch (error) {
+    throw asFailure(error);
+  }
+}
+
+/** pg's own timeout: the connection still waits for an answer, so nothing can be asked on it, not even a rollback. */
+function isSilent(error: unknown): boolean {
+  return error instanceof Error && error.message === 'Query read timeout';
+}
+
+function endsConnection(error: unknown): error is Error {
+  return (
+    isSilent(error) || (error instanceof pg.DatabaseError && /^(?:FATAL|PANIC)$/.test(error.severity ?? ''))
+  );
+}
+
+/**
+ * One statement outside a transaction: a read that sees one snapshot. It ends when its caller goes away. Throws
+ * `CallerGone`.
+ */
+export function read<Row extends pg.QueryResultRow>(
+  pool: Pool,
+  text: string,
+  values: readonly unknown[] = [],
+): Promise<Row[]> {
+  return cancellable(pool, (client) => queryOn(client)<Row>(text, values));
+}
+
+/** The same through drizzle. */
+export function readWith<T>(pool: Pool, select: (db: NodePgDatabase) => Promise<T>): Promise<T> {
+  return cancellable(pool, (client) => select(drizzle(client)));
+}
+
+function cancellable<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  const signal = currentCaller()?.signal;
+  if (!signal) return withConnection(pool, {}, work);
+  return withConnection(pool, {}, async (client) => {
+    const cancelled = cancelOnAbort(client, signal);
+    try {
+      return await work(client);
+    } catch (error) {
+      if (!isSilent(error)) signal.throwIfAborted();
+      throw error;
+    } finally {
+      await cancelled();
+    }
+  });
+}
+
+function queryOn(connection: PoolClient): Query {
+  return async <Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) =>
+    (await connection.query<Row>({ text, values: [...values], types: numbers })).rows;
+}
+
+const numbers: pg.CustomTypesConfig = {
+  getTypeParser: (oid, format) =>
+    oid === pg.types.builtins.INT8 && format !== 'binary' ? Number : pg.types.getTypeParser(oid, format),
+};
+
+/** SQLSTATE classes and codes that say nothing about the statement: the same one may succeed a moment later. */
+const passing = /^(?:08|53|57014$|57P0|58|25P0[34]$)/;
+/** Another transaction was in the way: it held a lock for too long, or the two held one another up. */
+const inTheWay = /^(?:40001|40P01|55P03)$/;
+const networkCodes = /^(?:ECONN|EPIPE|ETIMEDOUT|EHOST|ENET|ENOTFOUND|EAI_AGAIN)/;
+const refusedLogin = /^(?:28|3D000)/;
+const lostConnection =
+  /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Query read timeout/;
+const diskFull = '53100';
+
+/**
+ * A failure of the database as `Store.Unavailable` or `Store.Busy`; anything else (a typed failure, a violated
+ * constraint) as it is, without drizzle's wrapping, whose message repeats every parameter: texts of messages have no
+ * place in failures.
+ */
+export function asFailure(error: unknown): unknown {
+  if (error instanceof PalimpsestError) return error;
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : '';
+    if (inTheWay.test(code)) return busy(cause, code);
+    const login = refusedLogin.test(code);
+    const lost = lostConnection.test(cause.message);
+    if (!login && !lost && !passing.test(code) && !networkCodes.test(code)) continue;
+    return new PalimpsestError('Store.Unavailable', `PostgreSQL: ${cause.message || code}`, {
+      hint: login
+        ? 'Check user, password and database of DATABASE_URL.'
+        : code === diskFull
+          ? 'Free space on the disk of the database, then try again: what was stored is kept.'
+          : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
+      details: code ? { code } : undefined,
+      cause,
+    });
+  }
+  return error instanceof DrizzleQueryError && error.cause ? error.cause : error;
+}
+
+function busy(cause: Error, code: string): PalimpsestError {
+  return new PalimpsestError('Store.Busy', `Another transaction was in the way: ${cause.message}.`, {
+    hint: 'Repeat the call: nothing was stored. A process that stopped in its transaction loses it within seconds.',
+    details: { code },
+    cause,
+  });
+}

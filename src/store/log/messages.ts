@@ -1,0 +1,108 @@
+import type { Pool } from 'pg';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { parseBody } from '../../formats/native.js';
+import { PalimpsestError } from '../../errors.js';
+import type { SessionIds } from '../sessions/sessions.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/** Identity and size of one message, without its text. */
+export interface Member {
+  seq: number;
+  /** Lower-case hex, of the stored body. */
+  sha256: string;
+  tokens: number;
+}
+
+export interface StoredMessage extends Member {
+  body: string;
+}
+
+const pageMessages = 500;
+const pageBytes = 4_000_000;
+
+/** The originals of a range of the log, both ends included; what is not in the log is not in the answer. */
+export async function readMessages(
+  pool: Pool,
+  ids: SessionIds,
+  fromSeq: number,
+  throughSeq: number,
+): Promise<LoggedMessage[]> {
+  const rows = await read<{ seq: number; tokens: number; body: string }>(
+    pool,
+    `select seq, tokens, body from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+    [ids.tenant, ids.session, fromSeq, throughSeq],
+  );
+  return rows.map(toLogged);
+}
+
+export async function readMembers(
+  pool: Pool,
+  ids: SessionIds,
+  fromSeq: number,
+  throughSeq: number,
+): Promise<Member[]> {
+  return read<{ seq: number; sha256: string; tokens: number }>(
+    pool,
+    `select seq, encode(sha256, 'hex') as sha256, tokens from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
+    [ids.tenant, ids.session, fromSeq, throughSeq],
+  );
+}
+
+/** Lower-case hex of every message of the log, in order; empty where there is no such session. */
+export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {
+  const rows = await read<{ sha256: string }>(
+    pool,
+    `select encode(sha256, 'hex') as sha256 from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 order by seq`,
+    [ids.tenant, ids.session],
+  );
+  return rows.map(({ sha256 }) => sha256);
+}
+
+/**
+ * A range of the log in order, in pages of at most 500 messages and about 4 MB (one message larger than that comes
+ * alone), so that memory does not follow the length of the log.
+ */
+export async function* messagePages(
+  query: Query,
+  ids: SessionIds,
+  fromSeq: number,
+  throughSeq: number,
+): AsyncGenerator<StoredMessage[]> {
+  for (let next = fromSeq; next <= throughSeq;) {
+    const page = await query<{ seq: number; tokens: number; sha256: string; body: string }>(
+      // octet_length reads no compressed or moved-out text, so sizing a page costs nothing.
+      `select seq, tokens, encode(sha256, 'hex') as sha256, body from (
+         select seq, tokens, sha256, body, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
+         from (select seq, tokens, sha256, body from palimpsest.messages
+               where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq limit ${pageMessages}) first
+       ) sized where before < ${pageBytes} order by seq`,
+      [ids.tenant, ids.session, next, throughSeq],
+    );
+    const last = page.at(-1);
+    if (!last) return;
+    yield page;
+    next = last.seq + 1;
+  }
+}
+
+export function toLogged({
+  seq,
+  tokens,
+  body,
+}: {
+  seq: number;
+  tokens: number;
+  body: string;
+}): LoggedMessage {
+  try {
+    return { seq, tokens, ...parseBody(body) };
+  } catch {
+    throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not what an append stores`, {
+      hint: 'Run `palimpsest verify`: it names what is damaged and must be restored from a backup.',
+      details: { seq },
+    });
+  }
+}

@@ -1,0 +1,44 @@
+import type { CallLink } from '../../conversation/message.js';
+import type { SessionIds } from '../sessions/sessions.js';
+import type { Query } from '../connection/transaction.js';
+
+/** A result and the call that it names. */
+export interface Answer {
+  seq: number;
+  /** Call id, or function name of a legacy result; null where it names none. */
+  answers: string | null;
+}
+
+/** A result is looked for behind its call this many messages far; real ones follow within a few. */
+const farthestCall = 500;
+
+/**
+ * Which tool each result comes from, by seq: the name of the latest call before it that has its id. `answers` in order
+ * of seq. A result whose call is not within the 500 messages before the first of `answers` has none.
+ */
+export async function toolNames(
+  query: Query,
+  ids: SessionIds,
+  answers: readonly Answer[],
+): Promise<Map<number, string>> {
+  const names = new Map<number, string>();
+  const [first] = answers;
+  const last = answers.at(-1);
+  if (first === undefined || last === undefined) return names;
+  const callers = await query<{ seq: number; calls: string }>(
+    `select seq, calls from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 and calls is not null order by seq`,
+    [ids.tenant, ids.session, first.seq - farthestCall, last.seq],
+  );
+  const known = new Map<string, string>();
+  let next = 0;
+  for (const { seq, answers: id } of answers) {
+    for (let caller = callers[next]; caller && caller.seq < seq; caller = callers[++next]) {
+      const links: CallLink[] = JSON.parse(caller.calls);
+      for (const link of links) known.set(link.id ?? link.name, link.name);
+    }
+    const name = id === null ? undefined : known.get(id);
+    if (name !== undefined) names.set(seq, name);
+  }
+  return names;
+}

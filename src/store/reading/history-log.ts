@@ -1,0 +1,39 @@
+import type { Pool } from 'pg';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { verifiedPart, type ArchivePart } from '../compactions/archive.js';
+import { partsBehind } from './replay.js';
+import { searchableText } from '../search/words.js';
+import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/**
+ * What was evicted so far as Markdown, piece by piece: a section for each archive part along the head's chain of
+ * parents, headed `## Summarized at <ISO time>`, with one `[role]: text` paragraph a message. Append-only: what it holds
+ * after further compactions begins with what it holds now (a restored generation begins it anew from there). Throws
+ * `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
+ */
+export async function* historyLog(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
+  const query: Query = (text, values) => read(pool, text, values);
+  const { generation } = await loadSession(pool, ids);
+  for (const part of await partsBehind(query, ids, generation)) {
+    yield headingOf(part);
+    for await (const message of verifiedPart(query, ids, part)) yield entryOf(message);
+  }
+}
+
+function headingOf({ part, createdAt, fromSeq, throughSeq }: ArchivePart): string {
+  const messages = fromSeq === throughSeq ? `message ${fromSeq}` : `messages ${fromSeq}–${throughSeq}`;
+  return `## Summarized at ${new Date(createdAt).toISOString()}\n\nArchive part ${part}, ${messages}.\n\n`;
+}
+
+const lineEnd = /\r\n|[\n\r\v\f\u0085\u2028\u2029]/;
+
+/**
+ * Every line of a message but its first is indented by four blanks, and the first begins with its label: so no content
+ * can begin a section, a code fence or the label of another message.
+ */
+function entryOf({ seq, message }: LoggedMessage): string {
+  const [first = '', ...others] = searchableText(message).split(lineEnd);
+  const lines = [`[${message.role}]: ${first}`, ...others.map((line) => (line === '' ? '' : `    ${line}`))];
+  return `${lines.join('\n')} <!-- message ${seq} -->\n\n`;
+}

@@ -1,0 +1,147 @@
+/** What was summarized and archived so far, for `status`. */
+import type { Pool } from 'pg';
+import { partsBehind } from './replay.js';
+import type { SessionIds, SessionRow } from '../sessions/sessions.js';
+import { toolNames } from '../log/tool-names.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/** One committed generation, briefly. */
+export interface SummaryRecord {
+  generation: number;
+  /** ISO 8601. */
+  at: string;
+  reason: string;
+  method: 'model' | 'extractive' | 'none';
+  /** The extractive summarizer served because the model could not, for all of it or for some chunks. */
+  fallback: boolean;
+  /** Chunks that it served. */
+  chunksByRule: number;
+  /** Messages it took out of the context; null where it took none. */
+  range: { fromSeq: number; throughSeq: number } | null;
+  tokensBefore: number;
+  tokensAfter: number;
+  /** Messages. */
+  evicted: number;
+  /** The snapshot's first 500 characters; null without one. */
+  summary: string | null;
+}
+
+export interface ArchivedTool {
+  callId: string;
+  tool: string | null;
+  seq: number;
+  part: number;
+  tokens: number;
+}
+
+export interface SessionRecords {
+  /** Newest first, at most 50. */
+  summaryRecords: SummaryRecord[];
+  /** Results of tools behind the head: how many, their tokens, and the newest, at most 50. */
+  toolHistoryArchived: { count: number; tokens: number; newest: ArchivedTool[] };
+  /** Compactions that put a summary in the place of messages. */
+  summariesPerformed: number;
+  /** Tokens of the messages they evicted. */
+  tokensSummarized: number;
+  /** First 500 characters of the present snapshot; null without one. */
+  lastSummary: string | null;
+}
+
+const most = { records: 50, tools: 50, characters: 500 };
+
+export async function recordsOf(pool: Pool, session: SessionRow): Promise<SessionRecords> {
+  const query: Query = (text, values) => read(pool, text, values);
+  const [records, totals, lastSummary, toolHistoryArchived] = await Promise.all([
+    summaryRecords(query, session),
+    totalsOf(query, session),
+    summaryOf(query, session),
+    archivedTools(query, session),
+  ]);
+  return { summaryRecords: records, toolHistoryArchived, ...totals, lastSummary };
+}
+
+interface RecordRow {
+  [column: string]: unknown;
+  generation: number;
+  at: Date;
+  reason: string;
+  method: SummaryRecord['method'];
+  fallback: boolean;
+  chunks_by_rule: number;
+  from_seq: number;
+  through_seq: number;
+  tokens_before: number;
+  tokens_after: number;
+  evicted: number;
+  summary: string | null;
+}
+
+async function summaryRecords(query: Query, { tenant, session }: SessionIds): Promise<SummaryRecord[]> {
+  const rows = await query<RecordRow>(
+    `select generation, created_at as at, reason, method, fallback, chunks_by_rule, from_seq, through_seq, tokens_before, tokens_after,
+       evicted, left(snapshot, ${most.characters}) as summary
+     from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation > 0
+     order by generation desc limit ${most.records}`,
+    [tenant, session],
+  );
+  return rows.map((row) => ({
+    generation: row.generation,
+    at: row.at.toISOString(),
+    reason: row.reason,
+    method: row.method,
+    fallback: row.fallback,
+    chunksByRule: row.chunks_by_rule,
+    range: row.through_seq < row.from_seq ? null : { fromSeq: row.from_seq, throughSeq: row.through_seq },
+    tokensBefore: row.tokens_before,
+    tokensAfter: row.tokens_after,
+    evicted: row.evicted,
+    summary: row.summary,
+  }));
+}
+
+async function totalsOf(
+  query: Query,
+  { tenant, session }: SessionIds,
+): Promise<Pick<SessionRecords, 'summariesPerformed' | 'tokensSummarized'>> {
+  const [row] = await query<{ performed: number; tokens: number }>(
+    `select count(*) as performed, coalesce(sum(tokens), 0)::bigint as tokens
+     from palimpsest.archive_parts where tenant_id = $1 and session_id = $2`,
+    [tenant, session],
+  );
+  return { summariesPerformed: row?.performed ?? 0, tokensSummarized: row?.tokens ?? 0 };
+}
+
+async function summaryOf(query: Query, { tenant, session, generation }: SessionRow): Promise<string | null> {
+  const [row] = await query<{ summary: string | null }>(
+    `select left(snapshot, ${most.characters}) as summary from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation = $3`,
+    [tenant, session, generation],
+  );
+  return row?.summary ?? null;
+}
+
+/** Results that name their call; those without an id cannot be asked for by one. */
+async function archivedTools(
+  query: Query,
+  session: SessionRow,
+): Promise<SessionRecords['toolHistoryArchived']> {
+  const key = [session.tenant, session.session, session.throughSeq];
+  const archived = `from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq <= $3 and answers is not null and role = 'tool'`;
+  const [total] = await query<{ count: number; tokens: number }>(
+    `select count(*) as count, coalesce(sum(tokens), 0)::bigint as tokens ${archived}`,
+    key,
+  );
+  const rows = await query<{ seq: number; answers: string; tokens: number }>(
+    `select seq, answers, tokens ${archived} order by seq desc limit ${most.tools}`,
+    key,
+  );
+  const results = rows.map(({ answers, ...row }) => ({ ...row, answers: JSON.parse(answers) as string }));
+  const names = await toolNames(query, session, results.toReversed());
+  const parts = await partsBehind(query, session, session.generation);
+  const newest = results.flatMap(({ seq, answers, tokens }) => {
+    const part = parts.find(({ fromSeq, throughSeq }) => fromSeq <= seq && seq <= throughSeq)?.part;
+    return part === undefined ? [] : [{ callId: answers, tool: names.get(seq) ?? null, seq, part, tokens }];
+  });
+  return { count: total?.count ?? 0, tokens: total?.tokens ?? 0, newest };
+}

@@ -1,0 +1,38 @@
+import type { Pool } from 'pg';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { verifiedPart, verifiedRange, type ArchivePart } from '../compactions/archive.js';
+import { toLogged } from '../log/messages.js';
+import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/**
+ * The log in order: the archive parts along the head's chain of parents, then the tail, as it was when the replay
+ * began. Every body is checked against its hash and every part against its own; memory does not follow the length.
+ * Throws `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
+ */
+export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<LoggedMessage> {
+  const query: Query = (text, values) => read(pool, text, values);
+  const { generation, throughSeq, nextSeq } = await loadSession(pool, ids);
+  for (const part of await partsBehind(query, ids, generation)) yield* verifiedPart(query, ids, part);
+  for await (const message of verifiedRange(query, ids, throughSeq + 1, nextSeq - 1)) yield toLogged(message);
+}
+
+/** The archive parts along the chain of parents of a generation, oldest first. */
+export function partsBehind(query: Query, ids: SessionIds, generation: number): Promise<ArchivePart[]> {
+  return query<ArchivePart>(
+    `with recursive chain as (
+       select generation, parent_generation, archive_part from palimpsest.compactions
+       where tenant_id = $1 and session_id = $2 and generation = $3
+       union all
+       select parent.generation, parent.parent_generation, parent.archive_part
+       from chain join palimpsest.compactions parent
+         on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
+     )
+     select part, p.generation, from_seq as "fromSeq", through_seq as "throughSeq", messages, tokens, bytes,
+       encode(sha256, 'hex') as sha256, created_at as "createdAt"
+     from chain join palimpsest.archive_parts p
+       on p.tenant_id = $1 and p.session_id = $2 and p.part = chain.archive_part
+     order by from_seq`,
+    [ids.tenant, ids.session, generation],
+  );
+}

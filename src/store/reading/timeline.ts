@@ -1,0 +1,128 @@
+/** How a session's size went: the context after each turn, and each compaction. */
+import type { Pool } from 'pg';
+import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { read } from '../connection/transaction.js';
+
+export interface TimelineTurn {
+  /** From 1. */
+  turn: number;
+  turnId: string;
+  at: string;
+  fromSeq: number;
+  throughSeq: number;
+  /** Of the turn's messages. */
+  tokens: number;
+  /** Tokens of all messages up to here: what the context would be without compactions. */
+  logTokens: number;
+  /** Context tokens after this turn. */
+  contextTokens: number;
+}
+
+export interface TimelineCompaction {
+  generation: number;
+  at: string;
+  /** The turn behind which it was committed; 0 before the first. */
+  turn: number;
+  reason: string;
+  method: string;
+  tokensBefore: number;
+  tokensAfter: number;
+  evicted: number;
+  /** Chunks, and those of them that the fallback served. */
+  chunks: number;
+  chunksByRule: number;
+  part: number | null;
+}
+
+export interface Timeline {
+  session: string;
+  /** Context tokens now and at most; those at which the next measurement is due, null for none. */
+  tokens: number;
+  budget: number;
+  measureAt: number | null;
+  turns: TimelineTurn[];
+  compactions: TimelineCompaction[];
+}
+
+/**
+ * Context tokens between two compactions are what the last one left plus what came since, by the counts of the session's
+ * present tokenizer; a compaction tells what it found and left itself. Throws `Store.SessionNotFound`.
+ */
+export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
+  const { liveTokens, budget, measureAtTokens } = await loadSession(pool, ids);
+  const key = [ids.tenant, ids.session];
+  const [turns, compactions] = await Promise.all([
+    read<TurnRow>(
+      pool,
+      `select t.turn_id as "turnId", t.created_at as at, t.from_seq as "fromSeq", t.through_seq as "throughSeq",
+         sum(m.tokens)::bigint as tokens
+       from palimpsest.turns t join palimpsest.messages m
+         on m.tenant_id = t.tenant_id and m.session_id = t.session_id and m.seq between t.from_seq and t.through_seq
+       where t.tenant_id = $1 and t.session_id = $2
+       group by t.tenant_id, t.session_id, t.turn_id order by t.from_seq`,
+      key,
+    ),
+    read<CompactionRow>(
+      pool,
+      `select generation, created_at as at, reason, method, tokens_before as "tokensBefore",
+         tokens_after as "tokensAfter", evicted, chunks, chunks_by_rule as "chunksByRule", archive_part as part
+       from palimpsest.compactions
+       where tenant_id = $1 and session_id = $2 and generation > 0 order by generation`,
+      key,
+    ),
+  ]);
+  return {
+    session: ids.session,
+    tokens: liveTokens,
+    budget,
+    measureAt: measureAtTokens,
+    ...joined(turns, compactions),
+  };
+}
+
+interface TurnRow {
+  [column: string]: unknown;
+  turnId: string;
+  at: Date;
+  fromSeq: number;
+  throughSeq: number;
+  tokens: number;
+}
+
+interface CompactionRow extends Omit<TimelineCompaction, 'at' | 'turn'> {
+  [column: string]: unknown;
+  at: Date;
+}
+
+function joined(
+  rows: readonly TurnRow[],
+  commits: readonly CompactionRow[],
+): Pick<Timeline, 'turns' | 'compactions'> {
+  const turns: TimelineTurn[] = [];
+  const compactions: TimelineCompaction[] = [];
+  const waiting = [...commits];
+  let context = 0;
+  let log = 0;
+  const commitBefore = (at: number): void => {
+    for (let next = waiting[0]; next !== undefined && next.at.getTime() < at; next = waiting[0]) {
+      waiting.shift();
+      context = next.tokensAfter;
+      compactions.push({ ...next, at: next.at.toISOString(), turn: turns.length });
+    }
+  };
+  for (const { at, tokens, ...row } of rows) {
+    commitBefore(at.getTime());
+    context += tokens;
+    log += tokens;
+    turns.push({
+      ...row,
+      tokens,
+      turn: turns.length + 1,
+      at: at.toISOString(),
+      logTokens: log,
+      contextTokens: context,
+    });
+  }
+  commitBefore(Infinity);
+  return { turns, compactions };
+}

@@ -1,0 +1,118 @@
+import { parseBody } from '../../formats/native.js';
+import type { Pool } from 'pg';
+import type { ChatMessage } from '../../conversation/message.js';
+import { verifiedRange } from '../compactions/archive.js';
+import { checkWhole } from '../connection/bounds.js';
+import { occurrencesOf, toolOfResult, type Occurrence } from './call-ids.js';
+import { partsBehind } from './replay.js';
+import { splitsPair } from '../search/words.js';
+import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { invalid } from '../../errors.js';
+import { read, type Query } from '../connection/transaction.js';
+
+/** A result by its call id, as the log or as the context shows it; or any message by its seq. */
+export type ResponseReference = { callId: string; seq?: undefined } | { seq: number; callId?: undefined };
+
+export interface ToolResponse {
+  seq: number;
+  /** As the log has it; null for a message that answers no call. */
+  callId: string | null;
+  tool: string | null;
+  role: ChatMessage['role'];
+  /** Archive part that holds the message; null while it is in the tail. */
+  part: number | null;
+  /**
+   * What `content` is a page of. `text`: the content, a string, exactly. `parts`: the JSON of its parts. `message`: the
+   * JSON of the whole message, where it makes calls or has no content.
+   */
+  format: 'text' | 'parts' | 'message';
+  content: string;
+  /** Where `content` begins and ends, in UTF-16 code units. */
+  offset: number;
+  totalCharacters: number;
+  /** Where the next page begins; null at the end. */
+  nextOffset: number | null;
+  /** Every result with this call id, newest first: ids are reused. */
+  occurrences: Occurrence[];
+}
+
+export interface Page {
+  /** UTF-16 code units to leave out. @default 0 */
+  offset?: number;
+  /** UTF-16 code units at most; one more where a surrogate pair would not fit. @default 20,000 */
+  limit?: number;
+}
+
+const defaultLimit = 20_000;
+
+/**
+ * The original content of a tool's result, or of any message, checked against its hash. For an id that the present
+ * context shows, the result that stands there; else the newest with that id. Throws `Input.Invalid` for what is not in
+ * the log, naming what is near; `Store.SessionNotFound`; `Store.Corrupt`.
+ */
+export async function toolResponse(
+  pool: Pool,
+  ids: SessionIds,
+  reference: ResponseReference,
+  { offset = 0, limit = defaultLimit }: Page = {},
+): Promise<ToolResponse> {
+  checkWhole(offset, 'offset', 0);
+  checkWhole(limit, 'limit', 1);
+  const query: Query = (text, values) => read(pool, text, values);
+  const session = await loadSession(pool, ids);
+  if (reference.seq !== undefined) checkSeq(reference.seq, session.nextSeq - 1);
+  const parts = await partsBehind(query, ids, session.generation);
+  const partOf = (seq: number) =>
+    parts.find((part) => part.fromSeq <= seq && seq <= part.throughSeq)?.part ?? null;
+  const found =
+    reference.seq === undefined
+      ? await occurrencesOf(pool, ids, reference.callId)
+      : { seq: reference.seq, all: [reference.seq] };
+  const message = await original(query, ids, found.seq);
+  const { format, content } = contentOf(message);
+  return {
+    seq: found.seq,
+    callId: message.tool_call_id ?? null,
+    tool: await toolOfResult(query, ids, found.seq, message),
+    role: message.role,
+    part: partOf(found.seq),
+    format,
+    ...pageOf(content, offset, limit),
+    occurrences: found.all.map((seq) => ({ seq, part: partOf(seq) })),
+  };
+}
+
+function checkSeq(seq: number, last: number): void {
+  checkWhole(seq, 'seq', 1);
+  if (seq > last) throw invalid(`there is no message ${seq}`, 'seq', `The log ends at message ${last}.`);
+}
+
+async function original(query: Query, ids: SessionIds, seq: number): Promise<ChatMessage> {
+  for await (const { body } of verifiedRange(query, ids, seq, seq)) return parseBody(body).message;
+  throw new Error(`message ${seq} was neither read nor missed`);
+}
+
+function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content'> {
+  const { content } = message;
+  const calls = (message.tool_calls?.length ?? 0) > 0 || Boolean(message.function_call);
+  if (!calls && typeof content === 'string') return { format: 'text', content };
+  if (!calls && Array.isArray(content)) return { format: 'parts', content: JSON.stringify(content) };
+  return { format: 'message', content: JSON.stringify(message) };
+}
+
+/** Never cuts through a surrogate pair: begins one earlier and ends one earlier, or later where nothing would be left. */
+export function pageOf(
+  text: string,
+  offset: number,
+  limit: number,
+): Pick<ToolResponse, 'content' | 'offset' | 'totalCharacters' | 'nextOffset'> {
+  const from = Math.min(splitsPair(text, offset) ? offset - 1 : offset, text.length);
+  let to = Math.min(from + limit, text.length);
+  if (splitsPair(text, to)) to += to - 1 > from ? -1 : 1;
+  return {
+    content: text.slice(from, to),
+    offset: from,
+    totalCharacters: text.length,
+    nextOffset: to < text.length ? to : null,
+  };
+}

@@ -1,0 +1,225 @@
+/** What a query asks for, and where a text answers it. */
+import { invalid } from '../../errors.js';
+import { quoted, runsOf, sliceOverlap, splitsPair, type Run } from './words.js';
+import { storable } from '../connection/text.js';
+
+/** `words`: any of the words, rare ones first, `"several words"` exactly so. `substring`: these characters, whatever their case. */
+export type SearchMode = 'words' | 'substring';
+
+/** One way in which a text can answer a word of the query. */
+export interface Alternative {
+  /** As PostgreSQL reads it. */
+  tsquery: string;
+  /** Of the word's own weight: 1 for the word itself, less for a part of it. */
+  share: number;
+}
+
+/** A query understood. */
+export type Pattern =
+  | {
+      mode: 'words';
+      /** The words of the query. Of each, alternatives behind the first count only where nothing holds the first. */
+      terms: Alternative[][];
+      /** Each word and the next, side by side, as PostgreSQL reads it: `shipment 12` is not a shipment of 12 pieces. */
+      pairs: string[];
+      /** Stood in quotation marks: found in every hit, character by character and as whole words, whatever their case. */
+      exact: string[];
+      /** Paths, codes and names of code as they were written: a text that holds one goes before all others. */
+      identifiers: string[];
+      /** Words to mark in a snippet, and the beginning of one. */
+      words: Set<string>;
+      prefix: string | null;
+    }
+  | { mode: 'substring'; text: string };
+
+export type WordsPattern = Extract<Pattern, { mode: 'words' }>;
+
+const longestQuery = 10_000;
+/** Words of a query that are looked for; further ones add no more than time. */
+const mostTerms = 24;
+/** Shorter pieces of an identifier, and beginnings of a word, say nothing by themselves. */
+const shortestPiece = 3;
+const shares = { part: 0.3, beginning: 0.5 };
+
+/**
+ * A query of words when it holds some, or something in quotation marks, else (`%`, `=>`) these very characters. Throws
+ * `Input.Invalid` for one that is empty or too long.
+ */
+export function parseQuery(query: string, mode: SearchMode = 'words'): Pattern {
+  if (typeof query !== 'string' || query.trim() === '') {
+    throw invalid('The query is empty.', 'query', 'Name words, or characters to look for.');
+  }
+  const text = storable(query.trim());
+  const pattern = mode === 'words' && text.length <= longestQuery ? wordsPattern(text) : null;
+  if (pattern !== null) return pattern;
+  const longest = mode === 'words' && text.length > longestQuery ? longestQuery : sliceOverlap;
+  if (text.length <= longest) return { mode: 'substring', text };
+  throw tooLong(text, longest);
+}
+
+function tooLong(text: string, longest: number) {
+  return invalid(
+    `The query has ${text.length} characters, more than ${longest}.`,
+    'query',
+    'Look for a part of it, or for a few of its words.',
+  );
+}
+
+function wordsPattern(text: string): WordsPattern | null {
+  const exact: string[] = [];
+  const chunks: Chunk[] = [];
+  for (const [chunk, phrase] of text.matchAll(/"([^"]*)"|[^\s"]+/g)) {
+    if (phrase === undefined) chunks.push(...chunkOf(chunk));
+    else if (phrase.length > sliceOverlap) throw tooLong(phrase, sliceOverlap);
+    else if (phrase.trim() !== '') exact.push(phrase);
+  }
+  if (chunks.length === 0 && exact.length === 0) return null;
+  const last = chunks.at(-1);
+  const beginning = last?.word !== undefined && last.word.length >= shortestPiece && text.endsWith(last.text);
+  const prefix = beginning ? last.word! : null;
+  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0]!.tsquery, chunk.alternatives]));
+  if (prefix !== null)
+    terms.get(quoted(prefix))?.push({ tsquery: `${quoted(prefix)}:*`, share: shares.beginning });
+  return {
+    mode: 'words',
+    terms: [...terms.values()].slice(0, mostTerms),
+    pairs: neighbours([...terms.keys()].slice(0, mostTerms)),
+    exact,
+    identifiers: [...new Set(chunks.flatMap(({ identifier }) => identifier ?? []))].slice(0, mostTerms),
+    words: new Set(chunks.flatMap(({ marked }) => marked)),
+    prefix,
+  };
+}
+
+/** What stands between blanks. */
+interface Chunk {
+  text: string;
+  alternatives: [Alternative, ...Alternative[]];
+  /** Where it is one plain word. */
+  word?: string;
+  /** Where it is made of several pieces, or of letters and digits. */
+  identifier?: string;
+  /** Words to mark where the chunk itself is not found. */
+  marked: string[];
+}
+
+function chunkOf(text: string): Chunk[] {
+  const runs = [...runsOf(text)].filter(({ parts }) => parts.length > 0);
+  const [first] = runs;
+  if (first === undefined) return [];
+  const parts = runs.flatMap((run) => run.parts.map(({ word }) => word));
+  const [word] = parts;
+  if (word !== undefined && parts.length === 1) {
+    const mixed = /\p{L}/u.test(word) && /\p{N}/u.test(word);
+    const identifier = mixed ? { identifier: word } : {};
+    return [
+      { text, alternatives: [{ tsquery: quoted(word), share: 1 }], word, ...identifier, marked: [word] },
+    ];
+  }
+  const telling = parts.filter((part) => part.length >= shortestPiece);
+  const pieces = telling.length > 0 ? telling.map(quoted) : neighbours(parts.map(quoted));
+  const whole = runs.length === 1 ? (first.whole ?? []) : [];
+  const identifier = trimmed(text);
+  return [
+    {
+      text,
+      alternatives: [
+        { tsquery: phraseOf(runs), share: 1 },
+        ...pieces.map((tsquery) => ({ tsquery, share: shares.part })),
+      ],
+      ...(identifier === '' ? {} : { identifier }),
+      marked: [...(telling.length > 0 ? telling : parts), ...[whole].flat()],
+    },
+  ];
+}
+
+/** Without the marks of a sentence around it. */
+const trimmed = (text: string): string => text.replace(/^[^\p{L}\p{N}_$/.~-]+|[^\p{L}\p{N}_$/]+$/gu, '');
+
+/** Neighbours in the text; an identifier by itself also under its whole name (`userId` finds `userid` and `user_id`). */
+function phraseOf(runs: readonly Run[]): string {
+  const phrase = runs.flatMap(({ parts }) => parts.map(({ word }) => quoted(word))).join(' <-> ');
+  const whole = runs.length === 1 ? runs[0]?.whole : null;
+  return whole ? `(${quoted(whole)} | (${phrase}))` : `(${phrase})`;
+}
+
+/** In scripts without spaces every character is a part: pairs of them, or of other short pieces, tell more than one. */
+function neighbours(parts: readonly string[]): string[] {
+  return parts.slice(1).map((part, index) => `(${parts[index]!} <-> ${part})`);
+}
+
+/** Around the first match of a snippet; the text may hold such marks itself. */
+export const matchMarks = { open: '«', close: '»' } as const;
+/** Code units before and behind a match. */
+const around = { before: 100, behind: 200 };
+
+/** Where the slice answers, as an offset into it, and a line that shows it with the match between `«` and `»`. */
+export function snippetOf(text: string, pattern: Pattern): { offset: number; snippet: string } {
+  const { from, to } = placeOf(text, pattern);
+  let start = Math.max(0, from - around.before);
+  if (splitsPair(text, start)) start -= 1;
+  let end = Math.min(text.length, Math.max(to, from + around.behind));
+  if (splitsPair(text, end)) end += 1;
+  const match = to > from ? `${matchMarks.open}${text.slice(from, to)}${matchMarks.close}` : '';
+  const line = `${start > 0 ? '…' : ''}${text.slice(start, from)}${match}${text.slice(to, end)}${end < text.length ? '…' : ''}`;
+  return { offset: from, snippet: line.replace(/\s+/g, ' ').trim() };
+}
+
+/** The first match; with several words, the one that has most others close behind it. */
+function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
+  if (pattern.mode === 'substring') return literalIn(text, pattern.text) ?? { from: 0, to: 0 };
+  for (const exact of pattern.exact) {
+    const place = literalIn(text, exact, wordEdges(exact));
+    if (place) return place;
+  }
+  for (const identifier of pattern.identifiers) {
+    const place = literalIn(text, identifier);
+    if (place) return place;
+  }
+  const places: { word: string; from: number; to: number }[] = [];
+  for (const { parts, whole } of runsOf(text)) {
+    const first = parts[0];
+    const last = parts.at(-1);
+    if (first && last && whole !== null && matches(whole, pattern))
+      places.push({ word: whole, from: first.from, to: last.to });
+    else places.push(...parts.filter(({ word }) => matches(word, pattern)));
+  }
+  const company = (at: number) => {
+    const near = new Set<string>();
+    const from = places[at]?.from ?? 0;
+    for (let next = at; next < places.length; next += 1) {
+      const place = places[next];
+      if (place === undefined || place.from > from + around.behind) break;
+      near.add(place.word);
+    }
+    return near.size;
+  };
+  let best = 0;
+  let most = 0;
+  for (let at = 0; at < Math.min(places.length, 2_000) && most < pattern.words.size; at += 1) {
+    const size = company(at);
+    if (size > most) [best, most] = [at, size];
+  }
+  const place = places[best];
+  return place ? { from: place.from, to: place.to } : { from: 0, to: 0 };
+}
+
+/** Whether a literal begins, or ends, within a word: there its neighbour must not belong to the same word. */
+export function wordEdges(literal: string): { before: boolean; behind: boolean } {
+  return { before: /^[A-Za-z0-9_]/.test(literal), behind: /[A-Za-z0-9_]$/.test(literal) };
+}
+
+function literalIn(
+  text: string,
+  literal: string,
+  { before, behind } = { before: false, behind: false },
+): { from: number; to: number } | null {
+  const escaped = literal.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
+  const source = `${before ? '(?<![A-Za-z0-9_])' : ''}${escaped}${behind ? '(?![A-Za-z0-9_])' : ''}`;
+  const match = new RegExp(source, 'iu').exec(text);
+  return match && { from: match.index, to: match.index + match[0].length };
+}
+
+function matches(word: string, { words, prefix }: WordsPattern): boolean {
+  return words.has(word) || (prefix !== null && word.startsWith(prefix));
+}

@@ -1,0 +1,179 @@
+/**
+ * What search knows of a message: its text in slices, and the words of a text. Words are made here and not by a text
+ * search configuration of the server, so that they depend neither on its locale nor on its parser, which keeps
+ * `getUserName` whole and takes `src/store/pool.ts` for one word.
+ */
+import type { ChatMessage } from '../../conversation/message.js';
+import { argumentsOf, nameOf } from '../../conversation/render.js';
+import { textOf } from '../../conversation/validate.js';
+import { storable } from '../connection/text.js';
+
+/** UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`. */
+export const sliceLength = 32_768;
+/** Code units that a slice shares with the one before it: what is no longer is found across the edge, too. */
+export const sliceOverlap = 2_000;
+/** How far before its end a slice looks for whitespace. */
+const edgeReach = 200;
+
+export interface TextSlice {
+  /** Where it begins in the message's text, in UTF-16 code units. */
+  offset: number;
+  text: string;
+}
+
+/**
+ * The text of a message: its content (media as `[image]`), then each call as its name and its arguments with strings
+ * unescaped, then reasoning. Content comes first, so that an offset into a string content is one into this text. NUL
+ * and halves of surrogate pairs are replaced one for one.
+ */
+export function searchableText(message: ChatMessage): string {
+  const { tool_calls: calls, function_call: legacy } = message;
+  const reasoning = message['reasoning_content'] ?? message['reasoning'];
+  const pieces = [
+    textOf(message),
+    ...(Array.isArray(calls) ? calls.map((call) => `${nameOf(call)}\n${unescaped(argumentsOf(call))}`) : []),
+    legacy ? `${legacy.name}\n${unescaped(legacy.arguments)}` : '',
+    typeof reasoning === 'string' ? reasoning : '',
+  ];
+  return storable(pieces.filter((piece) => piece !== '').join('\n'));
+}
+
+/**
+ * `{"path":"a.ts","id":12345678901234567890}` → `{path:a.ts,id:12345678901234567890}`: string literals as they read, all
+ * else as it is written. What is no JSON keeps the quotes that do not pair.
+ */
+function unescaped(json: string): string {
+  let text = '';
+  let at = 0;
+  for (let open = json.indexOf('"'); open !== -1; open = json.indexOf('"', at)) {
+    const end = endOfLiteral(json, open);
+    text += json.slice(at, open) + literalText(json.slice(open, end));
+    at = end;
+  }
+  return text + json.slice(at);
+}
+
+/** Index behind the closing quote of the literal that opens at `open`; the end where it has none. */
+function endOfLiteral(json: string, open: number): number {
+  for (let at = open + 1; at < json.length; at += 1) {
+    const character = json[at];
+    if (character === '"') return at + 1;
+    if (character === '\\') at += 1;
+  }
+  return json.length;
+}
+
+function literalText(literal: string): string {
+  try {
+    return String(JSON.parse(literal));
+  } catch {
+    return literal;
+  }
+}
+
+/** Cuts a text into overlapping slices, at whitespace where there is some and never through a surrogate pair. */
+export function slicesOf(text: string): TextSlice[] {
+  const slices: TextSlice[] = [];
+  for (let offset = 0; ;) {
+    if (text.length - offset <= sliceLength) {
+      if (offset === 0 || offset < text.length) slices.push({ offset, text: text.slice(offset) });
+      return slices;
+    }
+    const end = edgeBefore(text, offset + sliceLength);
+    slices.push({ offset, text: text.slice(offset, end) });
+    offset = edgeBefore(text, end - sliceOverlap);
+  }
+}
+
+function edgeBefore(text: string, limit: number): number {
+  for (let at = limit; at > limit - edgeReach; at--) if (/\s/.test(text.charAt(at - 1))) return at;
+  return splitsPair(text, limit) ? limit - 1 : limit;
+}
+
+/** True where cutting `text` before index `at` would separate the halves of a surrogate pair. */
+export function splitsPair(text: string, at: number): boolean {
+  if (at <= 0 || at >= text.length) return false;
+  const before = text.charCodeAt(at - 1);
+  const after = text.charCodeAt(at);
+  return before >= 0xd800 && before <= 0xdbff && after >= 0xdc00 && after <= 0xdfff;
+}
+
+/** One word of a text; `from` and `to` are where it stands, in UTF-16 code units. */
+export interface Word {
+  word: string;
+  from: number;
+  to: number;
+}
+
+/** Longer runs are data (base64, hashes joined): one word, of their first characters. */
+const longestWord = 128;
+const runs = /[\p{L}\p{M}\p{N}_$]+|\p{Extended_Pictographic}/gu;
+const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]/u;
+/** Inside an identifier: underscores, a change to upper case, the last capital of an acronym, a script without spaces. */
+const inner =
+  /[_$]+|(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})|(?<=[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}])|(?=[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}])/u;
+const plain = /^(?:[a-z0-9]+|[A-Z]?[a-z0-9]*|[A-Z0-9]+)$/;
+
+/** One run of letters and digits: its parts, and the whole where it has several (`getUserName`: get, user, name; getusername). */
+export interface Run {
+  parts: Word[];
+  whole: string | null;
+}
+
+/** The runs of a text in order; `parts` of consecutive runs are neighbours in a phrase. */
+export function* runsOf(text: string): Generator<Run> {
+  for (const match of text.matchAll(runs)) {
+    const [run] = match;
+    const from = match.index;
+    const to = from + run.length;
+    if (run.length > longestWord) {
+      yield { parts: [{ word: folded(run.slice(0, longestWord)), from, to }], whole: null };
+    } else if (plain.test(run)) {
+      yield { parts: [{ word: run.toLowerCase(), from, to }], whole: null };
+    } else {
+      yield identifier(run, from);
+    }
+  }
+}
+
+function identifier(run: string, from: number): Run {
+  const parts: Word[] = [];
+  let at = 0;
+  for (const piece of run.split(inner)) {
+    if (piece === undefined || piece === '') continue;
+    at = run.indexOf(piece, at);
+    parts.push({ word: folded(piece), from: from + at, to: from + at + piece.length });
+    at += piece.length;
+  }
+  const whole = parts.length > 1 && !unspaced.test(run) ? parts.map(({ word }) => word).join('') : null;
+  return { parts, whole };
+}
+
+/** Compatibility forms and case do not tell words apart. */
+function folded(word: string): string {
+  return storable(word.normalize('NFKC').toLowerCase());
+}
+
+/** More positions than these of one word in one slice help neither rank nor phrases. */
+const mostPositions = 64;
+
+/** The words of a slice as the text form of a `tsvector`. */
+export function wordsVector(text: string): string {
+  const positions = new Map<string, number[]>();
+  const note = (word: string, position: number) => {
+    const known = positions.get(word);
+    if (known === undefined) positions.set(word, [position]);
+    else if (known.length < mostPositions) known.push(position);
+  };
+  let position = 0;
+  for (const { parts, whole } of runsOf(text)) {
+    if (whole !== null) note(whole, position + 1);
+    for (const { word } of parts) note(word, ++position);
+  }
+  return Array.from(positions, ([word, at]) => `${quoted(word)}:${at.join(',')}`).join(' ');
+}
+
+/** A word as `tsvector` and `tsquery` read it. */
+export function quoted(word: string): string {
+  return `'${word.replace(/['\\]/g, '$&$&')}'`;
+}

@@ -1,0 +1,193 @@
+import type { Pool } from 'pg';
+import { isFailure } from '../../errors.js';
+import { noteErasure, type Erasure } from './erasures.js';
+import { forget } from '../append/known-sessions.js';
+import { checkIds, notFound, type SessionIds } from './session-row.js';
+import { read, withSession, withTransaction, type Query } from '../connection/transaction.js';
+
+/** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */
+const tables = [
+  'reductions',
+  'compaction_digests',
+  'digest_holds',
+  'archive_parts',
+  'compactions',
+  'message_texts',
+  'messages',
+  'turns',
+  'backfill_items',
+  'sessions',
+] as const;
+
+/** What there was. */
+export interface ErasedRows {
+  messages: number;
+  /** Committed compactions. */
+  generations: number;
+  /** Texts that models wrote and that nobody else refers to. */
+  digests: number;
+}
+
+/**
+ * Deletes a session with everything stored of it, and of the texts that models wrote about it those that no other session
+ * refers to or is compacting with; notes that its executions are still to be deleted. Forks of it stay, and count as forks
+ * of what it was forked from. The guards of the log let this transaction delete rows of this one session
+ * (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
+ */
+export async function eraseSession(pool: Pool, ids: SessionIds): Promise<ErasedRows> {
+  return (await erase(pool, ids, false)) ?? notFound(ids);
+}
+
+/**
+ * Erases the forks of a session, their forks and so on, then the session itself: each in a transaction of its own and
+ * the origin last, so that a call that was cut off is repeated and goes on where it ended. `erased` is told of each.
+ * Throws `Store.SessionNotFound`.
+ */
+export async function eraseWithForks(
+  pool: Pool,
+  ids: SessionIds,
+  erased: (ids: SessionIds, rows: ErasedRows) => Promise<void>,
+): Promise<void> {
+  for (;;) {
+    for (const session of await forksOf((text, values) => read(pool, text, values), ids)) {
+      const fork = { tenant: ids.tenant, session };
+      await eraseWithForks(pool, fork, erased).catch((error: unknown) => {
+        if (!isFailure(error, 'Store.SessionNotFound')) throw error;
+      });
+    }
+    const rows = await erase(pool, ids, true);
+    // Another fork was begun meanwhile.
+    if (rows === null) continue;
+    return erased(ids, rows);
+  }
+}
+
+/** Null, and nothing erased, where it is to be without forks and has some. */
+async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
+  checkIds(ids);
+  const { tenant, session } = ids;
+  const rows = await withSession(pool, ids, async ({ query }) => {
+    // Also against those who store what a model wrote about it, and those who fork it.
+    const [row] = await query<{ messages: number; generation: number }>(
+      `select next_seq - 1 as messages, generation from palimpsest.sessions
+       where tenant_id = $1 and session_id = $2 for update`,
+      [tenant, session],
+    );
+    if (!row) return notFound(ids);
+    if (withoutForks && (await forksOf(query, ids)).length > 0) return null;
+    const keys = await digestsOf(query, ids);
+    await giveForksToOrigin(query, ids);
+    await query(`select palimpsest.erase_only($1, $2)`, [tenant, session]);
+    const deleted = new Map<string, number>();
+    for (const table of tables) {
+      const [of] = await query<{ count: number }>(
+        `with gone as (delete from palimpsest.${table} where tenant_id = $1 and session_id = $2 returning 1)
+         select count(*) from gone`,
+        [tenant, session],
+      );
+      deleted.set(table, of?.count ?? 0);
+    }
+    const digests = await releaseDigests(query, ids, keys);
+    await forgetInBackfills(query, ids);
+    await noteErasure(query, ids, row.generation + 1);
+    // The genesis is no compaction.
+    return { messages: row.messages, generations: (deleted.get('compactions') ?? 1) - 1, digests };
+  });
+  if (rows !== null) forget(pool, ids);
+  return rows;
+}
+
+async function forksOf(query: Query, { tenant, session }: SessionIds): Promise<string[]> {
+  const rows = await query<{ session: string }>(
+    `select session_id as session from palimpsest.sessions
+     where tenant_id = $1 and fork_of->>'session' = $2 and fork_of is not null order by session_id`,
+    [tenant, session],
+  );
+  return rows.map((row) => row.session);
+}
+
+/** A fork of a fork holds messages of the first session as well, and remains to be found as such. */
+async function giveForksToOrigin(query: Query, { tenant, session }: SessionIds): Promise<void> {
+  await query(
+    `update palimpsest.sessions f set fork_of = case when origin.fork_of is not null then jsonb_build_object(
+         'session', origin.fork_of->>'session',
+         'throughSeq', least((f.fork_of->>'throughSeq')::int, (origin.fork_of->>'throughSeq')::int)) end
+     from palimpsest.sessions origin
+     where f.tenant_id = $1 and f.fork_of->>'session' = $2 and f.fork_of is not null
+       and origin.tenant_id = $1 and origin.session_id = $2`,
+    [tenant, session],
+  );
+}
+
+/**
+ * What this session paid for or refers to, locked: from here on no compaction can come to use it. One that a commit is
+ * coming to refer to at this moment is somebody else's as well, and is left to `releaseLeftDigests`.
+ */
+async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise<string[]> {
+  const rows = await query<{ key: string }>(
+    `select key from palimpsest.digests where tenant_id = $1 and (payer_session = $2 or key in (
+       select key from palimpsest.compaction_digests where tenant_id = $1 and session_id = $2))
+     order by key for update skip locked`,
+    [tenant, session],
+  );
+  return rows.map(({ key }) => key);
+}
+
+/**
+ * Deletes those that no session refers to or is compacting with. The others name such a session as their payer, since it
+ * has the same messages: they go when it is erased. It pays nothing for them. One statement, so that a compaction that
+ * ends meanwhile is seen by both halves or by none.
+ */
+async function releaseDigests(
+  query: Query,
+  { tenant, session }: SessionIds,
+  keys: readonly string[],
+): Promise<number> {
+  const [released] = await query<{ gone: number }>(
+    `with needed as (
+       select d.key, coalesce(
+         (select min(used.session_id) from palimpsest.compaction_digests used
+          where used.tenant_id = $1 and used.key = d.key),
+         (select min(held.session_id) from palimpsest.digest_holds held
+          where held.tenant_id = $1 and held.key = d.key and held.held_until > now())) as payer
+       from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2)
+     ), gone as (
+       delete from palimpsest.digests d using needed
+       where d.tenant_id = $1 and d.key = needed.key and needed.payer is null returning 1
+     ), kept as (
+       update palimpsest.digests d set payer_generation = 0, payer_session = needed.payer from needed
+       where d.tenant_id = $1 and d.key = needed.key and needed.payer is not null and d.payer_session = $3
+     )
+     select count(*) as gone from gone`,
+    [tenant, keys, session],
+  );
+  return released?.gone ?? 0;
+}
+
+/** The same for those that a commit of another session was coming to refer to when this one was erased. */
+export async function releaseLeftDigests(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
+  await withTransaction(pool, async ({ query }) => {
+    const rows = await query<{ key: string }>(
+      `select key from palimpsest.digests where tenant_id = $1 and payer_session = $2 and created_at < $3
+       order by key for update`,
+      [tenant, session, erasedAt],
+    );
+    const keys = rows.map(({ key }) => key);
+    if (keys.length > 0) await releaseDigests(query, { tenant, session }, keys);
+  });
+}
+
+/** A job goes on behind the session before; one that selected this session alone no longer says so. */
+async function forgetInBackfills(query: Query, { tenant, session }: SessionIds): Promise<void> {
+  await query(
+    `update palimpsest.backfills b set "cursor" = (select max(i.session_id) from palimpsest.backfill_items i
+         where i.tenant_id = $1 and i.job = b.job and i.session_id < $2)
+     where b.tenant_id = $1 and b."cursor" = $2`,
+    [tenant, session],
+  );
+  await query(
+    `update palimpsest.backfills set request = jsonb_set(request, '{select,prefix}', '"(erased)"')
+     where tenant_id = $1 and not selecting and request->'select'->>'prefix' = $2`,
+    [tenant, session],
+  );
+}

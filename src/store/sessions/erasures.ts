@@ -1,0 +1,89 @@
+/** Erased sessions whose executions are still to be deleted: work that outlives the call that erased. */
+import type { Pool } from 'pg';
+import type { SessionIds } from './session-row.js';
+import { read, type Query } from '../connection/transaction.js';
+
+export interface Erasure extends SessionIds {
+  /** What began earlier belongs to the erased session. */
+  erasedAt: Date;
+  /** The last generation that a compaction of it may have prepared. */
+  generation: number;
+  /** When Temporal was last told to delete all that was found of it; null: never yet. */
+  toldAt: Date | null;
+}
+
+/** In the transaction that erases, or where only executions are left of a session. */
+export async function noteErasure(
+  query: Query,
+  { tenant, session }: SessionIds,
+  generation: number,
+): Promise<void> {
+  await query(
+    `insert into palimpsest.erasures as e (tenant_id, session_id, erased_at, generation)
+     values ($1, $2, clock_timestamp(), $3)
+     on conflict (tenant_id, session_id) do update
+       set erased_at = excluded.erased_at, generation = greatest(e.generation, excluded.generation), told_at = null`,
+    [tenant, session, generation],
+  );
+}
+
+/** Those first that Temporal was never told of, then those of which it was told longest ago. */
+export async function pendingErasures(pool: Pool, most: number): Promise<Erasure[]> {
+  return erasuresWhere(pool, 'true order by told_at nulls first, erased_at limit $1', [most]);
+}
+
+export async function findErasure(pool: Pool, { tenant, session }: SessionIds): Promise<Erasure | null> {
+  const [found] = await erasuresWhere(pool, 'tenant_id = $1 and session_id = $2', [tenant, session]);
+  return found ?? null;
+}
+
+async function erasuresWhere(pool: Pool, where: string, values: readonly unknown[]): Promise<Erasure[]> {
+  return read<Erasure & Record<string, unknown>>(
+    pool,
+    `select tenant_id as tenant, session_id as session, erased_at as "erasedAt", generation,
+       told_at as "toldAt"
+     from palimpsest.erasures where ${where}`,
+    values,
+  );
+}
+
+export async function noteTold(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
+  await read(
+    pool,
+    `update palimpsest.erasures set told_at = clock_timestamp()
+     where tenant_id = $1 and session_id = $2 and date_trunc('milliseconds', erased_at) <= $3`,
+    [tenant, session, erasedAt],
+  );
+}
+
+/** Nothing is left of it. An erasure of a session begun anew since stays. */
+export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
+  await read(
+    pool,
+    `delete from palimpsest.erasures
+     where tenant_id = $1 and session_id = $2 and date_trunc('milliseconds', erased_at) <= $3`,
+    [tenant, session, erasedAt],
+  );
+}
+
+/** Whether another session has the id by now. */
+export async function isBegunAnew(pool: Pool, { tenant, session }: SessionIds): Promise<boolean> {
+  const rows = await read(pool, 'select from palimpsest.sessions where tenant_id = $1 and session_id = $2', [
+    tenant,
+    session,
+  ]);
+  return rows.length > 0;
+}
+
+/** Whether a session was erased at this moment or later, as far as its executions are not deleted yet. */
+export async function erasedSince(
+  query: Query,
+  { tenant, session }: SessionIds,
+  moment: Date,
+): Promise<boolean> {
+  const rows = await query(
+    'select from palimpsest.erasures where tenant_id = $1 and session_id = $2 and erased_at >= $3',
+    [tenant, session, moment],
+  );
+  return rows.length > 0;
+}

@@ -1,0 +1,127 @@
+/**
+ * Sessions that have reached a mark and that nobody may be at work on: what a signal that was lost, a failed compaction whose
+ * time has come, or a fork leaves behind. `overdue_at` says since when, `sweep_at` when the sweep looks at the session next.
+ */
+import type { Pool } from 'pg';
+import type { SessionIds, SessionRow } from './session-row.js';
+import { read } from '../connection/transaction.js';
+
+/** Nobody has to look for the session in the next `ms`: the workflow that measures it has it in hand. */
+export async function takeInHand(
+  pool: Pool,
+  { tenant, session, incarnation }: SessionRow,
+  ms: number,
+): Promise<void> {
+  await read(
+    pool,
+    `update palimpsest.sessions set overdue_at = now() + make_interval(secs => $3)
+     where tenant_id = $1 and session_id = $2 and incarnation = $4 and overdue_at is not null`,
+    [tenant, session, ms / 1_000, incarnation],
+  );
+}
+
+/** Nothing is to be done about the session as it was judged; a turn or policy that came since is to be looked at. */
+export async function asksForNothing(
+  pool: Pool,
+  { tenant, session, incarnation, nextSeq, policyVersion }: SessionRow,
+): Promise<void> {
+  await read(
+    pool,
+    `update palimpsest.sessions set overdue_at = null
+     where tenant_id = $1 and session_id = $2 and incarnation = $3 and next_seq = $4 and policy_version = $5
+       and overdue_at is not null`,
+    [tenant, session, incarnation, nextSeq, policyVersion],
+  );
+}
+
+export interface OverdueSession extends SessionIds {
+  /** JSON of the policy's layers. */
+  policy: string;
+  /** A backfill that runs has it, or comes to it. */
+  inBackfill: boolean;
+}
+
+/** More owners than this at once are served by later sweeps. */
+const mostOwners = 10_000;
+/** A backfill gives the model as long for a summary; what it has not come to by then, it may never. */
+const longestBackfill = "interval '1 day'";
+
+/**
+ * At most `most` sessions that are to be looked at now: of every tenant that has some the same number, the longest waiting first. Reads the
+ * partial index alone to find them: two probes a tenant, and as many entries as it answers.
+ */
+export async function readOverdue(pool: Pool, most: number): Promise<OverdueSession[]> {
+  const rows = await read<{ tenant: string; session: string; policy: string; in_backfill: boolean }>(
+    pool,
+    selectOverdue,
+    [most],
+  );
+  return rows.map(({ in_backfill: inBackfill, ...session }) => ({ ...session, inBackfill }));
+}
+
+export const selectOverdue = `
+with recursive owner (tenant_id) as (
+  (select tenant_id from palimpsest.sessions where sweep_at is not null order by tenant_id limit 1)
+  union all
+  select (select s.tenant_id from palimpsest.sessions s
+          where s.sweep_at is not null and s.tenant_id > owner.tenant_id order by s.tenant_id limit 1)
+  from owner where owner.tenant_id is not null
+), owners as (
+  select tenant_id from owner where tenant_id is not null
+    and exists (select from palimpsest.sessions s where s.tenant_id = owner.tenant_id and s.sweep_at <= now())
+  limit ${mostOwners}
+)
+select s.tenant_id as tenant, s.session_id as session, s.policy,
+  s.overdue_at > now() - ${longestBackfill} and exists (
+    select from palimpsest.backfills b
+    where b.tenant_id = s.tenant_id and b.ended_at is null and b.state = 'running' and (
+      exists (select from palimpsest.backfill_items i
+              where i.tenant_id = b.tenant_id and i.job = b.job and i.session_id = s.session_id
+                and i.state in ('pending', 'running'))
+      or b.selecting and (b.cursor is null or s.session_id > b.cursor)
+        and starts_with(s.session_id, coalesce(b.request->'select'->>'prefix', ''))
+        and s.format = coalesce(b.request->'select'->>'format', s.format)
+        and s.live_tokens >= coalesce((b.request->'select'->>'minTokens')::bigint, 0))) as in_backfill
+from owners cross join lateral (
+  select waiting.*, row_number() over (order by sweep_at) as place from (
+    select * from palimpsest.sessions of_owner
+    where of_owner.tenant_id = owners.tenant_id and of_owner.sweep_at <= now()
+    order by of_owner.sweep_at
+    limit greatest(1, ceil($1::numeric / (select count(*) from owners)))
+  ) waiting
+) s
+order by s.place, s.sweep_at
+limit $1`;
+
+/**
+ * The sweep has looked at these. As long as no workflow measures them they stay overdue, and are looked at again after as
+ * long as they have waited so far, an hour at most; after a minute where they could not be `told`.
+ */
+export async function postpone(pool: Pool, sessions: readonly SessionIds[], told: boolean): Promise<void> {
+  if (sessions.length === 0) return;
+  await read(
+    pool,
+    `update palimpsest.sessions s
+     set sweep_at = now() + case when $3 then greatest(interval '1 minute', least(interval '1 hour', now() - overdue_at))
+       else interval '1 minute' end
+     from unnest($1::text[], $2::text[]) as swept (tenant_id, session_id)
+     where s.tenant_id = swept.tenant_id and s.session_id = swept.session_id and s.overdue_at <= now()`,
+    [sessions.map(({ tenant }) => tenant), sessions.map(({ session }) => session), told],
+  );
+}
+
+export interface Overdue {
+  sessions: number;
+  /** Since when the longest waiting one is. */
+  since: Date | null;
+}
+
+/** Of all tenants. Reads the partial index alone, whatever the number of sessions. */
+export async function countOverdue(pool: Pool): Promise<Overdue> {
+  const [row] = await read<{ sessions: number; since: Date | null }>(
+    pool,
+    `select count(*) as sessions, min(overdue_at) as since from palimpsest.sessions
+     where sweep_at is not null and overdue_at <= now()`,
+  );
+  return { sessions: row?.sessions ?? 0, since: row?.since ?? null };
+}

@@ -1,0 +1,71 @@
+import { parseBody } from '../../formats/native.js';
+import { counterFor, type TokenizerName } from '../../tokens/counter.js';
+import { countMessage } from '../../tokens/message.js';
+import { countAll } from '../../intake/count.js';
+import { headMessages } from '../compactions/generations.js';
+import { messagePages } from '../log/messages.js';
+import type { ContextRange } from './sizes.js';
+import type { Query } from '../connection/transaction.js';
+
+/** New counts of everything a context is made of, not yet stored. */
+export interface Recount {
+  store(query: Query): Promise<void>;
+}
+
+/** Counts leading system messages, head, tail and reductions of the session's generation with another tokenizer. */
+export async function recount(
+  query: Query,
+  session: ContextRange & { nextSeq: number },
+  tokenizer: TokenizerName,
+): Promise<Recount> {
+  const counter = counterFor(tokenizer);
+  const key = [session.tenant, session.session, session.generation];
+  const seqs: number[] = [];
+  const tokens: number[] = [];
+  const tailFrom = Math.max(session.throughSeq, session.systemThroughSeq) + 1;
+  for (const [from, through] of [
+    [1, session.systemThroughSeq],
+    [tailFrom, session.nextSeq - 1],
+  ] as const) {
+    for await (const page of messagePages(query, session, from, through)) {
+      const bodies = page.map(({ body }) => body);
+      const messages = bodies.map((body) => parseBody(body).message);
+      seqs.push(...page.map(({ seq }) => seq));
+      tokens.push(...(await countAll(messages, bodies, tokenizer)));
+    }
+  }
+  const [head] = await query<{ head: string | null; snapshot: string | null }>(
+    'select head, snapshot from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3',
+    key,
+  );
+  const headTokens = headMessages(head?.head ?? null).map((message) => countMessage(message, counter));
+  const snapshotTokens = head?.snapshot ? counter.count(head.snapshot) : 0;
+  const reductions = await query<{ budget: number; position: number; body: string }>(
+    'select budget, position, body from palimpsest.reductions where tenant_id = $1 and session_id = $2 and generation = $3',
+    key,
+  );
+  const reduced = reductions.map(({ body }) => countMessage(JSON.parse(body), counter));
+
+  return {
+    store: async (update) => {
+      await update(
+        `update palimpsest.messages m set tokens = new.tokens
+         from unnest($3::int[], $4::int[]) as new (seq, tokens)
+         where m.tenant_id = $1 and m.session_id = $2 and m.seq = new.seq`,
+        [session.tenant, session.session, seqs, tokens],
+      );
+      await update(
+        `update palimpsest.compactions set head_tokens = $4, snapshot_tokens = $5
+         where tenant_id = $1 and session_id = $2 and generation = $3`,
+        [...key, headTokens, snapshotTokens],
+      );
+      await update(
+        `update palimpsest.reductions r set tokens = new.tokens
+         from unnest($4::int[], $5::int[], $6::int[]) as new (budget, position, tokens)
+         where r.tenant_id = $1 and r.session_id = $2 and r.generation = $3
+           and r.budget = new.budget and r.position = new.position`,
+        [...key, reductions.map(({ budget }) => budget), reductions.map(({ position }) => position), reduced],
+      );
+    },
+  };
+}

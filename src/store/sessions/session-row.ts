@@ -1,0 +1,170 @@
+import type { FormatName } from '../../formats/format.js';
+import { PalimpsestError } from '../../errors.js';
+import type { PolicyLayers } from '../../policy/layers.js';
+import type { SessionFacts } from '../../limits/limits.js';
+import type { PolicyInput } from '../../policy/schema.js';
+import type { TokenizerName } from '../../tokens/counter.js';
+import type { sessions } from '../schema.js';
+import type { SessionIds } from '../../contract/ids.js';
+import { isAllowed, readCalibration } from '../append/stored-calibration.js';
+import { checkId } from '../connection/text.js';
+
+export type { SessionIds } from '../../contract/ids.js';
+
+type Columns = typeof sessions.$inferSelect;
+
+/** A tenant's policy as stored. */
+export interface TenantPolicy {
+  policy: PolicyInput;
+  version: number;
+}
+
+/** A session as stored; `policy` as it was given, without defaults. */
+export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy'> &
+  SessionIds & {
+    policy: PolicyLayers;
+    /** The tenant's policy where the session has not taken it over yet. */
+    newerTenantPolicy?: TenantPolicy;
+    /** Its sizes come from a factor that nothing supports: they must be worked out anew before they are stored again. */
+    outdatedSizes?: true;
+  };
+
+/** What the sizes of a session's policy follow. */
+export function factsOf({
+  appliedFactor,
+  appliedOverhead,
+  meanTurnTokens,
+}: Pick<SessionRow, 'appliedFactor' | 'appliedOverhead' | 'meanTurnTokens'>): SessionFacts {
+  return { factor: appliedFactor, overhead: appliedOverhead, meanTurnTokens };
+}
+
+/** Refuses ids that Postgres would refuse or change: a read with such an id could find another session. */
+export function checkIds({ tenant, session }: SessionIds): void {
+  checkId(tenant, 'tenant');
+  checkId(session, 'session');
+}
+
+/** The session that the caller had read was erased, and another one was begun under its id. Nothing is written. */
+export function replaced({ tenant, session }: SessionIds): PalimpsestError {
+  return new PalimpsestError(
+    'Store.StaleGeneration',
+    `session ${session} of tenant ${tenant} was erased meanwhile, and begun anew`,
+    { hint: 'Nothing of the erased session was written. Read the session again.' },
+  );
+}
+
+/** Throws `Store.StaleGeneration` where the row is not the session that the caller has read. */
+export function checkIncarnation(ids: SessionIds, { incarnation }: { incarnation: string }): void {
+  if (ids.incarnation !== undefined && ids.incarnation !== incarnation) throw replaced(ids);
+}
+
+export function notFound({ tenant, session }: SessionIds): never {
+  throw new PalimpsestError('Store.SessionNotFound', `tenant ${tenant} has no session ${session}`, {
+    path: 'session',
+    hint: 'A session exists from its first appended turn on.',
+  });
+}
+
+/** The row as the driver or `row_to_json` gives it. */
+export interface SessionRecord {
+  tenant_id: string;
+  session_id: string;
+  incarnation: string;
+  policy: string;
+  policy_version: number;
+  tenant_policy_version: number;
+  calibration: unknown;
+  applied_factor: number;
+  applied_overhead: number;
+  turns: number;
+  mean_turn_tokens: number;
+  indexed_through_seq: number;
+  fork_of: SessionRow['forkOf'];
+  format: FormatName;
+  tokenizer: TokenizerName;
+  budget: number;
+  next_seq: number;
+  system_through_seq: number;
+  generation: number;
+  through_seq: number;
+  live_tokens: number;
+  live_messages: number;
+  measure_at_tokens: number | null;
+  measure_at_messages: number | null;
+  exhausted: SessionRow['exhausted'];
+  failures: number;
+  retry_at: string | Date | null;
+  last_error: SessionRow['lastError'];
+  paused_at: string | Date | null;
+  overdue_at: string | Date | null;
+  sweep_at: string | Date | null;
+  closed_at: string | Date | null;
+  created_at: string | Date;
+  updated_at: string | Date;
+  newer_tenant_policy?: string | null;
+  newer_tenant_version?: number | null;
+}
+
+/**
+ * The row with the tenant's policy beside it where that is newer: what `toSession` reads. `ids` is a relation with
+ * tenant_id and session_id; a session that does not exist is a row of nulls, beside the tenant's policy if there is one.
+ */
+export const sessionWithTenant = (ids: string): string =>
+  `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+   from ${ids} left join palimpsest.sessions s on s.tenant_id = ids.tenant_id and s.session_id = ids.session_id
+   left join palimpsest.tenants t
+     on t.tenant_id = ids.tenant_id and t.policy_version is distinct from s.tenant_policy_version`;
+
+export function tenantPolicyOf(record: {
+  newer_tenant_policy?: string | null;
+  newer_tenant_version?: number | null;
+}): TenantPolicy | undefined {
+  const { newer_tenant_policy: policy, newer_tenant_version: version } = record;
+  if (typeof policy !== 'string' || typeof version !== 'number') return undefined;
+  return { policy: JSON.parse(policy), version };
+}
+
+export function toSession(record: SessionRecord): SessionRow {
+  const moment = (at: string | Date | null) => (at === null ? null : new Date(at));
+  const newerTenantPolicy = tenantPolicyOf(record);
+  const calibration = readCalibration(record.calibration);
+  const allowed = isAllowed(record.applied_factor, calibration);
+  return {
+    tenant: record.tenant_id,
+    session: record.session_id,
+    incarnation: record.incarnation,
+    policy: JSON.parse(record.policy),
+    policyVersion: record.policy_version,
+    tenantPolicyVersion: record.tenant_policy_version,
+    calibration,
+    appliedFactor: allowed ? record.applied_factor : 1,
+    appliedOverhead: record.applied_overhead,
+    turns: record.turns,
+    meanTurnTokens: record.mean_turn_tokens,
+    indexedThroughSeq: record.indexed_through_seq,
+    forkOf: record.fork_of,
+    format: record.format,
+    tokenizer: record.tokenizer,
+    budget: record.budget,
+    nextSeq: record.next_seq,
+    systemThroughSeq: record.system_through_seq,
+    generation: record.generation,
+    throughSeq: record.through_seq,
+    liveTokens: record.live_tokens,
+    liveMessages: record.live_messages,
+    measureAtTokens: record.measure_at_tokens,
+    measureAtMessages: record.measure_at_messages,
+    exhausted: record.exhausted,
+    failures: record.failures,
+    retryAt: moment(record.retry_at),
+    lastError: record.last_error,
+    pausedAt: moment(record.paused_at),
+    overdueAt: moment(record.overdue_at),
+    sweepAt: moment(record.sweep_at),
+    closedAt: moment(record.closed_at),
+    createdAt: new Date(record.created_at),
+    updatedAt: new Date(record.updated_at),
+    ...(newerTenantPolicy ? { newerTenantPolicy } : {}),
+    ...(allowed ? {} : { outdatedSizes: true }),
+  };
+}

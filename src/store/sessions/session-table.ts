@@ -1,0 +1,141 @@
+/** The statements on a session's own row, as it stands. */
+import { and, eq, sql } from 'drizzle-orm';
+import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
+import type { Pool } from 'pg';
+import type { FormatName } from '../../formats/format.js';
+import { sessions } from '../schema.js';
+import {
+  checkIds,
+  checkIncarnation,
+  notFound,
+  replaced,
+  sessionWithTenant,
+  tenantPolicyOf,
+  toSession,
+  type SessionIds,
+  type SessionRecord,
+  type SessionRow,
+  type TenantPolicy,
+} from './session-row.js';
+import type { SessionSettings } from './settings.js';
+import { read, type Transaction } from '../connection/transaction.js';
+
+/**
+ * Of a session that may now ask to be measured: overdue unless a workflow measures it within this time. A signal takes
+ * milliseconds, its measurement hardly more. Nothing where it has reached no mark.
+ */
+export const noticedBy = "now() + interval '15 seconds'";
+export const unlessMeasured = sql.raw(noticedBy);
+
+/** What a commit or a new policy forgets: earlier failures, and that nothing could be done. */
+export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError: null } as const;
+
+/**
+ * The row as it stands, null where there is none, and the tenant's policy where the session has not taken it over, in
+ * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` where the id belongs
+ * to another session by now.
+ */
+export async function readSession(
+  pool: Pool,
+  ids: SessionIds,
+): Promise<{ row: SessionRow | null; tenantPolicy?: TenantPolicy }> {
+  checkIds(ids);
+  const [record] = await read<SessionRecord | Nulls<SessionRecord>>(pool, selectSession, [
+    ids.tenant,
+    ids.session,
+  ]);
+  if (!record) return { row: null };
+  const row = exists(record) ? toSession(record) : null;
+  if (row) checkIncarnation(ids, row);
+  return { row, tenantPolicy: tenantPolicyOf(record) };
+}
+
+type Nulls<Record> = { [Column in keyof Record]: null };
+
+function exists(record: SessionRecord | Nulls<SessionRecord>): record is SessionRecord {
+  return record.session_id !== null;
+}
+
+const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids');
+
+/**
+ * The session's row, locked against every other writer of this session until the transaction ends. Throws
+ * `Store.SessionNotFound`, `Store.StaleGeneration` where the id belongs to another session by now.
+ */
+export async function lockSession({ query }: Transaction, ids: SessionIds): Promise<SessionRow> {
+  const [record] = await query<SessionRecord>(
+    `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
+     from palimpsest.sessions s
+     left join palimpsest.tenants t on t.tenant_id = s.tenant_id and t.policy_version <> s.tenant_policy_version
+     where s.tenant_id = $1 and s.session_id = $2 for no key update of s`,
+    [ids.tenant, ids.session],
+  );
+  if (!record) return notFound(ids);
+  checkIncarnation(ids, record);
+  return toSession(record);
+}
+
+/** Holds off an erasure until the transaction ends, and nobody else. Throws as `lockSession` does. */
+export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: SessionIds): Promise<void> {
+  const [record] = await query<{ incarnation: string }>(
+    'select incarnation from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share',
+    [ids.tenant, ids.session],
+  );
+  if (!record) return notFound(ids);
+  checkIncarnation(ids, record);
+}
+
+/** Throws `Store.SessionNotFound` where there is nothing to update, `Store.StaleGeneration` as `lockSession` does. */
+export async function updateSession(
+  { db, query }: Transaction,
+  ids: SessionIds,
+  change: PgUpdateSetSource<typeof sessions>,
+): Promise<void> {
+  const { rowCount } = await db
+    .update(sessions)
+    .set({ ...change, updatedAt: sql`now()` })
+    .where(
+      and(
+        eq(sessions.tenantId, ids.tenant),
+        eq(sessions.sessionId, ids.session),
+        ids.incarnation === undefined ? undefined : eq(sessions.incarnation, ids.incarnation),
+      ),
+    );
+  if (rowCount !== 0) return;
+  await keepSession({ query }, ids);
+  throw replaced(ids);
+}
+
+/**
+ * Writes a new session and its genesis, the compaction every later one descends from. Does nothing where another
+ * writer was first.
+ */
+export async function insertSession(
+  { query }: Transaction,
+  ids: SessionIds,
+  settings: SessionSettings,
+  tenantPolicyVersion = 0,
+  format: FormatName = 'openai-chat',
+): Promise<void> {
+  await query(
+    `with added as (
+       insert into palimpsest.sessions (tenant_id, session_id, policy, policy_version, tokenizer, budget,
+         measure_at_tokens, measure_at_messages, tenant_policy_version, format)
+       values ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9)
+       on conflict do nothing
+       returning tenant_id, session_id)
+     insert into palimpsest.compactions (tenant_id, session_id, generation, from_seq, through_seq, reason, method)
+     select tenant_id, session_id, 0, 1, 0, 'genesis', 'none' from added`,
+    [
+      ids.tenant,
+      ids.session,
+      JSON.stringify(settings.policy),
+      settings.tokenizer,
+      settings.budget,
+      settings.measureAtTokens,
+      settings.measureAtMessages,
+      tenantPolicyVersion,
+      format,
+    ],
+  );
+}

@@ -1,0 +1,126 @@
+import { sql, type SQL } from 'drizzle-orm';
+import type { Pool } from 'pg';
+import { measureAt } from '../../limits/limits.js';
+import { marksBeyond } from '../../limits/marks.js';
+import { upToDate } from './configure.js';
+import { sessions } from '../schema.js';
+import { checkIds, factsOf, notFound, type SessionIds, type SessionRow } from './session-row.js';
+import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
+import { limitsOfSession, settingsOf } from './settings.js';
+import { storable } from '../connection/text.js';
+import { read, withSession } from '../connection/transaction.js';
+
+export { changePolicy, configureSession, type DeploymentPolicy } from './configure.js';
+export type { SessionIds, SessionRow } from './session-row.js';
+export { cleared, insertSession, keepSession, lockSession, updateSession } from './session-table.js';
+export { limitsOfSession, settingsOf, type SessionSettings } from './settings.js';
+
+/**
+ * The session with its tenant's present policy; null where there is none. Throws `Input.Invalid` for ids that no
+ * session can have.
+ */
+export async function findSession(pool: Pool, ids: SessionIds): Promise<SessionRow | null> {
+  const { row } = await readSession(pool, ids);
+  return row && upToDate(pool, row);
+}
+
+/** Throws `Store.SessionNotFound`. */
+export async function loadSession(pool: Pool, ids: SessionIds): Promise<SessionRow> {
+  return (await findSession(pool, ids)) ?? notFound(ids);
+}
+
+/** The newest generation of the session. Throws `Store.SessionNotFound`. */
+export async function generationOf(pool: Pool, ids: SessionIds): Promise<number> {
+  checkIds(ids);
+  const [row] = await read<{ generation: number }>(
+    pool,
+    'select generation from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [ids.tenant, ids.session],
+  );
+  return row?.generation ?? notFound(ids);
+}
+
+/**
+ * Marks the session as one that compacting cannot help (invariant 9), or takes the mark away. While it stands, the
+ * session asks to be measured again only once it has grown by the policy's `minGain`. `judged`: the session as it was
+ * when that was found; where it has a new policy or new messages since, whoever brought them asks to be measured.
+ */
+export async function setExhausted(
+  pool: Pool,
+  ids: SessionIds,
+  exhausted: { atSeq: number; tokens: number; reason: string } | null,
+  judged?: Pick<SessionRow, 'policyVersion' | 'nextSeq'>,
+): Promise<void> {
+  await withSession(pool, ids, async (tx) => {
+    const row = await lockSession(tx, ids);
+    if (judged && (judged.policyVersion !== row.policyVersion || judged.nextSeq !== row.nextSeq)) return;
+    const { policy, limits } = limitsOfSession(row);
+    const size = { tokens: row.liveTokens, messages: row.liveMessages };
+    const own = settingsOf(row.policy, factsOf(row), row.liveTokens);
+    const beyond = marksBeyond(policy, limits, size);
+    await updateSession(tx, ids, {
+      exhausted: exhausted && { ...exhausted, reason: storable(exhausted.reason) },
+      measureAtTokens: exhausted ? beyond.tokens : own.measureAtTokens,
+      measureAtMessages: exhausted ? beyond.messages : own.measureAtMessages,
+    });
+  });
+}
+
+/**
+ * Arguments have been looked at, and there was too little to truncate: the session asks again where a trigger fires.
+ * `judged`: as for `setExhausted`.
+ */
+export async function passReduceMark(
+  pool: Pool,
+  ids: SessionIds,
+  judged: Pick<SessionRow, 'policyVersion' | 'nextSeq'>,
+): Promise<void> {
+  await withSession(pool, ids, async (tx) => {
+    const row = await lockSession(tx, ids);
+    if (judged.policyVersion !== row.policyVersion || judged.nextSeq !== row.nextSeq) return;
+    const { tokens, messages } = measureAt(limitsOfSession(row).limits);
+    await updateSession(tx, ids, { measureAtTokens: tokens, measureAtMessages: messages });
+  });
+}
+
+/** Counts a failed attempt (not one that only waited for the deployment's own limit); `retryAt` is when the next one may be made. */
+export async function recordFailure(
+  pool: Pool,
+  ids: SessionIds,
+  {
+    type,
+    message,
+    retryAt,
+    fallback,
+    onlyWaited,
+  }: { type: string; message: string; retryAt: Date | null; fallback?: boolean; onlyWaited?: boolean },
+): Promise<void> {
+  const lastError = { type, message: storable(message), ...(fallback ? { fallback } : {}) };
+  await withSession(pool, ids, (tx) =>
+    updateSession(tx, ids, {
+      failures: sql`${sessions.failures} + ${onlyWaited ? 0 : 1}`,
+      lastError,
+      retryAt,
+      overdueAt: sql`case when overdue_at is not null then ${retryAt}::timestamptz end`,
+    }),
+  );
+}
+
+export async function clearFailure(pool: Pool, ids: SessionIds): Promise<void> {
+  await withSession(pool, ids, (tx) =>
+    updateSession(tx, ids, { failures: 0, lastError: null, retryAt: null }),
+  );
+}
+
+/** No more turns are expected. Closing twice keeps the first time; a later append opens the session again. */
+export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
+  const closedAt: SQL = sql`coalesce(${sessions.closedAt}, now())`;
+  await withSession(pool, ids, (tx) => updateSession(tx, ids, { closedAt }));
+}
+
+/** From now on no compaction begins, or again may. What is in flight ends as it ends. Throws `Store.SessionNotFound`. */
+export async function setPaused(pool: Pool, ids: SessionIds, paused: boolean): Promise<void> {
+  const pausedAt: SQL = paused ? sql`coalesce(${sessions.pausedAt}, now())` : sql`null`;
+  const overdueAt = paused ? null : unlessMeasured;
+  await withSession(pool, ids, (tx) => updateSession(tx, ids, { pausedAt, overdueAt }));
+}

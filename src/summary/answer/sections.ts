@@ -1,0 +1,99 @@
+/** What a snapshot is divided into: the built-in sections, or those of a policy; and the layers of `layered` mode. */
+import type { SectionInput } from '../../policy/summary-schema.js';
+
+/** One section of a snapshot: `## <title>`, then `- ` bullets. `asks` tells the summarizer what belongs there. */
+export interface Section {
+  key: string;
+  title: string;
+  asks: string;
+}
+
+export const sections = [
+  {
+    key: 'intent',
+    title: 'Session intent',
+    asks: 'what the user wants, newest request last, marked done / in progress / open',
+  },
+  {
+    key: 'constraints',
+    title: 'Constraints and preferences',
+    asks: 'rules and wishes of user or system, in their own words',
+  },
+  {
+    key: 'decisions',
+    title: 'Decisions',
+    asks: 'what was decided, with the reason; what was tried and failed',
+  },
+  {
+    key: 'artifacts',
+    title: 'Artifacts',
+    asks: 'files and objects by full path or id, and what changed in them',
+  },
+  {
+    key: 'facts',
+    title: 'Facts from tools',
+    asks: 'findings, values and errors, each with its origin (tool:name)',
+  },
+  { key: 'state', title: 'Current state', asks: 'where the work stands, the last answers given' },
+  { key: 'next', title: 'Next steps', asks: 'what is left to do' },
+] as const satisfies readonly Section[];
+
+export type SectionKey = (typeof sections)[number]['key'];
+
+/** Where claims of tools stand, whatever the sections of a policy are. */
+export const factsSection: Section = sections[4];
+
+/**
+ * The sections of a policy, in its order. Built-in keys take what is not given from the built-in section; a key given
+ * twice counts once, where it stands first. null: the built-in ones.
+ */
+export function resolveSections(input: readonly SectionInput[] | null): Section[] {
+  if (input === null) return sections.map((section) => ({ ...section }));
+  const resolved = new Map<string, Section>();
+  for (const { key, title, asks } of input) {
+    const builtIn = sections.find((section) => section.key === key);
+    if (resolved.has(key)) continue;
+    resolved.set(key, {
+      key,
+      title: title?.trim() ?? builtIn?.title ?? key,
+      asks: asks?.trim() ?? builtIn?.asks ?? '',
+    });
+  }
+  return [...resolved.values()];
+}
+
+const layerHeading = /^#{1,6}[ \t]+Messages[ \t]\d{1,15}(?:–\d{1,15})?[ \t]*$/;
+
+export function isLayerHeading(line: string): boolean {
+  return line.length < 60 && layerHeading.test(line);
+}
+
+/**
+ * Layers as one snapshot, oldest first, each under `### Messages 1–57`. What further layers add stands behind, so the
+ * text of those before never changes. A line of a layer that looks like such a heading loses its marks.
+ */
+export function layeredSnapshot(
+  layers: readonly { fromSeq: number; throughSeq: number; text: string }[],
+): string {
+  return layers
+    .map(({ fromSeq, throughSeq, text }) => {
+      const range = fromSeq === throughSeq ? `${fromSeq}` : `${fromSeq}–${throughSeq}`;
+      return `### Messages ${range}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`;
+    })
+    .join('\n\n');
+}
+
+function withoutForgedHeading(line: string): string {
+  const plain = line.trim();
+  return isLayerHeading(plain) ? plain.replace(/^#+\s*/, '') : line;
+}
+
+/** The texts of the layers in a layered snapshot; none in another one. */
+export function layersOf(snapshot: string): string[] {
+  const layers: string[][] = [];
+  for (const line of snapshot.split('\n')) {
+    if (isLayerHeading(line)) layers.push([]);
+    else layers.at(-1)?.push(line);
+  }
+  return layers.map((lines) => lines.join('\n').trim());
+}

@@ -1,0 +1,269 @@
+/**
+ * Slices of the evicted range that fit one summarizer request. Cut from the left edge, so that a later plan which
+ * evicts more finds all but the last chunk summarized already. Offsets are UTF-16 positions in {@link renderMessage}'s text.
+ */
+import { createHash } from 'node:crypto';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { nameOf, openingTag, renderParts } from '../../conversation/render.js';
+import { PalimpsestError } from '../../errors.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import { PROMPT_HASH } from './prompts.js';
+import { measurePieces, type Piece } from './pieces.js';
+
+export { coverageOf, type Coverage } from '../coverage.js';
+
+/** From character `fromChar` of message `fromSeq` up to character `throughChar` (exclusive; null: to the end) of message `throughSeq`. */
+export interface ChunkRef {
+  fromSeq: number;
+  fromChar: number;
+  throughSeq: number;
+  throughChar: number | null;
+  /** Tokens of the transcript of this slice, labels included; an upper estimate. */
+  tokens: number;
+}
+
+/** One message to be cut. `tokens` is its stored size; `text` its rendered text, or '' to go by `tokens` alone (a message that need not be split). */
+export interface ChunkItem {
+  seq: number;
+  tokens: number;
+  text: () => string;
+}
+
+/** Tokens of the tags around an ordinary message, beyond the framing its stored size already holds. */
+const LABEL_TOKENS = 28;
+/** Tokens of the tool name in a label (not part of the rendered text) and of the line end between messages. */
+const NAME_TOKENS = 8;
+/** What a transcript adds to each message. */
+export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
+/** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
+const SLICE_LABEL_TOKENS = 80;
+/** A chunk below this is not halved any more: a model for which it is too long has no room beside the instructions. */
+const SMALLEST_HALVED = 512;
+
+/**
+ * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Ends at message boundaries;
+ * a message larger than a whole chunk is split inside. The same left edge gives the same chunks except the last. A short
+ * remainder joins the chunk before it, for which an eighth of a chunk, at most 256 tokens, is left free.
+ * Slice labels are reckoned with 80 tokens, in chunks below 400 tokens with less than they may need.
+ */
+export function cutChunks(
+  items: readonly ChunkItem[],
+  chunkTokens: number,
+  counter: TokenCounter,
+): ChunkRef[] {
+  const spare = Math.min(256, Math.floor(chunkTokens / 8));
+  const limit = chunkTokens - spare;
+  const sliceLabel = Math.min(SLICE_LABEL_TOKENS, Math.floor(limit / 4));
+  const chunks: ChunkRef[] = [];
+  let open: ChunkRef | null = null;
+
+  for (const { seq, tokens, text } of items) {
+    const rendered = text();
+    const pieces = measurePieces(rendered, pieceSize(limit), limit - sliceLabel, counter);
+    const whole = Math.max(tokens + LABEL_TOKENS, total(pieces)) + NAME_TOKENS;
+    if (whole <= limit || pieces.length < 2) {
+      if (open && open.tokens + whole > limit) close();
+      open = extend(open, seq, whole);
+      continue;
+    }
+    if (open && open.tokens > limit / 2) close();
+    if (open && open.tokens + sliceLabel + pieces[0]!.tokens > limit) close();
+    open = split(seq, pieces);
+  }
+  close();
+  return withoutShortRemainder(chunks, spare);
+
+  function close(): void {
+    if (open) chunks.push(open);
+    open = null;
+  }
+
+  /** Fills the open chunk and as many more as the pieces need; the last one stays open. */
+  function split(seq: number, pieces: readonly Piece[]): ChunkRef {
+    let current = extend(open, seq, sliceLabel);
+    let from = 0;
+    for (const piece of pieces) {
+      if (piece.from > from && current.tokens + piece.tokens > limit) {
+        chunks.push({ ...current, throughChar: piece.from });
+        from = piece.from;
+        current = { fromSeq: seq, fromChar: from, throughSeq: seq, throughChar: null, tokens: sliceLabel };
+      }
+      current.tokens += piece.tokens;
+    }
+    return current;
+  }
+}
+
+function extend(open: ChunkRef | null, seq: number, tokens: number): ChunkRef {
+  if (open) return { ...open, throughSeq: seq, tokens: open.tokens + tokens };
+  return { fromSeq: seq, fromChar: 0, throughSeq: seq, throughChar: null, tokens };
+}
+
+/** A digest of a few words could not be smaller than its source. */
+function withoutShortRemainder(chunks: ChunkRef[], spare: number): ChunkRef[] {
+  const last = chunks.at(-1);
+  const before = chunks.at(-2);
+  if (!last || !before || last.tokens > spare) return chunks;
+  const { throughSeq, throughChar } = last;
+  return [
+    ...chunks.slice(0, -2),
+    { ...before, throughSeq, throughChar, tokens: before.tokens + last.tokens },
+  ];
+}
+
+/** Characters that are counted at once when a message is split; finer for small chunks. */
+function pieceSize(limit: number): number {
+  return Math.max(16, Math.min(2_048, Math.floor(limit / 2)));
+}
+
+function total(pieces: readonly Piece[]): number {
+  return pieces.reduce((sum, { tokens }) => sum + tokens, 0);
+}
+
+/**
+ * Two chunks that together hold exactly the text of this one, of about equal size; between messages where a boundary
+ * lies in the middle third. Null below 64 tokens. `items`: the messages of the chunk, with their texts.
+ */
+export function halveChunk(
+  chunk: ChunkRef,
+  items: readonly ChunkItem[],
+  counter: TokenCounter,
+): [ChunkRef, ChunkRef] | null {
+  const spans = items
+    .filter(({ seq }) => seq >= chunk.fromSeq && seq <= chunk.throughSeq)
+    .map(({ seq, text }) => {
+      const rendered = text();
+      const [from, to] = rangeIn(chunk, seq, rendered.length);
+      const size = Math.max(8, Math.min(2_048, Math.floor((to - from) / 32)));
+      const pieces = measurePieces(rendered.slice(from, to), size, Infinity, counter);
+      return {
+        seq,
+        length: rendered.length,
+        pieces: pieces.map((piece) => ({ ...piece, from: piece.from + from })),
+      };
+    });
+  const all = spans.reduce((sum, { pieces }) => sum + total(pieces), 0);
+  if (all < SMALLEST_HALVED) return null;
+
+  const cuts: { seq: number; char: number; atBoundary: boolean; left: number }[] = [];
+  let left = 0;
+  for (const { seq, pieces } of spans) {
+    pieces.forEach((piece, index) => {
+      if (left > 0) cuts.push({ seq, char: piece.from, atBoundary: index === 0, left });
+      left += piece.tokens;
+    });
+  }
+  const nearest = (candidates: typeof cuts) =>
+    candidates.sort((a, b) => Math.abs(a.left - all / 2) - Math.abs(b.left - all / 2))[0];
+  const cut =
+    nearest(cuts.filter((one) => one.atBoundary && one.left >= all / 3 && one.left <= (2 * all) / 3)) ??
+    nearest(cuts);
+  if (!cut) return null;
+
+  const before = items.filter(({ seq }) => seq < cut.seq).at(-1)?.seq ?? cut.seq;
+  const share = Math.round((chunk.tokens * cut.left) / all);
+  const leftEnd = cut.atBoundary
+    ? { throughSeq: before, throughChar: null }
+    : { throughSeq: cut.seq, throughChar: cut.char };
+  return [
+    { fromSeq: chunk.fromSeq, fromChar: chunk.fromChar, ...leftEnd, tokens: share },
+    {
+      fromSeq: cut.seq,
+      fromChar: cut.atBoundary ? 0 : cut.char,
+      throughSeq: chunk.throughSeq,
+      throughChar: chunk.throughChar,
+      tokens: chunk.tokens - share,
+    },
+  ];
+}
+
+/** Which characters of a message of this length the chunk reads. */
+function rangeIn(chunk: ChunkRef, seq: number, length: number): [from: number, to: number] {
+  const from = seq === chunk.fromSeq ? chunk.fromChar : 0;
+  const to = seq === chunk.throughSeq && chunk.throughChar !== null ? chunk.throughChar : length;
+  if (from <= to && to <= length) return [from, to];
+  throw new PalimpsestError(
+    'Store.Corrupt',
+    `a chunk reads characters ${from} to ${to} of message ${seq}, which has ${length}`,
+    {
+      details: { seq, from, to, length },
+      hint: 'The message or its rendering changed after the plan was made; plan again.',
+    },
+  );
+}
+
+/**
+ * What the summarizer reads of a chunk: its messages, one after the other, each inside its label; a slice says which
+ * part of its message it is. Tool names of results come from the calls among `messages` where a result does not name its tool.
+ */
+export function transcriptOf(chunk: ChunkRef, messages: readonly LoggedMessage[]): string {
+  const toolNames = new Map<string, string>();
+  const shown: string[] = [];
+  for (const logged of messages) {
+    const { message, seq } = logged;
+    if (seq >= chunk.fromSeq && seq <= chunk.throughSeq) {
+      shown.push(slice(chunk, logged, toolNames.get(message.tool_call_id ?? '')));
+    }
+    for (const call of message.tool_calls ?? []) if (call.id) toolNames.set(call.id, nameOf(call));
+  }
+  return shown.join('\n');
+}
+
+/**
+ * The messages as far as the chunk reads them: of one that it holds a slice of, the text of the slice. Calls stay whole
+ * with their message. What is compared with a digest of a slice takes time with the slice, not with the message.
+ */
+export function readBy(chunk: ChunkRef, messages: readonly LoggedMessage[]): LoggedMessage[] {
+  return messages.map((logged) => {
+    const { seq, message } = logged;
+    const isWhole =
+      (seq !== chunk.fromSeq || chunk.fromChar === 0) &&
+      (seq !== chunk.throughSeq || chunk.throughChar === null);
+    if (isWhole || message.role === 'assistant') return logged;
+    const { open, content, close } = renderParts(logged);
+    const [from, to] = rangeIn(chunk, seq, open.length + content.length + close.length);
+    const text = content.slice(Math.max(0, from - open.length), Math.max(0, to - open.length));
+    return { ...logged, message: { ...message, content: text } };
+  });
+}
+
+function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefined): string {
+  const plain = renderParts(logged);
+  const { length } = plain.content;
+  const [from, to] = rangeIn(chunk, logged.seq, plain.open.length + length + plain.close.length);
+  const start = Math.min(length, Math.max(0, from - plain.open.length));
+  const end = Math.min(length, Math.max(0, to - plain.open.length));
+  const part = start === 0 && end === length ? undefined : `characters ${start + 1}-${end} of ${length}`;
+  return (
+    openingTag(logged.seq, logged.message, toolName, part) + plain.content.slice(start, end) + plain.close
+  );
+}
+
+export interface KeyParts {
+  tenant: string;
+  kind: 'chunk' | 'fold' | 'merge' | 'repair';
+  /** What is read, in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
+  members: readonly string[];
+  promptVersion: number | string;
+  /** @default the hash of the built-in prompts and of the rendering */
+  promptHash?: string;
+  model: string;
+  limits: Record<string, number>;
+}
+
+/** The content key under which a result of the model is stored and found again: sha256, hex. Never the same for two tenants. */
+export function digestKey({ promptHash = PROMPT_HASH, limits, ...parts }: KeyParts): string {
+  const { tenant, kind, members, promptVersion, model } = parts;
+  const ordered = Object.entries(limits).sort(([a], [b]) => (a < b ? -1 : 1));
+  const text = JSON.stringify([
+    'palimpsest digest',
+    tenant,
+    kind,
+    members,
+    promptVersion,
+    promptHash,
+    model,
+    ordered,
+  ]);
+  return createHash('sha256').update(text).digest('hex');
+}

@@ -1,0 +1,241 @@
+/**
+ * A snapshot without a model: the same sections, filled by rule. Reads every message once, whatever their number; which
+ * section a sentence may enter depends on who said it, so nothing a tool returned becomes an intent or a rule.
+ */
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { argumentsOf, nameOf } from '../../conversation/render.js';
+import type { TokenCounter } from '../../tokens/counter.js';
+import {
+  clip,
+  clipMiddle,
+  constraintAtoms,
+  errorAtoms,
+  plainTextOf,
+  sentencesOf,
+  wordAtoms,
+  type AtomKind,
+} from '../ledger/atoms.js';
+import { commandIn } from '../ledger/command.js';
+import { fillSections, type Candidate } from './fill.js';
+import { formatSnapshot, oneLine, parseSnapshot, type SectionKey } from '../answer/snapshot.js';
+
+export interface ExtractiveInput {
+  previous: string | null;
+  messages: Iterable<LoggedMessage>;
+  maxTokens: number;
+  counter: TokenCounter;
+}
+
+/** Most of the input that the result may have, so that it always shrinks. */
+const LARGEST_SHARE = 0.6;
+
+/** Snapshot text of at most `maxTokens`, and of at most 60 % of what it replaces. Same input, same text. */
+export function extractiveSnapshot({ previous, messages, maxTokens, counter }: ExtractiveInput): string {
+  const reading = new Reading();
+  let tokens = previous === null ? 0 : counter.count(previous);
+  for (const logged of messages) {
+    reading.read(logged);
+    tokens += logged.tokens;
+  }
+  const limit = Math.min(maxTokens, Math.floor(tokens * LARGEST_SHARE));
+  return formatSnapshot(fillSections(reading.candidates(previous), limit, counter));
+}
+
+/** Longest quotation of an item that is not the newest of its kind, characters. */
+const QUOTE = 400;
+/** The newest request and answer, characters; what fits is decided by tokens afterwards. */
+const LONGEST = 40_000;
+
+const decision =
+  /\b(?:decid\w+|because|root cause|turns? out|instead of|rather than|cho(?:se|osing)|going with|will use|fix(?:ed|es)|implemented|confirmed|the (?:issue|problem|bug|cause|reason) (?:is|was)|found (?:that|the|a)|conclu\w+|agreed)\b/i;
+const nextStep =
+  /\b(?:next|todo|to-do|remaining|still (?:need|have|to)|then i(?:'ll| will)|i(?:'ll| will) (?:now|then)|let me (?:now|next)|need to|waiting for|would you like|please (?:confirm|provide|let me))\b/i;
+const coveredLine = /^Covered by rule, without a model: /;
+
+interface Entry {
+  seq: number;
+  text: string;
+}
+
+/** The last entries of a kind, in order, each text once: where it came last. Memory stays bounded for any session. */
+class Latest {
+  private readonly entries = new Map<string, Entry>();
+  constructor(private readonly most: number) {}
+
+  add(seq: number, text: string): void {
+    if (text === '') return;
+    this.entries.delete(text);
+    this.entries.set(text, { seq, text });
+    const oldest = this.entries.keys().next();
+    if (this.entries.size > this.most && !oldest.done) this.entries.delete(oldest.value);
+  }
+
+  all(): Entry[] {
+    return [...this.entries.values()];
+  }
+}
+
+class Reading {
+  private first = 0;
+  private last = 0;
+  private readonly counts = { user: 0, assistant: 0, system: 0, tool: 0 };
+  private readonly toolNames = new Map<string, string>();
+  private readonly toolUses = new Map<string, number>();
+  private firstRequest: Entry | null = null;
+  private readonly requests = new Latest(200);
+  private readonly rules = new Latest(200);
+  private readonly decisions = new Latest(200);
+  private readonly touched = new Latest(300);
+  private readonly commands = new Latest(60);
+  private readonly errors = new Latest(60);
+  private readonly results = new Latest(20);
+  private readonly answers = new Latest(3);
+  private nextSteps: Entry[] = [];
+
+  read({ seq, message }: LoggedMessage): void {
+    this.first ||= seq;
+    this.last = seq;
+    const text = plainTextOf(message);
+    switch (message.role) {
+      case 'user':
+        this.counts.user += 1;
+        this.readRequest(seq, text);
+        break;
+      case 'system':
+      case 'developer':
+        this.counts.system += 1;
+        constraintAtoms(text, (_kind, rule) => this.rules.add(seq, rule));
+        break;
+      case 'assistant':
+        this.counts.assistant += 1;
+        this.readAnswer(seq, message, text);
+        break;
+      case 'tool':
+      case 'function':
+        this.counts.tool += 1;
+        this.readResult(seq, message, text);
+        break;
+    }
+  }
+
+  private readRequest(seq: number, text: string): void {
+    const request = { seq, text: oneLine(clipMiddle(text, LONGEST)) };
+    if (request.text === '') return;
+    this.firstRequest ??= { seq, text: clipMiddle(request.text, 4 * QUOTE) };
+    this.requests.add(seq, request.text);
+    constraintAtoms(text, (_kind, rule) => this.rules.add(seq, rule));
+  }
+
+  private readAnswer(seq: number, message: ChatMessage, text: string): void {
+    const calls = [...(message.tool_calls ?? [])];
+    for (const call of calls) this.readCall(seq, nameOf(call), argumentsOf(call), call.id);
+    if (message.function_call)
+      this.readCall(seq, message.function_call.name, message.function_call.arguments, null);
+    if (text.trim() === '') return;
+    this.answers.add(seq, oneLine(clipMiddle(text, LONGEST)));
+    this.nextSteps = [];
+    for (const sentence of sentencesOf(text)) {
+      if (sentence.length < 12 || sentence.length > 2_000) continue;
+      if (decision.test(sentence)) this.decisions.add(seq, clip(sentence, QUOTE));
+      if (nextStep.test(sentence)) this.nextSteps.push({ seq, text: clip(sentence, QUOTE) });
+    }
+  }
+
+  private readCall(seq: number, name: string, args: string, id: string | null): void {
+    if (id) this.toolNames.set(id, name);
+    this.toolUses.set(name, (this.toolUses.get(name) ?? 0) + 1);
+    const command = commandIn(args);
+    const line = command === null ? '' : clip(oneLine(command).replace(/^bash -l?c /, ''), 200);
+    if (command !== null) this.commands.add(seq, `${name}: \`${line}\``);
+    wordAtoms(args, (kind, atom) => {
+      if (isObject(kind, atom) && !line.includes(atom)) this.touched.add(seq, `${name}: ${atom}`);
+    });
+  }
+
+  private readResult(seq: number, message: ChatMessage, text: string): void {
+    const name = message.name ?? this.toolNames.get(message.tool_call_id ?? '');
+    const origin = name ? `tool:${name}` : 'tool';
+    errorAtoms(text, (_kind, error) => this.errors.add(seq, `${origin} reported: ${error}`));
+    const returned = clip(oneLine(text.slice(0, 1_000)), 200);
+    if (returned !== '') this.results.add(seq, `${origin} returned: ${returned}`);
+  }
+
+  /** Per section what could be said, the most important first. */
+  candidates(previous: string | null): Map<SectionKey, Candidate[]> {
+    const before: Map<string, string[]> = parseSnapshot((previous ?? '').replaceAll('\0', ''));
+    const of = (key: SectionKey, ...groups: Entry[][]): [SectionKey, Candidate[]] => {
+      const old = (before.get(key) ?? []).filter((text) => !coveredLine.test(text));
+      return [
+        key,
+        ranked(
+          old,
+          groups.map((group) => group.map(quoted)),
+        ),
+      ];
+    };
+    const requests = this.requests.all();
+    const newest = requests.pop();
+    const answers = this.answers.all();
+    const answer = answers.pop();
+    const original = this.firstRequest && this.firstRequest.seq !== newest?.seq ? [this.firstRequest] : [];
+    return new Map([
+      of(
+        'intent',
+        newest ? [newest] : [],
+        original,
+        short(requests.filter(({ seq }) => seq !== this.firstRequest?.seq)),
+      ),
+      of('constraints', this.rules.all()),
+      of('decisions', this.decisions.all()),
+      of('artifacts', interleaved(this.touched.all(), this.commands.all())),
+      of('facts', this.errors.all(), this.results.all()),
+      of('state', [{ seq: 0, text: this.covered() }], answer ? [answer] : [], short(answers)),
+      of('next', this.nextSteps),
+    ]);
+  }
+
+  private covered(): string {
+    const { user, assistant, system, tool } = this.counts;
+    const uses = [...this.toolUses].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 8);
+    const counts = [
+      `${user} user`,
+      `${assistant} assistant`,
+      `${tool} tool results`,
+      ...(system ? [`${system} system`] : []),
+    ];
+    const called =
+      uses.length === 0
+        ? ''
+        : `; calls: ${uses.map(([name, times]) => `${clip(name, 60)} ×${times}`).join(', ')}`;
+    return `Covered by rule, without a model: messages ${this.first}–${this.last} (${counts.join(', ')}${called}).`;
+  }
+}
+
+/** Newest first within each group; then what an earlier snapshot said, its last item first. */
+function ranked(old: readonly string[], groups: readonly Candidate[][]): Candidate[] {
+  const fresh = groups.flatMap((group) => [...group].reverse());
+  const said = new Set(fresh.map(({ text }) => text));
+  const kept = old
+    .map((text, index) => ({ text, order: index - old.length }))
+    .filter(({ text }) => !said.has(text));
+  return [...fresh, ...kept.reverse()];
+}
+
+function quoted({ seq, text }: Entry): Candidate {
+  return { text: seq === 0 ? text : `#${seq}: ${text}`, order: seq };
+}
+
+function short(entries: readonly Entry[]): Entry[] {
+  return entries.map(({ seq, text }) => ({ seq, text: clipMiddle(text, QUOTE) }));
+}
+
+/** What a call is about: a file, a page, or a record by its id; not a word of code nor a limit of lines. */
+function isObject(kind: AtomKind, atom: string): boolean {
+  return (
+    kind === 'path' || kind === 'url' || (kind === 'id' && /[A-Za-z#].*\d|\d.*[A-Za-z]|@|^\d{6}/.test(atom))
+  );
+}
+
+function interleaved(a: readonly Entry[], b: readonly Entry[]): Entry[] {
+  return [...a, ...b].sort((x, y) => x.seq - y.seq);
+}

@@ -1,0 +1,87 @@
+/** Who said what: the sources that the wording of a summary is compared with. */
+import type { LoggedMessage } from '../../conversation/message.js';
+import { nameOf } from '../../conversation/render.js';
+import { plainTextOf } from '../ledger/atoms.js';
+import { factsSection, type Section } from '../answer/sections.js';
+import { parseSnapshot } from '../answer/snapshot.js';
+import { inWords, type Said, type Wording } from './wording.js';
+
+export interface Sources {
+  /** What user and system said, and the assistant in words of its own. */
+  trusted: Iterable<Said>;
+  /** What tools returned; `origin` is `tool:<name>`, or `tool` where no name is known. */
+  tools: Iterable<{ origin: string; text: Said }>;
+  /**
+   * Summaries that were folded in: their facts, and what is labelled in them, are tools' claims still; the rest passed
+   * this check when they were made.
+   */
+  previous?: readonly string[];
+}
+
+/** Messages by who speaks in them. Each side can be read once. */
+export function sourcesIn(
+  messages: Iterable<LoggedMessage>,
+  previous: readonly (string | null)[] = [],
+): Sources {
+  const isTool = ({ message: { role } }: LoggedMessage) => role === 'tool' || role === 'function';
+  return {
+    trusted: (function* () {
+      for (const logged of messages) {
+        const text = plainTextOf(logged.message);
+        const isQuoting = logged.message.role === 'assistant' && suspects.test(text);
+        if (!isTool(logged) && !isQuoting) yield text;
+      }
+    })(),
+    tools: (function* () {
+      const names = new Map<string, string>();
+      for (const logged of messages) {
+        const { message } = logged;
+        for (const call of message.tool_calls ?? []) if (call.id) names.set(call.id, nameOf(call));
+        if (!isTool(logged)) continue;
+        const name = message.name ?? names.get(message.tool_call_id ?? '');
+        yield { origin: name ? `tool:${name}` : 'tool', text: plainTextOf(message) };
+      }
+    })(),
+    previous: previous.filter((text) => text !== null),
+  };
+}
+
+/** The same sources with their words read already. */
+export function readAhead({ trusted, tools, previous }: Sources): Sources {
+  const words = (said: Said) => (typeof said === 'string' ? inWords(said) : said);
+  return {
+    trusted: [...trusted].map(words),
+    tools: [...tools].map(({ origin, text }) => ({ origin, text: words(text) })),
+    ...(previous === undefined ? {} : { previous }),
+  };
+}
+
+/** An agent that noticed a planted instruction repeats it to say so; that does not make it the agent's. */
+const suspects =
+  /\b(?:prompt[- ]?injections?|(?:embedded|hidden|planted|injected|suspicious|malicious|untrusted) (?:instructions?|orders?|requests?|content|text|messages?)|(?:instructions?|orders?|requests?) (?:that (?:is|are) )?(?:in|inside|within|from|embedded in) (?:the|that|this|these|a) (?:tool|page|web ?page|website|file|output|results?|document|e-?mail|ticket|readme)|(?:will not|won't|not going to|should not|shouldn't|refuse to|decline to|cannot|can't) (?:follow|obey|comply with|act on) (?:it|that|this|them|these|those|the)|(?:ignor(?:e|ed|ing)|disregard(?:ed|ing)?) (?:it|that|this|them|these|those|the) (?:\w+ )?(?:instructions?|orders?|requests?))\b/i;
+
+/** The label of a claim, as it is written behind it and within it. */
+export const labelled = /\((tools?(?::[^()\s]{1,80})?)(?:, [^()\s]{1,80})?\)|\bclaim of (tool[^\s,]{0,80})/;
+
+/** Reads all sources once, in one order. */
+export function readSources(
+  wording: Wording,
+  { trusted, tools, previous = [] }: Sources,
+  among: readonly Section[],
+): void {
+  for (const text of trusted) wording.read(text, null);
+  for (const { origin, text } of tools) wording.read(text, safeOrigin(origin));
+  for (const [key, items] of previous.flatMap((text) => [...parseSnapshot(text, among)])) {
+    for (const item of items) {
+      const label = labelled.exec(item);
+      const origin = label?.[1] ?? label?.[2];
+      const isClaim = key === factsSection.key || origin !== undefined;
+      wording.read(item, isClaim ? safeOrigin(origin ?? 'tool') : null);
+    }
+  }
+}
+
+/** Names come from whoever serves the tool: in a label they are one plain word. */
+function safeOrigin(origin: string): string {
+  return origin.slice(0, 80).replace(/[^\p{L}\p{N}_:./-]+/gu, '_');
+}

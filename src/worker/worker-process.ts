@@ -1,0 +1,98 @@
+import { orchestrates, type Config, type WorkerRole } from '../config/config.js';
+import { createLogger, installRuntime } from '../process/logging.js';
+import { Metrics } from '../process/metrics.js';
+import { startStatusServer, type StatusServer } from '../process/status-server.js';
+import type { TemporalSettings } from '../temporal/connection.js';
+import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
+import { loadWorkflowBundle } from './workflow-bundle.js';
+
+export interface WorkerProcess {
+  /** Needed by every role but `workflow`. */
+  databaseUrl: string | undefined;
+  temporal: TemporalSettings;
+  /** @default those of the configuration */
+  roles?: readonly WorkerRole[];
+  /** Its abort lets steps finish within the grace time, then the process is done. */
+  signal: AbortSignal;
+}
+
+/** A process that is a worker: logs, `/metrics` and `/readyz`, and an orderly end. Returns when it has stopped. */
+export async function runWorkerProcess(config: Config, options: WorkerProcess): Promise<void> {
+  const { databaseUrl, temporal, roles = config.worker.roles, signal } = options;
+  const log = createLogger({ level: config.logLevel, format: config.logFormat });
+  const metrics = config.metrics.address === undefined ? undefined : new Metrics();
+  const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
+  const running = await startWorker({
+    ...workerSettings(config, databaseUrl, temporal),
+    ...(orchestrates(roles) ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
+    roles,
+    metrics,
+  });
+  const stop = (): void => {
+    log.info({ graceMs: config.worker.graceMs }, 'worker takes no new work');
+    // Its failure is that of `finished`.
+    running.shutdown().catch(() => undefined);
+  };
+  let status: StatusServer | undefined;
+  try {
+    if (metrics && config.metrics.address !== undefined) {
+      const texts = async () => `${await metrics.text()}\n${await sdkMetrics().catch(() => '')}`;
+      status = await serveStatus(config.metrics.address, running, texts, signal);
+    }
+    const { address, namespace } = temporal;
+    const { queuePrefix } = config;
+    log.info({ address, namespace, roles, queuePrefix, status: status?.url }, 'worker is polling');
+    if (signal.aborted) stop();
+    else signal.addEventListener('abort', stop, { once: true });
+    await running.finished;
+    log.info('worker has stopped');
+  } catch (error) {
+    await running.shutdown().catch(() => undefined);
+    throw error;
+  } finally {
+    await status?.close();
+  }
+}
+
+/** The worker's settings as environment and file give them. */
+export function workerSettings(
+  config: Config,
+  databaseUrl: string | undefined,
+  temporal: TemporalSettings,
+): WorkerSettings {
+  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker, database } = config;
+  return {
+    databaseUrl,
+    database,
+    temporal,
+    queuePrefix,
+    inlineTurnTenants,
+    policy,
+    model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
+    databaseSteps: worker.databaseSteps,
+    backfillSteps: worker.backfillSteps,
+    backfillShare: worker.backfillShare,
+    modelCalls: worker.modelCalls,
+    cachedWorkflows: worker.cachedWorkflows,
+    sweepIntervalMs: worker.sweepIntervalMs,
+    shutdownGraceMs: worker.graceMs,
+  };
+}
+
+/** `/metrics`, `/healthz` and `/readyz` of a worker. Throws `Input.Invalid` where the address cannot be listened on. */
+export function serveStatus(
+  address: string,
+  running: RunningWorker,
+  metrics: () => Promise<string>,
+  stopping: AbortSignal,
+): Promise<StatusServer> {
+  return startStatusServer({
+    ...{ address, metrics },
+    readiness: async () => {
+      const { polling, ...depends } = await running.readiness();
+      const working = polling && !stopping.aborted;
+      const ready = working && depends.postgres === null && depends.temporal === null;
+      return { ready, polling: working, ...depends };
+    },
+  });
+}
