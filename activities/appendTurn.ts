@@ -1,7 +1,7 @@
-import type { FormatName } from '../src/formats/format.js';
+import type { FormatName } from '../src/conversation/format-names.js';
 import { invalid } from '../src/errors.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

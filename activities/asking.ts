@@ -1,16 +1,17 @@
-import type { Asking, Previous } from '../src/compaction/summarize/questions.js';
+import type { Asking } from '../src/compaction/summarize/answers.js';
+import type { Previous } from '../src/compaction/summarize/questions.js';
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { redactionOf } from '../src/compaction/plan/summarizer-settings.js';
 import { Matching } from '../src/conversation/pattern.js';
 import { redactorFor, type Redact } from '../src/summary/redaction/redact.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/schema.js';
-import { loadCompaction } from '../src/store/compactions/commit.js';
+import type { Policy } from '../src/policy/resolve.js';
+import { loadCompaction } from '../src/store/compactions/generations.js';
 import { digestGone, findDigest } from '../src/store/compactions/digests.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
 import { promptSettings } from '../src/summary/ask/prompts.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
 import type { Dependencies } from './dependencies.js';
 

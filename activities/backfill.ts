@@ -9,9 +9,9 @@ import {
   loadBackfill,
   loadBackfillRow,
   updateBackfill,
-  type BackfillIds,
   type BackfillRow,
 } from '../src/store/backfills/backfills.js';
+import type { BackfillIds } from '../src/contract/ids.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
 import { checkSpendLimit } from '../src/store/backfills/request.js';
 import type { Dependencies } from './dependencies.js';

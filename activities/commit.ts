@@ -4,23 +4,21 @@ import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
 import { economicsOf } from '../src/limits/economics.js';
 import { marksAfter } from '../src/limits/marks.js';
-import {
-  commitCompaction,
-  findCommitOf,
-  PolicyReplaced,
-  type CompactionFacts,
-} from '../src/store/compactions/commit.js';
+import { commitCompaction, PolicyReplaced } from '../src/store/compactions/commit.js';
+import { findCommitOf } from '../src/store/compactions/generations.js';
 import { renewHolds } from '../src/store/compactions/digest-holds.js';
 import { replaced } from '../src/store/sessions/session-row.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import { promptSettings } from '../src/summary/ask/prompts.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
+import { outcomeOf } from '../src/store/compactions/outcome.js';
 
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that went in. */
@@ -43,37 +41,9 @@ export interface RepairWanted {
   repair: RepairProblem;
 }
 
-/** One committed compaction in numbers; the row in Postgres holds the same and the texts. */
-export interface CompactionOutcome {
-  generation: number;
-  reason: string;
-  method: string;
-  tokensBefore: number;
-  tokensAfter: number;
-  evicted: number;
-  chunks: number;
-  /** Chunks that the fallback served, because the model failed at them. */
-  chunksByRule: number;
-  modelCalls: number;
-  modelInputTokens: number;
-  modelOutputTokens: number;
-  /** Milliseconds in which at least one model call was in flight / the rest of the compaction's wall time. */
-  modelMs: number;
-  overheadMs: number;
-  archivePart: number | null;
-  /** Tokens by which every later context read is smaller. */
-  savedPerTurn: number;
-  /** Money for the summarizer; null without prices. */
-  cost: number | null;
-  currency: string | null;
-  /** Later context reads after which it has paid for itself, the cache writes of the new head included; null: never. */
-  paysBackAfter: number | null;
-  workflowId: string;
-  runId: string;
-}
-
 /** What the compaction has read is held for so long from each attempt to commit on. */
 const committingMs = 60 * 60_000;
+
 /** How often sizes are worked out anew within one attempt because another policy came. */
 const mostReplaced = 20;
 
@@ -200,16 +170,4 @@ function spanned(spans: readonly [number, number][]): number {
     until = Math.max(until, to);
   }
   return total;
-}
-
-export function outcomeOf(row: CompactionFacts): CompactionOutcome {
-  const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = row;
-  const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
-  const { cost, currency, paysBackAfter } = row;
-  return {
-    ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
-    ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
-    ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cost, currency, paysBackAfter },
-    ...{ workflowId: row.workflowId ?? '', runId: row.runId ?? '' },
-  };
 }

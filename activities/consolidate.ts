@@ -1,7 +1,7 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/summarize.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce } from './digest.js';

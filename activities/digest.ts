@@ -1,12 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize/summarize.js';
-import type { Asking, Question } from '../src/compaction/summarize/questions.js';
+import type { Asking } from '../src/compaction/summarize/answers.js';
+import type { Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';
-import { isAbort, type SummaryAnswer } from '../src/llm/client.js';
+import { isAbort } from '../src/llm/classify.js';
+import type { SummaryAnswer } from '../src/llm/exchange.js';
 import type { Metrics } from '../src/process/metrics.js';
 import { holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { findOrClaim, inFlight } from './flight.js';
 import type { Attempt } from './run.js';

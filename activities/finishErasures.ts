@@ -1,5 +1,5 @@
 import { Context, log } from '@temporalio/activity';
-import { finishErasures as finish } from '../src/temporal/erasures.js';
+import { finishErasures as finish } from '../src/erase/executions.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

@@ -1,10 +1,10 @@
 import { log } from '@temporalio/activity';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/schema.js';
+import type { Policy } from '../src/policy/resolve.js';
 import { releaseHolds } from '../src/store/compactions/digest-holds.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
 import { loadSession, recordFailure, setExhausted } from '../src/store/sessions/sessions.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

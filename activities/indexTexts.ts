@@ -1,5 +1,5 @@
 import { indexTexts as index } from '../src/store/search/index-texts.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

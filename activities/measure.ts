@@ -1,12 +1,12 @@
 import type { Pool } from 'pg';
 import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/schema.js';
+import type { Policy } from '../src/policy/resolve.js';
 import { callsTools } from '../src/store/compactions/chain.js';
-import { factsOf } from '../src/store/sessions/session-row.js';
+import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing, takeInHand } from '../src/store/sessions/overdue.js';
-import { loadSession, passReduceMark, type SessionRow } from '../src/store/sessions/sessions.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import { loadSession, passReduceMark } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 
@@ -74,6 +74,7 @@ export function measure({ pool, now }: Dependencies) {
 
 /** Beyond the deadline of the model: plan, commit, fallback, and their retries. */
 const besideModelMs = 5 * 60_000;
+
 /** Before a timer of the workflow has led to the next measurement. */
 const afterTimerMs = 15_000;
 

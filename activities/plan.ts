@@ -2,15 +2,14 @@ import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan
 import { makePlan } from '../src/compaction/plan/plan.js';
 import { isTriggered, limitsOf } from '../src/limits/limits.js';
 import { effectivePolicy, policyOf, withSummarizer, type PolicyLayers } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/schema.js';
+import type { Policy } from '../src/policy/resolve.js';
 import { readChain, readMetas, spentOn } from '../src/store/compactions/chain.js';
-import { readTailMetas } from '../src/store/compactions/commit.js';
-import { readContextSource } from '../src/store/compactions/context.js';
+import { readContextSource, readTailMetas } from '../src/store/compactions/context.js';
 import { releaseEarlierHolds } from '../src/store/compactions/digest-holds.js';
 import { readMessages } from '../src/store/log/messages.js';
 import { factsOf } from '../src/store/sessions/session-row.js';
 import { passReduceMark, setExhausted } from '../src/store/sessions/sessions.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { redactorOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';

@@ -1,5 +1,5 @@
 import { loadSession, setPaused as store } from '../src/store/sessions/sessions.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

@@ -5,7 +5,7 @@ import type { ChunkStep, DigestRef } from '../src/compaction/summarize/summarize
 import { isFailure } from '../src/errors.js';
 import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
-import type { SessionIds } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce, storeByRule } from './digest.js';

@@ -1,6 +1,6 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { isFailure, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
-import type { SummaryAnswer } from '../src/llm/client.js';
+import type { SummaryAnswer } from '../src/llm/exchange.js';
 import { correctTokens, drawTokens } from '../src/store/model-tokens.js';
 import { onlyWaited } from '../src/temporal/failures.js';
 import type { Dependencies } from './dependencies.js';

@@ -11,7 +11,7 @@ import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import Table from 'cli-table3';
-import type { ApiToken } from '../src/api/server.js';
+import type { ApiToken } from '../src/api/settings.js';
 import { attacks, type Target } from './attack/attacks.js';
 import { healthyClient, type Healthy, type Latencies } from './attack/healthy.js';
 import { deploy, type Deployment } from './deployment.js';

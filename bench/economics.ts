@@ -12,7 +12,7 @@ import { readTranscripts } from '../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { isFailure } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { TokenCounter, TokenizerName } from '../src/tokens/counter.js';
+import type { TokenCounter, TokenizerName } from '../src/tokens/token-counter.js';
 import { agentTurns } from './conversation.js';
 import { figure, median, type BenchResult } from './figures.js';
 
@@ -20,8 +20,10 @@ import { figure, median, type BenchResult } from './figures.js';
 const overhead = 10_000;
 const window = 200_000;
 const base: PolicyInput = { contextWindow: window, overhead };
+
 /** Growth between two compactions, by that of the economic trigger. */
 const sweep = [0.35, 0.5, 0.7, 0.85, 1, 1.2, 1.45, 1.8, 2.5, 4];
+
 /** Recorded sessions shorter than this hardly compact at all. Tokens by their own index of four characters. */
 const smallestRecorded = 250_000;
 const bar = 1.05;

@@ -2,7 +2,7 @@
 export * from './library/palimpsest.js';
 export { PalimpsestError, failureTypes, isFailure, type FailureType } from './errors.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from './conversation/message.js';
-export type { CompactionOutcome } from '../activities/commit.js';
+export type { CompactionOutcome } from './contract/outcome.js';
 export {
   applyCompaction,
   Conversation,
@@ -16,7 +16,8 @@ export {
   type Plan,
   type Summarizer,
 } from './compaction/in-memory/index.js';
-export { presetNames, presets, type PresetName } from './policy/presets.js';
+export { presetNames, type PresetName } from './policy/preset-names.js';
+export { presets } from './policy/presets.js';
 export {
   effectivePolicy,
   type EffectivePolicy,
@@ -25,10 +26,13 @@ export {
 } from './policy/layers.js';
 export { describePolicy, type PolicyRow } from './policy/describe.js';
 export { limitsOf, type Limits, type SessionFacts } from './limits/limits.js';
-export { parsePolicy, resolvePolicy, type Policy, type PolicyInput } from './policy/schema.js';
+export { parsePolicy, type PolicyInput } from './policy/schema.js';
+export { resolvePolicy } from './policy/layers.js';
+export { type Policy } from './policy/resolve.js';
 export { startWorker, type RunningWorker, type WorkerSettings } from './worker/worker.js';
 export { migrate } from './store/connection/migrate.js';
-export { readDeploymentPolicy, type DeploymentPolicy } from './config/policy-sources.js';
+export { readDeploymentPolicy } from './config/policy-sources.js';
+export { type DeploymentPolicy } from './policy/layers.js';
 export { registerCounter, type Counters } from './tokens/counter.js';
 export type { ReportedUsage, UsageReport } from './tokens/reported-usage.js';
 export {
@@ -38,9 +42,10 @@ export {
   type RecoveryToolName,
   type ToolDefinition,
 } from './library/recovery-tools.js';
-export type { Expansion, ExpandRequest } from './store/reading/expand.js';
-export type { Forked, ForkRequest } from './store/compactions/fork.js';
-export type { ArchivedTool, SessionRecords, SummaryRecord } from './store/reading/records.js';
-export type { SearchHit, SearchRequest, SearchResult } from './store/search/search.js';
-export type { SearchMode } from './store/search/query.js';
-export type { Page, ResponseReference, ToolResponse } from './store/reading/tool-response.js';
+export type { Expansion, ExpandRequest } from './contract/archive.js';
+export type { Forked, ForkRequest } from './contract/sessions.js';
+export type { ArchivedTool, SessionRecords, SummaryRecord } from './contract/status.js';
+export type { SearchHit, SearchRequest, SearchResult } from './contract/search.js';
+export type { SearchMode } from './contract/search.js';
+export type { Page } from './contract/archive.js';
+export type { ResponseReference, ToolResponse } from './contract/archive.js';

@@ -8,7 +8,8 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { PalimpsestClient } from '../src/contract/client.js';
 import { Palimpsest } from '../src/library/palimpsest.js';
-import { startApi, type ApiService, type ApiSettings, type RunningApi } from '../src/api/server.js';
+import { type RunningApi, startApi } from '../src/api/server.js';
+import type { ApiService, ApiSettings } from '../src/api/settings.js';
 import { ask, digestOf, type Asked } from './support/api.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
@@ -17,6 +18,7 @@ let palimpsest: Palimpsest;
 let api: RunningApi;
 let observer: pg.Pool;
 const sockets: Socket[] = [];
+
 /** Waits on a machine that may be busy with something else. */
 const eventually = <T>(look: () => T | Promise<T>) => expect.poll(look, { timeout: 25_000 });
 const hello = [{ role: 'user', content: 'hello' }];
@@ -30,10 +32,12 @@ beforeAll(async () => {
   const database = { lockTimeoutMs: 120_000, statementTimeoutMs: 120_000 };
   palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, database, poolSize: 8 });
 });
+
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy();
   await api.close();
 });
+
 afterAll(async () => {
   await observer.end();
   await palimpsest.close();

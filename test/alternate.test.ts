@@ -2,14 +2,16 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { alternateRoles, wantsAlternation } from '../src/context/view/alternate.js';
-import { buildView, type ViewItem } from '../src/context/view/view.js';
+import { buildView } from '../src/context/view/view.js';
+import type { ViewItem } from '../src/context/view/view-types.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { validateView } from '../src/context/view/validity.js';
-import { plainTextOf } from '../src/summary/ledger/atoms.js';
+import { plainTextOf } from '../src/summary/text/sentences.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 
 const counter = counterFor('o200k_base');
+
 const view = (messages: readonly ChatMessage[]): ViewItem[] =>
   buildView(
     {
@@ -24,18 +26,22 @@ const view = (messages: readonly ChatMessage[]): ViewItem[] =>
     },
     counter,
   );
+
 const shown = (messages: readonly ChatMessage[]) =>
   alternateRoles(view(messages)).map(({ message }) => message);
+
 const user = (content: ChatMessage['content'], name?: string): ChatMessage => ({
   role: 'user',
   content,
   ...(name ? { name } : {}),
 });
+
 const assistant = (content: ChatMessage['content'], id?: string): ChatMessage => ({
   role: 'assistant',
   content,
   ...(id ? { tool_calls: [{ id, type: 'function', function: { name: 'bash', arguments: '{}' } }] } : {}),
 });
+
 const result = (id: string): ChatMessage => ({ role: 'tool', tool_call_id: id, content: `result of ${id}` });
 
 describe('neighbours of the same role', () => {
@@ -135,6 +141,7 @@ test('who wants it: the policy, else the provider of the model', () => {
 });
 
 const text = fc.string({ maxLength: 12 }).map((value) => `x${value}`);
+
 const content = fc.oneof(
   text,
   fc.array(
@@ -142,6 +149,7 @@ const content = fc.oneof(
     { minLength: 1, maxLength: 3 },
   ),
 );
+
 const turn: fc.Arbitrary<ChatMessage[]> = fc.oneof(
   fc
     .tuple(content, fc.option(fc.constantFrom('ann', 'bob'), { nil: undefined }))
@@ -150,6 +158,7 @@ const turn: fc.Arbitrary<ChatMessage[]> = fc.oneof(
   fc.tuple(fc.option(text), fc.uuid()).map(([value, id]) => [assistant(value, id), result(id)]),
   fc.uuid().map((id) => [assistant(null, id)]),
 );
+
 const conversation = fc.array(turn, { maxLength: 10 }).map((turns) => turns.flat());
 
 describe('of any conversation', () => {

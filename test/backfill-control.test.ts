@@ -2,7 +2,7 @@
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { backfillWorkflowId } from '../src/temporal/names.js';
-import type { BackfillProgress } from '../workflows/messages.js';
+import type { BackfillProgress } from '../src/contract/workflows.js';
 import {
   commitsOf,
   ended,
@@ -23,6 +23,7 @@ beforeAll(async () => {
   bench = await openBackfills(stack, { pageSize: 4 });
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });
+
 afterAll(async () => {
   await client.connection.close();
   await bench.close();
@@ -31,6 +32,7 @@ afterAll(async () => {
 
 let jobs = 0;
 let tenant: string;
+
 beforeEach(() => {
   tenant = `t${++jobs}-${stack.queuePrefix}`;
   return () => stack.model.release();

@@ -16,23 +16,29 @@ import {
 import { policyOf } from '../src/policy/layers.js';
 import { overdue } from '../src/limits/learnt.js';
 import { limitsOf } from '../src/limits/limits.js';
-import { readCalibration } from '../src/store/append/stored-calibration.js';
-import { counterFor, type TokenizerName } from '../src/tokens/counter.js';
+import { readCalibration } from '../src/store/sessions/stored-calibration.js';
+import { counterFor } from '../src/tokens/counter.js';
+import type { TokenizerName } from '../src/tokens/token-counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 
 const key = calibrationKey('gpt-4o', 'o200k_base');
 const window = 128_000;
+
 interface Report {
   counted: number;
   reported: number;
 }
+
 const reporting = (known: Calibration, of: string, report: Report, declared = 0): Calibration =>
   calibrated(known, of, { ...report, declared, window });
+
 const after = (reports: readonly Report[], from: Calibration = {}, declared = 0): Calibration =>
   reports.reduce((known, report) => reporting(known, key, report, declared), from);
+
 const lineOf = (known: Calibration) => known[key] ?? { factor: NaN, overhead: NaN, samples: NaN };
 const factorOf = (known: Calibration): number => lineOf(known).factor;
+
 /** Contexts of growing size, as a provider counts them. */
 const steady = (factor: number, times: number, overhead = 0): Report[] =>
   Array.from({ length: times }, (_, turn) => {

@@ -3,7 +3,8 @@
  * others is used and kept. The next compaction and `resummarize` ask again for the marked part alone, and pay nothing twice.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { Conversation, type Summarizer } from '../src/compaction/in-memory/conversation.js';
+import { Conversation } from '../src/compaction/in-memory/conversation.js';
+import type { Summarizer } from '../src/compaction/in-memory/summarizer.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
@@ -13,12 +14,14 @@ import type { RecordedRequest } from './support/model-server.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
 
 const policy: PolicyInput = { ...smallPolicy, summary: { chunkTokens: 500 } };
+
 /** Stands in one message; a request for its chunk is answered otherwise than the others. */
 const trouble = 'embargo';
 
 const textOf = ({ body }: RecordedRequest) => body.messages.map(({ content }) => content).join('\n');
 const isChunk = (request: RecordedRequest) => textOf(request).includes('<transcript');
 const isTroubled = (request: RecordedRequest) => isChunk(request) && textOf(request).includes(trouble);
+
 const troubled =
   (script: Script): Script =>
   (request) =>

@@ -6,14 +6,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { LoggedMessage } from '../src/conversation/message.js';
 import { renderMessage, renderParts } from '../src/conversation/render.js';
-import {
-  coverageOf,
-  cutChunks,
-  digestKey,
-  halveChunk,
-  transcriptOf,
-  type ChunkRef,
-} from '../src/summary/ask/chunk.js';
+import { coverageOf } from '../src/summary/coverage.js';
+import { cutChunks, digestKey, halveChunk, transcriptOf, type ChunkRef } from '../src/summary/ask/chunk.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 
@@ -35,7 +29,9 @@ const text = fc.oneof(
     'a b\n'.repeat(900),
   ),
 );
+
 const content = fc.array(text, { minLength: 1, maxLength: 3 }).map((parts) => parts.join('\n'));
+
 const history = fc
   .array(fc.record({ role: fc.constantFrom('user', 'assistant', 'tool' as const), content }), {
     minLength: 1,
@@ -47,6 +43,7 @@ const history = fc
       return { seq: index + 3, message, tokens: countMessage(message, counter) };
     }),
   );
+
 const chunkTokens = fc.integer({ min: 400, max: 3_000 });
 
 /** The parts of each message's rendered text that the chunks name, in order. */

@@ -10,7 +10,8 @@ import path from 'node:path';
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inBatches } from '../src/cli/play/batch.js';
-import { parseSizes, policyFromFlags } from '../src/cli/command/flags.js';
+import { parseSizes } from '../src/config/policy-sizes.js';
+import { policyFromFlags } from '../src/cli/command/flags.js';
 import { storedSessionId } from '../src/cli/play/player.js';
 import { Screen } from '../src/cli/terminal/screen.js';
 import { PalimpsestError } from '../src/errors.js';
@@ -85,6 +86,7 @@ interface SessionLine {
   warnings?: { index: number; type: string }[];
   error?: { type: string; message: string; path?: string };
 }
+
 const linesOf = (stdout: string) =>
   stdout
     .trimEnd()

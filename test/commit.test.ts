@@ -6,7 +6,8 @@ import { randomUUID } from 'node:crypto';
 import { MockActivityEnvironment } from '@temporalio/testing';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { CompactionOutcome, RepairWanted } from '../activities/commit.js';
+import type { RepairWanted } from '../activities/commit.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
 import {
   createDatabaseActivities,
   createModelActivities,
@@ -20,7 +21,9 @@ import type { ChatMessage } from '../src/conversation/message.js';
 import type { ModelClient } from '../src/llm/client.js';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { openPool } from '../src/store/connection/pool.js';
-import { configureSession, loadSession, type SessionIds } from '../src/store/sessions/sessions.js';
+import { configureSession } from '../src/store/sessions/configure.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { dialogue, words } from './support/stack.js';
@@ -28,10 +31,12 @@ import { newSession } from './support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;
+
 beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url);
 });
+
 afterAll(async () => {
   await pool.end();
   await database.drop();

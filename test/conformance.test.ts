@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startApi, type RunningApi } from '../src/api/server.js';
+import { type RunningApi, startApi } from '../src/api/server.js';
 import type { PalimpsestClient } from '../src/contract/client.js';
 import { HttpPalimpsest } from '../src/http-client/index.js';
 import { archive } from './conformance/archive.js';

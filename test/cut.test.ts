@@ -10,16 +10,9 @@ import { buildView } from '../src/context/view/view.js';
 import { groupMessages, hasReasoning } from '../src/conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../src/conversation/message.js';
 import { linkViolations } from '../src/context/view/validity.js';
-import {
-  boundedCut,
-  chooseCut,
-  cutCandidates,
-  isSafeCut,
-  legalCuts,
-  safeCuts,
-  type CutOptions,
-} from '../src/compaction/plan/cut.js';
-import { resolvePolicy } from '../src/policy/schema.js';
+import { boundedCut, chooseCut, cutCandidates, type CutOptions } from '../src/compaction/plan/cut.js';
+import { isSafeCut, legalCuts, safeCuts } from '../src/compaction/plan/safe-cuts.js';
+import { resolvePolicy } from '../src/policy/layers.js';
 import { limitsOf } from '../src/limits/limits.js';
 import { atOnce } from '../src/steps.js';
 import { irreducibleFloor } from '../src/context/reductions/floor.js';
@@ -31,19 +24,23 @@ import { histories, logOf, metasOf, sourceOf } from './support/histories.js';
 const counter = counterFor('chars/4');
 const user: ChatMessage = { role: 'user', content: 'please' };
 const says: ChatMessage = { role: 'assistant', content: 'answer' };
+
 const calls = (...ids: string[]): ChatMessage => ({
   role: 'assistant',
   content: null,
   tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'bash', arguments: '{}' } })),
 });
+
 const result = (id: string): ChatMessage => ({ role: 'tool', tool_call_id: id, content: 'output' });
 const step = (id: string) => [calls(id), result(id)];
 
 const options: CutOptions = { keep: {}, now: 1_000_000, deadCallAfterMs: 600_000, closed: false };
+
 /** Metas of messages that weigh 10 tokens each, or as given by seq. */
 function tail(messages: ChatMessage[], tokens: Record<number, number> = {}, at = 0): MessageMeta[] {
   return metasOf(logOf(messages, counter), at).map((meta) => ({ ...meta, tokens: tokens[meta.seq] ?? 10 }));
 }
+
 const choose = (metas: MessageMeta[], keep: CutOptions['keep'], more: Partial<CutOptions> = {}) =>
   chooseCut(metas, { ...options, ...more, keep });
 
@@ -433,6 +430,7 @@ interface PeerCase {
     notGrouped?: number[][];
   };
 }
+
 /** A result whose id two open calls share: the peer pairs it with neither, here it answers the latest. */
 const ownChoice = new Set(['ambiguous duplicate pending ids: result belongs to neither']);
 

@@ -7,19 +7,23 @@ import { policyOf } from '../src/policy/layers.js';
 import { parsePolicy } from '../src/policy/schema.js';
 import { acceptSnapshot } from '../src/summary/answer/accept.js';
 import { extractiveSnapshot } from '../src/summary/extractive/extractive.js';
-import { parseSnapshot, sections, type SectionKey } from '../src/summary/answer/snapshot.js';
+import { parseSnapshot } from '../src/summary/answer/snapshot.js';
+import { sections, type SectionKey } from '../src/summary/answer/sections.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 
 const counter = counterFor('o200k_base');
+
 const log = (messages: readonly ChatMessage[], from = 1): LoggedMessage[] =>
   messages.map((message, index) => ({ seq: from + index, message, tokens: countMessage(message, counter) }));
+
 const snapshotOf = (
   messages: readonly ChatMessage[],
   maxTokens = 2_000,
   previous: string | null = null,
   from = 1,
 ) => extractiveSnapshot({ previous, messages: log(messages, from), maxTokens, counter });
+
 const section = (text: string, key: SectionKey) => (parseSnapshot(text).get(key) ?? []).join('\n');
 
 const filler: ChatMessage = {
@@ -27,6 +31,7 @@ const filler: ChatMessage = {
   tool_call_id: 'z',
   content: 'lorem ipsum dolor sit amet '.repeat(200),
 };
+
 const session: ChatMessage[] = [
   { role: 'system', content: 'You are a coding agent. Never edit files under vendor/.' },
   { role: 'user', content: 'Please fix the login test. You must keep the public API.' },

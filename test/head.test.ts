@@ -7,12 +7,13 @@ import { buildHead, type HeadParts } from '../src/summary/head.js';
 import { chunkRequest, foldRequest, PROMPT_HASH } from '../src/summary/ask/prompts.js';
 import { atOnce } from '../src/steps.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts, skippedPins } from '../src/summary/answer/pins.js';
-import { sections } from '../src/summary/answer/snapshot.js';
+import { sections } from '../src/summary/answer/sections.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 
 const counter = counterFor('o200k_base');
 const snapshotOf = (text: string) => acceptSnapshot(text, { inputTokens: 10_000, maxTokens: 1_000, counter });
+
 const parts: HeadParts = {
   snapshot: snapshotOf('## Session intent\n- Fix the login test'),
   ledger: 'paths: src/auth/login.ts',
@@ -22,6 +23,7 @@ const parts: HeadParts = {
   carried: null,
   acknowledgment: 'Understood, I go on from there.',
 };
+
 const textOf = (change: Partial<HeadParts> = {}) =>
   buildHead({ ...parts, ...change }, counter).messages[0]!.content as string;
 

@@ -5,9 +5,10 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { eraseSession } from '../src/store/sessions/erase.js';
-import { mostKnown, recall, remember } from '../src/store/append/known-sessions.js';
+import { mostKnown, recall, remember } from '../src/store/sessions/known-sessions.js';
 import { openPool } from '../src/store/connection/pool.js';
-import { configureSession, loadSession } from '../src/store/sessions/sessions.js';
+import { configureSession } from '../src/store/sessions/configure.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { countMessage } from '../src/tokens/message.js';
 import { counterFor } from '../src/tokens/counter.js';
@@ -16,6 +17,7 @@ import { newSession, replayed, talk } from './support/store.js';
 
 let stack: Stack;
 let pool: pg.Pool;
+
 /** Another process as far as memory goes: a pool of its own. */
 let elsewhere: pg.Pool;
 

@@ -6,7 +6,8 @@ import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { importSessions, type ImportOptions, type ImportReport } from '../src/import/importer.js';
+import { importSessions } from '../src/import/importer.js';
+import type { ImportOptions, ImportReport } from '../src/import/report.js';
 import { querySource } from '../src/import/rows.js';
 import { fileSources, type Source } from '../src/import/sources.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
@@ -25,10 +26,12 @@ beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url, { max: 12 });
 });
+
 afterAll(async () => {
   await pool.end();
   await database.drop();
 });
+
 beforeEach(() => {
   tenant = `tenant-${++tenants}`;
   folder = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-import-'));

@@ -12,7 +12,8 @@ import type { NothingToDo, Plan } from '../src/compaction/plan/plan-types.js';
 import { insertBackfill } from '../src/store/backfills/backfills.js';
 import { insertPage, readPending, recordItems } from '../src/store/backfills/items.js';
 import { readSelection } from '../src/store/backfills/selection.js';
-import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { readContextSource } from '../src/store/compactions/context.js';
+import { saveReductions } from '../src/store/compactions/reductions.js';
 import { storeDigest } from '../src/store/compactions/digests.js';
 import { eraseSession } from '../src/store/sessions/erase.js';
 import { fork } from '../src/store/compactions/fork.js';
@@ -21,14 +22,14 @@ import { restore } from '../src/store/compactions/restore.js';
 import { indexTexts } from '../src/store/search/index-texts.js';
 import {
   clearFailure,
-  configureSession,
   loadSession,
   passReduceMark,
   recordFailure,
   setExhausted,
   setPaused,
-  type SessionIds,
 } from '../src/store/sessions/sessions.js';
+import { configureSession } from '../src/store/sessions/configure.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { configureTenant } from '../src/store/sessions/tenants.js';
 import { appendTurn, appendTurns } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';

@@ -4,7 +4,8 @@
  */
 import { describe, expect, test, vi } from 'vitest';
 import { PalimpsestError } from '../src/errors.js';
-import { createModelClient, isAbort } from '../src/llm/client.js';
+import { createModelClient } from '../src/llm/client.js';
+import { isAbort } from '../src/llm/classify.js';
 import { apiKey, asked, failureOf, useModelClient } from './support/model-client.js';
 import * as model from './support/model-replies.js';
 import { startModelServer } from './support/model-server.js';

@@ -1,7 +1,8 @@
 /** What has to hold over many compactions, over many readings of one history, and for any history at all. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Conversation, type Summarizer } from '../src/compaction/in-memory/conversation.js';
+import { Conversation } from '../src/compaction/in-memory/conversation.js';
+import type { Summarizer } from '../src/compaction/in-memory/summarizer.js';
 import { validateView } from '../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../src/errors.js';
 import { counterFor } from '../src/tokens/counter.js';

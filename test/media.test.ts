@@ -10,12 +10,12 @@ import { imageSize } from '../src/tokens/image-size.js';
 import {
   encodedTokens,
   IMAGE_TOKENS,
-  isMedia,
   LOW_DETAIL_IMAGE_TOKENS,
   mediaTokens,
   OTHER_MEDIA_TOKENS,
   PDF_PAGE_TOKENS,
 } from '../src/tokens/media.js';
+import { isMedia } from '../src/conversation/media.js';
 import { countMessage, FRAMING_TOKENS } from '../src/tokens/message.js';
 
 const be16 = (value: number): number[] => [value >> 8, value & 255];
@@ -30,15 +30,18 @@ const png = (width: number, height: number): number[] => [
   ...[0x89, ...letters('PNG\r\n\x1a\n'), ...be32(13), ...letters('IHDR')],
   ...[...be32(width), ...be32(height), 8, 6, 0, 0, 0, ...rest],
 ];
+
 const gif = (width: number, height: number): number[] => [
   ...letters('GIF89a'),
   ...le16(width),
   ...le16(height),
   ...rest,
 ];
+
 const riff = (chunk: string, ...body: number[]): number[] => [
   ...[...letters('RIFF'), ...le32(1_000), ...letters(`WEBP${chunk}`), ...le32(500), ...body, ...rest],
 ];
+
 const webp = {
   lossy: (width: number, height: number) =>
     riff('VP8 ', 0x30, 1, 0, 0x9d, 1, 0x2a, ...le16(width), ...le16(height | 0x4000)),
@@ -47,10 +50,12 @@ const webp = {
   extended: (width: number, height: number) =>
     riff('VP8X', 0x10, 0, 0, 0, ...le24(width - 1), ...le24(height - 1)),
 };
+
 const segment = (marker: number, bytes: number[]): number[] => [
   ...[0xff, marker, ...be16(bytes.length + 2)],
   ...bytes,
 ];
+
 /** A photograph: EXIF with a thumbnail that has a size of its own, a colour profile, fill bytes, then the frame. */
 const jpeg = (width: number, height: number, profile = 60_000, frame = 0xc0): number[] => [
   ...[0xff, 0xd8],
@@ -64,6 +69,7 @@ const jpeg = (width: number, height: number, profile = 60_000, frame = 0xc0): nu
 ];
 
 const base64 = (bytes: readonly number[]): string => Buffer.from(bytes).toString('base64');
+
 const imageUrl = (bytes: readonly number[], detail?: string): ContentPart => ({
   type: 'image_url',
   image_url: { url: `data:image/any;base64,${base64(bytes)}`, ...(detail ? { detail } : {}) },

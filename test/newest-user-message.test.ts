@@ -11,16 +11,18 @@ import { checkMessages, textOf } from '../src/conversation/validate.js';
 import { validateView } from '../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { SessionContext } from '../src/library/palimpsest.js';
+import type { SessionContext } from '../src/contract/context.js';
 import { dialogue, startStack, words, type Stack } from './support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 
 const whole: PolicyInput = { contextWindow: 6_000, tokenizer: 'o200k_base' };
 const policy: PolicyInput = { ...whole, reduce: { newestUserMessage: true } };
+
 const observation = (size: number, from = 0): ChatMessage => ({
   role: 'user',
   content: `Observation: ${words(size, from)} End of output.`,
 });
+
 const says = (content: string): ChatMessage => ({ role: 'assistant', content });
 const pointer = (seq: number) => `message ${seq} is kept in full: get_tool_response(message ${seq})`;
 

@@ -1,7 +1,7 @@
 /** What an operator does from the Temporal UI: hold a session, let it go, try a failed compaction once more. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { CompactAnswer } from '../workflows/messages.js';
+import type { CompactAnswer } from '../src/contract/workflows.js';
 import { sessionWorkflowId } from '../src/temporal/names.js';
 import { ok, status } from './support/model-replies.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
@@ -13,6 +13,7 @@ beforeAll(async () => {
   stack = await startStack();
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });
+
 afterAll(async () => {
   await client.connection.close();
   await stack.stop();

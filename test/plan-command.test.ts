@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { baseline, policiesFromFlags } from '../src/cli/compare/policies.js';
 import { rehearse } from '../src/rehearsal/rehearse.js';
 import { cutLines, planTable } from '../src/cli/compare/report.js';
-import { presetNames } from '../src/policy/presets.js';
+import { presetNames } from '../src/policy/preset-names.js';
 import { sample, sampleMessages, small, talk } from './support/plan-sessions.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -26,6 +26,7 @@ beforeAll(() => {
   writeFileSync(path.join(folder, 'day.jsonl'), lines.map((line) => JSON.stringify(line)).join('\n'));
   writeFileSync(path.join(folder, 'tight.json'), JSON.stringify({ trigger: { tokens: 3_000 } }));
 });
+
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 interface Ended {

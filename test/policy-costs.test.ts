@@ -5,7 +5,8 @@
 import { describe, expect, test } from 'vitest';
 import { optimum } from '../src/limits/economics.js';
 import { isTriggered, limitsOf, measureAt, type Limits, type SessionFacts } from '../src/limits/limits.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { resolvePolicy } from '../src/policy/layers.js';
 
 const limitsFor = (input: PolicyInput, facts?: SessionFacts): Limits =>
   limitsOf(resolvePolicy(parsePolicy(input)), facts);

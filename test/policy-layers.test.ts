@@ -8,13 +8,14 @@ import { describePolicy } from '../src/policy/describe.js';
 import {
   effectivePolicy,
   policyLayers,
-  policyOf,
-  withSummarizer,
   type PolicyLayers,
+  policyOf,
+  resolvePolicy,
+  withSummarizer,
 } from '../src/policy/layers.js';
 import { limitsOf } from '../src/limits/limits.js';
 import { presets } from '../src/policy/presets.js';
-import { parsePolicy, policySchema, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { parsePolicy, policySchema, type PolicyInput } from '../src/policy/schema.js';
 import { summarySchema } from '../src/policy/summary-schema.js';
 
 describe('the higher layer wins', () => {

@@ -6,12 +6,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { PalimpsestError } from '../src/errors.js';
 import { isTriggered, limitsOf, measureAt, type Limits } from '../src/limits/limits.js';
-import {
-  DEFAULT_ACKNOWLEDGMENT,
-  parsePolicy,
-  resolvePolicy,
-  type PolicyInput,
-} from '../src/policy/schema.js';
+import { DEFAULT_ACKNOWLEDGMENT } from '../src/policy/resolve.js';
+import { parsePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { resolvePolicy } from '../src/policy/layers.js';
 import { PROMPT_TOKENS } from '../src/limits/summarizer-requests.js';
 import { counterFor } from '../src/tokens/counter.js';
 

@@ -6,10 +6,11 @@ import { readTranscripts } from '../src/cli/play/transcripts.js';
 import { cutTurns } from '../src/conversation/turns.js';
 import { Conversation } from '../src/compaction/in-memory/conversation.js';
 import { isFailure } from '../src/errors.js';
-import { policyOf } from '../src/policy/layers.js';
+import { policyOf, resolvePolicy } from '../src/policy/layers.js';
 import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
-import { presetNames, presets, type PresetName } from '../src/policy/presets.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { presets } from '../src/policy/presets.js';
+import { type PresetName, presetNames } from '../src/policy/preset-names.js';
+import { parsePolicy, type PolicyInput } from '../src/policy/schema.js';
 
 const limitsFor = (preset: PresetName, input: PolicyInput = {}): Limits =>
   limitsOf(resolvePolicy(parsePolicy({ ...input, preset })));

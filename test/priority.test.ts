@@ -6,12 +6,8 @@ import { Client, Connection } from '@temporalio/client';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openPool } from '../src/store/connection/pool.js';
 import { appendTurn } from '../src/store/append/turns.js';
-import {
-  backfillPriority,
-  compactionWorkflowId,
-  taskQueues,
-  type SessionIds,
-} from '../src/temporal/names.js';
+import { backfillPriority, compactionWorkflowId, taskQueues } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { startWorker, type RunningWorker } from '../src/worker/worker.js';
 import type { compaction } from '../workflows/compaction.js';
 import { dialogue, smallPolicy, startStack, type Stack } from './support/stack.js';
@@ -25,6 +21,7 @@ beforeEach(async () => {
   client = new Client({ connection: await Connection.connect({ address: stack.temporal.address }) });
   workers = [await startWorker({ ...stack.settings, roles: ['workflow', 'database'] })];
 });
+
 afterEach(async () => {
   await Promise.all(workers.map((worker) => worker.shutdown()));
   await client.connection.close();

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { SessionStatus } from '../workflows/messages.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { SessionStatus } from '../src/contract/workflows.js';
 import { smallPolicy, startStack, type Stack } from './support/stack.js';
 
 const run = promisify(execFile);

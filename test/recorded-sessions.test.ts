@@ -9,7 +9,7 @@ import { cutTurns } from '../src/conversation/turns.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { validateView } from '../src/context/view/validity.js';
 import { isFailure } from '../src/errors.js';
-import type { SessionContext } from '../src/library/palimpsest.js';
+import type { SessionContext } from '../src/contract/context.js';
 import { startStack, type Stack } from './support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from './support/transcripts.js';
 

@@ -6,7 +6,7 @@ import { callRecoveryTool, recoveryTools, type RecoverySource } from '../src/lib
 import { expand } from '../src/store/reading/expand.js';
 import { openPool } from '../src/store/connection/pool.js';
 import { search } from '../src/store/search/search.js';
-import type { SessionIds } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { toolResponse } from '../src/store/reading/tool-response.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, sessionWith, talk } from './support/store.js';

@@ -8,42 +8,45 @@ import { createInterface } from 'node:readline';
 import { createGunzip } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import {
-  buildView,
-  viewing,
-  type ContextSource,
-  type Reduction,
-  type ViewItem,
-} from '../src/context/view/view.js';
+import { buildView, viewing } from '../src/context/view/view.js';
+import type { ContextSource, Reduction, ViewItem } from '../src/context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
 import { linkViolations } from '../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../src/errors.js';
 import { reduceToFit, reducing } from '../src/context/reductions/to-fit.js';
-import { counterFor, type TokenCounter } from '../src/tokens/counter.js';
+import { counterFor } from '../src/tokens/counter.js';
+import type { TokenCounter } from '../src/tokens/token-counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { histories, logOf, sourceOf } from './support/histories.js';
 
 const counter = counterFor('chars/4');
 const user = (content: string): ChatMessage => ({ role: 'user', content });
 const says = (content: string): ChatMessage => ({ role: 'assistant', content });
+
 const calls = (ids: string[], args = '{}'): ChatMessage => ({
   role: 'assistant',
   content: null,
   tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'bash', arguments: args } })),
 });
+
 const result = (id: string, content: ChatMessage['content'] = 'ok'): ChatMessage => ({
   role: 'tool',
   tool_call_id: id,
   content,
 });
+
 const words = (count: number) => 'word '.repeat(count).trim();
 
 const messagesOf = (view: readonly ViewItem[]) => view.map(({ message }) => message);
+
 const sizeOf = (messages: readonly ChatMessage[], by: TokenCounter = counter) =>
   messages.reduce((sum, message) => sum + countMessage(message, by), 0);
+
 const viewOf = (messages: ChatMessage[]) => buildView(sourceOf(logOf(messages, counter)), counter);
+
 const fit = (messages: ChatMessage[], limit: number, target = limit) =>
   reduceToFit(viewOf(messages), { limit, target }, counter);
+
 const contentOf = (view: readonly ViewItem[], seq: number) =>
   String(view.find(({ fromSeq }) => fromSeq === seq)?.message.content);
 
@@ -528,6 +531,7 @@ test('10. any history, read after every message: reductions stay, and between th
 }, 60_000);
 
 const transcripts = process.env.PALIMPSEST_TRANSCRIPTS;
+
 if (!transcripts)
   console.log('reduce.test.ts: PALIMPSEST_TRANSCRIPTS is not set, recorded sessions did not run');
 

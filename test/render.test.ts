@@ -2,7 +2,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
-import { escapeTags, renderMessage } from '../src/conversation/render.js';
+import { escapeTags } from '../src/conversation/tags.js';
+import { renderMessage } from '../src/conversation/render.js';
 
 const rendered = (message: ChatMessage, seq = 17) => renderMessage({ seq, message, tokens: 0 });
 

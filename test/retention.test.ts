@@ -4,7 +4,8 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, type Reduction, type ViewItem } from '../src/context/view/view.js';
+import { buildView } from '../src/context/view/view.js';
+import type { Reduction, ViewItem } from '../src/context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../src/conversation/message.js';
 import { linkViolations } from '../src/context/view/validity.js';
 import { truncateArguments } from '../src/context/reductions/arguments.js';
@@ -12,7 +13,8 @@ import { limitsOf } from '../src/limits/limits.js';
 import { largeMessages, summarizedMessage } from '../src/context/reductions/large-message.js';
 import { reduceToFit } from '../src/context/reductions/to-fit.js';
 import { commitReductions, leastAfterPolicy, sparesResult } from '../src/context/reductions/retention.js';
-import { resolvePolicy, type PolicyInput } from '../src/policy/schema.js';
+import { resolvePolicy } from '../src/policy/layers.js';
+import type { PolicyInput } from '../src/policy/schema.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { countMessage } from '../src/tokens/message.js';
 import { histories, logOf, sourceOf, texts } from './support/histories.js';
@@ -20,28 +22,34 @@ import { histories, logOf, sourceOf, texts } from './support/histories.js';
 const counter = counterFor('chars/4');
 const user = (content: string): ChatMessage => ({ role: 'user', content });
 const says = (content: string): ChatMessage => ({ role: 'assistant', content });
+
 const call = (id: string, name = 'bash', args = '{}', content: string | null = null): ChatMessage => ({
   role: 'assistant',
   content,
   tool_calls: [{ id, type: 'function', function: { name, arguments: args } }],
 });
+
 const result = (id: string, content: ChatMessage['content'] = 'ok'): ChatMessage => ({
   role: 'tool',
   tool_call_id: id,
   content,
 });
+
 const step = (id: string, content: string, name = 'bash') => [call(id, name), result(id, content)];
 const words = (count: number) => 'word '.repeat(count).trim();
 
 const messagesOf = (view: readonly ViewItem[]) => view.map(({ message }) => message);
+
 const viewOf = (messages: ChatMessage[], reductions: Reduction[] = []) =>
   buildView(sourceOf(logOf(messages, counter), reductions), counter);
 
 type Reduce = NonNullable<PolicyInput['reduce']>;
+
 function policyWith(reduce: Reduce = {}, more: PolicyInput = {}) {
   const policy = resolvePolicy({ contextWindow: 100_000, tokenizer: 'chars/4', reduce, ...more });
   return { policy, limits: limitsOf(policy) };
 }
+
 function commit(
   messages: ChatMessage[],
   reduce: Reduce,
@@ -49,6 +57,7 @@ function commit(
 ) {
   return commitReductions(viewOf(messages), { ...policyWith(reduce, more), tokensBefore, what }, counter);
 }
+
 const shown = (view: readonly ViewItem[], seq: number) => {
   const item = view.find(({ fromSeq }) => fromSeq === seq);
   return item && String(item.message.content);
@@ -463,6 +472,7 @@ const retentions = fc.constantFrom(
   'archive' as const,
   'drop' as const,
 );
+
 const reduces = fc.record({
   arguments: fc.oneof(
     fc.constant(false as const),

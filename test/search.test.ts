@@ -4,11 +4,13 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { openPool } from '../src/store/connection/pool.js';
-import { search, type SearchRequest } from '../src/store/search/search.js';
+import { search } from '../src/store/search/search.js';
+import type { SearchRequest } from '../src/contract/search.js';
 import { indexTexts } from '../src/store/search/index-texts.js';
 import { parseQuery, snippetOf } from '../src/store/search/query.js';
 import { runsOf, searchableText, sliceLength, sliceOverlap, slicesOf } from '../src/store/search/words.js';
-import { loadSession, type SessionIds } from '../src/store/sessions/sessions.js';
+import { loadSession } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { toolResponse } from '../src/store/reading/tool-response.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
@@ -33,6 +35,7 @@ const call = (id: string, name: string, args: unknown): ChatMessage => ({
   content: null,
   tool_calls: [{ id, type: 'function', function: { name, arguments: JSON.stringify(args) } }],
 });
+
 const result = (id: string, content: ChatMessage['content']): ChatMessage => ({
   role: 'tool',
   tool_call_id: id,

@@ -13,7 +13,7 @@ import { openPool } from '../src/store/connection/pool.js';
 import type { Layer } from '../src/summary/ask/layers.js';
 import type { SummaryRequest } from '../src/summary/ask/prompts.js';
 import { sessionWorkflowId } from '../src/temporal/names.js';
-import type { SessionStatus } from '../workflows/messages.js';
+import type { SessionStatus } from '../src/contract/workflows.js';
 import { saidOf } from './support/material.js';
 import { about, ok, status } from './support/model-replies.js';
 import { appendTurns } from './support/sessions.js';
@@ -22,11 +22,13 @@ import { dialogue, smallPolicy, startStack, words, type Stack } from './support/
 let stack: Stack;
 let pool: Pool;
 let client: Client;
+
 beforeAll(async () => {
   stack = await startStack();
   pool = openPool(stack.databaseUrl);
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });
+
 afterAll(async () => {
   stack.model.release();
   await client.connection.close();

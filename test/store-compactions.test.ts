@@ -2,27 +2,22 @@
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  commitCompaction,
-  findCommitOf,
-  listArchiveParts,
-  listCompactions,
-  loadCompaction,
-  readArchivePart,
-  readTailMetas,
-} from '../src/store/compactions/commit.js';
-import { readContextSource, saveReductions } from '../src/store/compactions/context.js';
+import { commitCompaction } from '../src/store/compactions/commit.js';
+import { findCommitOf, listCompactions, loadCompaction } from '../src/store/compactions/generations.js';
+import { listArchiveParts, readArchivePart } from '../src/store/compactions/archive.js';
+import { readContextSource, readTailMetas } from '../src/store/compactions/context.js';
+import { saveReductions } from '../src/store/compactions/reductions.js';
 import { findDigest, paidFor, storeDigest } from '../src/store/compactions/digests.js';
 import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { openPool } from '../src/store/connection/pool.js';
 import {
   clearFailure,
-  configureSession,
   findSession,
   loadSession,
   recordFailure,
   setExhausted,
 } from '../src/store/sessions/sessions.js';
+import { configureSession } from '../src/store/sessions/configure.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import {

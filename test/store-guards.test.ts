@@ -4,10 +4,10 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { listArchiveParts } from '../src/store/compactions/commit.js';
+import { listArchiveParts } from '../src/store/compactions/archive.js';
 import { storeDigest } from '../src/store/compactions/digests.js';
 import { openPool } from '../src/store/connection/pool.js';
-import type { SessionIds } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, newSession, replayed, sessionWith, talk } from './support/store.js';
 

@@ -21,13 +21,13 @@ import { openPool } from '../src/store/connection/pool.js';
 import { restore } from '../src/store/compactions/restore.js';
 import {
   closeSession,
-  configureSession,
   loadSession,
   recordFailure,
   setExhausted,
   setPaused,
-  type SessionIds,
 } from '../src/store/sessions/sessions.js';
+import { configureSession } from '../src/store/sessions/configure.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from './support/database.js';
 import { compactThrough, newSession, talk } from './support/store.js';
@@ -39,6 +39,7 @@ beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url);
 });
+
 afterAll(async () => {
   await pool.end();
   await database.drop();
@@ -58,6 +59,7 @@ async function marks(ids: SessionIds): Promise<{ overdueAt: Date | null; sweepAt
   const { overdueAt, sweepAt } = await loadSession(pool, ids);
   return { overdueAt, sweepAt };
 }
+
 const nothing = { overdueAt: null, sweepAt: null };
 
 /** The time in which somebody might have measured has passed. */

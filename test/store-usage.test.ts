@@ -10,16 +10,13 @@ import { limitsOf } from '../src/limits/limits.js';
 import { marksFor } from '../src/limits/marks.js';
 import { policyOf } from '../src/policy/layers.js';
 import { readContextSource } from '../src/store/compactions/context.js';
-import { factsOf } from '../src/store/sessions/session-row.js';
+import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { openPool } from '../src/store/connection/pool.js';
-import {
-  configureSession,
-  loadSession,
-  setExhausted,
-  type SessionIds,
-  type SessionRow,
-} from '../src/store/sessions/sessions.js';
-import { appendTurn, type AppendResult } from '../src/store/append/turns.js';
+import { configureSession } from '../src/store/sessions/configure.js';
+import { loadSession, setExhausted } from '../src/store/sessions/sessions.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import { appendTurn } from '../src/store/append/turns.js';
+import type { AppendResult } from '../src/store/append/turn-answers.js';
 import { registerCounter } from '../src/tokens/counter.js';
 import { knownOf, type Calibration } from '../src/tokens/calibration.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';

@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { acceptSnapshot } from '../src/summary/answer/accept.js';
 import { promptSettings } from '../src/summary/ask/prompts.js';
-import { resolveSections } from '../src/summary/answer/sections.js';
-import { formatSnapshot, parseSnapshot, sections } from '../src/summary/answer/snapshot.js';
+import { resolveSections, sections } from '../src/summary/answer/sections.js';
+import { formatSnapshot, parseSnapshot } from '../src/summary/answer/snapshot.js';
 import { readSummary, schemaOf } from '../src/summary/answer/structured.js';
 import { counterFor } from '../src/tokens/counter.js';
 

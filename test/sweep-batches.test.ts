@@ -8,7 +8,8 @@ import { countOverdue } from '../src/store/sessions/overdue.js';
 import { openPool } from '../src/store/connection/pool.js';
 import { appendTurn } from '../src/store/append/turns.js';
 import { sweepId, taskQueues } from '../src/temporal/names.js';
-import type { sweep, SweepInput } from '../workflows/sweep.js';
+import type { SweepStart } from '../src/contract/workflows.js';
+import type { sweep } from '../workflows/sweep.js';
 import { startStack, words } from './support/stack.js';
 
 test('1,000 sessions of three tenants', async () => {
@@ -36,7 +37,7 @@ test('1,000 sessions of three tenants', async () => {
     expect(await countOverdue(pool)).toMatchObject({ sessions: 1_000 });
 
     const run = async () => {
-      const input: SweepInput = { v: 1, pageSize: 200 };
+      const input: SweepStart = { v: 1, pageSize: 200 };
       const handle = await client.workflow.start<typeof sweep>('sweep', {
         workflowId: `${sweepId(queuePrefix)}-by-hand`,
         taskQueue: taskQueues(queuePrefix).workflow,

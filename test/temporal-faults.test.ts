@@ -7,6 +7,7 @@ import {
   ApplicationFailure,
   CancelledFailure,
   NamespaceNotFoundError,
+  RetryState,
   TerminatedFailure,
   TimeoutFailure,
   TimeoutType,
@@ -19,10 +20,8 @@ import {
   WorkflowUpdateFailedError,
   WorkflowUpdateRPCTimeoutOrCancelledError,
 } from '@temporalio/client';
-import { RetryState } from '@temporalio/common';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { startApi } from '../src/api/server.js';
-import type { RunningApi } from '../src/api/settings.js';
+import { type RunningApi, startApi } from '../src/api/server.js';
 import { PalimpsestError } from '../src/errors.js';
 import { createLogger } from '../src/process/logging.js';
 import { Palimpsest } from '../src/library/palimpsest.js';

@@ -9,7 +9,13 @@ import { describe, expect, test } from 'vitest';
 import { parseExact } from '../src/conversation/json.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { checkMessages, textOf } from '../src/conversation/validate.js';
-import { mediaTokens } from '../src/tokens/media.js';
+import {
+  IMAGE_TOKENS,
+  LOW_DETAIL_IMAGE_TOKENS,
+  mediaTokens,
+  OTHER_MEDIA_TOKENS,
+} from '../src/tokens/media.js';
+import { isMedia } from '../src/conversation/media.js';
 import {
   bytePairCounter,
   counterFor,
@@ -18,24 +24,19 @@ import {
   tokenizerForModel,
 } from '../src/tokens/counter.js';
 import { SLICE_CHARACTERS, textSlices } from '../src/tokens/custom-counter.js';
-import {
-  FRAMING_TOKENS,
-  IMAGE_TOKENS,
-  LOW_DETAIL_IMAGE_TOKENS,
-  OTHER_MEDIA_TOKENS,
-  countMessage,
-  isMedia,
-} from '../src/tokens/message.js';
+import { FRAMING_TOKENS, countMessage } from '../src/tokens/message.js';
 import { countOverhead } from '../src/tokens/overhead.js';
 import { RUN_LIMIT, unbrokenRunsSplit } from '../src/tokens/runs.js';
 import { resolveWindow, windowOfModel } from '../src/tokens/windows.js';
 import { readTranscripts, recordedTokens, skipWithoutTranscripts } from './support/transcripts.js';
 
 const plain = { disallowedSpecial: new Set<string>() };
+
 const encoders = {
   o200k_base: (text: string) => o200k(text, plain).length,
   cl100k_base: (text: string) => cl100k(text, plain).length,
 };
+
 const names = ['o200k_base', 'cl100k_base'] as const;
 
 /** Words, code, other scripts, special tokens and odd characters, separated as they are in texts. */
@@ -57,6 +58,7 @@ const word = fc.oneof(
     'camelCaseName',
   ),
 );
+
 const ordinary = fc
   .array(fc.tuple(word, fc.constantFrom(' ', '\n', '\r\n\r\n', '\t', '  ', '', ', ')), { maxLength: 60 })
   .map((words) => words.flat().join(''));

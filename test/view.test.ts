@@ -4,7 +4,8 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, type ContextSource, type Reduction, type ViewItem } from '../src/context/view/view.js';
+import { buildView } from '../src/context/view/view.js';
+import type { ContextSource, Reduction, ViewItem } from '../src/context/view/view-types.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { linkViolations, validateView } from '../src/context/view/validity.js';
 import { metaOf } from '../src/conversation/validate.js';
@@ -15,11 +16,13 @@ import { histories, logOf, metasOf, sourceOf } from './support/histories.js';
 const counter = counterFor('chars/4');
 const user = (content: string): ChatMessage => ({ role: 'user', content });
 const says = (content: string): ChatMessage => ({ role: 'assistant', content });
+
 const calls = (...ids: string[]): ChatMessage => ({
   role: 'assistant',
   content: null,
   tool_calls: ids.map((id) => ({ id, type: 'function', function: { name: 'bash', arguments: '{}' } })),
 });
+
 const result = (id: string, content: string | null = `output of ${id}`): ChatMessage => ({
   role: 'tool',
   tool_call_id: id,
@@ -27,8 +30,10 @@ const result = (id: string, content: string | null = `output of ${id}`): ChatMes
 });
 
 const messagesOf = (view: readonly ViewItem[]) => view.map(({ message }) => message);
+
 const view = (messages: ChatMessage[], reductions: Reduction[] = []) =>
   buildView(sourceOf(logOf(messages, counter), reductions), counter);
+
 const shown = (...messages: ChatMessage[]) => {
   const list = messagesOf(view(messages));
   expect(linkViolations(list)).toEqual([]);

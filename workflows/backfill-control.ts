@@ -12,8 +12,8 @@ import {
   resumeSignal,
   resumeUpdate,
   retryUpdate,
-  type RetryRequest,
 } from './messages.js';
+import type { RetryRequest } from '../src/contract/workflows.js';
 
 /** Why nothing more begins, before all is done. */
 export interface Cut {

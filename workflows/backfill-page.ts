@@ -1,4 +1,4 @@
-import { count } from '../src/compaction/summarize/summarize.js';
+import { count } from '../src/numbers.js';
 import type { Backfill } from '../src/contract/backfills.js';
 
 /** What an operator sees of a backfill: Markdown, a table that fits the first screen. */

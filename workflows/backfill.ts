@@ -12,6 +12,7 @@ import type { OpenedBackfill } from '../activities/backfill.js';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
 import type { BegunItem } from '../src/store/backfills/items.js';
 import type { Backfill, BackfillState } from '../src/contract/backfills.js';
+import type { BackfillStart } from '../src/contract/workflows.js';
 import { searchAttributes } from '../src/temporal/names.js';
 import { Control, type Cut } from './backfill-control.js';
 import { backfillPage, doneOf } from './backfill-page.js';
@@ -20,14 +21,7 @@ import { progressQuery } from './messages.js';
 import { databaseActivities } from './options.js';
 import { startTimer, type Timer } from './timer.js';
 
-export interface BackfillInput {
-  v: 1;
-  tenant: string;
-  job: string;
-  /** Sessions selected at once; a run hands over after each such page. @default 500 */
-  pageSize?: number;
-  /** Events after which a run hands over in the middle of a page. @default what the server suggests */
-  maxHistoryEvents?: number;
+export interface BackfillInput extends BackfillStart {
   /** Set by continue-as-new. */
   carried?: Carried;
 }
@@ -57,6 +51,7 @@ export type BackfillResult = Omit<Backfill, 'request'>;
 /** Outcomes are written down when so many have come together, or after so long. */
 const batch = 16;
 const batchMs = 1_000;
+
 /** How often the page is made anew at most: each time the sums over all sessions are read. */
 const pageEveryMs = 5_000;
 

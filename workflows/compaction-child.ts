@@ -1,9 +1,9 @@
 import { executeChild, ParentClosePolicy } from '@temporalio/workflow';
 import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
-import { count } from '../src/compaction/summarize/summarize.js';
-import type { livePriority } from '../src/temporal/names.js';
-import { compactionWorkflowId, searchAttributes, type SessionIds } from '../src/temporal/names.js';
-import type { CompactAnswer } from './messages.js';
+import { count } from '../src/numbers.js';
+import { compactionWorkflowId, type livePriority, searchAttributes } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import type { CompactAnswer } from '../src/contract/workflows.js';
 import type { compaction } from './compaction.js';
 
 /** Runs one compaction of a session as a workflow of its own, which outlives the one that asked for it. */

@@ -7,20 +7,22 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { CommitRequest, CompactionOutcome } from '../activities/commit.js';
+import type { CommitRequest } from '../activities/commit.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
 import type { WrittenRefs } from '../activities/replacement.js';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import {
-  count,
   spansOf,
   summarize,
   type DigestRef,
   type ModelSteps,
   type Summarized,
 } from '../src/compaction/summarize/summarize.js';
+import { count } from '../src/numbers.js';
 import { isModelFailureType } from '../src/errors.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
-import { searchAttributes, type SessionIds } from '../src/temporal/names.js';
+import { searchAttributes } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { ChunkRef } from '../src/summary/ask/chunk.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { databaseActivities, modelActivities } from './options.js';

@@ -1,67 +1,29 @@
 import { ApplicationFailure, defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
-import type { FormatName } from '../src/formats/format.js';
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { BackfillState } from '../src/contract/backfills.js';
-import type { UsageReport } from '../src/tokens/reported-usage.js';
-
-/*
- * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
- * Messages of a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
- */
-
-/** A turn was appended. Signals are delivered at least once; `turnId` makes them idempotent. */
-export interface TurnSignal {
-  turnId: string;
-  /** Last message of the turn. Absent when `messages` are inline. */
-  seq?: number;
-  /** False: the append saw that nothing is due, so nothing is measured. Absent means unknown. */
-  due?: boolean;
-  /** At most 256 KiB, for platforms that hold only a Temporal client. Off unless allowed per tenant. */
-  messages?: unknown[];
-  /** Of `messages`. @default the session's own, `openai-chat` for a new one */
-  format?: FormatName;
-  /** Of `messages`: what the provider reported for the request that made the first assistant message, in its own form. */
-  usage?: UsageReport;
-}
-
-export interface CompactRequest {
-  /** Why it was asked for; shown to operators. */
-  note?: string;
-  /** Evict nothing: have a model write what the fallback has written, from the archive. */
-  resummarize?: boolean;
-}
-
-/** Answer to `compact`: the outcome in numbers, null when there was nothing to do or the result was not smaller. */
-export type CompactAnswer = CompactionOutcome | null;
-
-export type Phase = 'idle' | 'appending' | 'debouncing' | 'measuring' | 'compacting';
-
-export interface SessionStatus {
-  phase: Phase;
-  /** Turns received and not yet looked at. */
-  inbox: number;
-  generation: number | null;
-  /** Context tokens at the last measurement. */
-  tokens: number | null;
-  compaction: { generation: number; workflowId: string; startedAt: number } | null;
-  compactions: number;
-  /** By an operator, as the last measurement saw it: nothing begins until it is resumed. */
-  paused: boolean;
-  lastError: { type: string; message: string; at: number } | null;
-  /** Inline turns that were refused, newest last, at most 20. */
-  rejectedTurns: { turnId: string; type: string; message: string }[];
-}
+import type {
+  BackfillProgress,
+  CompactAnswer,
+  CompactRequest,
+  ResizeRequest,
+  RetryRequest,
+  SessionStatus,
+  TurnSignal,
+} from '../src/contract/workflows.js';
 
 export const turnSignal = defineSignal<[TurnSignal]>('turn');
+
 /** The session's policy changed in Postgres: measure again. */
 export const configureSignal = defineSignal<[]>('configure');
+
 /** No further turns: finish what is in flight, then complete. */
 export const closeSignal = defineSignal<[]>('close');
+
 /** No compaction begins until `resume`; what is in flight ends as it ends, and turns are taken as ever. */
 export const pauseSignal = defineSignal<[]>('pause');
 export const resumeSignal = defineSignal<[]>('resume');
+
 /** Compact now, whatever the size and whatever failed before: `compact` for those who cannot wait for an answer. */
 export const retrySignal = defineSignal<[]>('retry');
+
 /** The same as the signals of these names, answered when it has happened. */
 export const pauseUpdate = defineUpdate<void>('pause');
 export const resumeUpdate = defineUpdate<void>('resume');
@@ -98,26 +60,6 @@ export function checkCompactRequest(request: CompactRequest | null | undefined):
       );
 }
 
-export interface BackfillProgress {
-  state: BackfillState;
-  concurrency: number;
-  /** Compactions in flight, and sessions that this run holds for the next ones. */
-  running: number;
-  ready: number;
-  /** Money of this job so far. */
-  spent: number;
-}
-
-export interface ResizeRequest {
-  /** Compactions at once, 1 to 500. */
-  concurrency: number;
-}
-
-export interface RetryRequest {
-  /** Replaces the job's limit. */
-  spendLimit?: number;
-}
-
 /*
  * Workflow type `backfill`. `pause` and `resume` have the names and forms that a session's have. Compactions in flight
  * end as they end after `pause` and `cancel` alike.
@@ -125,6 +67,7 @@ export interface RetryRequest {
 export const cancelSignal = defineSignal<[]>('cancel');
 export const cancelUpdate = defineUpdate<void>('cancel');
 export const resizeUpdate = defineUpdate<void, [ResizeRequest]>('resize');
+
 /** The failed sessions, and those never tried because the job was cut short, once more. */
 export const retryUpdate = defineUpdate<void, [RetryRequest]>('retry');
 export const progressQuery = defineQuery<BackfillProgress>('status');

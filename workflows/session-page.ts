@@ -1,6 +1,6 @@
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { SessionStatus } from './messages.js';
-import { count } from '../src/compaction/summarize/summarize.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { SessionStatus } from '../src/contract/workflows.js';
+import { count } from '../src/numbers.js';
 
 const columns =
   'generation | reason | method | tokens | evicted | chunks | model calls | tokens in / out | cost | pays back | archive part';

@@ -1,15 +1,9 @@
-import type { CompactionOutcome } from '../activities/commit.js';
-import type { SessionIds } from '../src/temporal/names.js';
-import type { SessionStatus, TurnSignal } from './messages.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { SessionStart, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
 
-export interface SessionInput extends SessionIds {
-  v: 1;
-  /** Milliseconds without a message after which the workflow completes; signal-with-start revives it. */
-  idleAfterMs: number;
+export interface SessionInput extends SessionStart {
   /** Set by continue-as-new. */
   carried?: Carried;
-  /** Events after which the run hands over to the next. @default 1,000 */
-  maxHistoryEvents?: number;
 }
 
 export interface ReceivedTurn extends TurnSignal {

@@ -14,12 +14,8 @@ import {
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { Measurement } from '../activities/measure.js';
 import { failureOf } from '../src/temporal/failures.js';
-import {
-  compactionWorkflowId,
-  livePriority,
-  searchAttributes,
-  type SessionIds,
-} from '../src/temporal/names.js';
+import { compactionWorkflowId, livePriority, searchAttributes } from '../src/temporal/names.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
 import { executeCompaction } from './compaction-child.js';
 import {
@@ -38,19 +34,19 @@ import {
   retrySignal,
   statusQuery,
   turnSignal,
-  type CompactAnswer,
-  type CompactRequest,
-  type Phase,
-  type SessionStatus,
-  type TurnSignal,
 } from './messages.js';
+import type {
+  CompactAnswer,
+  CompactRequest,
+  Phase,
+  SessionStatus,
+  TurnSignal,
+} from '../src/contract/workflows.js';
 import { databaseActivities } from './options.js';
 import { sessionPage } from './session-page.js';
 import { freshState, type Carried, type SessionInput } from './session-state.js';
 import { startTimer, type Timer } from './timer.js';
 import { isOutage, TurnInbox } from './turn-inbox.js';
-
-export type { SessionInput } from './session-state.js';
 
 /**
  * Well below what the server suggests (4,096): a signal that arrives in the very task that hands over fails it and makes
@@ -58,6 +54,7 @@ export type { SessionInput } from './session-state.js';
  */
 const handOverAfterEvents = 1_000;
 const shownCompactions = 20;
+
 /** The first wait for a compaction of another parent, doubled up to the second; also the shortest before a retry. */
 const lookAgainMs = 2_000;
 const longestLookMs = 60_000;

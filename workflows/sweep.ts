@@ -6,23 +6,16 @@ import {
   type ActivityInterfaceFor,
 } from '@temporalio/workflow';
 import type { DatabaseActivities } from '../activities/index.js';
+import type { SweepStart } from '../src/contract/workflows.js';
 import type { Swept } from '../activities/sweepSessions.js';
 import { stepQueues } from '../src/temporal/names.js';
-
-export interface SweepInput {
-  v: 1;
-  /** Sessions signalled by one step. @default 200 */
-  pageSize?: number;
-  /** Steps of one sweep; what is left waits for the next one. @default 25 */
-  mostPages?: number;
-}
 
 /**
  * Finds sessions that wait and that no workflow knows of, and signals them; meanwhile goes on with erasures that were cut
  * off, and with backfills that have no workflow. A schedule starts it; what fails is left to the next one, and no part keeps
  * another from its work.
  */
-export async function sweep(input: SweepInput): Promise<Swept> {
+export async function sweep(input: SweepStart): Promise<Swept> {
   const signalling = signalWaiting(input);
   const others = patched('finishes erasures and revives backfills')
     ? [
@@ -36,7 +29,7 @@ export async function sweep(input: SweepInput): Promise<Swept> {
 }
 
 /** A page of them after another, until there are no more, none of a page could be signalled, or the sweep has done its share. */
-async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepInput): Promise<Swept> {
+async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepStart): Promise<Swept> {
   const { sweepSessions } = steps();
   const all: Swept = { signalled: 0, failed: 0, left: 0 };
   for (let page = 1; page <= mostPages; page++) {

@@ -1,12 +1,14 @@
 import { ActivityFailure, condition, isCancellation, patched, sleep } from '@temporalio/workflow';
 import { failureOf } from '../src/temporal/failures.js';
-import type { SessionIds } from '../src/temporal/names.js';
-import { isInline, type TurnSignal } from './messages.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import { isInline } from './messages.js';
+import type { TurnSignal } from '../src/contract/workflows.js';
 import { databaseActivities } from './options.js';
 import type { Carried, ReceivedTurn } from './session-state.js';
 
 const seenTurns = 512;
 const keptRejections = 20;
+
 /** Characters of a refused turn's id and reason that are kept: what a client sent may be of any length. */
 const shownCharacters = 500;
 const appendAgainMs = 2_000;

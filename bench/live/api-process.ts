@@ -1,6 +1,7 @@
 /** The HTTP API in a process of its own. Settings come as JSON in `API`; tells its address, ends with its parent. */
 import { startApi } from '../../src/api/server.js';
-import { Palimpsest, type PalimpsestOptions } from '../../src/library/palimpsest.js';
+import { Palimpsest } from '../../src/library/palimpsest.js';
+import type { PalimpsestOptions } from '../../src/library/connections.js';
 
 const palimpsest = await Palimpsest.connect(JSON.parse(process.env['API'] ?? '{}') as PalimpsestOptions);
 const api = await startApi({ port: 0 }, palimpsest);

@@ -1,15 +1,15 @@
-/** The whole product in processes of its own, as one machine would run it. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { HttpPalimpsest } from '../../src/http-client/index.js';
-import type { PalimpsestOptions } from '../../src/library/palimpsest.js';
-import { workerRoles } from '../../src/config/schema.js';
-import type { WorkerRole, WorkerSettings } from '../../src/worker/worker.js';
+import type { PalimpsestOptions } from '../../src/library/connections.js';
+import { type WorkerRole, workerRoles } from '../../src/config/schema.js';
+import type { WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from '../deployment.js';
 import type { Watched } from '../processes.js';
 import type { Servers } from '../servers.js';
 
+/** The whole product in processes of its own, as one machine would run it. */
 export interface LiveDeployment {
   databaseUrl: string;
   client: HttpPalimpsest;

@@ -1,5 +1,4 @@
-/** The ledger by itself against simpler ways, over fixed splits of every session: part one of the quality bench. */
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { last4000, ledgerOf, longerTail, masking } from './baselines.js';
 import type { IdentifierClass } from './grammar.js';
 import { pooled, type SessionCount, type Share } from './intervals.js';
@@ -8,6 +7,7 @@ import { isLongCoding, type Recorded } from './sessions.js';
 import { splitsOf } from './splits.js';
 import { percent, table } from './table.js';
 
+/** The ledger by itself against simpler ways, over fixed splits of every session: part one of the quality bench. */
 export const passes = [1, 2, 4, 8, 16] as const;
 export const LEDGER_TOKENS = 1_000;
 

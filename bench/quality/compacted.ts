@@ -1,8 +1,8 @@
 /** Whole sessions through the product's own planning, consolidation and acceptance: part two of the quality bench. */
 import { cutTurns } from '../../src/conversation/turns.js';
-import type { Summarizer } from '../../src/compaction/in-memory/conversation.js';
+import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { LEDGER_TOKENS } from './alone.js';
 import { pooled } from './intervals.js';
@@ -15,6 +15,7 @@ import { percent, table } from './table.js';
 
 /** From the largest on: the first window at which a session is compacted often enough is taken. */
 const windows = [128_000, 64_000, 32_000, 16_000, 8_000, 4_000];
+
 /** A session much smaller than its window is never compacted. */
 const FILLS = 0.7;
 export const KEEPS = 0.9;

@@ -1,19 +1,17 @@
-/** A recorded session played turn by turn into a conversation that compacts itself, and looked at after each compaction. */
 import { cutTurns } from '../../src/conversation/turns.js';
-import {
-  Conversation,
-  type Generation,
-  type Summarizer,
-} from '../../src/compaction/in-memory/conversation.js';
+import { Conversation } from '../../src/compaction/in-memory/conversation.js';
+import type { Generation } from '../../src/compaction/in-memory/generation.js';
+import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
 import { isFailure } from '../../src/errors.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { identifiersOf } from './grammar.js';
 import { holds, neededAfter, scoreOf, textOf, type Indexed, type Score } from './needs.js';
 import { sum } from './splits.js';
 import type { Recorded } from './sessions.js';
 
+/** A recorded session played turn by turn into a conversation that compacts itself, and looked at after each compaction. */
 export type Mode = 'incremental' | 'full_rewrite' | 'layered';
 
 export interface Setting {

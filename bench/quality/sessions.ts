@@ -1,12 +1,12 @@
-/** Recorded sessions with their family, for the bench; in two halves by a hash of the id, of which one is for tuning. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { readTranscripts } from '../../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 
+/** Recorded sessions with their family, for the bench; in two halves by a hash of the id, of which one is for tuning. */
 export interface Recorded {
   id: string;
   family: string;
@@ -29,6 +29,7 @@ const codingFamilies = new Set([
   'coding-agent',
   'coding-agent-text',
 ]);
+
 /** Sessions of people: no agent, and a licence of its own. */
 const dialogues = new Set(['long-human-dialog', 'concat-human-dialog']);
 

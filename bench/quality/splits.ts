@@ -1,5 +1,5 @@
 /** Where a recorded session is split into evicted messages, tail, and the future that shows what was needed. */
-import { legalCuts } from '../../src/compaction/plan/cut.js';
+import { legalCuts } from '../../src/compaction/plan/safe-cuts.js';
 import type { ChatMessage, LoggedMessage, MessageMeta } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import type { Recorded } from './sessions.js';

@@ -4,8 +4,8 @@
  * the same request always gives the same answer, and another rewriting draws anew.
  */
 import { createHash } from 'node:crypto';
-import type { Summarizer } from '../../src/compaction/in-memory/conversation.js';
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { identifiersOf } from './grammar.js';
 
 /** Keeps each identifier with probability `q`; where the answer has no room for all, those mentioned least go. */

@@ -1,4 +1,4 @@
-import { startApi, type RunningApi } from './server.js';
+import { type RunningApi, startApi } from './server.js';
 import type { Config } from '../config/config.js';
 import { createLogger } from '../process/logging.js';
 import { Metrics, type RequestFigures } from '../process/metrics.js';

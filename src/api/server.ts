@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { asCaller, CallerGone, type Caller } from '../store/connection/caller.js';
 import { invalid } from '../errors.js';
-import { Admission } from './admission.js';
+import { Admission, type Load } from './admission.js';
 import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
 import { InFlight } from './in-flight.js';
@@ -14,17 +14,9 @@ import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
 import { headersOf, problemMediaType, problemOf } from './problem.js';
 import { addServiceRoutes } from './service.js';
-import {
-  checkedSettings,
-  type ApiService,
-  type ApiSettings,
-  type CompleteSettings,
-  type RunningApi,
-} from './settings.js';
+import { checkedSettings, type ApiService, type ApiSettings, type CompleteSettings } from './settings.js';
 import { closeQueued } from './sockets.js';
 import { tenantsOf } from './tenants.js';
-
-export type { ApiService, ApiSettings, ApiToken, RunningApi } from './settings.js';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -256,4 +248,13 @@ async function listen(app: FastifyInstance, { host, port }: CompleteSettings): P
 
 function addressOf({ address, family, port }: AddressInfo): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+export interface RunningApi {
+  /** With the port taken, e.g. `http://127.0.0.1:7280`. */
+  address: string;
+  /** What is in work now, by the names of the limits. */
+  load(): Load;
+  /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
+  close(): Promise<void>;
 }

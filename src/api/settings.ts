@@ -3,7 +3,6 @@ import type { AppendedTurn, PalimpsestClient } from '../contract/client.js';
 import type { TurnOrText } from '../library/append.js';
 import { invalid } from '../errors.js';
 import type { Readiness } from '../process/readiness.js';
-import type { Load } from './admission.js';
 
 /** A token may do everything within its tenant and sees nothing beyond it. */
 export interface ApiToken {
@@ -62,15 +61,6 @@ export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
 export interface ApiService {
   forTenant(tenant: string): ApiClient;
   readiness(): Promise<Readiness>;
-}
-
-export interface RunningApi {
-  /** With the port taken, e.g. `http://127.0.0.1:7280`. */
-  address: string;
-  /** What is in work now, by the names of the limits. */
-  load(): Load;
-  /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
-  close(): Promise<void>;
 }
 
 type Told = 'log' | 'metrics' | 'observe' | 'observeRefusal';

@@ -13,7 +13,7 @@ import { addServerCommands } from './commands/servers.js';
 import { addSessionCommands } from './commands/sessions.js';
 import { addTimelineCommand } from './commands/timeline.js';
 import { invalid } from '../errors.js';
-import { failureJson } from './play/report.js';
+import { failureJson } from './terminal/failures.js';
 import { exitCodes } from './command/run.js';
 
 /** Every command. Each loads what it needs when it runs: the Temporal SDK alone takes half a second. */
@@ -61,8 +61,11 @@ for (const stream of [process.stdout, process.stderr])
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error;
   });
+
 const code = await main();
+
 // What a slow reader has not taken yet would be lost.
 for (const stream of [process.stdout, process.stderr])
   if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()));
+
 process.exit(code);

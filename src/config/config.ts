@@ -4,14 +4,11 @@ import { LineCounter, parseDocument, type Document } from 'yaml';
 import { z } from 'zod';
 import { configSchema, settings } from './schema.js';
 import { secrets } from './values.js';
-import type { PalimpsestError } from '../errors.js';
-import { invalid, isFailure } from '../errors.js';
+import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
-import { readDeploymentPolicy, type DeploymentPolicy } from './policy-sources.js';
+import { readDeploymentPolicy } from './policy-sources.js';
+import type { DeploymentPolicy } from '../policy/layers.js';
 import { defaultCacheDir, defaultDataDir } from '../runtime/home.js';
-
-export { configTable } from './table.js';
-export { orchestrates, workerRoles, type WorkerRole } from './schema.js';
 
 type Read = z.output<typeof configSchema>;
 

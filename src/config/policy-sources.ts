@@ -1,32 +1,31 @@
-/**
- * The policy of a deployment: a file and the environment, below what tenants and sessions say. It is written into a
- * session when a process that has it creates or configures the session, so that every worker compacts it alike; a
- * session that exists keeps what it was given until it is configured again.
- */
 import { readFileSync } from 'node:fs';
 import { parseExact, type Step } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { limitsOf } from '../limits/limits.js';
-import { policyOf } from '../policy/layers.js';
+import { type DeploymentPolicy, policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import { lineOf } from './policy-lines.js';
 import { parseSizes } from './policy-sizes.js';
-import type { DeploymentPolicy } from '../store/sessions/configure.js';
 
-export type { DeploymentPolicy } from '../store/sessions/configure.js';
-
+/**
+ * The policy of a deployment: a file and the environment, below what tenants and sessions say. It is written into a
+ * session when a process that has it creates or configures the session, so that every worker compacts it alike; a
+ * session that exists keeps what it was given until it is configured again.
+ */
 const fileVariable = 'PALIMPSEST_POLICY_FILE';
 const policyVariable = 'PALIMPSEST_POLICY';
 
 type Read = (text: string, variable: string) => Json;
 
 const word: Read = (text) => text;
+
 const number: Read = (text, variable) => {
   const digits = text.replaceAll(/[,_](?=\d{3}(?:\D|$))/g, '');
   if (/^\d+(?:\.\d+)?$|^\.\d+$/.test(digits)) return Number(digits);
   throw invalid(`${variable} must be a number, not ${JSON.stringify(text)}.`, variable);
 };
+
 const flag: Read = (text, variable) => {
   if (text === '1' || text === 'true') return true;
   if (text === '0' || text === 'false') return false;

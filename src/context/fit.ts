@@ -1,16 +1,17 @@
-/** The context that a model is sent: what stands, made to fit. */
 import { wantsAlternation } from './view/alternate.js';
 import { arrangeChat } from './view/arrange.js';
-import { sizeOf, viewing, type ContextSource, type Reduction, type ViewItem } from './view/view.js';
+import { sizeOf, viewing } from './view/view.js';
+import type { ContextSource, Reduction, ViewItem } from './view/view-types.js';
 import { isReachable } from './reductions/floor.js';
-import { layoutOf } from './layout.js';
+import { layoutOf } from './reductions/layout.js';
 import type { Limits } from '../limits/limits.js';
 import { reducing } from './reductions/to-fit.js';
 import { sparesResult } from './reductions/retention.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import { atOnce, type Steps } from '../steps.js';
-import type { TokenCounter } from '../tokens/counter.js';
+import type { TokenCounter } from '../tokens/token-counter.js';
 
+/** The context that a model is sent: what stands, made to fit. */
 export interface FittedContext {
   items: ViewItem[];
   /** Emergency reductions beyond those that `source` holds; to be kept until the next commit (invariant 10). */

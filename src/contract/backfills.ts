@@ -1,6 +1,6 @@
-/** What a backfill is asked for, and what it says of itself. Plain JSON: stored, sent over HTTP, shown by the CLI. */
-import type { FormatName } from '../formats/format.js';
+import type { FormatName } from '../conversation/format-names.js';
 
+/** What a backfill is asked for, and what it says of itself. Plain JSON: stored, sent over HTTP, shown by the CLI. */
 export type BackfillState = 'running' | 'paused' | 'completed' | 'cancelled' | 'stopped';
 
 /** `unchanged`: nothing to do. `skipped`: never tried, because the job was cancelled or its spend limit was reached. */
@@ -83,4 +83,15 @@ export interface BackfillEstimate {
   /** Null where a policy has no prices. */
   cost: number | null;
   currency: string | null;
+}
+
+/** One compaction of this job that was committed. */
+export interface CommittedStep {
+  generation: number;
+  tokensBefore: number;
+  tokensAfter: number;
+  modelCalls: number;
+  modelInputTokens: number;
+  modelOutputTokens: number;
+  cost: number | null;
 }

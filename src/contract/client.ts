@@ -1,16 +1,18 @@
-/**
- * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
- * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
- * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
- */
-import type { CompactionOutcome } from '../../activities/commit.js';
-import type { ContextFormat, FormatName } from '../formats/format.js';
+import type { CompactionOutcome } from './outcome.js';
+import type { ContextFormat, FormatName } from '../conversation/format-names.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import type { MessageWarning } from '../conversation/validate.js';
 import type { PolicyInput } from '../policy/schema.js';
-import type { SessionContext } from '../library/session-context.js';
-import type { Status } from '../library/status.js';
-import type { ArchivePart } from '../store/compactions/commit.js';
+import type { SessionContext } from './context.js';
+import type { Status } from './status.js';
+import type {
+  ArchivePart,
+  ExpandRequest,
+  Expansion,
+  Page,
+  ResponseReference,
+  ToolResponse,
+} from './archive.js';
 import type {
   Backfill,
   BackfillEstimate,
@@ -18,14 +20,16 @@ import type {
   BackfillItemState,
   BackfillRequest,
 } from './backfills.js';
-import type { ExpandRequest, Expansion } from '../store/reading/expand.js';
-import type { Forked, ForkRequest } from '../store/compactions/fork.js';
-import type { SearchRequest, SearchResult } from '../store/search/search.js';
-import type { ListedSession } from '../store/sessions/session-list.js';
-import type { Timeline } from '../store/reading/timeline.js';
-import type { Page, ResponseReference, ToolResponse } from '../store/reading/tool-response.js';
+import type { Forked, ForkRequest, ListedSession } from './sessions.js';
+import type { SearchRequest, SearchResult } from './search.js';
+import type { Timeline } from './timeline.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 
+/**
+ * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
+ * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
+ * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
+ */
 export type * from './backfills.js';
 
 export interface OfSession {

@@ -36,3 +36,8 @@ export function encodeIdPart(value: string, field: string): string {
   }
   return encoded;
 }
+
+export interface BackfillIds {
+  tenant: string;
+  job: string;
+}

@@ -1,4 +1,4 @@
-import type { FormatName } from '../formats/format.js';
+import type { FormatName } from './format-names.js';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 

@@ -2,11 +2,9 @@
  * How a message is shown to a summarizer: as data, labelled with where it comes from, in a form whose delimiters the
  * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
  */
-import { isMedia } from '../tokens/message.js';
+import { isMedia } from './media.js';
 import { escapeTags } from './tags.js';
 import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
-
-export { escapeTags } from './tags.js';
 
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
 export const RENDER_VERSION = 4;

@@ -1,20 +1,14 @@
-/** Files of conversations: which format they are in, and their items. */
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { metaOf } from '../conversation/validate.js';
 import { isFields } from './content.js';
 import { listsOf } from './enveloped.js';
 import { refuseForeign } from './foreign.js';
-import {
-  formatNames,
-  formatOf,
-  formats,
-  type FileLayout,
-  type Format,
-  type FormatName,
-  type Opened,
-} from './index.js';
+import { formatNames, type FormatName } from '../conversation/format-names.js';
+import { formatOf, formats } from './index.js';
+import type { FileLayout, Format, Opened } from './format.js';
 
+/** Files of conversations: which format they are in, and their items. */
 export interface OpenedDocument extends Opened {
   format: FormatName;
 }

@@ -5,7 +5,7 @@
 import { invalid } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { isFields, type Fields } from './content.js';
-import type { FormatName } from './format.js';
+import type { FormatName } from '../conversation/format-names.js';
 
 interface Look {
   format: FormatName;
@@ -15,6 +15,7 @@ interface Look {
 
 /** Messages with a role; LangChain reads them all, and Cline's are Anthropic's with fields of its own. */
 const strict = new Set<FormatName>(['openai-chat', 'anthropic', 'openai-responses', 'gemini', 'ai-sdk']);
+
 /** Records of agents, each with a `type` or an `author` where a message has its role. */
 const logs = new Set<FormatName>(['claude-code', 'codex', 'gemini-cli', 'google-adk']);
 

@@ -1,35 +1,6 @@
-/** What a message format of another provider or agent needs to be read from, kept, and written back. */
 import type { ChatMessage, Json } from '../conversation/message.js';
 import type { RefusesPart } from '../context/view/moved-media.js';
-
-/** Formats a context can be asked for: what providers and agent libraries take as a request. */
-export const contextFormats = [
-  'openai-chat',
-  'anthropic',
-  'openai-responses',
-  'gemini',
-  'langchain',
-  'ai-sdk',
-] as const;
-export type ContextFormat = (typeof contextFormats)[number];
-
-/** Logs of agents: read and written back whole; a context of such a session is shown in the format of its provider. */
-export const logFormats = [
-  'claude-code',
-  'codex',
-  'gemini-cli',
-  'google-adk',
-  'cline',
-  'openhands',
-  'swe-agent',
-  'chatgpt',
-  'deer-flow',
-  'openai-agents',
-] as const;
-export type LogFormat = (typeof logFormats)[number];
-
-export const formatNames = [...contextFormats, ...logFormats] as const;
-export type FormatName = ContextFormat | LogFormat;
+import type { ContextFormat, FormatName } from '../conversation/format-names.js';
 
 /**
  * The smallest piece of a native history that stands for whole messages: items as they came (one or more, in order), and
@@ -86,6 +57,7 @@ export interface Format {
 /** One JSON value a line, or one JSON value. */
 export type FileLayout = 'lines' | 'document';
 
+/** What a message format of another provider or agent needs to be read from, kept, and written back. */
 export interface Opened {
   id?: string;
   items: Json[];

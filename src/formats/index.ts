@@ -1,13 +1,11 @@
-/** The formats that sessions may be written in. */
 import { invalid } from '../errors.js';
+import type { Format, RequestFormat } from './format.js';
 import {
+  type ContextFormat,
   contextFormats,
   formatNames,
-  type ContextFormat,
-  type Format,
   type LogFormat,
-  type RequestFormat,
-} from './format.js';
+} from '../conversation/format-names.js';
 import { anthropic } from './anthropic.js';
 import { aiSdk } from './ai-sdk.js';
 import { chatgpt } from './chatgpt.js';
@@ -24,8 +22,6 @@ import { openaiChat } from './openai-chat.js';
 import { openaiResponses } from './openai-responses.js';
 import { openhands } from './openhands.js';
 import { sweAgent } from './swe-agent.js';
-
-export * from './format.js';
 
 const requestFormats: Record<ContextFormat, RequestFormat> = {
   'openai-chat': openaiChat,
@@ -49,6 +45,7 @@ const logs: Record<LogFormat, Format> = {
   'openai-agents': openaiAgents,
 };
 
+/** The formats that sessions may be written in. */
 export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
 
 /** Throws `Input.Invalid` naming the known formats. */

@@ -4,9 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { invalid } from '../errors.js';
-import type { ViewItem } from '../context/view/view.js';
+import type { ViewItem } from '../context/view/view-types.js';
 import { refuseForeign } from './foreign.js';
-import { formatOf, type FormatName, type ShownUnit, type Unit } from './index.js';
+import { formatOf } from './index.js';
+import type { FormatName } from '../conversation/format-names.js';
+import type { ShownUnit, Unit } from './format.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/plain-json.js';
 import { isBlank, noOutput } from '../context/view/projection.js';

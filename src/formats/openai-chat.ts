@@ -1,3 +1,4 @@
+import { refusesChatMedia } from '../context/view/arrange.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
@@ -24,7 +25,7 @@ export const openaiChat: RequestFormat = {
       })),
     );
   },
-  refusesMedia: (role) => role !== 'user',
+  refusesMedia: refusesChatMedia,
   render: (units) => ({ messages: units.flatMap(({ messages }) => messages as unknown as Json[]) }),
   violations: ({ messages }) => validateView(messages as unknown as ChatMessage[]),
   open,

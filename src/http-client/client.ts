@@ -1,28 +1,32 @@
-/**
- * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal, and
- * no package beyond what Node has.
- */
-import type { CompactionOutcome } from '../../activities/commit.js';
+import type { CompactionOutcome } from '../contract/outcome.js';
 import type * as client from '../contract/client.js';
-import { checkContextRequest } from '../contract/context.js';
+import { checkContextRequest, type SessionContext } from '../contract/context.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/plain-json.js';
 import { invalid } from '../errors.js';
 import { encodeIdPart } from '../contract/ids.js';
-import type { SessionContext } from '../library/session-context.js';
-import type { Status } from '../library/status.js';
+import type { Status } from '../contract/status.js';
 import type * as jobs from '../contract/backfills.js';
-import type { ArchivePart } from '../store/compactions/commit.js';
-import type { Expansion, ExpandRequest } from '../store/reading/expand.js';
-import type { Forked, ForkRequest } from '../store/compactions/fork.js';
-import type { SearchRequest, SearchResult } from '../store/search/search.js';
-import type { Timeline } from '../store/reading/timeline.js';
-import type { Page, ResponseReference, ToolResponse } from '../store/reading/tool-response.js';
+import type {
+  ArchivePart,
+  ExpandRequest,
+  Expansion,
+  Page,
+  ResponseReference,
+  ToolResponse,
+} from '../contract/archive.js';
+import type { Forked, ForkRequest } from '../contract/sessions.js';
+import type { SearchRequest, SearchResult } from '../contract/search.js';
+import type { Timeline } from '../contract/timeline.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { KeptContexts } from './contexts.js';
 import { replayed } from './replay.js';
 import { parsed, Transport, type Exchange, type TransportOptions } from './transport.js';
 
+/**
+ * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal, and
+ * no package beyond what Node has.
+ */
 export interface HttpOptions extends TransportOptions {
   /** Contexts kept so that one that has not changed is not sent again; each as long as its JSON. @default 100 */
   keptContexts?: number;

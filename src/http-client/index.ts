@@ -1,8 +1,8 @@
 /** What `palimpsest/http` exports. */
 export { HttpPalimpsest, type HttpOptions } from './client.js';
 export type * from '../contract/client.js';
-export type { ContextEntry, SessionContext } from '../library/session-context.js';
-export type { Status } from '../library/status.js';
+export type { ContextEntry, SessionContext } from '../contract/context.js';
+export type { Status } from '../contract/status.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from '../conversation/message.js';
 export { failureTypes, isFailure, PalimpsestError, type FailureType } from '../errors.js';
 export {

@@ -1,12 +1,13 @@
 /** Calls that may take longer than an HTTP connection may be silent: asked for in slices. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CompactionOutcome } from '../../activities/commit.js';
+import type { CompactionOutcome } from '../contract/outcome.js';
 import type { PalimpsestClient } from '../contract/client.js';
 import { isFailure, isFailureType, PalimpsestError } from '../errors.js';
 import { parsed, type Transport } from './transport.js';
 
 /** Proxies commonly give up after a minute without a byte. */
 const sliceMs = 45_000;
+
 /** A wait that ends this much early did not end because its time was up. */
 const slackMs = 1_000;
 

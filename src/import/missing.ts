@@ -6,7 +6,7 @@ import { splitNative } from '../formats/native.js';
 import { nativeField, serializeMessage } from '../conversation/validate.js';
 import { isFailure, PalimpsestError } from '../errors.js';
 import { readMessages } from '../store/log/messages.js';
-import type { SessionIds } from '../temporal/names.js';
+import type { SessionIds } from '../contract/ids.js';
 
 /**
  * The messages as they continue what is stored. A log of an agent that has grown since is the same as before but for what

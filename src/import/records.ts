@@ -1,7 +1,7 @@
-/** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
 import { isFields, mustBe } from '../formats/content.js';
 import { classifyLine, openDocument, type OpenedDocument } from '../formats/documents.js';
-import type { FileLayout, FormatName } from '../formats/format.js';
+import type { FileLayout } from '../formats/format.js';
+import type { FormatName } from '../conversation/format-names.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
@@ -13,6 +13,7 @@ import { decodedText } from './text.js';
 /** One session as it was read, or what could not be read. */
 export type ImportRecord = ReadSession | UnreadSession;
 
+/** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
 export interface ReadSession {
   /** Its own id, else {@link place}. */
   id: string;

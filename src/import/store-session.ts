@@ -1,6 +1,5 @@
-/** One session into the log, from the first message on that is not there. */
 import type { Pool } from 'pg';
-import type { FormatName } from '../formats/format.js';
+import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { cutTurns } from '../conversation/turns.js';
@@ -8,11 +7,13 @@ import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/append/imported.js';
 import { readHashes } from '../store/log/messages.js';
-import { appendTurn, appendTurns, type TurnInput } from '../store/append/turns.js';
-import type { SessionIds } from '../temporal/names.js';
-import type { ImportOptions } from './importer.js';
+import { appendTurn, appendTurns } from '../store/append/turns.js';
+import type { TurnInput } from '../store/append/turn.js';
+import type { SessionIds } from '../contract/ids.js';
+import type { ImportOptions } from './report.js';
 import { missingFrom } from './missing.js';
 
+/** One session into the log, from the first message on that is not there. */
 export interface Stored {
   status: 'stored' | 'extended' | 'present';
   added: number;

@@ -1,13 +1,14 @@
 /** What is stored of a turn, made from its messages without any I/O, so that a thread can do it. */
 import { createHash } from 'node:crypto';
-import type { FormatName } from '../formats/format.js';
+import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { sharedText, textOfShared } from '../conversation/messages-text.js';
 import { readPlain, splitNative } from '../formats/native.js';
 import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
-import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { counterFor } from '../tokens/counter.js';
+import type { TokenizerName } from '../tokens/token-counter.js';
 import { countMessage } from '../tokens/message.js';
 
 /** A turn as its columns: one array for each, in message order. */

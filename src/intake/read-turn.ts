@@ -1,5 +1,4 @@
-/** A turn from whatever it was handed over as: here where it is short, in a thread where it would hold up everything else. */
-import type { FormatName } from '../formats/format.js';
+import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { MessagesText, sharedText, textOfShared } from '../conversation/messages-text.js';
 import { parseBody } from '../formats/native.js';
@@ -7,13 +6,14 @@ import { checkPlainJson } from '../conversation/plain-json.js';
 import { assertTurnBytes, assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { invalid } from '../errors.js';
 import { inThread } from './threads/pool.js';
-import type { TokenizerName } from '../tokens/counter.js';
+import type { TokenizerName } from '../tokens/token-counter.js';
 import { countAll } from './count.js';
 import { readTurn, turnOf, type PreparedTurn, type ReadTurn } from './prepare.js';
 
 /** Bytes of JSON up to which a turn is read on the event loop: some 30 ms at most. */
 const shortTurn = 64 * 1024;
 
+/** A turn from whatever it was handed over as: here where it is short, in a thread where it would hold up everything else. */
 export interface GivenTurn {
   /** In the session's format, as values or as their JSON. */
   messages?: unknown;

@@ -3,7 +3,7 @@ import type { MessagesText } from '../conversation/messages-text.js';
 import { invalid } from '../errors.js';
 import { parsePolicy } from '../policy/schema.js';
 import { appendTurn } from '../store/append/turns.js';
-import type { SessionIds } from '../temporal/names.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 
 /** A turn whose messages may come as JSON text. */

@@ -18,7 +18,7 @@ import {
   loadBackfillRow,
 } from '../store/backfills/backfills.js';
 import type { BackfillWorkflows } from '../temporal/backfills.js';
-import { encodeIdPart } from '../temporal/names.js';
+import { encodeIdPart } from '../contract/ids.js';
 
 /** The backfills of one tenant: rows in PostgreSQL say what a job is, its workflow does the work. */
 export class Backfills {

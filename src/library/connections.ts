@@ -1,7 +1,8 @@
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { defaultTurnLimits, type TurnLimits } from '../conversation/turn-limits.js';
-import { checkedDeployment, type DeploymentPolicy } from '../config/policy-sources.js';
+import { checkedDeployment } from '../config/policy-sources.js';
+import type { DeploymentPolicy } from '../policy/layers.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
 import type { SummarizerFacts } from '../store/backfills/estimate.js';

@@ -1,11 +1,12 @@
 import { currentCaller } from '../store/connection/caller.js';
 import type { ContextRequest } from '../contract/client.js';
 import { contextFormatOf } from '../formats/index.js';
-import { checkContextRequest } from '../contract/context.js';
-import { fitted, type SessionContext } from './session-context.js';
+import { checkContextRequest, type SessionContext } from '../contract/context.js';
+import { fitted } from './session-context.js';
 import { inSlices } from '../steps.js';
-import { readContextLocked, readContextSource, saveReductions } from '../store/compactions/context.js';
-import type { SessionIds } from '../temporal/names.js';
+import { readContextLocked, readContextSource } from '../store/compactions/context.js';
+import { saveReductions } from '../store/compactions/reductions.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';
 

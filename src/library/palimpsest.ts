@@ -1,4 +1,5 @@
-import { outcomeOf, type CompactionOutcome } from '../../activities/commit.js';
+import { outcomeOf } from '../store/compactions/outcome.js';
+import type { CompactionOutcome } from '../contract/outcome.js';
 import type * as client from '../contract/client.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { append, type TurnOrText } from './append.js';
@@ -10,43 +11,41 @@ import {
   type PalimpsestOptions,
 } from './connections.js';
 import { readContext } from './context.js';
-import { erase } from './erasing.js';
+import { erase } from '../erase/erase.js';
 import * as operating from './operating.js';
 import { atRest } from './waiting.js';
 import { readinessOf, type Readiness } from '../process/readiness.js';
-import type { SessionContext } from './session-context.js';
-import { statusOf, type Status } from './status.js';
-import {
-  listArchiveParts,
-  listCompactions,
-  readArchivePart,
-  type ArchivePart,
-} from '../store/compactions/commit.js';
-import { expand, type ExpandRequest, type Expansion } from '../store/reading/expand.js';
-import { fork, type Forked, type ForkRequest } from '../store/compactions/fork.js';
+import type { SessionContext } from '../contract/context.js';
+import { statusOf } from './status.js';
+import type { Status } from '../contract/status.js';
+import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
+import type {
+  ArchivePart,
+  ExpandRequest,
+  Expansion,
+  Page,
+  ResponseReference,
+  ToolResponse,
+} from '../contract/archive.js';
+import { listCompactions } from '../store/compactions/generations.js';
+import { expand } from '../store/reading/expand.js';
+import { fork } from '../store/compactions/fork.js';
+import type { Forked, ForkRequest } from '../contract/sessions.js';
 import { historyLog } from '../store/reading/history-log.js';
 import { recordsOf } from '../store/reading/records.js';
 import { replay } from '../store/reading/replay.js';
 import { placesOf } from '../store/connection/pool.js';
 import { restore } from '../store/compactions/restore.js';
-import { search, type SearchRequest, type SearchResult } from '../store/search/search.js';
+import { search } from '../store/search/search.js';
+import type { SearchRequest, SearchResult } from '../contract/search.js';
 import { listSessions } from '../store/sessions/session-list.js';
 import { generationOf, loadSession } from '../store/sessions/sessions.js';
 import { configureTenant } from '../store/sessions/tenants.js';
-import { timeline, type Timeline } from '../store/reading/timeline.js';
-import {
-  toolResponse,
-  type Page,
-  type ResponseReference,
-  type ToolResponse,
-} from '../store/reading/tool-response.js';
-import { encodeIdPart, sessionWorkflowId, type SessionIds } from '../temporal/names.js';
-
-export type * from '../contract/client.js';
-export type { PalimpsestOptions } from './connections.js';
-export type { Readiness, Trouble } from '../process/readiness.js';
-export type { ContextEntry, SessionContext } from './session-context.js';
-export type { Status } from './status.js';
+import { timeline } from '../store/reading/timeline.js';
+import type { Timeline } from '../contract/timeline.js';
+import { toolResponse } from '../store/reading/tool-response.js';
+import { encodeIdPart, type SessionIds } from '../contract/ids.js';
+import { sessionWorkflowId } from '../temporal/names.js';
 
 /**
  * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;

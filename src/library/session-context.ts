@@ -1,49 +1,17 @@
 import { createHash } from 'node:crypto';
 import { fitting } from '../context/fit.js';
-import { arrangeNative } from '../context/view/arrange.js';
-import type { ContextSource, Reduction, ViewItem } from '../context/view/view.js';
+import { arrangeNative } from '../formats/arrange.js';
+import type { ContextSource, Reduction, ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
-import { contextFormatOf, formatOf, type ContextFormat } from '../formats/index.js';
+import { contextFormatOf, formatOf } from '../formats/index.js';
+import type { ContextFormat } from '../conversation/format-names.js';
 import { shownUnits } from '../formats/native.js';
 import { policyOf } from '../policy/layers.js';
-import { factsOf } from '../store/sessions/session-row.js';
-import type { SessionRow } from '../store/sessions/sessions.js';
+import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
 import type { Steps } from '../steps.js';
 import { counterFor } from '../tokens/counter.js';
-
-export interface ContextEntry {
-  /** Message of the log this entry shows; null for the summary turn, its acknowledgment and synthetic results. */
-  seq: number | null;
-  source: ViewItem['source'];
-  tokens: number;
-}
-
-/** `Message`: the messages of its format; chat messages unless it says otherwise. */
-export interface SessionContext<Message = ChatMessage> {
-  session: string;
-  generation: number;
-  format: ContextFormat;
-  /** What to send to the model: valid for its provider, within `budget`. */
-  messages: Message[];
-  /** The instructions, in formats whose provider wants them apart from the messages. */
-  system?: Json;
-  /** One entry for each message as it is logged and counted: for each of `messages` in the format `openai-chat`. */
-  entries: ContextEntry[];
-  /** Tokens of `messages`, request overhead not included. */
-  tokens: number;
-  budget: number;
-  window: number;
-  /** Changes whenever anything above does. */
-  etag: string;
-}
-
-export interface ContextShape {
-  /** @default the session's own, for logs of agents that of their provider */
-  format?: ContextFormat;
-  /** Context tokens at most. @default what the session's policy allows */
-  budget?: number;
-}
+import type { ContextShape, SessionContext } from '../contract/context.js';
 
 /**
  * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages

@@ -1,7 +1,8 @@
 import type { Pool } from 'pg';
 import { asNobody } from '../store/connection/caller.js';
 import { generationOf } from '../store/sessions/sessions.js';
-import { sessionWorkflowId, type SessionIds } from '../temporal/names.js';
+import { sessionWorkflowId } from '../temporal/names.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
 export interface Look {

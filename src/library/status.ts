@@ -1,60 +1,12 @@
-import type { SessionStatus } from '../../workflows/messages.js';
-import { describePolicy, type PolicyRow } from '../policy/describe.js';
+import type { SessionStatus } from '../contract/workflows.js';
+import { describePolicy } from '../policy/describe.js';
 import { effectivePolicy } from '../policy/layers.js';
-import type { Policy } from '../policy/schema.js';
-import type { SessionRecords } from '../store/reading/records.js';
-import { skippedPins, type SkippedPin } from '../summary/answer/pins.js';
-import { limitsOfSession, type SessionRow } from '../store/sessions/sessions.js';
+import type { Policy } from '../policy/resolve.js';
+import type { SessionRecords, Status } from '../contract/status.js';
+import { skippedPins } from '../summary/answer/pins.js';
+import { limitsOfSession } from '../store/sessions/settings.js';
+import type { SessionRow } from '../store/sessions/session-row.js';
 import { knownOf } from '../tokens/calibration.js';
-
-export interface Status extends SessionRecords {
-  session: string;
-  /** Messages in the log / in the context. */
-  messages: number;
-  liveMessages: number;
-  tokens: number;
-  window: { tokens: number; source: string };
-  budget: number;
-  /** Context tokens at which the next measurement is due; null when nothing will trigger. */
-  measureAt: number | null;
-  generation: number;
-  /** `asleep`: ended for idleness; `unknown`: no worker answers. */
-  phase: SessionStatus['phase'] | 'asleep' | 'unknown';
-  compaction: SessionStatus['compaction'];
-  /**
-   * Since when it asks for a compaction that no workflow is known to be at work on; null: it does not, or one is. The sweep
-   * signals such a session.
-   */
-  overdue: string | null;
-  /** An operator holds it: no compaction begins until it is resumed. */
-  paused: boolean;
-  exhausted: SessionRow['exhausted'];
-  failures: number;
-  retryAt: string | null;
-  lastError: { type: string; message: string } | null;
-  /** Patterns of stored pins that are not matched, and why. */
-  skippedPins: SkippedPin[];
-  rejectedTurns: SessionStatus['rejectedTurns'];
-  policy: Policy;
-  /** Every knob of the policy with its effective value and who set it. */
-  knobs: PolicyRow[];
-  /** Rises with every change of the policy or of the calibration in use. */
-  policyVersion: number;
-  /**
-   * Provider's tokens for one of ours, and of a request beside its context: as learnt from reported usage of the policy's
-   * model, from how many requests, and as the sizes above take them. `model` is '' where neither policy nor reports name
-   * one. `warning`: a report of late that cannot be of its request, and changed nothing.
-   */
-  calibration: {
-    model: string;
-    factor: number;
-    overhead: number;
-    samples: number;
-    applied: number;
-    appliedOverhead: number;
-    warning: string | null;
-  };
-}
 
 /** `live`: what the session's workflow says of itself, or why it says nothing. */
 export function statusOf(

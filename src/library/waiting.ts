@@ -2,7 +2,7 @@
 import { currentCaller } from '../store/connection/caller.js';
 import { PalimpsestError } from '../errors.js';
 import { generationOf } from '../store/sessions/sessions.js';
-import type { SessionIds } from '../temporal/names.js';
+import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import type { Look } from './session-watch.js';
 

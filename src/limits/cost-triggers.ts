@@ -1,21 +1,26 @@
 /** The triggers that follow from prices: the cost-optimal size, and a cache that is cold anyway. */
 import { chunkedGrowth, coldCacheSize, optimum, type Chunking, type Cycle } from './economics.js';
 import { DEFAULT_KEEP, keptTokens, type Keep } from './keep.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import type { Frame } from './thresholds.js';
 
 /** Tokens of a turn of a session that has shown none yet. */
 export const FIRST_TURN_TOKENS = 1_000;
+
 /** A smaller tail would not hold one tool result of ordinary length beside what was asked. Tokens. */
 const SMALLEST_TAIL = 4_000;
 const SMALLEST_HEAD = 200;
 const LARGEST_HEAD = 3_500;
+
 /** Messages that an append holds on average: an answer alone, or one with its tool result. */
 const MESSAGES_PER_TURN = 1.5;
+
 /** Room for leading system messages of unknown length. Tokens. */
 const SYSTEM_ALLOWANCE = 8_000;
+
 /** Head by everything else: the head is at most 0.4 of the target. */
 const HEAD_BY_REST = 2 / 3;
+
 /**
  * The growth aimed at, by the optimal one. The last turn overshoots and tails come out shorter than planned, which brings it to the
  * middle of [D*, 1.5 D*]. Less where what is evicted then fits one request of the summarizer, which saves more than that.

@@ -1,5 +1,5 @@
 /** What stays verbatim: the ceilings of the tail, and what they have to leave to the triggers. */
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import { contradiction, inWords, type Frame, type Threshold } from './thresholds.js';
 
 /** Ceilings of the tail; null: none. */

@@ -6,7 +6,7 @@ import type { ReportedUsage } from '../tokens/reported-usage.js';
 import { noLine } from '../tokens/usage-line.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { limitsOf, type SessionFacts } from './limits.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 
 /** As sizes take it, in the provider's tokens. */
 export interface Learnt {

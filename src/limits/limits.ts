@@ -1,4 +1,5 @@
-import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { counterFor } from '../tokens/counter.js';
+import type { TokenizerName } from '../tokens/token-counter.js';
 import { LOWEST_FACTOR } from '../tokens/usage-line.js';
 import { resolveWindow, type ResolvedWindow } from '../tokens/windows.js';
 import { isFailure } from '../errors.js';
@@ -12,7 +13,7 @@ import {
   type IdleSizes,
 } from './cost-triggers.js';
 import { keepOf } from './keep.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import {
   headShares,
   refuseCrowdedSections,

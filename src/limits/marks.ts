@@ -1,6 +1,6 @@
 /** Sizes at which a session wants to be measured again, so that a quiet turn costs nothing. */
 import { measureAt, type Limits } from './limits.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 
 /** Context tokens and messages; null: never. */
 export interface Marks {

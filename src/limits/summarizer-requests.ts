@@ -1,7 +1,7 @@
 import { counterFor } from '../tokens/counter.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { PROMPT_TOKENS } from './economics.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import { contradiction, inWords } from './thresholds.js';
 
 /** Sizes of summarizer requests and answers, tokens. */
@@ -25,10 +25,13 @@ export interface HeadShares {
 }
 
 export { PROMPT_TOKENS };
+
 /** A section below this holds its heading and one line. Tokens. */
 const SMALLEST_SECTION = 24;
+
 /** Largest share of a head's ceiling that the note with its pointer and the acknowledgment are given. */
 const NOTE_TOKENS = 200;
+
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const COUNT_MARGIN = 0.95;
 const LARGEST_CHUNK = 32_000;

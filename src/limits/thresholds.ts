@@ -1,7 +1,8 @@
 import { invalid, PalimpsestError } from '../errors.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/overhead.js';
-import type { Policy, TriggerClause } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
+import type { TriggerClause } from '../policy/trigger-schema.js';
 
 /** A request's window and what it holds, in tokens as this product counts them. */
 export interface Frame {
@@ -18,8 +19,10 @@ export interface Frame {
 
 /** Where no trigger names a size, and the ceiling of the economic one. */
 const DEFAULT_FRACTION = 0.85;
+
 /** Share of the usable window that no fraction exceeds, so that one more turn still fits. */
 const HIGHEST_THRESHOLD = 0.9;
+
 /** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
 const SMALLEST_SIZE = 1_000;
 

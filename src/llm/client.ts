@@ -7,9 +7,6 @@ import { Endpoint } from './endpoint.js';
 import { Exchange, type Send, type SummarizeOptions, type SummaryAnswer } from './exchange.js';
 import { EndpointRefusal, errorBodyOf } from './refusal.js';
 
-export { isAbort } from './classify.js';
-export type { SummarizeOptions, SummaryAnswer } from './exchange.js';
-
 export interface ModelClient {
   /** False without a key: nothing can be asked, the extractive summarizer serves. */
   readonly available: boolean;

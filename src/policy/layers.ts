@@ -1,5 +1,5 @@
-/** Where a session's policy comes from: what the session says goes before its tenant, the file, the environment and the defaults. */
-import { presets, type PresetName } from './presets.js';
+import { presets } from './presets.js';
+import type { PresetName } from './preset-names.js';
 import { withDefaults, type Policy } from './resolve.js';
 import type { PolicyInput } from './schema.js';
 
@@ -13,6 +13,7 @@ export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;
 /** Where the value of a field came from; `tenant (preset adk)` where a preset named in that layer set it. */
 export type PolicySource = PolicyLayer | 'default' | `${PolicyLayer} (preset ${string})`;
 
+/** Where a session's policy comes from: what the session says goes before its tenant, the file, the environment and the defaults. */
 export interface EffectivePolicy {
   policy: Policy;
   /** The preset that counts; null: none. */
@@ -124,3 +125,6 @@ export function withSummarizer(
   };
   return { ...layers, environment: { ...environment, summary } };
 }
+
+/** What the process that serves a session says of its policy: below the session's and the tenant's own. */
+export type DeploymentPolicy = Pick<PolicyLayers, 'file' | 'environment'>;

@@ -1,13 +1,5 @@
-/**
- * The documented defaults of other systems, so that their users can move over. What a system does not document keeps this product's
- * default, and so do its guarantees: nothing is trimmed unread, the context always fits, a summary that saves nothing is refused. A
- * summarizer model that a system names (`gemini-2.5-flash`, say) is the deployment's affair: give `summary.model`.
- */
+import type { PresetName } from './preset-names.js';
 import type { PolicyInput } from './schema.js';
-
-/** Systems whose documented defaults can be taken over by name. `hybrid` is what `smart-agent` calls its own. */
-export const presetNames = ['adk', 'smart-agent', 'hybrid', 'langchain', 'deepagents', 'zrb'] as const;
-export type PresetName = (typeof presetNames)[number];
 
 /**
  * Tails stay word for word: arguments are not truncated, and no result leaves the newest-first budget. Only what must still be
@@ -108,6 +100,11 @@ const zrb: PolicyInput = {
   summary: { chunkTokens: 2_000, depthLimit: 5, form: 'restoration', acknowledgment: false },
 };
 
+/**
+ * The documented defaults of other systems, so that their users can move over. What a system does not document keeps this product's
+ * default, and so do its guarantees: nothing is trimmed unread, the context always fits, a summary that saves nothing is refused. A
+ * summarizer model that a system names (`gemini-2.5-flash`, say) is the deployment's affair: give `summary.model`.
+ */
 export const presets: Readonly<Record<PresetName, PolicyInput>> = {
   adk,
   'smart-agent': smartAgent,

@@ -1,5 +1,6 @@
 /** The complete policy: every knob with its value. */
-import { tokenizerForModel, type TokenizerName } from '../tokens/counter.js';
+import { tokenizerForModel } from '../tokens/counter.js';
+import type { TokenizerName } from '../tokens/token-counter.js';
 import { isKnownAnthropicModel } from '../tokens/windows.js';
 import { resolvePrices, type Prices, type Spend } from './money-schema.js';
 import { resolveReduce, type Reduce } from './reduce-schema.js';

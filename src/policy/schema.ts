@@ -1,16 +1,12 @@
 import { z } from 'zod';
 import { invalid } from '../errors.js';
-import { tokenizerNames } from '../tokens/counter.js';
+import { tokenizerNames } from '../tokens/token-counter.js';
 import { complain } from './issues.js';
 import { pricesSchema, spendSchema } from './money-schema.js';
-import { presetNames } from './presets.js';
+import { presetNames } from './preset-names.js';
 import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, summarySchema, tokens } from './summary-schema.js';
 import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigger-schema.js';
-
-export { resolvePolicy } from './layers.js';
-export { DEFAULT_ACKNOWLEDGMENT, type Policy } from './resolve.js';
-export type { KeepCeilings, Pin, TriggerClause } from './trigger-schema.js';
 
 /** `policy.retention`: what is kept for how long. */
 export const retentionSchema = z.strictObject({

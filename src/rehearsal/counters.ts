@@ -1,4 +1,5 @@
-import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
+import { counterFor } from '../tokens/counter.js';
+import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
 
 /** Shorter texts are counted faster than they are found. */
 const shortest = 32;

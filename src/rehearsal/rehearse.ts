@@ -1,18 +1,21 @@
-/** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
 import { setImmediate as yieldToSignals } from 'node:timers/promises';
-import { Conversation, type Generation } from '../compaction/in-memory/conversation.js';
-import type { ViewItem } from '../context/view/view.js';
+import { Conversation } from '../compaction/in-memory/conversation.js';
+import type { Generation } from '../compaction/in-memory/generation.js';
+import type { ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';
 import type { Limits } from '../limits/limits.js';
-import type { Policy, PolicyInput } from '../policy/schema.js';
-import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
+import type { Policy } from '../policy/resolve.js';
+import type { PolicyInput } from '../policy/schema.js';
+import { counterFor } from '../tokens/counter.js';
+import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
 import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './cache.js';
 import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './rehearsed.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
 import { cutTurns } from '../conversation/turns.js';
 
+/** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
 export interface RehearsalOptions {
   /** Who counts. @default the policy's tokenizer */
   counters?: (name: TokenizerName) => TokenCounter;

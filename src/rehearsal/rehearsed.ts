@@ -1,10 +1,10 @@
-/** What a rehearsal tells of a session under one policy. */
-import type { Generation } from '../compaction/in-memory/conversation.js';
+import type { Generation } from '../compaction/in-memory/generation.js';
 import type { Limits } from '../limits/limits.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import type { CacheUse } from './cache.js';
 import type { SummarizerUse } from './summarizer.js';
 
+/** What a rehearsal tells of a session under one policy. */
 export interface RehearsedTurn {
   /** From 1. */
   turn: number;

@@ -7,11 +7,11 @@ import type { LoggedMessage } from '../conversation/message.js';
 import { openingTag, renderMessage } from '../conversation/render.js';
 import { PalimpsestError } from '../errors.js';
 import type { Limits } from '../limits/limits.js';
-import type { Policy } from '../policy/schema.js';
+import type { Policy } from '../policy/resolve.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/ask/chunk.js';
 import type { Layer } from '../summary/ask/layers.js';
 import { chunkRequest, promptSettings } from '../summary/ask/prompts.js';
-import type { TokenCounter } from '../tokens/counter.js';
+import type { TokenCounter } from '../tokens/token-counter.js';
 
 /** Requests to the summarizer and their tokens. */
 export interface SummarizerUse {
@@ -33,6 +33,7 @@ export interface Eviction {
 
 /** No digest is asked to be shorter. */
 const shortestDigest = 64;
+
 /** Tokens of the delimiters around a digest or a snapshot, and of the closing tag of a message. */
 const delimiterTokens = 48;
 const closingTokens = 3;

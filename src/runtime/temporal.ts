@@ -9,8 +9,6 @@ import { freePort } from './ports.js';
 import { commandOf, endProcess, findProcess, isRunning, listPids, type ProcessId } from './process.js';
 import { findTemporal, type TemporalSource } from './temporal-binary.js';
 
-export { describeTemporalSource, type TemporalSource } from './temporal-binary.js';
-
 export interface TemporalOptions {
   /** Folder of the runtime (`.palimpsest`); the server's database is `temporal.db` in it. */
   dataDir: string;

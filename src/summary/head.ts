@@ -1,13 +1,13 @@
-/** What stands in the context for everything that was evicted. */
-import type { Head } from '../context/view/view.js';
+import type { Head } from '../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { showPlain } from '../context/view/projection.js';
-import { escapeTags } from '../conversation/render.js';
-import type { TokenCounter } from '../tokens/counter.js';
+import { escapeTags } from '../conversation/tags.js';
+import type { TokenCounter } from '../tokens/token-counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
 
+/** What stands in the context for everything that was evicted. */
 export interface HeadParts {
   snapshot: Snapshot;
   /** As {@link buildLedger} made it; '' for none. */

@@ -1,15 +1,13 @@
 import { WithStartWorkflowOperation, WorkflowIdConflictPolicy, type Client } from '@temporalio/client';
-import type { backfill as backfillWorkflow, BackfillInput } from '../../workflows/backfill.js';
+import type { Workflow } from '@temporalio/common';
+import type { BackfillIds } from '../contract/ids.js';
+import type { BackfillStart } from '../contract/workflows.js';
 import { typed, unlessGone } from './calls.js';
 import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
 
-export interface BackfillIds {
-  tenant: string;
-  job: string;
-}
-
 /** Started or answered in milliseconds; longer where a worker replays a history first. */
 const callTimeoutMs = 5_000;
+
 /** What a message changes is written to PostgreSQL before it is answered. */
 const answerTimeoutMs = 30_000;
 
@@ -19,7 +17,7 @@ export class BackfillWorkflows {
     private readonly client: Client,
     private readonly queuePrefix: string,
     /** Options of the workflow, for tests. */
-    private readonly input: Pick<BackfillInput, 'pageSize' | 'maxHistoryEvents'> = {},
+    private readonly input: Pick<BackfillStart, 'pageSize' | 'maxHistoryEvents'> = {},
   ) {}
 
   /** Starts the job's workflow; does nothing where it runs. Throws `Temporal.Unavailable`. */
@@ -52,13 +50,13 @@ export class BackfillWorkflows {
     ...args: object[]
   ): Promise<void> {
     const { workflow } = this.client;
-    const startWorkflowOperation = new WithStartWorkflowOperation<typeof backfillWorkflow>(
+    const startWorkflowOperation = new WithStartWorkflowOperation<Workflow>(
       'backfill',
       this.startOptions(ids),
     );
     await typed(async () => {
       const told = await this.within(callTimeoutMs, () =>
-        workflow.startUpdateWithStart<typeof backfillWorkflow, void, object[]>(update, {
+        workflow.startUpdateWithStart<Workflow, void, object[]>(update, {
           waitForStage: 'ACCEPTED',
           startWorkflowOperation,
           args,
@@ -74,7 +72,7 @@ export class BackfillWorkflows {
 
   private startOptions(ids: BackfillIds) {
     const { tenant, job } = ids;
-    const args: [BackfillInput] = [{ v: 1, ...ids, ...this.input }];
+    const args: [BackfillStart] = [{ v: 1, ...ids, ...this.input }];
     return {
       workflowId: backfillWorkflowId(ids),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,

@@ -1,6 +1,5 @@
-/** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
-import type { CommittedStep } from '../store/backfills/items.js';
+import type { CommittedStep } from '../contract/backfills.js';
 import { causesOf, failureOf } from './failures.js';
 
 /** `elsewhere`: another parent ran it, or another commit came first; look again. */
@@ -10,6 +9,7 @@ export type End =
   | { kind: 'elsewhere' }
   | { kind: 'failed'; type: string; message: string };
 
+/** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
 export function endOfOutcome(outcome: CommittedStep | null): End {
   if (outcome === null) return { kind: 'nothing' };
   const { generation, tokensBefore, tokensAfter, cost } = outcome;

@@ -1,8 +1,9 @@
-/** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
 import { isGrpcServiceError, type Client } from '@temporalio/client';
-import { compactionWorkflowId, sessionWorkflowId, type SessionIds } from './names.js';
+import { compactionWorkflowId, sessionWorkflowId } from './names.js';
+import type { SessionIds } from '../contract/ids.js';
 import { typed, unlessGone } from './calls.js';
 
+/** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
 export interface Execution {
   workflowId: string;
   runId: string;
@@ -13,6 +14,7 @@ export interface Execution {
 /** Runs found at once at most; what is beyond is found again when these are deleted. */
 const mostFound = 2_000;
 const pageSize = 500;
+
 /** Calls at once. */
 const together = 8;
 const callTimeoutMs = 10_000;

@@ -1,8 +1,6 @@
 import { defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common';
 import { encodeIdPart, type SessionIds } from '../contract/ids.js';
 
-export { encodeIdPart, type SessionIds } from '../contract/ids.js';
-
 /** The task queues that steps of one workflow go to: short database steps, model calls. */
 export interface StepQueues {
   db: string;

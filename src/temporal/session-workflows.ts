@@ -5,13 +5,21 @@ import {
   type Client,
   type Connection,
 } from '@temporalio/client';
-import type { CompactAnswer, CompactRequest, SessionStatus, TurnSignal } from '../../workflows/messages.js';
-import type { session as sessionWorkflow, SessionInput } from '../../workflows/session.js';
+import type { Workflow } from '@temporalio/common';
+import type {
+  CompactAnswer,
+  CompactRequest,
+  SessionStart,
+  SessionStatus,
+  TurnSignal,
+} from '../contract/workflows.js';
 import { reasonOf, typed, unlessGone } from './calls.js';
-import { livePriority, searchAttributes, sessionWorkflowId, taskQueues, type SessionIds } from './names.js';
+import { livePriority, searchAttributes, sessionWorkflowId, taskQueues } from './names.js';
+import type { SessionIds } from '../contract/ids.js';
 
 /** Answered in milliseconds; longer where a worker replays a history first. */
 const callTimeoutMs = 5_000;
+
 /** An agent is waiting for its append; a turn that could not be signalled in time is signalled with the next. */
 const signalTimeoutMs = 2_000;
 
@@ -61,7 +69,7 @@ export class SessionWorkflows {
   private async signal(ids: SessionIds, turn: TurnSignal | null, idleAfterMs: number): Promise<void> {
     const { workflow } = this.client;
     await this.client.withDeadline(Date.now() + signalTimeoutMs, () =>
-      workflow.signalWithStart<typeof sessionWorkflow, [TurnSignal | null]>('session', {
+      workflow.signalWithStart<Workflow, [TurnSignal | null]>('session', {
         ...this.startOptions(ids, idleAfterMs),
         signal: 'turn',
         signalArgs: [turn],
@@ -73,7 +81,7 @@ export class SessionWorkflows {
   async signalConfigured(ids: SessionIds, idleAfterMs: number): Promise<void> {
     const { workflow } = this.client;
     const options = { ...this.startOptions(ids, idleAfterMs), signal: 'configure' };
-    await typed(() => this.soon(() => workflow.signalWithStart<typeof sessionWorkflow>('session', options)));
+    await typed(() => this.soon(() => workflow.signalWithStart<Workflow>('session', options)));
   }
 
   async signalClose(ids: SessionIds): Promise<void> {
@@ -92,7 +100,7 @@ export class SessionWorkflows {
     wait = true,
     signal?: AbortSignal,
   ): Promise<CompactAnswer> {
-    const startWorkflowOperation = new WithStartWorkflowOperation<typeof sessionWorkflow>('session', {
+    const startWorkflowOperation = new WithStartWorkflowOperation<Workflow>('session', {
       ...this.startOptions(ids, idleAfterMs),
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
     });
@@ -100,7 +108,7 @@ export class SessionWorkflows {
     return typed(async () => {
       // Accepted within seconds, answered when the compaction is done.
       const update = await this.soon(() =>
-        workflow.startUpdateWithStart<typeof sessionWorkflow, CompactAnswer, [CompactRequest]>('compact', {
+        workflow.startUpdateWithStart<Workflow, CompactAnswer, [CompactRequest]>('compact', {
           waitForStage: 'ACCEPTED',
           startWorkflowOperation,
           args: [request],
@@ -129,7 +137,7 @@ export class SessionWorkflows {
   }
 
   private startOptions(ids: SessionIds, idleAfterMs: number) {
-    const args: [SessionInput] = [{ v: 1, ...ids, idleAfterMs }];
+    const args: [SessionStart] = [{ v: 1, ...ids, idleAfterMs }];
     return {
       workflowId: sessionWorkflowId(ids),
       taskQueue: taskQueues(this.queuePrefix).workflow,

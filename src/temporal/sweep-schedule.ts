@@ -1,4 +1,3 @@
-/** The schedule that starts the sweep: one for a deployment, however many workers it has. */
 import {
   ScheduleAlreadyRunning,
   ScheduleOverlapPolicy,
@@ -6,10 +5,11 @@ import {
   type ScheduleDescription,
   type ScheduleUpdateOptions,
 } from '@temporalio/client';
-import type { SweepInput } from '../../workflows/sweep.js';
+import type { SweepStart } from '../contract/workflows.js';
 import { typed } from './calls.js';
 import { defaultQueuePrefix, sweepId, taskQueues } from './names.js';
 
+/** The schedule that starts the sweep: one for a deployment, however many workers it has. */
 export interface SweepSettings {
   queuePrefix?: string;
   /** @default 180,000 */
@@ -17,6 +17,7 @@ export interface SweepSettings {
 }
 
 const defaultIntervalMs = 180_000;
+
 /** How often a worker tries where others change the schedule at the same moment. */
 const attempts = 5;
 
@@ -52,7 +53,7 @@ async function createOrUpdate(client: Client, scheduleId: string, wanted: Wanted
 }
 
 function scheduleOf(queuePrefix: string, every: number) {
-  const args: [SweepInput] = [{ v: 1 }];
+  const args: [SweepStart] = [{ v: 1 }];
   return {
     spec: { intervals: [{ every }] },
     action: {

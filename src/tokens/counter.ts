@@ -3,22 +3,7 @@ import { invalid } from '../errors.js';
 import { isKnownAnthropicModel, modelName } from './windows.js';
 import { customCounter } from './custom-counter.js';
 import { unbrokenRunsSplit } from './runs.js';
-
-/**
- * How text is weighed. `o200k_base` and `cl100k_base` are OpenAI's byte-pair encodings; `chars/4` and `chars/3.3`
- * estimate from characters where the vendor publishes no tokenizer.
- */
-export const tokenizerNames = ['o200k_base', 'cl100k_base', 'chars/4', 'chars/3.3'] as const;
-export type TokenizerName = (typeof tokenizerNames)[number] | `custom:${string}`;
-
-export interface TokenCounter {
-  readonly name: TokenizerName;
-  /**
-   * Tokens of a text, special tokens such as `<|endoftext|>` taken as plain text. Linear time. Only a custom counter
-   * that fails throws: `Input.Invalid`.
-   */
-  count(text: string): number;
-}
+import type { TokenCounter, TokenizerName, tokenizerNames } from './token-counter.js';
 
 /** The part of gpt-tokenizer used here. */
 export interface Encoding {

@@ -2,6 +2,7 @@
  * What images, audio and files weigh. Their data is never weighed as text: images weigh by their pixels, PDFs by their
  * pages, audio by its seconds, and a fixed cost stands where none of that can be told without fetching or decoding them.
  */
+import { fieldsOf } from '../conversation/media.js';
 import type { ContentPart } from '../conversation/message.js';
 import { imageSize, type ImageSize } from './image-size.js';
 
@@ -10,22 +11,28 @@ import { imageSize, type ImageSize } from './image-size.js';
  * (platform.openai.com/docs/guides/images-vision). Leans high.
  */
 export const IMAGE_TOKENS = 1_105;
+
 /** An image asked for with `detail: "low"` (same page). */
 export const LOW_DETAIL_IMAGE_TOKENS = 85;
+
 /** Audio, video and files that say nothing of seconds or pages. */
 export const OTHER_MEDIA_TOKENS = 2_000;
+
 /**
  * A PDF page, of which providers read text and picture: Anthropic names 1,500–3,000 tokens of text a page
  * (docs.claude.com/en/docs/build-with-claude/pdf-support); pages of text measured there take about 2,350.
  */
 export const PDF_PAGE_TOKENS = 2_400;
+
 /** Audio of a user: a token each 100 ms (platform.openai.com/docs/guides/realtime-costs). */
 export const AUDIO_TOKENS_PER_SECOND = 10;
 
 /** Bytes of a page where the page count of a PDF cannot be read: text with a few pictures. */
 const PDF_PAGE_BYTES = 75_000;
+
 /** No provider takes more pages. */
 const MOST_PAGES = 1_000;
+
 /** Bytes a second of compressed speech at its usual bit rates (128, 64, 32 kbit/s); WAV says its own. */
 const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
   mp3: 16_000,
@@ -39,25 +46,10 @@ const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
   pcm16: 48_000,
 };
 
-/** Whether a content part carries media: its data is never text. A document may carry plain text (Anthropic) instead. */
-export function isMedia(part: ContentPart): boolean {
-  return /image|audio|video|file|document|media/i.test(part.type) && documentText(part) === null;
-}
-
-/** The text of a document that carries it as such; null for all other parts. */
-export function documentText(part: ContentPart): string | null {
-  const { type, data } = record(part.source);
-  return type === 'text' && typeof data === 'string' ? data : null;
-}
-
 interface Payload {
   /** `image/png`, `mp3`, or '' where nothing says it. */
   kind: string;
   base64: string;
-}
-
-function record(value: unknown): Record<string, unknown> {
-  return value !== null && typeof value === 'object' ? { ...value } : {};
 }
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
@@ -72,10 +64,10 @@ function payloadIn(data: string, kind: string): Payload | null {
 
 /** The data of a part in the shapes of OpenAI, Anthropic, Gemini, MCP and the AI SDK; null where it is elsewhere. */
 function payloadOf(part: ContentPart): Payload | null {
-  const inline = record(part.inline_data ?? part.inlineData);
-  const source = record(part.source);
-  const file = record(part.file);
-  const audio = record(part.input_audio);
+  const inline = fieldsOf(part.inline_data ?? part.inlineData);
+  const source = fieldsOf(part.source);
+  const file = fieldsOf(part.file);
+  const audio = fieldsOf(part.input_audio);
   const kind = text(
     part.mediaType ??
       part.mimeType ??
@@ -87,7 +79,7 @@ function payloadOf(part: ContentPart): Payload | null {
       file.filename,
   );
   const candidates = [
-    record(part.image_url).url,
+    fieldsOf(part.image_url).url,
     part.image_url,
     part.image,
     source.data,
@@ -119,7 +111,7 @@ function areaTokens({ width, height }: ImageSize): number {
 }
 
 function imageTokens(part: ContentPart): number {
-  const detail = record(part.image_url).detail ?? part.detail;
+  const detail = fieldsOf(part.image_url).detail ?? part.detail;
   if (detail === 'low') return LOW_DETAIL_IMAGE_TOKENS;
   const payload = payloadOf(part);
   const size = payload && imageSize(payload.base64);

@@ -1,8 +1,7 @@
 import type { ChatMessage, ContentPart } from '../conversation/message.js';
-import type { TokenCounter } from './counter.js';
-import { documentText, encodedTokens, isMedia, looksEncoded, mediaTokens } from './media.js';
-
-export { IMAGE_TOKENS, isMedia, LOW_DETAIL_IMAGE_TOKENS, OTHER_MEDIA_TOKENS } from './media.js';
+import type { TokenCounter } from './token-counter.js';
+import { encodedTokens, looksEncoded, mediaTokens } from './media.js';
+import { documentText, isMedia } from '../conversation/media.js';
 
 /** Tokens around each message and each tool call: role, separators, JSON braces (OpenAI cookbook, "How to count tokens"). */
 export const FRAMING_TOKENS = 4;
@@ -18,6 +17,7 @@ const knownFields = new Set([
   ...['role', 'content', 'name', 'refusal', 'reasoning', 'reasoning_content'],
   ...['tool_calls', 'tool_call_id', 'function_call'],
 ]);
+
 /** Shorter texts are counted again where a message repeats them. UTF-16 code units. */
 const SHORTEST_REPEATED = 40;
 const deepestParts = 3;

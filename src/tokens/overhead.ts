@@ -1,4 +1,4 @@
-import type { TokenCounter } from './counter.js';
+import type { TokenCounter } from './token-counter.js';
 import { FRAMING_TOKENS } from './message.js';
 
 /** What a request carries outside the log: tokens, texts, or the system prompt and the tool definitions as sent. */
@@ -7,6 +7,7 @@ export type RequestOverhead =
 
 /** Texts shorter than this are counted faster than they are looked up. UTF-16 code units. */
 const SHORTEST_REMEMBERED = 1_000;
+
 /** Characters remembered for each counter; beyond, everything is forgotten. */
 const MOST_REMEMBERED = 4_000_000;
 

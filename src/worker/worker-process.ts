@@ -1,4 +1,5 @@
-import { orchestrates, type Config, type WorkerRole } from '../config/config.js';
+import { orchestrates, type WorkerRole } from '../config/schema.js';
+import type { Config } from '../config/config.js';
 import { createLogger, installRuntime } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/status-server.js';

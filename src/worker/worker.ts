@@ -14,7 +14,8 @@ import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js'
 import { invalid } from '../errors.js';
 import { createModelClient, type ModelClient } from '../llm/client.js';
 import type { Metrics } from '../process/metrics.js';
-import { checkedDeployment, type DeploymentPolicy } from '../config/policy-sources.js';
+import { checkedDeployment } from '../config/policy-sources.js';
+import type { DeploymentPolicy } from '../policy/layers.js';
 import { troubleWith, type Readiness } from '../process/readiness.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
@@ -33,8 +34,6 @@ import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
-
-export type { WorkerRole } from '../config/schema.js';
 
 export interface WorkerSettings {
   /** Needed by every role but `workflow`. */
@@ -106,6 +105,7 @@ export interface RunningWorker {
 
 /** How long after the grace time a step that does not heed its abort is waited for. Milliseconds. */
 const forcedAfterMs = 5_000;
+
 /** A process without database steps still looks for digests and stores them. */
 const modelConnections = 8;
 

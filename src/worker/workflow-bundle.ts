@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { packageRoot } from '../runtime/package-root.js';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 
 /**
@@ -29,13 +30,13 @@ export async function bundle(): Promise<string> {
   const silent = () => undefined;
   const logger = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-  const workflowsPath = fileURLToPath(new URL(`../workflows/index.${extension}`, import.meta.url));
+  const workflowsPath = fileURLToPath(new URL(`../../workflows/index.${extension}`, import.meta.url));
   const { code } = await bundleWorkflowCode({ workflowsPath, logger });
   return code;
 }
 
 async function sourceHash(): Promise<string> {
-  const root = fileURLToPath(new URL('..', import.meta.url));
+  const root = packageRoot();
   const hash = createHash('sha256').update(await readFile(join(root, 'package.json')));
   for (const folder of ['workflows', 'src', 'activities']) {
     const names = (await readdir(join(root, folder), { recursive: true })).filter((name) =>

@@ -7,7 +7,7 @@ import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
 import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { SessionContext } from '../../src/library/session-context.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import { acknowledged, erased, markerOf, markersIn, type Journal, type SessionJournal } from './journal.js';
 import type { Random } from './random.js';
 import type { Observations } from './observations.js';

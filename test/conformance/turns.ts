@@ -1,9 +1,10 @@
-import type { FormatName } from '../../src/formats/format.js';
+import type { FormatName } from '../../src/conversation/format-names.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { dialogue, words } from '../support/stack.js';
 import { failure, invalidAt, noSession, talked, type Case } from './case.js';
 
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];
+
 const anthropic = [
   { role: 'user', content: [{ type: 'text', text: 'Look it up.' }] },
   { role: 'assistant', content: [{ type: 'tool_use', id: 'c1', name: 'look', input: { order: 4711 } }] },

@@ -1,6 +1,7 @@
 /** What the logs of Codex, the Agents SDK, SWE-agent and OpenHands mean. */
 import { describe, expect, it } from 'vitest';
-import { formatOf, type FormatName } from '../../src/formats/index.js';
+import { formatOf } from '../../src/formats/index.js';
+import type { FormatName } from '../../src/conversation/format-names.js';
 import type { Json } from '../../src/conversation/message.js';
 
 const codexLine: Json = {
@@ -8,6 +9,7 @@ const codexLine: Json = {
   type: 'response_item',
   payload: { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Hi' }] },
 };
+
 const messagesOf = (format: FormatName, items: Json[]) =>
   formatOf(format)
     .normalize(items, 'messages')

@@ -1,35 +1,44 @@
 /** Files: which format they are in, and what is said of one in none. */
 import { describe, expect, it } from 'vitest';
 import { classifyLine, closeDocument, openDocument } from '../../src/formats/documents.js';
-import { formatOf, type FileLayout, type FormatName } from '../../src/formats/index.js';
+import { formatOf } from '../../src/formats/index.js';
+import type { FileLayout } from '../../src/formats/format.js';
+import type { FormatName } from '../../src/conversation/format-names.js';
 import type { Json } from '../../src/conversation/message.js';
 
 const chat: Json[] = [
   { role: 'user', content: 'Hi' },
   { role: 'assistant', content: 'Hello.' },
 ];
+
 const codexLine: Json = {
   timestamp: 't',
   type: 'response_item',
   payload: { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Hi' }] },
 };
+
 const responsesItems: Json[] = [
   { role: 'user', content: 'Hi' },
   { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'Hello.' }] },
 ];
+
 const langchainItems: Json[] = [
   { type: 'human', content: 'Hi' },
   { type: 'ai', content: 'Hello.' },
 ];
+
 const modelMessages: Json[] = [
   { role: 'user', content: 'Hi' },
   { role: 'assistant', content: [{ type: 'tool-call', toolCallId: 'a', toolName: 'b', input: {} }] },
 ];
+
 const uiMessages: Json[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hi' }] }];
+
 const anthropicMessages: Json[] = [
   { role: 'user', content: 'Hi' },
   { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'b', input: {} }] },
 ];
+
 const contents: Json[] = [
   { role: 'user', parts: [{ text: 'Hi' }] },
   { role: 'model', parts: [{ text: 'Hello.' }] },

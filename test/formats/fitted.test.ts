@@ -2,13 +2,15 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fitContext } from '../../src/context/fit.js';
-import { arrangeNative } from '../../src/context/view/arrange.js';
-import { contextFormatOf, type ContextFormat, type FormatName } from '../../src/formats/index.js';
+import { arrangeNative } from '../../src/formats/arrange.js';
+import { contextFormatOf } from '../../src/formats/index.js';
+import type { ContextFormat, FormatName } from '../../src/conversation/format-names.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
 import { shownUnits } from '../../src/formats/native.js';
 import { isFailure } from '../../src/errors.js';
 import { limitsOf } from '../../src/limits/limits.js';
-import { parsePolicy, resolvePolicy } from '../../src/policy/schema.js';
+import { parsePolicy } from '../../src/policy/schema.js';
+import { resolvePolicy } from '../../src/policy/layers.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { logged } from '../support/formats.js';
 import { sourceOf } from '../support/histories.js';

@@ -1,15 +1,18 @@
 /** Agents that speak another format end to end: their turns compact behind them, and every context is theirs, valid and within budget. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { contextFormatOf, contextFormats, type ContextFormat } from '../../src/formats/index.js';
+import { contextFormatOf } from '../../src/formats/index.js';
+import { contextFormats, type ContextFormat } from '../../src/conversation/format-names.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
 import { originalItems } from '../../src/formats/native.js';
-import type { SessionContext } from '../../src/library/session-context.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import { smallPolicy, startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;
+
 beforeAll(async () => {
   stack = await startStack();
 });
+
 afterAll(() => stack.stop());
 
 const items = (...all: Json[]): Json[] => all;

@@ -1,7 +1,8 @@
 /** Logs of agents: what their lines, records and nodes mean, and how their provider is shown them. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { contextFormatOf, formatOf, type FormatName } from '../../src/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
+import type { FormatName } from '../../src/conversation/format-names.js';
 import type { Json } from '../../src/conversation/message.js';
 import { itemsOf, logged, shown } from '../support/formats.js';
 import { anthropicHistories } from '../support/native-histories.js';

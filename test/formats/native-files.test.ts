@@ -5,7 +5,8 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { classifyLine, closeDocument, openDocument } from '../../src/formats/documents.js';
-import { contextFormatOf, contextFormats, formatOf, type FormatName } from '../../src/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
+import { contextFormats, type FormatName } from '../../src/conversation/format-names.js';
 import type { Json } from '../../src/conversation/message.js';
 import { originalItems } from '../../src/formats/native.js';
 import { metaOf } from '../../src/conversation/validate.js';
@@ -54,10 +55,12 @@ const verdicts: Record<string, [FormatName, ...number[]]> = {
 const files = nativeFiles();
 let database: TestDatabase;
 let pool: Pool;
+
 beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url);
 });
+
 afterAll(async () => {
   await pool.end();
   await database.drop();

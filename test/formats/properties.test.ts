@@ -1,7 +1,8 @@
 /** What holds for every format, for whatever was recorded in it: nothing is lost, and every context is valid for its provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { contextFormatOf, contextFormats, formatOf, type FormatName } from '../../src/formats/index.js';
+import { contextFormatOf, formatOf } from '../../src/formats/index.js';
+import { contextFormats, type FormatName } from '../../src/conversation/format-names.js';
 import { buildView } from '../../src/context/view/view.js';
 import type { Json, LoggedMessage } from '../../src/conversation/message.js';
 import { counterFor } from '../../src/tokens/counter.js';
@@ -24,6 +25,7 @@ const kinds: [string, FormatName, fc.Arbitrary<Item[]>][] = [
   ['AI SDK (ModelMessage)', 'ai-sdk', modelMessageHistories],
   ['AI SDK (UIMessage)', 'ai-sdk', uiMessageHistories],
 ];
+
 /** Results stand in the order of their calls, as a context shows them. */
 function isInOrder(log: LoggedMessage[]): boolean {
   const seqs = buildView(sourceOf(log), counterFor('chars/4')).map(({ fromSeq }) => fromSeq);

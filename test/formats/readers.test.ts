@@ -8,12 +8,14 @@ import path from 'node:path';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readTranscripts } from '../../src/cli/play/transcripts.js';
-import { importSessions, type ImportReport } from '../../src/import/importer.js';
+import { importSessions } from '../../src/import/importer.js';
+import type { ImportReport } from '../../src/import/report.js';
 import { fileSources } from '../../src/import/sources.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 
 const recordings = process.env.PALIMPSEST_TRANSCRIPTS ?? path.resolve('../shared/data');
+
 const recorded = ['sessions', 'dirty', 'native'].flatMap((kind) => {
   const folder = path.join(recordings, kind);
   if (!existsSync(folder)) return [];
@@ -21,6 +23,7 @@ const recorded = ['sessions', 'dirty', 'native'].flatMap((kind) => {
     .filter((entry) => entry.isFile())
     .map((entry) => path.join(entry.parentPath, entry.name));
 });
+
 if (recorded.length === 0)
   process.stderr.write(`${recordings} is not there (PALIMPSEST_TRANSCRIPTS): recorded files did not run.\n`);
 
@@ -28,9 +31,11 @@ const chat = [
   { role: 'user', content: 'Hi' },
   { role: 'assistant', content: 'Hello' },
 ];
+
 const lines = (...values: unknown[]): string => values.map((value) => JSON.stringify(value)).join('\n');
 const item = (payload: object) => ({ timestamp: 't', type: 'response_item', payload });
 const meta = { timestamp: 't', type: 'session_meta', payload: { id: 's-1' } };
+
 /** By name of the file: its text, and what each of its sessions is: its number of messages, or the path of what is wrong. */
 const written: Record<string, [text: string, ...sessions: (number | string)[]]> = {
   'chat.json': [JSON.stringify(chat), 2],

@@ -3,15 +3,18 @@
  * and given back item for item.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { contextFormatOf, type ContextFormat, type FormatName } from '../../src/formats/index.js';
+import { contextFormatOf } from '../../src/formats/index.js';
+import type { ContextFormat, FormatName } from '../../src/conversation/format-names.js';
 import type { Json } from '../../src/conversation/message.js';
-import type { SessionContext } from '../../src/library/palimpsest.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import { startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;
+
 beforeAll(async () => {
   stack = await startStack();
 });
+
 afterAll(() => stack.stop());
 
 const png =
@@ -99,6 +102,7 @@ function expectValid(context: SessionContext<unknown>, format: ContextFormat): v
 }
 
 const rules = { anthropic: 'Be exact.', gemini: { parts: [{ text: 'Be exact.' }] } } as const;
+
 const sessions = [
   ['anthropic', 'anthropic', { role: 'system', content: 'Be exact.' }],
   ['gemini', 'gemini', { role: 'system', parts: [{ text: 'Be exact.' }] }],

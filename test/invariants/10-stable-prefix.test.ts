@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { SessionContext } from '../../src/library/palimpsest.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { histories } from '../support/histories.js';
@@ -14,9 +14,11 @@ import { contextOrNull } from '../support/sessions.js';
 import { dialogue, startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;
+
 beforeAll(async () => {
   stack = await startStack();
 });
+
 beforeEach(() => stack.model.release());
 afterAll(() => stack.stop());
 
@@ -113,6 +115,7 @@ const step = fc.record({
   size: fc.integer({ min: 1, max: 700 }),
   id: fc.constantFrom('a', 'b', 'c'),
 });
+
 type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never;
 
 function turnOf({ kind, size, id }: Step, index: number): ChatMessage[] {

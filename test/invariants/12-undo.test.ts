@@ -8,12 +8,13 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { buildView } from '../../src/context/view/view.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { listCompactions } from '../../src/store/compactions/commit.js';
+import { listCompactions } from '../../src/store/compactions/generations.js';
 import { readContextSource } from '../../src/store/compactions/context.js';
 import { fork } from '../../src/store/compactions/fork.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { restore } from '../../src/store/compactions/restore.js';
-import { loadSession, type SessionIds } from '../../src/store/sessions/sessions.js';
+import { loadSession } from '../../src/store/sessions/sessions.js';
+import type { SessionIds } from '../../src/contract/ids.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
@@ -24,6 +25,7 @@ import { compactThrough, newSession, replayed, talk } from '../support/store.js'
 type Step = { what: 'append'; messages: number } | { what: 'compact' | 'restore' | 'fork'; where: number };
 
 const where = fc.double({ min: 0, max: 1, noNaN: true });
+
 const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({ what: fc.constant('append' as const), messages: fc.integer({ min: 1, max: 5 }) }),
   fc.record({

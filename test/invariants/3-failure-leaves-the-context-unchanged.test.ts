@@ -5,7 +5,7 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { SessionContext } from '../../src/library/palimpsest.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { startWorker, type RunningWorker } from '../../src/worker/worker.js';
@@ -22,6 +22,7 @@ const said = {
   page: 'Sign in to the corporate proxy',
   refusal: "I'm sorry, but I can't help with that request.",
 };
+
 const traces =
   /exploded|unavailable\]|corporate proxy|can't help|rate limit|status 5\d\d|undefined|\[object/i;
 
@@ -146,6 +147,7 @@ beforeAll(async () => {
   });
   await Promise.all(cases.map(begin));
 });
+
 afterAll(async () => {
   await pool.end();
   await worker.shutdown();

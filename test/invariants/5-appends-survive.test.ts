@@ -8,7 +8,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../src/context/view/validity.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import type { AppendedTurn } from '../../src/library/palimpsest.js';
+import type { AppendedTurn } from '../../src/contract/client.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { sessionWorkflowId } from '../../src/temporal/names.js';
@@ -20,11 +20,13 @@ import { compactThrough } from '../support/store.js';
 let stack: Stack;
 let pool: Pool;
 let client: Client;
+
 beforeAll(async () => {
   stack = await startStack();
   client = await connectClient(stack.temporal);
   pool = openPool(stack.databaseUrl, { max: 2 });
 });
+
 afterAll(async () => {
   await client.connection.close();
   await pool.end();

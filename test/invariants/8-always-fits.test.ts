@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { validateView } from '../../src/context/view/validity.js';
 import { PalimpsestError } from '../../src/errors.js';
-import type { SessionContext } from '../../src/library/palimpsest.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
@@ -17,11 +17,14 @@ import { dialogue, startStack, words, type Stack } from '../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
+
 beforeAll(async () => {
   stack = await startStack();
   pool = openPool(stack.databaseUrl, { max: 2, applicationName: 'test' });
 });
+
 beforeEach(() => stack.model.hold());
+
 afterAll(async () => {
   await pool.end();
   await stack.stop();
@@ -37,8 +40,10 @@ async function waiting(count: number): Promise<void> {
 }
 
 const counter = counterFor('o200k_base');
+
 const sizeOf = (messages: readonly ChatMessage[]) =>
   messages.reduce((sum, message) => sum + countMessage(message, counter), 0);
+
 /** More than the notes take that stand for everything that is left out, and the turn that opens a context whose roles alternate. */
 const notes = 160;
 
@@ -80,6 +85,7 @@ const sizes = fc
     answer: fc.option(fc.integer({ min: 1, max: 1_500 }), { freq: 2 }),
   })
   .filter(({ request, results, answer }) => request !== null || results.length > 0 || answer !== null);
+
 type Sizes = typeof sizes extends fc.Arbitrary<infer Value> ? Value : never;
 
 function turnOf({ request, results, args, answered, answer }: Sizes): ChatMessage[] {
@@ -104,6 +110,7 @@ const turns = fc.array(
   ),
   { minLength: 4, maxLength: 14 },
 );
+
 const policies = fc.record({
   contextWindow: fc.constantFrom(2_500, 4_000, 8_000),
   overhead: fc.constantFrom(0, 300),

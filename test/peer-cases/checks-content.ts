@@ -1,6 +1,5 @@
-/** Checks of what the resulting context holds. */
 import { validateView } from '../../src/context/view/validity.js';
-import type { ViewItem } from '../../src/context/view/view.js';
+import type { ViewItem } from '../../src/context/view/view-types.js';
 import type { Check } from './checks.js';
 import { holds, same } from './judge.js';
 import { callIdsOf, keptOf, resultIdsOf, textOfItem, type Outcome } from './outcome.js';
@@ -11,14 +10,18 @@ const list = (value: unknown): string[] => (Array.isArray(value) ? value.map(Str
 /** The result of a call as the case has it. */
 const original = ({ peer }: Outcome, id: string) =>
   peer.messages.find(({ tool_call_id: answers }) => answers === id);
+
 const isWhole = (outcome: Outcome, id: string) =>
   outcome.after.some(
     ({ message }) => message.tool_call_id === id && message.content === original(outcome, id)?.content,
   );
+
 const inserted = ({ after, offset }: Outcome) =>
   after.filter(({ source, fromSeq }) => (source === 'reduced' || source === 'omitted') && fromSeq > offset);
+
 const pointer = /get_tool_response/;
 
+/** Checks of what the resulting context holds. */
 export function violations(items: readonly ViewItem[]): string[] {
   return validateView(items.map(({ message }) => message));
 }

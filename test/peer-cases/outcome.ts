@@ -1,12 +1,13 @@
-/** What one replay showed, in the terms of the cases: indexes into the case's own messages. */
-import type { Conversation, Generation } from '../../src/compaction/in-memory/conversation.js';
-import type { ViewItem } from '../../src/context/view/view.js';
+import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
+import type { Generation } from '../../src/compaction/in-memory/generation.js';
+import type { ViewItem } from '../../src/context/view/view-types.js';
 import { groupMessages } from '../../src/conversation/groups.js';
 import type { MessageMeta } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import type { PalimpsestError } from '../../src/errors.js';
 import type { PeerCase } from './case.js';
 
+/** What one replay showed, in the terms of the cases: indexes into the case's own messages. */
 export interface Asked {
   kind: string;
   text: string;
@@ -92,5 +93,6 @@ export function textOfItem({ message }: ViewItem): string {
 
 export const callIdsOf = (items: readonly ViewItem[]): string[] =>
   items.flatMap(({ message }) => (message.tool_calls ?? []).map(({ id }) => id));
+
 export const resultIdsOf = (items: readonly ViewItem[]): string[] =>
   items.flatMap(({ message }) => (message.role === 'tool' ? [message.tool_call_id ?? ''] : []));

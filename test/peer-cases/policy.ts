@@ -1,16 +1,8 @@
-/**
- * A peer's configuration in our words. What a peer calls off (no trigger, an empty list) is `enabled: false`; what it leaves out stays out of
- * the way; a tail of 0 messages is the smallest that there is, because the newest user message always stays.
- */
 import { isFailure, type PalimpsestError } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
 import { limitsOf } from '../../src/limits/limits.js';
-import {
-  parsePolicy,
-  type KeepCeilings,
-  type PolicyInput,
-  type TriggerClause,
-} from '../../src/policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../../src/policy/schema.js';
+import type { KeepCeilings, TriggerClause } from '../../src/policy/trigger-schema.js';
 import type { PeerCase, PeerClause } from './case.js';
 import { caseTokens, clausesOf, scaleOf } from './sizes.js';
 
@@ -21,6 +13,10 @@ import { caseTokens, clausesOf, scaleOf } from './sizes.js';
  */
 export const LEADING = 4;
 
+/**
+ * A peer's configuration in our words. What a peer calls off (no trigger, an empty list) is `enabled: false`; what it leaves out stays out of
+ * the way; a tail of 0 messages is the smallest that there is, because the newest user message always stays.
+ */
 export interface PeerPolicy {
   policy: PolicyInput;
   /** Why the configuration as it stands is refused at the door; then the trigger is asked of one policy and the cut made with another. */

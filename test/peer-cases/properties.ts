@@ -1,5 +1,6 @@
 /** What holds after any replay, whichever indexes a peer's algorithm asks for. */
-import type { Conversation, Generation } from '../../src/compaction/in-memory/conversation.js';
+import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
+import type { Generation } from '../../src/compaction/in-memory/generation.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import { isFailure } from '../../src/errors.js';
 import { violations } from './checks-content.js';

@@ -1,18 +1,21 @@
-/**
- * Sizes of a case. Peers test with windows of 10 tokens, in which no summary has room; here every size of a case is
- * multiplied alike, so that proportions and arithmetic stay, and summaries and notes weigh what they really do.
- */
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { countMessage, isMedia } from '../../src/tokens/message.js';
+import { countMessage } from '../../src/tokens/message.js';
+import { isMedia } from '../../src/conversation/media.js';
 import type { PeerCase, PeerClause, PeerMessage } from './case.js';
 
 /** Smallest size that a case's triggers and its whole history are brought to, tokens. */
 const SMALLEST_TRIGGER = 20_000;
+
 /** Largest window that a policy takes, tokens. */
 const LARGEST_WINDOW = 100_000_000;
+
 /** Weight of a message where a case names no counter and no token size. */
 const PLAIN_WEIGHT = 2_000;
 
+/**
+ * Sizes of a case. Peers test with windows of 10 tokens, in which no summary has room; here every size of a case is
+ * multiplied alike, so that proportions and arithmetic stay, and summaries and notes weigh what they really do.
+ */
 export type CountText = (text: string) => number;
 
 export const clausesOf = ({ config }: PeerCase): PeerClause[] => [config.trigger ?? []].flat();

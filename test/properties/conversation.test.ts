@@ -5,16 +5,15 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { saidOf } from '../support/material.js';
-import {
-  Conversation,
-  type Generation,
-  type Summarizer,
-} from '../../src/compaction/in-memory/conversation.js';
-import type { ViewItem } from '../../src/context/view/view.js';
+import { Conversation } from '../../src/compaction/in-memory/conversation.js';
+import type { Generation } from '../../src/compaction/in-memory/generation.js';
+import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { ViewItem } from '../../src/context/view/view-types.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { validateView } from '../../src/context/view/validity.js';
 import { isFailure } from '../../src/errors.js';
-import { resolvePolicy, type PolicyInput } from '../../src/policy/schema.js';
+import { resolvePolicy } from '../../src/policy/layers.js';
+import type { PolicyInput } from '../../src/policy/schema.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { policies, sessions, type Turn } from '../support/random-sessions.js';

@@ -15,7 +15,7 @@ import { isFailure } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
 import { learntOf, overdue, requestOf, type Learnt } from '../../src/limits/learnt.js';
 import { limitsOf } from '../../src/limits/limits.js';
-import type { Policy } from '../../src/policy/schema.js';
+import type { Policy } from '../../src/policy/resolve.js';
 import { calibrated, calibrationKey, type Calibration } from '../../src/tokens/calibration.js';
 
 const window = 128_000;
@@ -55,11 +55,14 @@ class Sizes {
 const policies = fc
   .record({ overhead: fc.nat(40_000), reservedOutputTokens: fc.integer({ min: 2, max: 16_000 }) })
   .map((session) => policyOf({ session: { model: 'gpt-4o', contextWindow: window, ...session } }));
+
 const providers = fc.record({
   overhead: fc.nat(60_000),
   factor: fc.double({ min: 0.5, max: 2.5, noNaN: true }),
 });
+
 const contexts = fc.integer({ min: 1, max: 150_000 });
+
 /** Of a context, what no request of it can have. */
 const impossible: fc.Arbitrary<readonly [number, number]> = fc.oneof(
   contexts.map((counted): [number, number] => [counted + 500, Math.floor(counted / 2.1)]),

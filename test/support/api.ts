@@ -1,9 +1,10 @@
-/** The HTTP API over the whole product, and a caller of it. */
 import { createHash, randomUUID } from 'node:crypto';
 import type { Json } from '../../src/conversation/message.js';
-import { startApi, type ApiService, type ApiSettings, type RunningApi } from '../../src/api/server.js';
+import { type RunningApi, startApi } from '../../src/api/server.js';
+import type { ApiService, ApiSettings } from '../../src/api/settings.js';
 import { startStack, type Stack, type StackOptions } from './stack.js';
 
+/** The HTTP API over the whole product, and a caller of it. */
 export interface Asked {
   method?: string;
   /** Sent as JSON; a text or bytes as they are. */

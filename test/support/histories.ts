@@ -1,13 +1,8 @@
-/**
- * Histories for property tests: agent runs as they should be, mixed with everything that recorded transcripts really hold: results that
- * are late, repeated, missing or without an id, ids used again within and across turns, legacy calls, empty turns, queued
- * user messages, system messages in the middle.
- */
 import fc from 'fast-check';
-import type { ContextSource } from '../../src/context/view/view.js';
+import type { ContextSource } from '../../src/context/view/view-types.js';
 import type { ChatMessage, LoggedMessage, MessageMeta, ToolCall } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
-import type { TokenCounter } from '../../src/tokens/counter.js';
+import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 
 const callIds = fc.constantFrom('a', 'b', 'a-3', 'call_1', '');
@@ -31,6 +26,7 @@ export const texts = fc.oneof(
       .map(([unit, times]) => unit.repeat(times)),
   },
 );
+
 const blank = fc.constantFrom('', ' \n', null);
 
 const content = fc.oneof(
@@ -50,6 +46,7 @@ const callArguments = fc.oneof(
   texts.map((text) => JSON.stringify({ path: '/tmp/a', content: text, n: 1 })),
   texts.map((text) => `{"broken": ${text}`),
 );
+
 const toolCall: fc.Arbitrary<ToolCall> = fc.record({
   id: callIds,
   type: fc.constant('function'),
@@ -58,11 +55,13 @@ const toolCall: fc.Arbitrary<ToolCall> = fc.record({
 
 const user = content.map((content): ChatMessage => ({ role: 'user', content }));
 const answer = texts.map((content): ChatMessage => ({ role: 'assistant', content }));
+
 const result = (id: string, content: ChatMessage['content']): ChatMessage => ({
   role: 'tool',
   tool_call_id: id,
   content,
 });
+
 const resultContent = fc.oneof({ weight: 5, arbitrary: content }, { weight: 1, arbitrary: blank });
 
 /** Parallel calls, answered in any order, some not at all. */
@@ -145,6 +144,11 @@ export const histories: fc.Arbitrary<ChatMessage[]> = fc
     ...rest.flat(),
   ]);
 
+/**
+ * Histories for property tests: agent runs as they should be, mixed with everything that recorded transcripts really hold: results that
+ * are late, repeated, missing or without an id, ids used again within and across turns, legacy calls, empty turns, queued
+ * user messages, system messages in the middle.
+ */
 export function logOf(messages: readonly ChatMessage[], counter: TokenCounter): LoggedMessage[] {
   return messages.map((message, index) => ({
     seq: index + 1,

@@ -1,18 +1,15 @@
-/** A model client against a scripted endpoint of its own, new for every test of a file. */
 import { afterEach, beforeEach } from 'vitest';
 import { PalimpsestError } from '../../src/errors.js';
-import {
-  createModelClient,
-  type ModelClient,
-  type SummarizeOptions,
-  type SummaryAnswer,
-} from '../../src/llm/client.js';
+import { createModelClient, type ModelClient } from '../../src/llm/client.js';
+import type { SummarizeOptions, SummaryAnswer } from '../../src/llm/exchange.js';
 import type { SummaryRequest } from '../../src/summary/ask/prompts.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 
+/** A model client against a scripted endpoint of its own, new for every test of a file. */
 export const apiKey = 'sk-test-0123456789abcdef';
 export const secret = 'The launch code of the northern silo is 4711-ALPHA';
 export const never = new AbortController().signal;
+
 export const asked: SummaryRequest = {
   messages: [
     { role: 'system', content: 'Summarize.' },

@@ -1,13 +1,13 @@
-/** Recorded files in the formats of other agents and providers, where they are at hand. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import type { FileLayout } from '../../src/formats/index.js';
+import type { FileLayout } from '../../src/formats/format.js';
 import { parseExact } from '../../src/conversation/json.js';
 import type { Json } from '../../src/conversation/message.js';
 
 const folder = process.env.PALIMPSEST_NATIVE_DATA ?? path.resolve('../shared/data/native');
 
+/** Recorded files in the formats of other agents and providers, where they are at hand. */
 export interface NativeFile {
   /** `codex/rollout.jsonl`. */
   file: string;

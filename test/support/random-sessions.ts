@@ -1,14 +1,15 @@
-/**
- * Whole sessions for property tests: turns as a platform appends them, among them long autonomous runs, ids used again, parallel, pending and
- * late calls, orphans, images, empty and enormous messages, roles in every order; and policies with every knob turned.
- */
 import fc from 'fast-check';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
 import { limitsOf } from '../../src/limits/limits.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../../src/policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../../src/policy/schema.js';
+import { resolvePolicy } from '../../src/policy/layers.js';
 import { histories } from './histories.js';
 
+/**
+ * Whole sessions for property tests: turns as a platform appends them, among them long autonomous runs, ids used again, parallel, pending and
+ * late calls, orphans, images, empty and enormous messages, roles in every order; and policies with every knob turned.
+ */
 export type Turn = ChatMessage[];
 
 const alphabets = [
@@ -33,6 +34,7 @@ const sizes = fc.oneof(
   { weight: 2, arbitrary: fc.integer({ min: 3_000, max: 20_000 }) },
   { weight: 1, arbitrary: fc.integer({ min: 20_000, max: 200_000 }) },
 );
+
 export const sizedTexts = fc.tuple(fc.nat(40), sizes).map(([kind, size]) => textOf(kind, size));
 
 const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } };
@@ -48,6 +50,7 @@ interface Step {
   speaks: boolean;
   withImage: boolean;
 }
+
 const step: fc.Arbitrary<Step> = fc.record({
   tool: tools,
   parallel: fc.oneof(
@@ -113,6 +116,7 @@ const talk = fc.tuple(sizedTexts, sizedTexts).map(([question, answer]): Turn => 
   { role: 'user', content: question },
   { role: 'assistant', content: answer },
 ]);
+
 const alone = fc
   .tuple(fc.constantFrom('user' as const, 'assistant' as const, 'system' as const), sizedTexts)
   .map(([role, content]): Turn => [{ role, content }]);
@@ -139,6 +143,7 @@ const retention = fc.constantFrom(
   'archive' as const,
   'drop' as const,
 );
+
 const maybe = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
 
 const reduce = fc.record({

@@ -1,6 +1,6 @@
 /** Everything that the database keeps, as JSON: of one session in a form in which two sessions can be compared, and of all. */
 import type { Pool } from 'pg';
-import type { SessionIds } from '../../src/store/sessions/sessions.js';
+import type { SessionIds } from '../../src/contract/ids.js';
 
 /** What differs between two sessions that were done the same to: moments, durations, random ids. */
 const volatile = [

@@ -2,9 +2,10 @@
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import type { Palimpsest, SessionContext } from '../../src/library/palimpsest.js';
+import type { Palimpsest } from '../../src/library/palimpsest.js';
+import type { SessionContext } from '../../src/contract/context.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { Coverage } from '../../src/summary/ask/chunk.js';
+import type { Coverage } from '../../src/summary/coverage.js';
 
 /** Appends each turn under the id `t-<index>`, counted from `from`. */
 export async function appendTurns(

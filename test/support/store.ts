@@ -1,13 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { ChatMessage, LoggedMessage } from '../../src/conversation/message.js';
-import {
-  commitCompaction,
-  type CommitInput,
-  type CompactionRow,
-} from '../../src/store/compactions/commit.js';
+import { commitCompaction, type CommitInput } from '../../src/store/compactions/commit.js';
+import type { CompactionRow } from '../../src/store/compactions/generations.js';
 import { replay } from '../../src/store/reading/replay.js';
-import { loadSession, type SessionIds } from '../../src/store/sessions/sessions.js';
+import { loadSession } from '../../src/store/sessions/sessions.js';
+import type { SessionIds } from '../../src/contract/ids.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 
 /** Ids that nobody else has, so that tests of one file need not clean up. */

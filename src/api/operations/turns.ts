@@ -1,6 +1,5 @@
-/** The hot path of an agent: append a turn, read the context. */
 import { z } from 'zod';
-import { contextFormats } from '../../formats/format.js';
+import { contextFormats } from '../../conversation/format-names.js';
 import { invalid } from '../../errors.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { wholeInQuery } from '../schemas/component.js';
@@ -8,6 +7,7 @@ import { appendedTurn, sessionContext, turnBody } from '../schemas/messages.js';
 
 const tag = 'Turns and context';
 
+/** The hot path of an agent: append a turn, read the context. */
 export const turns = [
   operation({
     ...{ method: 'POST', path: '/v1/sessions/{session}/turns', id: 'appendTurn', tag, abandon: true },

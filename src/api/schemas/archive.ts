@@ -1,9 +1,8 @@
-/** What was evicted, and how it is found. */
 import { z } from 'zod';
 import { roles } from '../../conversation/message.js';
-import type { ArchivePart } from '../../store/compactions/commit.js';
-import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../store/search/search.js';
-import type { ToolResponse } from '../../store/reading/tool-response.js';
+import type { ArchivePart, ToolResponse } from '../../contract/archive.js';
+import type { FollowingMessage } from '../../store/search/search.js';
+import type { SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
 import { component, moment } from './component.js';
 
 /** Dates are ISO 8601 in JSON. */
@@ -32,6 +31,7 @@ const archivePart = component<PartInJson>()(
   },
 );
 
+/** What was evicted, and how it is found. */
 export const archivePartList = component<{ parts: PartInJson[] }>()(
   'ArchivePartList',
   z.object({ parts: z.array(archivePart) }),

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { BackfillItemList } from '../../contract/client.js';
-import { formatNames } from '../../formats/format.js';
+import { formatNames } from '../../conversation/format-names.js';
 import type {
   Backfill,
   BackfillEstimate,
@@ -24,6 +24,7 @@ const selection = component<BackfillSelection>()(
 );
 
 const concurrency = z.int().min(1).max(500).describe('Compactions at once.');
+
 const spendLimit = z
   .number()
   .gt(0)
@@ -69,6 +70,7 @@ export const retryBody = component<{ spendLimit?: number }>()(
 );
 
 const count = z.int();
+
 const counts = {
   pending: count,
   running: count,

@@ -1,9 +1,8 @@
-/** Turns, contexts and the log. */
 import { z } from 'zod';
 import type { AppendedTurn } from '../../contract/client.js';
 import { MessagesText } from '../../conversation/messages-text.js';
 import type { TurnOrText } from '../../library/append.js';
-import { contextFormats, formatNames } from '../../formats/format.js';
+import { contextFormats, formatNames } from '../../conversation/format-names.js';
 import {
   roles,
   type ChatMessage,
@@ -12,8 +11,8 @@ import {
   type Native,
 } from '../../conversation/message.js';
 import type { MessageWarning } from '../../conversation/validate.js';
-import type { ContextEntry, SessionContext } from '../../library/session-context.js';
-import type { Expansion } from '../../store/reading/expand.js';
+import type { ContextEntry, SessionContext } from '../../contract/context.js';
+import type { Expansion } from '../../contract/archive.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
 import { policy } from './policy.js';
@@ -82,6 +81,7 @@ const native = component<Native>()(
   },
 );
 
+/** Turns, contexts and the log. */
 export const loggedMessage = component<LoggedMessage>()(
   'LoggedMessage',
   z.object({
@@ -96,6 +96,7 @@ export const loggedMessage = component<LoggedMessage>()(
 const tokens = { type: 'integer', minimum: 0 };
 const maybe = { anyOf: [tokens, { type: 'null' }] };
 const model = { type: 'string', description: "As the provider names it. Default: the policy's." };
+
 const gemini = {
   type: 'object',
   required: ['promptTokenCount'],

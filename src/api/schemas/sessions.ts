@@ -1,11 +1,10 @@
-/** Sessions, what was done to them, and their policies. */
 import { z } from 'zod';
-import type { CompactionOutcome } from '../../../activities/commit.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../contract/client.js';
-import { formatNames } from '../../formats/format.js';
+import { formatNames } from '../../conversation/format-names.js';
 import { policySchema, type PolicyInput } from '../../policy/schema.js';
-import type { Forked, ForkRequest } from '../../store/compactions/fork.js';
-import type { Timeline, TimelineCompaction, TimelineTurn } from '../../store/reading/timeline.js';
+import type { Forked, ForkRequest } from '../../contract/sessions.js';
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/timeline.js';
 import { component, moment } from './component.js';
 import { policy, policyExample } from './policy.js';
 
@@ -38,6 +37,7 @@ const sessionSummary = component<SessionSummary>()(
   },
 );
 
+/** Sessions, what was done to them, and their policies. */
 export const sessionList = component<SessionList>()(
   'SessionList',
   z.object({

@@ -1,8 +1,7 @@
 import { z } from 'zod';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { PolicyRow } from '../../policy/describe.js';
-import type { Status } from '../../library/status.js';
-import type { ArchivedTool, SummaryRecord } from '../../store/reading/records.js';
+import type { ArchivedTool, Status, SummaryRecord } from '../../contract/status.js';
 import { component, moment, opaque } from './component.js';
 
 const summaryRecord = component<SummaryRecord>()(

@@ -1,5 +1,4 @@
-/** Colours and text of a chart: nothing here depends on what is drawn. */
-import type { ChartSeries } from './chart.js';
+import type { ChartSeries } from './series.js';
 
 /** Colour of the line on light and on dark pages, and its dashes, so that colours are not all that tells lines apart. */
 const styles: readonly [light: string, dark: string, dash: string][] = [
@@ -16,6 +15,7 @@ const styles: readonly [light: string, dark: string, dash: string][] = [
   ['#9f1239', '#ff8d8d', '8 2 2 2'],
   ['#155e75', '#67d7f0', '1 3'],
 ];
+
 const greys = ['#8a8f98', '#7d838d', ''] as const;
 
 /** Style number of a series; the reference has none of its own. */
@@ -63,6 +63,7 @@ export function niceCeiling(size: number): number {
 export const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 export const inWords = (value: number): string => Math.round(value).toLocaleString('en-US');
 
+/** Colours and text of a chart: nothing here depends on what is drawn. */
 export function shortened(content: string, most: number): string {
   const characters = Array.from(content);
   return characters.length <= most ? content : `${characters.slice(0, most - 1).join('')}…`;

@@ -10,43 +10,12 @@ import {
   styleSheet,
   text,
 } from './chart-parts.js';
-
-export interface ChartPoint {
-  /** From 1. */
-  turn: number;
-  /** null: nothing to show, the line is interrupted. */
-  size: number | null;
-}
-
-export interface ChartSeries {
-  name: string;
-  /** Behind the name in the legend. */
-  note: string;
-  /** Ascending by turn; several of one turn are drawn one above the other. */
-  points: readonly ChartPoint[];
-  /** Turns to be marked on the line. */
-  marks: readonly ChartPoint[];
-  /** A size to be ruled in the colour of the series; null: none. */
-  rule: number | null;
-  /** What the others are compared with: drawn in grey, and the scale need not hold its largest sizes. */
-  reference: boolean;
-}
-
-export interface Chart {
-  title: string;
-  subtitle: string;
-  /** Something that must not be overlooked, on a line of its own. */
-  remark?: string;
-  xLabel: string;
-  yLabel: string;
-  series: readonly ChartSeries[];
-  /** Sizes that hold for all series, such as a window. */
-  rules: readonly { size: number; label: string }[];
-}
+import type { Chart, ChartPoint, ChartSeries } from './series.js';
 
 const width = 960;
 const plot = { left: 76, top: 78, width: 860, height: 380 };
 const legendRow = 20;
+
 /** Steps of the plot that keep their first, least, largest and last size; fewer pixels than a step are not seen. */
 const steps = 430;
 

@@ -1,11 +1,12 @@
 /** A timeline in block characters, as wide as the terminal. */
-import type { Timeline } from '../../store/reading/timeline.js';
+import type { Timeline } from '../../contract/timeline.js';
 import { niceCeiling } from './chart-parts.js';
 import type { Output } from '../terminal/output.js';
-import { count } from '../play/report.js';
+import { count } from '../terminal/numbers.js';
 import { padded } from '../terminal/width.js';
 
 const height = 10;
+
 /** Where the output has no width of its own, and at most: wider is harder to read. */
 const widest = 160;
 const eighths = ' ▁▂▃▄▅▆▇█';

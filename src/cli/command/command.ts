@@ -1,11 +1,13 @@
-/** How a command is written down: what its help says, and the function that runs it. */
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { Command, Help, Option } from 'commander';
+import { packageRoot } from '../../runtime/package-root.js';
 import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
 import { columnsOfTerminal } from '../terminal/width.js';
 import { styleFor, wantsColour } from '../terminal/style.js';
 
+/** How a command is written down: what its help says, and the function that runs it. */
 export interface CommandText {
   /** As commander writes it: `status`, `backfill list`. */
   name: string;
@@ -153,13 +155,11 @@ export function newProgram(): Command {
   return program.addHelpText('after', ({ command }) => `${optionLines(command)}${closing}`);
 }
 
-/** Of package.json, beside the sources or above the build. */
 function ownVersion(): string {
-  for (const place of ['../../../package.json', '../../../package.json']) {
-    const file = new URL(place, import.meta.url);
-    if (existsSync(file)) return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version;
-  }
-  return 'unknown';
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot(), 'package.json'), 'utf8')) as {
+    version: string;
+  };
+  return version;
 }
 
 /** `status <session>`; that a command has options is no news. */

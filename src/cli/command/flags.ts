@@ -5,9 +5,8 @@ import type { Json } from '../../conversation/message.js';
 import { invalid } from '../../errors.js';
 import { parseSizes } from '../../config/policy-sizes.js';
 import { limitsOf } from '../../limits/limits.js';
-import { parsePolicy, resolvePolicy, type PolicyInput } from '../../policy/schema.js';
-
-export { parseSizes } from '../../config/policy-sizes.js';
+import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import { resolvePolicy } from '../../policy/layers.js';
 
 /** What the command line says about the policy, as typed. */
 export interface PolicyFlags {

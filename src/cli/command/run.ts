@@ -5,7 +5,7 @@ import { isFailure } from '../../errors.js';
 import { apiOf, configOf, connectClient, findDatabase, type Globals } from './connect.js';
 import { Interrupted, onInterrupt, ReaderGone } from '../terminal/interrupt.js';
 import { Output } from '../terminal/output.js';
-import { errorLines, failureJson } from '../play/report.js';
+import { errorLines, failureJson } from '../terminal/failures.js';
 import { columnsOfTerminal, printable, wrapped } from '../terminal/width.js';
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;

@@ -1,4 +1,4 @@
-import type { CompactionOutcome } from '../../../activities/commit.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 import { argument, numberArgument } from '../command/arguments.js';
 import type { CommandGroup } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';

@@ -1,4 +1,4 @@
-import type { ContextFormat } from '../../formats/format.js';
+import type { ContextFormat } from '../../conversation/format-names.js';
 import type { CommandGroup } from '../command/command.js';
 import { duration, wholeNumber } from '../terminal/numbers.js';
 import { argument } from '../command/arguments.js';

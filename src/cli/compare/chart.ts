@@ -1,9 +1,10 @@
 /** The sizes of a session's requests under several policies, as a chart. */
-import { chartSvg, type ChartPoint, type ChartSeries } from '../chart/chart.js';
+import { chartSvg } from '../chart/chart.js';
+import type { ChartPoint, ChartSeries } from '../chart/series.js';
 import { baseline } from './policies.js';
 import type { PlanRow } from './report.js';
 import type { Rehearsal } from '../../rehearsal/rehearsed.js';
-import { count, plural } from '../play/report.js';
+import { count, plural } from '../terminal/numbers.js';
 
 /** SVG: a line a policy, its compactions marked where they begin, windows and triggers ruled. */
 export function planChart(session: string, messages: number, rows: readonly PlanRow[]): string {

@@ -1,4 +1,3 @@
-/** `palimpsest plan`: what each policy would do to recorded sessions, before one is adopted. Changes nothing, needs no server. */
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../../errors.js';
 import { checkOutFile } from '../command/flags.js';
@@ -8,10 +7,12 @@ import { rememberingCounters } from '../../rehearsal/counters.js';
 import { policiesFromFlags, type NamedPolicy, type PlanPolicyFlags } from './policies.js';
 import { rehearse } from '../../rehearsal/rehearse.js';
 import { cutLines, legend, planJson, planTable, totalTable, type PlanRow } from './report.js';
-import { count, errorJson, errorLines, plural } from '../play/report.js';
+import { errorJson, errorLines } from '../terminal/failures.js';
+import { count, plural } from '../terminal/numbers.js';
 import { Screen } from '../terminal/screen.js';
 import { readTranscripts, type Transcript, type UnreadableTranscript } from '../play/transcripts.js';
 
+/** `palimpsest plan`: what each policy would do to recorded sessions, before one is adopted. Changes nothing, needs no server. */
 export interface PlanFlags extends PlanPolicyFlags {
   json?: boolean;
   svg?: string;

@@ -1,4 +1,3 @@
-/** The policies that `palimpsest plan` compares, from its flags. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -7,10 +6,12 @@ import type { Json } from '../../conversation/message.js';
 import { invalid, isFailure } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
 import { limitsOf } from '../../limits/limits.js';
-import { presetNames, presets, type PresetName } from '../../policy/presets.js';
+import { presets } from '../../policy/presets.js';
+import { type PresetName, presetNames } from '../../policy/preset-names.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
 
+/** The policies that `palimpsest plan` compares, from its flags. */
 export interface PlanPolicyFlags extends Omit<PolicyFlags, 'policy'> {
   /** `FILE`, JSON, or either behind `name=`. */
   policy?: string[];

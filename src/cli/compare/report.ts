@@ -1,10 +1,9 @@
-/** How `palimpsest plan` shows what the policies would do. */
 import Table from 'cli-table3';
 import type { ChatMessage } from '../../conversation/message.js';
 import { renderParts } from '../../conversation/render.js';
 import { baseline } from './policies.js';
 import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearsed.js';
-import { count, plural } from '../play/report.js';
+import { count, plural } from '../terminal/numbers.js';
 
 /** One policy and what it would do to a session. */
 export interface PlanRow {
@@ -15,6 +14,7 @@ export interface PlanRow {
 const firstCuts = 2;
 const boundaryMark = { user: 'u', assistant: 'a', other: 'o' };
 
+/** How `palimpsest plan` shows what the policies would do. */
 export const legend = [
   'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
   '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',

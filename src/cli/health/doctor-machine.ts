@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises';
 import type { Config } from '../../config/config.js';
-import { count } from '../play/report.js';
+import { count } from '../terminal/numbers.js';
 import { fail, failed, ok, warn, type Finding } from './doctor-finding.js';
 
 /** As in package.json. */

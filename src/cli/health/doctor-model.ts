@@ -2,7 +2,7 @@ import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createModelClient } from '../../llm/client.js';
 import { adviceFor } from '../command/advice.js';
-import { seconds } from '../play/report.js';
+import { seconds } from '../terminal/numbers.js';
 import { fail, failed, ok, warn, type Finding } from './doctor-finding.js';
 
 /** One request of a few tokens, as the workers would send it. */

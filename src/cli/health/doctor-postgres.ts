@@ -3,7 +3,7 @@ import { isFailure } from '../../errors.js';
 import { assertMigrated } from '../../store/connection/migrate.js';
 import { openPool } from '../../store/connection/pool.js';
 import { read } from '../../store/connection/transaction.js';
-import { plural } from '../play/report.js';
+import { plural } from '../terminal/numbers.js';
 import { fail, failed, ok, warn, type Finding } from './doctor-finding.js';
 import { checkOverdue } from './doctor-sweep.js';
 

@@ -2,13 +2,14 @@ import { ScheduleNotFoundError, type Client, type ScheduleDescription } from '@t
 import type { Pool } from 'pg';
 import { countOverdue } from '../../store/sessions/overdue.js';
 import { sweepId } from '../../temporal/names.js';
-import { ago, span } from '../terminal/numbers.js';
-import { plural } from '../play/report.js';
+import { ago, plural, span } from '../terminal/numbers.js';
 import { fail, ok, warn, type Finding } from './doctor-finding.js';
 
 const check = 'sweep';
+
 /** Sweeps that may be missing before it counts as standing still: one may be under way, one skipped beside it. */
 const missedSweeps = 3;
+
 /** What waits longer has been passed over by several sweeps of the default interval. Milliseconds. */
 const longestWaitMs = 15 * 60_000;
 

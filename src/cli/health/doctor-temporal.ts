@@ -1,15 +1,15 @@
-import type { Client } from '@temporalio/client';
-import { type Connection } from '@temporalio/client';
-import { orchestrates, type Config, type WorkerRole } from '../../config/config.js';
+import type { Client, Connection } from '@temporalio/client';
+import { orchestrates, type WorkerRole } from '../../config/schema.js';
+import type { Config } from '../../config/config.js';
 import { connectClient, type TemporalSettings } from '../../temporal/connection.js';
 import { searchAttributeTypes, taskQueues } from '../../temporal/names.js';
-import { span } from '../terminal/numbers.js';
-import { count, plural } from '../play/report.js';
+import { count, plural, span } from '../terminal/numbers.js';
 import { fail, failed, ok, warn, type Finding } from './doctor-finding.js';
 import { checkSweep } from './doctor-sweep.js';
 
 /** A poller shows up at least once a minute; a worker that is gone stays listed for five. Milliseconds. */
 const silentMs = 120_000;
+
 /** `TaskQueueType` of the server's API (temporal/api/enums/v1/task_queue.proto). */
 const queueTypes = { workflow: 1, activity: 2 } as const;
 

@@ -5,7 +5,7 @@ import { failed, ok, type Finding, type Level } from './doctor-finding.js';
 import { checkDisk, checkNode } from './doctor-machine.js';
 import { checkModel } from './doctor-model.js';
 import { exitCodes, type Run } from '../command/run.js';
-import { plural } from '../play/report.js';
+import { plural } from '../terminal/numbers.js';
 import { padded, printable, wrapped } from '../terminal/width.js';
 
 /** Exit code 1 where a check failed; warnings do not count. */

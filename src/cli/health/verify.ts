@@ -2,11 +2,12 @@
 import type { PalimpsestClient } from '../../contract/client.js';
 import { isFailure } from '../../errors.js';
 import { Progress } from '../terminal/progress.js';
-import { count, plural, seconds } from '../play/report.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
 
 /** Sessions read at once. */
 const atOnce = 4;
+
 /** Damaged sessions that are listed; all are counted. */
 const mostListed = 100;
 const pageSize = 1_000;

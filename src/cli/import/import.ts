@@ -1,15 +1,9 @@
-/** `palimpsest import`: its options, its progress, and what it says at the end. */
 import { once } from 'node:events';
 import { createWriteStream, type WriteStream } from 'node:fs';
-import { formatNames } from '../../formats/format.js';
+import { formatNames } from '../../conversation/format-names.js';
 import { invalid } from '../../errors.js';
-import {
-  importSessions,
-  type ImportOptions,
-  type ImportReport,
-  type ImportStatus,
-  type ImportTotals,
-} from '../../import/importer.js';
+import { importSessions } from '../../import/importer.js';
+import type { ImportOptions, ImportReport } from '../../import/report.js';
 import { querySource } from '../../import/rows.js';
 import { fileSources, type Source } from '../../import/sources.js';
 import { checkedDeployment } from '../../config/policy-sources.js';
@@ -17,12 +11,12 @@ import { assertMigrated } from '../../store/connection/migrate.js';
 import { openPool } from '../../store/connection/pool.js';
 import { findDatabase, refuseUrl } from '../command/connect.js';
 import { checkOutFile, policyFromFlags } from '../command/flags.js';
-import { showImport } from '../pages/import-page.js';
-import { oneOf, wholeNumber } from '../terminal/numbers.js';
+import { showImport, type Imported } from '../pages/import-page.js';
+import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import { Progress } from '../terminal/progress.js';
-import { plural } from '../play/report.js';
 import { exitCodes, type Run } from '../command/run.js';
 
+/** `palimpsest import`: its options, its progress, and what it says at the end. */
 export interface ImportFlags {
   format?: string;
   query?: string;
@@ -35,20 +29,6 @@ export interface ImportFlags {
   keepDuplicates?: boolean;
   keepOpen?: boolean;
   rejects?: string;
-}
-
-/** What the command keeps of an import: not the sessions, of which there may be millions. */
-export interface Imported {
-  totals: ImportTotals;
-  byStatus: Record<ImportStatus, { messages: number; added: number }>;
-  /** The first that were set aside. */
-  refused: ImportReport[];
-  /** Sessions of which no context can be made, for their newest user message is larger than their budget. */
-  tooLarge: number;
-  milliseconds: number;
-  prefix: string | undefined;
-  dryRun: boolean;
-  rejects: string | undefined;
 }
 
 /** Shown on the screen; `--rejects` has them all. */

@@ -1,8 +1,7 @@
 import type { BackfillItemRequest } from '../../contract/client.js';
 import type { BackfillItem } from '../../contract/backfills.js';
-import { money, span } from '../terminal/numbers.js';
+import { count, money, span } from '../terminal/numbers.js';
 import { showPages } from './pages.js';
-import { count } from '../play/report.js';
 import type { Run } from '../command/run.js';
 import type { Style } from '../terminal/style.js';
 import type { Column } from '../terminal/table.js';

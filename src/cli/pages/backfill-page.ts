@@ -1,16 +1,15 @@
-/** What a backfill says of itself, and its progress while somebody looks on. */
 import type { Backfill, BackfillEstimate } from '../../contract/backfills.js';
 import { adviceFor } from '../command/advice.js';
-import { ago, money, percent, span } from '../terminal/numbers.js';
+import { ago, count, money, percent, plural, span } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
 import { Progress } from '../terminal/progress.js';
-import { count, plural } from '../play/report.js';
 import { exitCodes, type Run } from '../command/run.js';
 import type { Column } from '../terminal/table.js';
 
 /** Milliseconds between two looks at a job. */
 const lookEveryMs = 1_000;
 
+/** What a backfill says of itself, and its progress while somebody looks on. */
 export const finishedOf = ({ counts }: Backfill): number =>
   counts.compacted + counts.unchanged + counts.failed + counts.skipped;
 

@@ -1,9 +1,8 @@
 /** `palimpsest context` for people: where each message comes from, what it weighs, how it begins. */
 import type { ChatMessage } from '../../conversation/message.js';
-import type { ContextEntry, SessionContext } from '../../library/session-context.js';
-import { percent } from '../terminal/numbers.js';
+import type { ContextEntry, SessionContext } from '../../contract/context.js';
+import { count, percent, plural } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
-import { count, plural } from '../play/report.js';
 import type { Column } from '../terminal/table.js';
 
 type Line = ContextEntry & { role: string; text: string };

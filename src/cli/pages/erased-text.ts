@@ -1,5 +1,5 @@
 import type { Erased } from '../../contract/client.js';
-import { plural } from '../play/report.js';
+import { plural } from '../terminal/numbers.js';
 
 /** What an erasure has deleted, in a sentence or two. */
 export function erasedText(session: string, erased: Erased): string {

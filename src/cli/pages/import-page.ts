@@ -1,8 +1,7 @@
 /** What an import says at the end: how many sessions became what, what was set aside and why, and what comes next. */
-import type { ImportReport, ImportStatus } from '../../import/importer.js';
-import type { Imported } from '../import/import.js';
+import type { ImportReport, ImportStatus, ImportTotals } from '../../import/report.js';
 import type { Output } from '../terminal/output.js';
-import { count, plural, seconds } from '../play/report.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
 import type { Column } from '../terminal/table.js';
 
 interface Line {
@@ -71,4 +70,18 @@ function linesOf({ source, line, session, error }: ImportReport): string[] {
     `  ${type}: ${message}${where}`,
     ...(hint === undefined ? [] : [`  ${hint}`]),
   ];
+}
+
+/** What the command keeps of an import: not the sessions, of which there may be millions. */
+export interface Imported {
+  totals: ImportTotals;
+  byStatus: Record<ImportStatus, { messages: number; added: number }>;
+  /** The first that were set aside. */
+  refused: ImportReport[];
+  /** Sessions of which no context can be made, for their newest user message is larger than their budget. */
+  tooLarge: number;
+  milliseconds: number;
+  prefix: string | undefined;
+  dryRun: boolean;
+  rejects: string | undefined;
 }

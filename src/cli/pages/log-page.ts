@@ -1,10 +1,10 @@
 /** Originals as people read them; with `--json` one object a line. */
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
-import type { ArchivePart } from '../../store/compactions/commit.js';
-import type { FollowingMessage, SearchHit, SearchResult } from '../../store/search/search.js';
-import type { ToolResponse } from '../../store/reading/tool-response.js';
+import type { ArchivePart, ToolResponse } from '../../contract/archive.js';
+import type { FollowingMessage } from '../../store/search/search.js';
+import type { SearchHit, SearchResult } from '../../contract/search.js';
 import type { Output } from '../terminal/output.js';
-import { count, plural } from '../play/report.js';
+import { count, plural } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
 import type { Column } from '../terminal/table.js';
 import { printable, shortenAround } from '../terminal/width.js';

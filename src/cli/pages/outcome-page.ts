@@ -1,7 +1,6 @@
-import type { CompactionOutcome } from '../../../activities/commit.js';
-import { money, percent } from '../terminal/numbers.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
+import { count, money, percent, plural, seconds } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
-import { count, plural, seconds } from '../play/report.js';
 
 /** One committed compaction on a few lines. */
 export async function showOutcome(out: Output, session: string, done: CompactionOutcome): Promise<void> {

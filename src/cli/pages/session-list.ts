@@ -1,7 +1,6 @@
 import type { ListRequest, SessionSummary } from '../../contract/client.js';
-import { ago } from '../terminal/numbers.js';
+import { ago, count } from '../terminal/numbers.js';
 import { showPages } from './pages.js';
-import { count } from '../play/report.js';
 import type { Run } from '../command/run.js';
 import type { Style } from '../terminal/style.js';
 import type { Column } from '../terminal/table.js';

@@ -1,12 +1,12 @@
 /** `palimpsest status`: one session on one screen. */
-import type { Status } from '../../library/status.js';
+import type { Status } from '../../contract/status.js';
 import { adviceFor } from '../command/advice.js';
-import { ago, percent } from '../terminal/numbers.js';
+import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
-import { count, plural } from '../play/report.js';
 import type { Column } from '../terminal/table.js';
 
 const barWidth = 24;
+
 /** Compactions shown, newest first; `timeline` shows them all. */
 const mostRecords = 5;
 

@@ -1,12 +1,12 @@
 /** `palimpsest timeline`: the context's size over the turns, in the terminal or as a chart. */
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../../errors.js';
-import type { Timeline, TimelineCompaction } from '../../store/reading/timeline.js';
-import { chartSvg, type ChartPoint } from '../chart/chart.js';
+import type { Timeline, TimelineCompaction } from '../../contract/timeline.js';
+import { chartSvg } from '../chart/chart.js';
+import type { ChartPoint } from '../chart/series.js';
 import { checkOutFile } from '../command/flags.js';
-import { ago, percent } from '../terminal/numbers.js';
+import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
-import { count, plural } from '../play/report.js';
 import type { Run } from '../command/run.js';
 import type { Column } from '../terminal/table.js';
 import { blocks } from '../chart/timeline-blocks.js';

@@ -1,6 +1,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import path from 'node:path';
 import type { Config } from '../../config/config.js';
+import { packageRoot } from '../../runtime/package-root.js';
 import { invalid } from '../../errors.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import { makeDataFolder } from '../../runtime/home.js';
@@ -14,17 +15,14 @@ import type { PlayedSession, PlayEvents } from './played.js';
 import {
   compactedLine,
   compactionTable,
-  count,
-  errorJson,
-  errorLines,
-  plural,
   replayLine,
-  seconds,
   sessionJson,
   sessionLine,
   turnLine,
   warningLines,
 } from './report.js';
+import { errorJson, errorLines } from '../terminal/failures.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
 import { Screen } from '../terminal/screen.js';
 import { openServers } from '../servers/servers.js';
 import type { Stack } from '../servers/stack.js';
@@ -39,8 +37,10 @@ export interface DevFlags
 
 /** Sessions played at once where there are several. */
 const sessionsAtOnce = 8;
+
 /** With more sessions than this only one line is printed for each. */
 const mostTables = 5;
+
 /** Small enough that the bundled session compacts several times, large enough to be a window people use. */
 const samplePolicy: PolicyInput = { contextWindow: 16_000 };
 
@@ -61,17 +61,14 @@ export async function dev(files: string[], flags: DevFlags): Promise<number> {
 }
 
 function bundledSample(): string {
-  const candidates = ['../../../examples/', '../../../examples/'].map((folder) =>
-    fileURLToPath(new URL(`${folder}debugging-session.jsonl`, import.meta.url)),
-  );
-  const found = candidates.find((file) => existsSync(file));
-  if (found === undefined)
+  const sample = path.join(packageRoot(), 'examples/debugging-session.jsonl');
+  if (!existsSync(sample))
     throw invalid(
       'The bundled sample session is missing from this installation.',
       'FILE',
       'Name a transcript file.',
     );
-  return found;
+  return sample;
 }
 
 type Played = { read: ReadTranscript; result: PlayedSession } | { read: ReadTranscript; error: unknown };

@@ -1,11 +1,14 @@
 import { createHash } from 'node:crypto';
-import type { CompactionOutcome } from '../../../activities/commit.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { warningsOf } from '../../conversation/validate.js';
 import { validateView } from '../../context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../errors.js';
-import type { Palimpsest, SessionContext, Status } from '../../library/palimpsest.js';
-import { resolvePolicy, type PolicyInput } from '../../policy/schema.js';
+import type { Palimpsest } from '../../library/palimpsest.js';
+import type { SessionContext } from '../../contract/context.js';
+import type { Status } from '../../contract/status.js';
+import { resolvePolicy } from '../../policy/layers.js';
+import type { PolicyInput } from '../../policy/schema.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import type { Transcript } from './transcripts.js';
 import { cutTurns } from '../../conversation/turns.js';
@@ -13,6 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
 const turnsAhead = 2;
+
 /** A database that is away for this long, milliseconds, ends the session; a missed connection does not. */
 const outageMs = 60_000;
 const firstPauseMs = 100;

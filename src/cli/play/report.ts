@@ -1,18 +1,13 @@
 import Table from 'cli-table3';
-import type { CompactionOutcome } from '../../../activities/commit.js';
-import { PalimpsestError } from '../../errors.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { PlayedSession, PlayedTurn } from './played.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
 
 /** The Temporal UI that operators look at; `url` is null where none is known. */
 export interface TemporalUi {
   url: string | null;
   namespace: string;
 }
-
-export const count = (n: number): string => n.toLocaleString('en-US');
-export const plural = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
-export const seconds = (ms: number): string =>
-  ms < 10_000 ? `${(ms / 1_000).toFixed(2)} s` : `${(ms / 1_000).toFixed(0)} s`;
 
 /** Where a run is looked at: its page in the Temporal UI, else its ids. */
 export function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
@@ -139,29 +134,6 @@ export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
   return lines;
 }
 
-export interface ErrorShape {
-  type: string;
-  message: string;
-  path?: string;
-}
-
-/** A failure as scripts read it. What is no `PalimpsestError` is a defect of this program: type `Internal`. */
-export function errorShape(error: unknown): ErrorShape {
-  if (!(error instanceof PalimpsestError)) {
-    return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
-  }
-  const { type, message, path } = error;
-  return path === undefined ? { type, message } : { type, message, path };
-}
-
-/** A failure as people read it: what, where, and the next step. */
-export function errorLines(error: unknown): string[] {
-  const { type, message, path } = errorShape(error);
-  const hint = error instanceof PalimpsestError ? error.hint : undefined;
-  const where = path !== undefined && !message.includes(path) ? ` (${path})` : '';
-  return [`${type}: ${message}${where}`, ...(hint === undefined ? [] : [`  ${hint}`])];
-}
-
 /** What `--json` prints for a session. */
 export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   const { session, messages, window, budget, tokens, replay, context, warnings } = played;
@@ -179,13 +151,4 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
     ...{ session, messages, window, budget, tokens, compactions, replay, context },
     ...(warnings.length > 0 ? { warnings } : {}),
   });
-}
-
-export const errorJson = (session: string, error: unknown): string =>
-  JSON.stringify({ session, error: errorShape(error) });
-
-/** What `--json` prints in place of a result, or after the part of it that was there. */
-export function failureJson(error: unknown): string {
-  const hint = error instanceof PalimpsestError ? error.hint : undefined;
-  return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
 }

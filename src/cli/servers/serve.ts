@@ -1,4 +1,4 @@
-import { workerRoles } from '../../config/config.js';
+import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
 import {
   configOf,
@@ -9,8 +9,7 @@ import {
   type Globals,
 } from '../command/connect.js';
 import { onInterrupt } from '../terminal/interrupt.js';
-import { oneOf, wholeNumber } from '../terminal/numbers.js';
-import { plural } from '../play/report.js';
+import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
 
 /** `palimpsest worker`: serves until SIGTERM, then lets steps finish within the grace time. */

@@ -4,10 +4,11 @@ import { PalimpsestError, type FailureType } from '../../errors.js';
 import { openHome, type Home } from '../../runtime/home.js';
 import { findProcess, isRunning } from '../../runtime/process.js';
 import { startPostgres, type RunningPostgres } from '../../runtime/postgres.js';
-import { describeTemporalSource, startTemporal, type RunningTemporal } from '../../runtime/temporal.js';
+import { describeTemporalSource } from '../../runtime/temporal-binary.js';
+import { startTemporal, type RunningTemporal } from '../../runtime/temporal.js';
 import type { TemporalSettings } from '../../temporal/connection.js';
 import { searchAttributeTypes } from '../../temporal/names.js';
-import { seconds } from '../play/report.js';
+import { seconds } from '../terminal/numbers.js';
 
 export interface Servers {
   databaseUrl: string;

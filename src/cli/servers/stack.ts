@@ -1,6 +1,6 @@
 import path from 'node:path';
 import pino from 'pino';
-import type { RunningApi } from '../../api/settings.js';
+import type { RunningApi } from '../../api/server.js';
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
@@ -12,7 +12,7 @@ import { migrate } from '../../store/connection/migrate.js';
 import { startWorker, type RunningWorker } from '../../worker/worker.js';
 import { serveStatus, workerSettings } from '../../worker/worker-process.js';
 import { loadWorkflowBundle } from '../../worker/workflow-bundle.js';
-import { plural, seconds } from '../play/report.js';
+import { plural, seconds } from '../terminal/numbers.js';
 import type { Servers } from './servers.js';
 
 /** Everything `dev` runs: servers, worker, and the library connected to them. */

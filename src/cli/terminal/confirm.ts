@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline/promises';
 import type { PalimpsestClient } from '../../contract/client.js';
 import { invalid } from '../../errors.js';
-import { plural } from '../play/report.js';
+import { plural } from './numbers.js';
 
 /** Says what will be gone, and wants the id typed. Throws `Input.Invalid` where it is not, or nobody can be asked. */
 export async function confirmErase(

@@ -1,6 +1,6 @@
-/** Numbers, lengths of time and moments as people type and read them. */
 import { invalid } from '../../errors.js';
 
+/** Numbers, lengths of time and moments as people type and read them. */
 export interface Range {
   least?: number;
   most?: number;
@@ -76,3 +76,9 @@ export function money(amount: number | null, currency?: string | null): string {
   if (amount === null) return '–';
   return `${amount.toFixed(amount !== 0 && Math.abs(amount) < 1 ? 4 : 2)}${currency ? ` ${currency}` : ''}`;
 }
+
+export const count = (n: number): string => n.toLocaleString('en-US');
+export const plural = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
+
+export const seconds = (ms: number): string =>
+  ms < 10000 ? `${(ms / 1000).toFixed(2)} s` : `${(ms / 1000).toFixed(0)} s`;

@@ -1,12 +1,11 @@
+import cliProgress from 'cli-progress';
+import { count, span } from './numbers.js';
+import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './width.js';
+
 /**
  * How far long work is: a bar with rate and remaining time on a terminal, a plain line every few seconds elsewhere.
  * Always on stderr, so that the result can be piped.
  */
-import cliProgress from 'cli-progress';
-import { span } from './numbers.js';
-import { count } from '../play/report.js';
-import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './width.js';
-
 export interface ProgressOptions {
   /** What is counted: `messages`. */
   unit: string;

@@ -2,13 +2,13 @@
 import { createHash } from 'node:crypto';
 import { redactorFor } from '../../summary/redaction/redact.js';
 import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { promptSettings } from '../../summary/ask/prompts.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { digestByRule, isOfChunk } from '../replace/by-rule.js';
-import type { Summarizer } from './conversation.js';
+import type { Summarizer } from './summarizer.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './log.js';
 import type { Plan } from '../plan/plan-types.js';
@@ -18,10 +18,10 @@ import {
   halvesOf,
   mergeQuestion,
   repairQuestion,
-  type Asking,
   type Previous,
   type Question,
 } from '../summarize/questions.js';
+import type { Asking } from '../summarize/answers.js';
 import type { LayerText, RepairNeeded, Written } from '../replace/input.js';
 import type { DigestRef, ModelSteps, Summarized } from '../summarize/summarize.js';
 

@@ -1,8 +1,4 @@
-/**
- * A session in memory: the same planning, questions, reductions and acceptance as the service, without PostgreSQL and
- * Temporal. For libraries that hold an array of messages, for comparing policies, for tests and benches.
- */
-import type { ViewItem } from '../../context/view/view.js';
+import type { ViewItem } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
 import { isFailure, isModelFailure, PalimpsestError } from '../../errors.js';
@@ -11,12 +7,13 @@ import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '..
 import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
 import { meanTurn } from '../../limits/mean-turn.js';
 import { marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
-import { parsePolicy, type Policy, type PolicyInput } from '../../policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { atOnce } from '../../steps.js';
-import type { SummaryRequest } from '../../summary/ask/prompts.js';
 import { calibrated, calibrationKey, type Calibration } from '../../tokens/calibration.js';
-import { counterFor, type TokenCounter } from '../../tokens/counter.js';
+import { counterFor } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { readUsage, type UsageReport } from '../../tokens/reported-usage.js';
 import { fitContext } from '../../context/fit.js';
 import { genesis, type Generation } from './generation.js';
@@ -25,25 +22,15 @@ import { MemoryStore } from './store.js';
 import type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
 import { assertPlanOf } from '../plan/assert-plan-of.js';
 import { makePlan } from '../plan/plan.js';
-import {
-  makeReplacement,
-  type RepairNeeded,
-  type Replacement,
-  type ReplacementInput,
-} from '../replace/replacement.js';
+import { makeReplacement } from '../replace/replacement.js';
+import type { RepairNeeded, Replacement, ReplacementInput } from '../replace/input.js';
 import { summarize } from '../summarize/summarize.js';
-
-export type { Generation } from './generation.js';
+import type { Summarizer } from './summarizer.js';
 
 /**
- * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
- * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ * A session in memory: the same planning, questions, reductions and acceptance as the service, without PostgreSQL and
+ * Temporal. For libraries that hold an array of messages, for comparing policies, for tests and benches.
  */
-export type Summarizer = (
-  request: SummaryRequest,
-  about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
-) => string | Promise<string>;
-
 export interface ConversationOptions {
   policy?: PolicyInput;
   /** In place of the policy's tokenizer. */

@@ -1,5 +1,6 @@
-import type { Head, Reduction } from '../../context/view/view.js';
-import type { ChunkRef, Coverage } from '../../summary/ask/chunk.js';
+import type { Head, Reduction } from '../../context/view/view-types.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Coverage } from '../../summary/coverage.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { CompactionReason, Method } from '../plan/plan-types.js';
 

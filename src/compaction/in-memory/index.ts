@@ -1,18 +1,22 @@
+import type { ChatMessage } from '../../conversation/message.js';
+import type { PolicyInput } from '../../policy/schema.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { Conversation } from './conversation.js';
+import type { Generation } from './generation.js';
+import type { Summarizer } from './summarizer.js';
+import type { NothingToDo, Plan } from '../plan/plan-types.js';
+
+export { Conversation, type ConversationOptions } from './conversation.js';
+export { type Generation } from './generation.js';
+export { type Summarizer } from './summarizer.js';
+export type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
+
 /**
  * Compaction of an array of messages, without a database: what agent frameworks need that keep the history themselves.
  * @example
  * const plan = await planCompaction(messages, { policy: { contextWindow: 32_000 } });
  * if (!('nothing' in plan)) history = (await applyCompaction(messages, plan, { policy, summarize })).messages;
  */
-import type { ChatMessage } from '../../conversation/message.js';
-import type { PolicyInput } from '../../policy/schema.js';
-import type { TokenCounter } from '../../tokens/counter.js';
-import { Conversation, type Generation, type Summarizer } from './conversation.js';
-import type { NothingToDo, Plan } from '../plan/plan-types.js';
-
-export { Conversation, type ConversationOptions, type Generation, type Summarizer } from './conversation.js';
-export type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
-
 export interface CompactionOptions {
   policy?: PolicyInput;
   /** In place of the policy's tokenizer. */

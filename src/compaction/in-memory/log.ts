@@ -1,6 +1,6 @@
 import type { ChatMessage, LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import { checkMessages, metaOf, serializeMessage } from '../../conversation/validate.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 
 /**

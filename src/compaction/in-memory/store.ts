@@ -1,9 +1,10 @@
 /** What the service keeps in PostgreSQL, in memory: the log, the committed generations, emergency reductions, sizes. */
-import { buildView, sizeOf, type ContextSource, type Reduction } from '../../context/view/view.js';
+import { buildView, sizeOf } from '../../context/view/view.js';
+import type { ContextSource, Reduction } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
-import type { Policy } from '../../policy/schema.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { Policy } from '../../policy/resolve.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './log.js';
 import type { ChainLink, Plan } from '../plan/plan-types.js';

@@ -1,6 +1,6 @@
 /** Whether a plan that a caller hands back was made of the messages and the options that it is handed back with. */
 import { invalid } from '../../errors.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { Plan } from './plan-types.js';
 import type { PlanState } from './plan.js';
 import { redactionOf } from './summarizer-settings.js';

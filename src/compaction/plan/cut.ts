@@ -1,3 +1,6 @@
+import type { MessageMeta } from '../../conversation/message.js';
+import { leadingSystem, legalBoundaries, seqBefore, type LegalCut, type Liveness } from './safe-cuts.js';
+
 /**
  * Where the log is cut best, among the places where it may be cut. In four phases, each for what the one before it left:
  *
@@ -8,11 +11,6 @@
  *
  * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
  */
-import type { MessageMeta } from '../../conversation/message.js';
-import { leadingSystem, legalBoundaries, seqBefore, type LegalCut, type Liveness } from './safe-cuts.js';
-
-export { isSafeCut, legalCuts, safeCuts, type LegalCut, type Liveness } from './safe-cuts.js';
-
 export interface CutOptions extends Liveness {
   /** Ceilings of what stays in the tail; whichever keeps fewer. Null or absent: no ceiling. */
   keep: { messages?: number | null; tokens?: number | null };

@@ -1,8 +1,8 @@
-/** What a compaction would come to, from sizes alone: nothing is read, nothing is asked. */
 import { MESSAGE_LABEL_TOKENS } from '../../summary/ask/chunk.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 
+/** What a compaction would come to, from sizes alone: nothing is read, nothing is asked. */
 export interface EstimatedCompaction {
   tokensAfter: number;
   modelCalls: number;

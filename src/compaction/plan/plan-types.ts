@@ -1,7 +1,6 @@
-/** What one compaction will do: references and sizes, no text, so that it may travel through Temporal. */
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import type { TokenizerName } from '../../tokens/counter.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
 
 /**
  * Why a compaction runs. `reduce` holds reductions only and has no archive part; `resummarize` evicts nothing, but has
@@ -9,6 +8,8 @@ import type { TokenizerName } from '../../tokens/counter.js';
  */
 export type CompactionReason =
   'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
+
+/** What one compaction will do: references and sizes, no text, so that it may travel through Temporal. */
 export type Method = 'model' | 'extractive' | 'none';
 
 /** What one compaction asks of the summarizer; frozen at planning so that every call of it is made alike. */

@@ -1,5 +1,6 @@
 /** What a compaction of this session would do now: cut, chunks, reductions; or why there is nothing to do. */
-import { buildView, type ContextSource } from '../../context/view/view.js';
+import { buildView } from '../../context/view/view.js';
+import type { ContextSource } from '../../context/view/view-types.js';
 import type { LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import type { Redact } from '../../summary/redaction/redact.js';
 import { renderMessage } from '../../conversation/render.js';
@@ -10,10 +11,10 @@ import { largeMessages } from '../../context/reductions/large-message.js';
 import { mostCarried } from '../../context/reductions/newest-user.js';
 import { assertPlannable } from './plannable.js';
 import { commitReductions, leastAfterPolicy } from '../../context/reductions/retention.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { ChainLink, CompactionReason, LargeMessage, NothingToDo, Plan } from './plan-types.js';
 import { readingOf, shortReading, type Reading } from './reading.js';
 import { readable } from '../../summary/redaction/withheld.js';

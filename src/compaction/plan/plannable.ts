@@ -1,14 +1,15 @@
-/** Whether any compaction could make a session fit: asked at planning, of sizes and links alone, before anything is paid for. */
 import type { MessageMeta } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
-import { counterFor, type TokenCounter } from '../../tokens/counter.js';
+import { counterFor } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { cutCandidates } from './cut.js';
 import { shorteningHint } from '../../context/reductions/floor.js';
-import { noteFor } from '../../context/layout.js';
+import { noteFor } from '../../context/reductions/layout.js';
 import type { Limits } from '../../limits/limits.js';
 import { shortestStandIn } from '../../context/reductions/to-fit.js';
 import type { Liveness } from './safe-cuts.js';
 
+/** Whether any compaction could make a session fit: asked at planning, of sizes and links alone, before anything is paid for. */
 export interface PlannableState {
   /** Leading system messages. */
   system: readonly MessageMeta[];

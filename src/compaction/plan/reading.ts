@@ -1,8 +1,8 @@
-/** From where a compaction reads, and what it folds the result with. */
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { ChainLink, Plan } from './plan-types.js';
 
+/** From where a compaction reads, and what it folds the result with. */
 export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
 
 /**

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { layerTokens } from '../../summary/ask/layers.js';
 import type { SummarizerSettings } from './plan-types.js';
 
 /** Asked where neither policy nor environment names a model. */
 const defaultModel = 'gpt-4o-mini';
+
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const countMargin = 0.95;
 

@@ -1,4 +1,3 @@
-/** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
@@ -11,9 +10,10 @@ import {
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import { layerTokens, type Layer } from '../../summary/ask/layers.js';
 import { layeredSnapshot, resolveSections } from '../../summary/answer/sections.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 
+/** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
 export interface Drafted {
   snapshot: Snapshot;
   method: 'model' | 'extractive';

@@ -1,13 +1,14 @@
 /** What goes into the replacement of a prefix, and what comes out. */
-import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view.js';
+import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Redact } from '../../summary/redaction/redact.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/schema.js';
-import type { ChunkRef, Coverage } from '../../summary/ask/chunk.js';
+import type { Policy } from '../../policy/resolve.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Coverage } from '../../summary/coverage.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { RepairProblem } from '../../summary/ask/repair.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { Method, Plan } from '../plan/plan-types.js';
 
 /** What the generation that is replaced has left. */

@@ -1,5 +1,4 @@
-/** The head of a new generation: snapshot, pins, ledger; or what of the snapshot must be asked for once more. */
-import type { Head } from '../../context/view/view.js';
+import type { Head } from '../../context/view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { carriedWithin, mostCarried } from '../../context/reductions/newest-user.js';
 import type { Steps } from '../../steps.js';
@@ -16,6 +15,7 @@ import { mentionsWithoutSecrets, withoutSecrets } from '../../summary/redaction/
 /** Most dropped atoms that one repair is told. */
 const mostMissing = 40;
 
+/** The head of a new generation: snapshot, pins, ledger; or what of the snapshot must be asked for once more. */
 export interface MadeHead {
   head: Head;
   snapshot: Snapshot;

@@ -1,17 +1,11 @@
 /** What is shorter in a context from one commit on. */
-import {
-  buildView,
-  sizeBeyond,
-  sizeOf,
-  type Head,
-  type Reduction,
-  type ViewItem,
-} from '../../context/view/view.js';
+import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
+import type { Head, Reduction, ViewItem } from '../../context/view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { summarizedMessage } from '../../context/reductions/large-message.js';
 import { commitReductions } from '../../context/reductions/retention.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { ReplacementInput } from './input.js';
 
 /** The reductions in force with this head: those that stand and still hold, and what the policy shortens now. */

@@ -1,18 +1,19 @@
-/** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
-import { buildView, sizeBeyond, sizeOf, type Head, type ViewItem } from '../../context/view/view.js';
+import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
+import type { Head, ViewItem } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import { assertReachable } from '../../context/reductions/floor.js';
 import type { Steps } from '../../steps.js';
 import { acceptHead } from '../../summary/answer/accept.js';
-import { coverageOf, type ChunkRef, type Coverage } from '../../summary/ask/chunk.js';
-import { isMedia } from '../../tokens/message.js';
+import { coverageOf, type Coverage } from '../../summary/coverage.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import { isMedia } from '../../conversation/media.js';
 import { newHead, type MadeHead } from './new-head.js';
 import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
-export type { LayerText, Parent, RepairNeeded, Replacement, ReplacementInput, Written } from './input.js';
+/** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
 
 /**
  * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where

@@ -1,17 +1,15 @@
-/** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 import type { LoggedMessage } from '../../conversation/message.js';
 import { renderMessage } from '../../conversation/render.js';
 import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../../summary/ask/chunk.js';
 import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../../summary/ask/prompts.js';
 import { repairRequest, type RepairProblem } from '../../summary/ask/repair.js';
 import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
 import type { ChunkStep, MergeStep } from './summarize.js';
 
-export type { Asking } from './answers.js';
-
+/** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 export interface Question {
   kind: 'chunk' | 'fold' | 'merge' | 'repair';
   /** Content key: the same question finds the stored answer. */

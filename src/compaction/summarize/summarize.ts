@@ -6,6 +6,7 @@
 import { FAN_IN, layerTokens, nextMerge, type Layer } from '../../summary/ask/layers.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Plan } from '../plan/plan-types.js';
+import { count } from '../../numbers.js';
 
 /** A stored model result, by reference. */
 export interface DigestRef {
@@ -345,9 +346,4 @@ function limiter(most: number): <T>(task: () => Promise<T>) => Promise<T> {
       else running--;
     }
   };
-}
-
-/** 7912 → "7,912"; Intl is not deterministic across workers. */
-export function count(tokens: number): string {
-  return String(tokens).replace(/\B(?=(\d{3})+(?!\d))/g, ',');
 }

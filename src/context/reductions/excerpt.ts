@@ -1,16 +1,18 @@
-/** Shorter forms of texts and of call arguments: head and tail, and a pointer to the original. Deterministic. */
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 
 /** Most tokens of an excerpt, step by step; 0 leaves the pointer alone. */
 export const excerptSteps = [2_000, 500, 120, 0] as const;
 
 /** Below this many tokens head and tail say nothing. */
 const leastExcerptTokens = 16;
+
 /** Share of the room that is tried first: head and tail are often denser than the text as a whole, and a second count is dear. */
 const firstTry = 0.95;
+
 /** Longer call ids are not repeated in a pointer. */
 const maxPointerIdLength = 64;
 
+/** Shorter forms of texts and of call arguments: head and tail, and a pointer to the original. Deterministic. */
 export interface Original {
   /** Seq of the message that is kept in full. */
   seq: number;

@@ -1,12 +1,13 @@
-/** The smallest size that a view can have, and the failure that says so where a budget lies below it. */
-import { sizeOf, type ViewItem } from '../view/view.js';
+import { sizeOf } from '../view/view.js';
+import type { ViewItem } from '../view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/counter.js';
-import { layoutOf, noteFor, notesForEverything, omittablePrefixes } from '../layout.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { layoutOf, noteFor, notesForEverything, omittablePrefixes } from './layout.js';
 import { withShortestNewest } from './newest-user.js';
 import { StandIns, stages } from './stand-ins.js';
 
+/** The smallest size that a view can have, and the failure that says so where a budget lies below it. */
 export interface Floor {
   tokens: number;
   system: number;

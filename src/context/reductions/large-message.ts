@@ -1,14 +1,14 @@
 /** Messages too large for their place: which of them are summarized by themselves, and what then stands for them in the context. */
-import type { Reduction, ViewItem } from '../view/view.js';
+import type { Reduction, ViewItem } from '../view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
-import { escapeTags } from '../../conversation/render.js';
+import { escapeTags } from '../../conversation/tags.js';
 import { textOf } from '../../conversation/validate.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptAround, excerptOfArguments, leftOut, whereKept, type Original } from './excerpt.js';
-import { layoutOf } from '../layout.js';
+import { layoutOf } from './layout.js';
 import { sparesResult } from './retention.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { besidesText, withArguments, withContent } from './stand-ins.js';
 
 /**

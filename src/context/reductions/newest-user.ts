@@ -3,17 +3,18 @@
  * observations of any size. Only a policy with `reduce.newestUserMessage` lets it be shortened; the original stays in the
  * log, and is what a summarizer reads once the message is evicted.
  */
-import type { ViewItem } from '../view/view.js';
+import type { ViewItem } from '../view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptOf, excerptSteps } from './excerpt.js';
-import { layoutOf } from '../layout.js';
+import { layoutOf } from './layout.js';
 import { besidesText, StandIns, withContent } from './stand-ins.js';
 
 /** Share of what is free beside system messages and head that the newest user message may fill before it is shortened. */
 const mostWhole = 0.75;
+
 /** Share of what is free in the target that an excerpt of it fills then, or all that the rest leaves. */
 const leastShortened = 0.5;
 

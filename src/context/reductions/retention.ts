@@ -1,22 +1,23 @@
-/**
- * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
- * turn: between two commits the prefix stays as it is, and the provider's cache with it.
- */
-import { sizeBeyond, type ViewItem } from '../view/view.js';
+import { sizeBeyond } from '../view/view.js';
+import type { ViewItem } from '../view/view-types.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { isBlank } from '../view/projection.js';
 import { atOnce } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
-import { layoutOf } from '../layout.js';
+import { layoutOf } from './layout.js';
 import { shortenNewest } from './newest-user.js';
 import type { Limits } from '../../limits/limits.js';
 import { shrinkOld } from './to-fit.js';
 import { retentionOf, type Reduce } from '../../policy/reduce-schema.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { StandIns, type Fit, type Run } from './stand-ins.js';
 
+/**
+ * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
+ * turn: between two commits the prefix stays as it is, and the provider's cache with it.
+ */
 export interface CommitOptions {
   policy: Policy;
   limits: Limits;

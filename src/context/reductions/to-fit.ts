@@ -1,19 +1,17 @@
+import type { Reduction, ViewItem } from '../view/view-types.js';
+import { atOnce, type Steps } from '../../steps.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { assertReachable, isReachable } from './floor.js';
+import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from './layout.js';
+import { shortenNewest, withShortestNewest } from './newest-user.js';
+import { StandIns, stages, type Fit, type Run } from './stand-ins.js';
+
 /**
  * What is done, without a model and always the same way, when a context would exceed its budget before a compaction has committed:
  * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind a note. Last come the latest tool
  * batch and the results that the policy keeps in full. Leading system messages and the head are never touched, the newest user message
  * only where the policy lets it be shortened.
  */
-import type { Reduction, ViewItem } from '../view/view.js';
-import { atOnce, type Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/counter.js';
-import { assertReachable, isReachable } from './floor.js';
-import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from '../layout.js';
-import { shortenNewest, withShortestNewest } from './newest-user.js';
-import { StandIns, stages, type Fit, type Run } from './stand-ins.js';
-
-export type { Fit } from './stand-ins.js';
-
 export interface FitOptions {
   /** Tokens the view must not exceed. A view within it is left as it is. */
   limit: number;

@@ -1,9 +1,5 @@
-/**
- * For providers that want user and assistant to take turns: neighbours of the same role become one message. Nothing is
- * changed in place, and what is appended later only ever adds to the end of what was joined before.
- */
-import type { Policy } from '../../policy/schema.js';
-import type { ViewItem } from './view.js';
+import type { Policy } from '../../policy/resolve.js';
+import type { ViewItem } from './view-types.js';
 import type { ChatMessage, ContentPart } from '../../conversation/message.js';
 
 /**
@@ -14,6 +10,10 @@ import type { ChatMessage, ContentPart } from '../../conversation/message.js';
 const alternating =
   /(?:^|[/:._-])(?:claude|anthropic|gemini|gemma|mistral|mixtral|ministral|codestral|magistral|devstral|pixtral|sonar)|llama-?2(?![\d.])/i;
 
+/**
+ * For providers that want user and assistant to take turns: neighbours of the same role become one message. Nothing is
+ * changed in place, and what is appended later only ever adds to the end of what was joined before.
+ */
 export function wantsAlternation({ roles, model }: Pick<Policy, 'roles' | 'model'>): boolean {
   if (roles !== 'auto') return roles === 'alternate';
   return model !== null && alternating.test(model);
@@ -21,6 +21,7 @@ export function wantsAlternation({ roles, model }: Pick<Policy, 'roles' | 'model
 
 /** Stands where the context would begin with the assistant. */
 const OPENING: ChatMessage = { role: 'user', content: '(The session begins with the assistant.)' };
+
 /** Framing and words of {@link OPENING}; no tokenizer makes more of it. */
 const OPENING_TOKENS = 20;
 
@@ -77,6 +78,7 @@ function join(before: ViewItem, after: ViewItem): ViewItem {
 }
 
 const separator = '\n\n';
+
 /** The blank line between two texts, with what a tokenizer may make of the two ends that meet at it. */
 const separatorTokens = 2;
 

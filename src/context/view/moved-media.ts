@@ -1,17 +1,18 @@
-/**
- * Images, audio and files that a provider takes from the user only. They move out of the message that brought them into a
- * user message of their own, which stands behind the complete batch of results; a label on either side says what belongs
- * together. The log keeps the original.
- */
-import type { TokenCounter } from '../../tokens/counter.js';
-import { countMessage, isMedia } from '../../tokens/message.js';
-import type { ViewItem } from './view.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { countMessage } from '../../tokens/message.js';
+import { isMedia } from '../../conversation/media.js';
+import type { ViewItem } from './view-types.js';
 import type { ChatMessage, ContentPart, Role } from '../../conversation/message.js';
 import { quote } from './projection.js';
 
 /** Whether a provider refuses this part in a message of this role. */
 export type RefusesPart = (role: Role, part: ContentPart) => boolean;
 
+/**
+ * Images, audio and files that a provider takes from the user only. They move out of the message that brought them into a
+ * user message of their own, which stands behind the complete batch of results; a label on either side says what belongs
+ * together. The log keeps the original.
+ */
 export interface Placement {
   refuses: RefusesPart;
   counter: TokenCounter;

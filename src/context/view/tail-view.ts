@@ -1,8 +1,8 @@
 /** The tail of a context: groups whole, ids unique, results directly behind their calls, stand-ins in the place of what they stand for. */
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { Steps } from '../../steps.js';
 import { countMessage } from '../../tokens/message.js';
-import type { ContextSource, Reduction, ViewItem, ViewSource } from './view.js';
+import type { ContextSource, Reduction, ViewItem, ViewSource } from './view-types.js';
 import { grouping, type Grouping } from '../../conversation/groups.js';
 import type { ChatMessage, LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import {

@@ -1,12 +1,12 @@
-/** Turns that an import wrote: the same messages at the same place have the same id, however often it is run. */
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { policyOf } from '../../policy/layers.js';
-import type { SessionIds } from '../sessions/session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 
 const prefix = 'import-';
 
+/** Turns that an import wrote: the same messages at the same place have the same id, however often it is run. */
 export function importedTurnId(fromSeq: number, hashes: readonly string[]): string {
   return `${prefix}${fromSeq}-${createHash('sha256').update(hashes.join()).digest('hex').slice(0, 24)}`;
 }

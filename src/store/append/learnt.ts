@@ -1,6 +1,6 @@
 /** What a session learns of itself from a turn: the mean size of its turns, and how our counts compare with its provider's. */
 import { meanTurn } from '../../limits/mean-turn.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { requestOf, type ReportedTurn } from '../../limits/learnt.js';
 import { calibrated, calibrationKey } from '../../tokens/calibration.js';
 import { readUsage, type ReportedUsage } from '../../tokens/reported-usage.js';

@@ -1,12 +1,12 @@
-/** What a turn is answered with: as new, as one that is stored already, or why it cannot be stored. */
 import { invalid, PalimpsestError } from '../../errors.js';
 import { policyOf, resolvePolicy } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import type { PreparedTurn } from '../../intake/prepare.js';
-import type { TurnInput } from './turns.js';
+import type { TurnInput } from './turn.js';
 import type { Transaction } from '../connection/transaction.js';
 
+/** What a turn is answered with: as new, as one that is stored already, or why it cannot be stored. */
 export interface AppendResult {
   turnId: string;
   fromSeq: number;

@@ -1,61 +1,26 @@
 import type { Pool } from 'pg';
-import type { FormatName } from '../../formats/format.js';
-import type { ChatMessage } from '../../conversation/message.js';
+import type { FormatName } from '../../conversation/format-names.js';
 import { splitNative } from '../../formats/native.js';
-import { defaultTurnLimits, type TurnLimits } from '../../conversation/turn-limits.js';
+import { defaultTurnLimits } from '../../conversation/turn-limits.js';
 import type { MessageWarning } from '../../conversation/validate.js';
 import { invalid, isFailure } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
-import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
-import type { ReportedUsage, UsageReport } from '../../tokens/reported-usage.js';
-import { defined, upToDate, type DeploymentPolicy } from '../sessions/configure.js';
+import { parsePolicy } from '../../policy/schema.js';
+import type { ReportedUsage } from '../../tokens/reported-usage.js';
+import { defined, upToDate } from '../sessions/configure.js';
 import { countAll } from '../../intake/count.js';
 import { serialize, type PreparedTurn } from '../../intake/prepare.js';
 import { turnToCount } from '../../intake/read-turn.js';
 import { checkUsage, progressed } from './learnt.js';
 import { erasedSince } from '../sessions/erasures.js';
-import { forget, recall, remember, type KnownSession } from './known-sessions.js';
+import { forget, recall, remember, type KnownSession } from '../sessions/known-sessions.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
-import {
-  checkIds,
-  replaced,
-  type SessionIds,
-  type SessionRow,
-  type TenantPolicy,
-} from '../sessions/session-row.js';
+import { checkIds, replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { insertSession, lockSession, noticedBy, readSession } from '../sessions/session-table.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { checkId } from '../connection/text.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
-
-export type { AppendResult } from './turn-answers.js';
-
-export interface TurnInput extends SessionIds {
-  /** Idempotency key within the session, at most 512 bytes. */
-  turnId: string;
-  /** At least one, in the session's format; checked here. Long ones may come as `MessagesText`. */
-  messages?: unknown;
-  /** Instead of `messages`: what they are logged as, from `readNative`. */
-  logged?: readonly ChatMessage[];
-  /** Format of `messages`: fixed by the first turn. @default the session's own, `openai-chat` for a new one */
-  format?: FormatName;
-  /** The last seq the caller knows; 0 for a new session. */
-  expectedSeq?: number;
-  /** Policy of a new session. For one that exists it must say the same, or be left out. */
-  policy?: PolicyInput;
-  /** What the provider reported for the request that made the first assistant message of this turn, in its own form. */
-  usage?: UsageReport;
-  /**
-   * When it was handed in, where it comes long after that: a turn that is older than an erasure of its session is refused
-   * (`Store.StaleGeneration`) as long as that is not finished.
-   */
-  receivedAt?: Date;
-  /** Policy of file and environment for a new session. */
-  deployment?: DeploymentPolicy;
-  /** An old turn, which nobody is to look at before a backfill or the next live turn does. */
-  imported?: boolean;
-  limits?: TurnLimits;
-}
+import type { TurnInput } from './turn.js';
 
 /** A turn whose usage was read. */
 type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };

@@ -6,11 +6,7 @@ import type { FullRequest } from './request.js';
 import type { Backfill, BackfillItemState, BackfillState } from '../../contract/backfills.js';
 import { checkId, storable } from '../connection/text.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
-
-export interface BackfillIds {
-  tenant: string;
-  job: string;
-}
+import type { BackfillIds } from '../../contract/ids.js';
 
 /** The job's own row, without the sums over its sessions. */
 export interface BackfillRow {

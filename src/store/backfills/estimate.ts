@@ -3,7 +3,7 @@ import { isFailure } from '../../errors.js';
 import { estimateCompaction } from '../../compaction/plan/estimate.js';
 import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
 import { policyOf, withSummarizer, type PolicyLayers } from '../../policy/layers.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import type { FullRequest } from './request.js';
 import type { BackfillEstimate } from '../../contract/backfills.js';
 import { readSelection, readSessions } from './selection.js';

@@ -1,7 +1,8 @@
 /** What became of each session of a backfill. */
 import type { Pool } from 'pg';
-import type { BackfillItem, BackfillItemState } from '../../contract/backfills.js';
-import { lockBackfill, loadBackfillRow, updateBackfill, type BackfillIds } from './backfills.js';
+import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
+import { lockBackfill, loadBackfillRow, updateBackfill } from './backfills.js';
+import type { BackfillIds } from '../../contract/ids.js';
 import { checkWhole } from '../connection/bounds.js';
 import { checkId, storable } from '../connection/text.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
@@ -89,17 +90,6 @@ async function keepSelected(
   );
   const present = new Map(rows.map(({ session, incarnation }) => [session, incarnation]));
   return page.filter(({ session, incarnation }) => present.get(session) === incarnation);
-}
-
-/** One compaction of this job that was committed. */
-export interface CommittedStep {
-  generation: number;
-  tokensBefore: number;
-  tokensAfter: number;
-  modelCalls: number;
-  modelInputTokens: number;
-  modelOutputTokens: number;
-  cost: number | null;
 }
 
 export interface ItemResult {

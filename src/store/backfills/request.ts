@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { formatNames } from '../../formats/format.js';
+import { formatNames } from '../../conversation/format-names.js';
 import { invalid } from '../../errors.js';
 import { complain } from '../../policy/issues.js';
 import type { BackfillRequest } from '../../contract/backfills.js';
@@ -42,6 +42,7 @@ const fields = {
 };
 
 export const estimateSchema = z.strictObject(fields);
+
 export const backfillSchema = z.strictObject({
   job: z.string().min(1).describe('Names the job within its tenant: the same name is the same job.'),
   ...fields,

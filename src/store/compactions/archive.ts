@@ -5,11 +5,9 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { messagePages, toLogged, type StoredMessage } from '../log/messages.js';
 import { archiveParts } from '../schema.js';
-import type { SessionIds } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, readWith, type Query, type Transaction } from '../connection/transaction.js';
-
-/** The evicted range of one compaction. */
-export type ArchivePart = Omit<typeof archiveParts.$inferSelect, 'tenantId' | 'sessionId'>;
+import type { ArchivePart } from '../../contract/archive.js';
 
 /** Every archive part of the session, oldest first. */
 export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<ArchivePart[]> {

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { CallLink, MessageMeta, Role } from '../../conversation/message.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import type { SessionIds } from '../sessions/session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 
 /** A generation on the way from the head back to the genesis. */

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
-import type { Head, Reduction } from '../../context/view/view.js';
+import type { Head, Reduction } from '../../context/view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
-import type { Coverage } from '../../summary/ask/chunk.js';
+import type { Coverage } from '../../summary/coverage.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { counterFor } from '../../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
@@ -11,27 +11,13 @@ import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
 import { and, eq, sql } from 'drizzle-orm';
 import { archiveParts, compactions } from '../schema.js';
-import {
-  cleared,
-  loadSession,
-  lockSession,
-  updateSession,
-  type SessionIds,
-  type SessionRow,
-} from '../sessions/sessions.js';
+import { cleared, lockSession, updateSession } from '../sessions/session-table.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
+import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/sizes.js';
 import { storable } from '../connection/text.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
-
-export { listArchiveParts, readArchivePart, type ArchivePart } from './archive.js';
-export { readTailMetas, type HeadFacts } from './context.js';
-export {
-  findCommitOf,
-  listCompactions,
-  loadCompaction,
-  type CompactionFacts,
-  type CompactionRow,
-} from './generations.js';
 
 /** One compaction as accepted, to be committed as a whole or not at all. */
 export interface CommitInput {

@@ -1,10 +1,10 @@
 import type { Pool } from 'pg';
 import { currentCaller } from '../connection/caller.js';
-import type { ContextSource, Reduction } from '../../context/view/view.js';
+import type { ContextSource, Reduction } from '../../context/view/view-types.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';
-import { toHead } from './generations.js';
+import { toHead } from '../log/heads.js';
 import { toLogged } from '../log/messages.js';
 import { addReductions } from './reductions.js';
 import {
@@ -13,14 +13,12 @@ import {
   notFound,
   sessionWithTenant,
   toSession,
-  type SessionIds,
   type SessionRecord,
   type SessionRow,
 } from '../sessions/session-row.js';
-import { lockSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
+import { lockSession } from '../sessions/session-table.js';
 import { read, withSession, type Query } from '../connection/transaction.js';
-
-export { saveReductions, type ReadReductions } from './reductions.js';
 
 /** What planning needs to know of the head. */
 export interface HeadFacts {
@@ -181,6 +179,7 @@ order by budget, position)`;
 }
 
 const withBodies = snapshotStatement('body, null::text, null::text, null::text, null::boolean, null::float8');
+
 const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );

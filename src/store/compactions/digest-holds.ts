@@ -4,7 +4,7 @@
  * one holds nothing for ever.
  */
 import type { Pool } from 'pg';
-import type { SessionIds } from '../sessions/session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /** One run of a compaction. */

@@ -5,7 +5,7 @@ import { forgetFlights } from './digest-flights.js';
 import { addHold, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { compactionDigests, digests } from '../schema.js';
-import type { SessionIds } from '../sessions/session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/text.js';
 import { read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';

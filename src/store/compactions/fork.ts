@@ -1,6 +1,5 @@
 import { getTableColumns, sql } from 'drizzle-orm';
-import type { PgTable } from 'drizzle-orm/pg-core';
-import { getTableConfig } from 'drizzle-orm/pg-core';
+import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
 import { checkWhole } from '../connection/bounds.js';
@@ -14,35 +13,15 @@ import {
   sessions,
   turns,
 } from '../schema.js';
-import { factsOf, notFound } from '../sessions/session-row.js';
-import {
-  findSession,
-  keepSession,
-  loadSession,
-  lockSession,
-  settingsOf,
-  updateSession,
-} from '../sessions/sessions.js';
-import type { SessionIds, SessionRow } from '../sessions/sessions.js';
+import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
+import { findSession, loadSession } from '../sessions/sessions.js';
+import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
+import type { SessionIds } from '../../contract/ids.js';
+import { settingsOf } from '../sessions/settings.js';
 import { liveSizes } from '../sessions/sizes.js';
 import { checkId } from '../connection/text.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
-
-export interface ForkRequest {
-  /** Last message that the fork takes over. */
-  throughSeq: number;
-  /** Id of the new session. */
-  to: string;
-}
-
-export interface Forked {
-  session: string;
-  /** Messages taken over, and the generation the fork begins with. */
-  messages: number;
-  generation: number;
-  /** True when this very fork was made before; nothing was written now. */
-  repeated: boolean;
-}
+import type { Forked, ForkRequest } from '../../contract/sessions.js';
 
 /**
  * A new session with the log and the compactions of another up to `throughSeq`, and its policy; from there both go

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
-import type { Head } from '../../context/view/view.js';
-import type { ChatMessage } from '../../conversation/message.js';
+import type { Head } from '../../context/view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
 import { compactions } from '../schema.js';
-import type { SessionIds } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { readWith } from '../connection/transaction.js';
+import { toHead } from '../log/heads.js';
 
 type Columns = typeof compactions.$inferSelect;
 
@@ -81,15 +81,6 @@ export function toCompaction({ tenantId, sessionId, head, headTokens, ...row }: 
     head: toHead(head, headTokens, row.carriedSeq),
     snapshotSha256: row.snapshot === null ? null : createHash('sha256').update(row.snapshot).digest('hex'),
   };
-}
-
-/** The head as stored: `messages` is a JSON array. */
-export function toHead(messages: string | null, tokens: number[], carriedSeq: number | null): Head | null {
-  return messages === null ? null : { messages: headMessages(messages), tokens, carriedSeq };
-}
-
-export function headMessages(messages: string | null): ChatMessage[] {
-  return messages === null ? [] : JSON.parse(messages);
 }
 
 function sum(tokens: readonly number[]): number {

@@ -1,6 +1,8 @@
 import type { Pool } from 'pg';
-import type { Reduction } from '../../context/view/view.js';
-import { lockSession, type SessionIds, type SessionRow } from '../sessions/sessions.js';
+import type { Reduction } from '../../context/view/view-types.js';
+import { lockSession } from '../sessions/session-table.js';
+import type { SessionIds } from '../../contract/ids.js';
+import type { SessionRow } from '../sessions/session-row.js';
 import { withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 export interface ReadReductions {

@@ -7,14 +7,11 @@ import { checkWhole } from '../connection/bounds.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { recount } from '../sessions/recount.js';
 import { compactions } from '../schema.js';
-import {
-  limitsOfSession,
-  loadSession,
-  lockSession,
-  updateSession,
-  type SessionIds,
-  type SessionRow,
-} from '../sessions/sessions.js';
+import { limitsOfSession } from '../sessions/settings.js';
+import { loadSession } from '../sessions/sessions.js';
+import { lockSession, updateSession } from '../sessions/session-table.js';
+import type { SessionIds } from '../../contract/ids.js';
+import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/sizes.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
 

@@ -1,10 +1,9 @@
-import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { drizzle } from 'drizzle-orm/node-postgres';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
 import pg, { type Pool } from 'pg';
+import { packageRoot } from '../../runtime/package-root.js';
 import { PalimpsestError } from '../../errors.js';
 import { checkDatabaseUrl } from './pool.js';
 import { asFailure, read } from './transaction.js';
@@ -122,12 +121,7 @@ function migrationsOfThisCode(): Migration[] {
   }));
 }
 
-/** `migrations/` of the package, found from the sources and from the build alike. */
+/** The folder of the migrations, of the sources and of the build alike. */
 export function migrationsFolder(): string {
-  const here = path.dirname(fileURLToPath(import.meta.url));
-  for (let folder = here; ; folder = path.dirname(folder)) {
-    const candidate = path.join(folder, 'migrations');
-    if (existsSync(path.join(candidate, 'meta', '_journal.json'))) return candidate;
-    if (folder === path.dirname(folder)) throw new Error(`no migrations folder above ${here}`);
-  }
+  return path.join(packageRoot(), 'migrations');
 }

@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { PalimpsestError } from '../../errors.js';
-import type { SessionIds } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /** Identity and size of one message, without its text. */

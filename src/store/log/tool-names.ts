@@ -1,5 +1,5 @@
 import type { CallLink } from '../../conversation/message.js';
-import type { SessionIds } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import type { Query } from '../connection/transaction.js';
 
 /** A result and the call that it names. */

@@ -6,17 +6,10 @@ import { assignCallIds } from '../../context/view/projection.js';
 import { invalid, type PalimpsestError } from '../../errors.js';
 import { readMetas } from '../compactions/chain.js';
 import { readTailMetas } from '../compactions/context.js';
-import type { SessionIds } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { storable } from '../connection/text.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, type Query } from '../connection/transaction.js';
-
-/** One result with the id. */
-export interface Occurrence {
-  seq: number;
-  /** Archive part that holds it; null while it is in the tail. */
-  part: number | null;
-}
 
 /** How far behind its call a result is looked for. */
 const farthestResult = 2_000;

@@ -3,27 +3,10 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { listArchiveParts, noSuchPart, verifiedRange } from '../compactions/archive.js';
 import { checkWhole } from '../connection/bounds.js';
 import { toLogged } from '../log/messages.js';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
-
-export interface ExpandRequest {
-  /** Archive part; where left out, any range of the log. */
-  part?: number;
-  /** First message. @default the first of the part, or of the log */
-  fromSeq?: number;
-  /** Messages at most, up to 1,000. @default 50 */
-  limit?: number;
-  /** UTF-16 code units of the messages' JSON at most; a first message that is longer comes alone. @default 100,000 */
-  maxCharacters?: number;
-}
-
-export interface Expansion {
-  part: number | null;
-  /** Originals in order, each checked against its hash. */
-  messages: LoggedMessage[];
-  /** Where the next page begins; null at the end of the part, or of the log. */
-  nextSeq: number | null;
-}
+import type { ExpandRequest, Expansion } from '../../contract/archive.js';
 
 const most = { messages: 1_000, characters: 50_000_000 };
 

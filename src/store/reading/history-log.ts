@@ -1,9 +1,11 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
-import { verifiedPart, type ArchivePart } from '../compactions/archive.js';
+import { verifiedPart } from '../compactions/archive.js';
+import type { ArchivePart } from '../../contract/archive.js';
 import { partsBehind } from './replay.js';
 import { searchableText } from '../search/words.js';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /**

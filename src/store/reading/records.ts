@@ -1,51 +1,11 @@
 /** What was summarized and archived so far, for `status`. */
 import type { Pool } from 'pg';
 import { partsBehind } from './replay.js';
-import type { SessionIds, SessionRow } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
+import type { SessionRow } from '../sessions/session-row.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, type Query } from '../connection/transaction.js';
-
-/** One committed generation, briefly. */
-export interface SummaryRecord {
-  generation: number;
-  /** ISO 8601. */
-  at: string;
-  reason: string;
-  method: 'model' | 'extractive' | 'none';
-  /** The extractive summarizer served because the model could not, for all of it or for some chunks. */
-  fallback: boolean;
-  /** Chunks that it served. */
-  chunksByRule: number;
-  /** Messages it took out of the context; null where it took none. */
-  range: { fromSeq: number; throughSeq: number } | null;
-  tokensBefore: number;
-  tokensAfter: number;
-  /** Messages. */
-  evicted: number;
-  /** The snapshot's first 500 characters; null without one. */
-  summary: string | null;
-}
-
-export interface ArchivedTool {
-  callId: string;
-  tool: string | null;
-  seq: number;
-  part: number;
-  tokens: number;
-}
-
-export interface SessionRecords {
-  /** Newest first, at most 50. */
-  summaryRecords: SummaryRecord[];
-  /** Results of tools behind the head: how many, their tokens, and the newest, at most 50. */
-  toolHistoryArchived: { count: number; tokens: number; newest: ArchivedTool[] };
-  /** Compactions that put a summary in the place of messages. */
-  summariesPerformed: number;
-  /** Tokens of the messages they evicted. */
-  tokensSummarized: number;
-  /** First 500 characters of the present snapshot; null without one. */
-  lastSummary: string | null;
-}
+import type { SessionRecords, SummaryRecord } from '../../contract/status.js';
 
 const most = { records: 50, tools: 50, characters: 500 };
 

@@ -1,8 +1,10 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
-import { verifiedPart, verifiedRange, type ArchivePart } from '../compactions/archive.js';
+import { verifiedPart, verifiedRange } from '../compactions/archive.js';
+import type { ArchivePart } from '../../contract/archive.js';
 import { toLogged } from '../log/messages.js';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /**

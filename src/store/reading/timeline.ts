@@ -1,48 +1,9 @@
 /** How a session's size went: the context after each turn, and each compaction. */
 import type { Pool } from 'pg';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
-
-export interface TimelineTurn {
-  /** From 1. */
-  turn: number;
-  turnId: string;
-  at: string;
-  fromSeq: number;
-  throughSeq: number;
-  /** Of the turn's messages. */
-  tokens: number;
-  /** Tokens of all messages up to here: what the context would be without compactions. */
-  logTokens: number;
-  /** Context tokens after this turn. */
-  contextTokens: number;
-}
-
-export interface TimelineCompaction {
-  generation: number;
-  at: string;
-  /** The turn behind which it was committed; 0 before the first. */
-  turn: number;
-  reason: string;
-  method: string;
-  tokensBefore: number;
-  tokensAfter: number;
-  evicted: number;
-  /** Chunks, and those of them that the fallback served. */
-  chunks: number;
-  chunksByRule: number;
-  part: number | null;
-}
-
-export interface Timeline {
-  session: string;
-  /** Context tokens now and at most; those at which the next measurement is due, null for none. */
-  tokens: number;
-  budget: number;
-  measureAt: number | null;
-  turns: TimelineTurn[];
-  compactions: TimelineCompaction[];
-}
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/timeline.js';
 
 /**
  * Context tokens between two compactions are what the last one left plus what came since, by the counts of the session's

@@ -3,45 +3,14 @@ import type { Pool } from 'pg';
 import type { ChatMessage } from '../../conversation/message.js';
 import { verifiedRange } from '../compactions/archive.js';
 import { checkWhole } from '../connection/bounds.js';
-import { occurrencesOf, toolOfResult, type Occurrence } from './call-ids.js';
+import { occurrencesOf, toolOfResult } from './call-ids.js';
 import { partsBehind } from './replay.js';
 import { splitsPair } from '../search/words.js';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { invalid } from '../../errors.js';
 import { read, type Query } from '../connection/transaction.js';
-
-/** A result by its call id, as the log or as the context shows it; or any message by its seq. */
-export type ResponseReference = { callId: string; seq?: undefined } | { seq: number; callId?: undefined };
-
-export interface ToolResponse {
-  seq: number;
-  /** As the log has it; null for a message that answers no call. */
-  callId: string | null;
-  tool: string | null;
-  role: ChatMessage['role'];
-  /** Archive part that holds the message; null while it is in the tail. */
-  part: number | null;
-  /**
-   * What `content` is a page of. `text`: the content, a string, exactly. `parts`: the JSON of its parts. `message`: the
-   * JSON of the whole message, where it makes calls or has no content.
-   */
-  format: 'text' | 'parts' | 'message';
-  content: string;
-  /** Where `content` begins and ends, in UTF-16 code units. */
-  offset: number;
-  totalCharacters: number;
-  /** Where the next page begins; null at the end. */
-  nextOffset: number | null;
-  /** Every result with this call id, newest first: ids are reused. */
-  occurrences: Occurrence[];
-}
-
-export interface Page {
-  /** UTF-16 code units to leave out. @default 0 */
-  offset?: number;
-  /** UTF-16 code units at most; one more where a surrogate pair would not fit. @default 20,000 */
-  limit?: number;
-}
+import type { Page, ResponseReference, ToolResponse } from '../../contract/archive.js';
 
 const defaultLimit = 20_000;
 

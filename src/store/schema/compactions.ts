@@ -1,4 +1,3 @@
-/** What compactions leave: generations with their heads, archive parts, reductions. */
 import { sql } from 'drizzle-orm';
 import {
   boolean,
@@ -11,12 +10,13 @@ import {
   text,
   unique,
 } from 'drizzle-orm/pg-core';
-import type { Reduction } from '../../context/view/view.js';
-import type { Coverage } from '../../summary/ask/chunk.js';
+import type { Reduction } from '../../context/view/view-types.js';
+import type { Coverage } from '../../summary/coverage.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
 import { messages, sessions } from './log.js';
 
+/** What compactions leave: generations with their heads, archive parts, reductions. */
 export const compactions = palimpsest.table(
   'compactions',
   {

@@ -1,4 +1,3 @@
-/** Tenants, sessions, and the log: turns, messages, and their text for search. */
 import { sql } from 'drizzle-orm';
 import {
   boolean,
@@ -13,18 +12,12 @@ import {
   unique,
   uuid,
 } from 'drizzle-orm/pg-core';
-import type { FormatName } from '../../formats/format.js';
+import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { ReportedUsage } from '../../tokens/reported-usage.js';
-import type { TokenizerName } from '../../tokens/counter.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
-
-/** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */
-export interface LastError {
-  type: string;
-  message: string;
-  fallback?: boolean;
-}
+import type { LastError } from '../../contract/status.js';
 
 /** The policy of all sessions of a tenant that say nothing else. */
 export const tenants = palimpsest.table(
@@ -38,6 +31,7 @@ export const tenants = palimpsest.table(
   (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
 
+/** Tenants, sessions, and the log: turns, messages, and their text for search. */
 export const sessions = palimpsest.table(
   'sessions',
   {

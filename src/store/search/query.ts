@@ -1,10 +1,7 @@
-/** What a query asks for, and where a text answers it. */
 import { invalid } from '../../errors.js';
 import { quoted, runsOf, sliceOverlap, splitsPair, type Run } from './words.js';
 import { storable } from '../connection/text.js';
-
-/** `words`: any of the words, rare ones first, `"several words"` exactly so. `substring`: these characters, whatever their case. */
-export type SearchMode = 'words' | 'substring';
+import type { SearchMode } from '../../contract/search.js';
 
 /** One way in which a text can answer a word of the query. */
 export interface Alternative {
@@ -32,11 +29,14 @@ export type Pattern =
     }
   | { mode: 'substring'; text: string };
 
+/** What a query asks for, and where a text answers it. */
 export type WordsPattern = Extract<Pattern, { mode: 'words' }>;
 
 const longestQuery = 10_000;
+
 /** Words of a query that are looked for; further ones add no more than time. */
 const mostTerms = 24;
+
 /** Shorter pieces of an identifier, and beginnings of a word, say nothing by themselves. */
 const shortestPiece = 3;
 const shares = { part: 0.3, beginning: 0.5 };
@@ -150,6 +150,7 @@ function neighbours(parts: readonly string[]): string[] {
 
 /** Around the first match of a snippet; the text may hold such marks itself. */
 export const matchMarks = { open: '«', close: '»' } as const;
+
 /** Code units before and behind a match. */
 const around = { before: 100, behind: 200 };
 

@@ -1,44 +1,23 @@
-/**
- * Search in one session, its archive and its tail alike. A session's texts are read through by their primary key: 0.1 to
- * 0.5 s for 100,000 messages (88 MB), 0.05 s for one result of 20 MB. GIN indexes over words and trigrams would answer in
- * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
- * extension that managed servers may refuse.
- */
 import type { Pool } from 'pg';
 import { roles, type Role } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { invalid } from '../../errors.js';
 import { checkWhole } from '../connection/bounds.js';
 import { indexTexts } from './index-texts.js';
-import { parseQuery, snippetOf, wordEdges, type Pattern, type SearchMode } from './query.js';
+import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
-import { loadSession, type SessionIds } from '../sessions/sessions.js';
+import { loadSession } from '../sessions/sessions.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { storable } from '../connection/text.js';
 import { read } from '../connection/transaction.js';
+import type { SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
 
-export interface SearchRequest {
-  /** At most 10,000 characters; a substring, or a part in quotation marks, at most 2,000. */
-  query: string;
-  /**
-   * `words` finds messages with any word of the query: those first that hold an identifier as it is written, then by how
-   * rare their words are, and which stand side by side as in the query; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
-   * `substring` takes the whole query so, quotation marks included. @default 'words'
-   */
-  mode?: SearchMode;
-  role?: Role;
-  /** Name of a tool: its results, and the messages that call it. */
-  tool?: string;
-  /** Only messages of this range. Where it is one message, every place in a long text is an own hit. */
-  fromSeq?: number;
-  throughSeq?: number;
-  /** Messages behind each hit to answer with it, up to 10: what was replied. @default 0 */
-  after?: number;
-  /** Hits at most, up to 50. @default 10 */
-  limit?: number;
-  /** Hits to leave out, as `nextOffset` said. @default 0 */
-  offset?: number;
-}
-
+/**
+ * Search in one session, its archive and its tail alike. A session's texts are read through by their primary key: 0.1 to
+ * 0.5 s for 100,000 messages (88 MB), 0.05 s for one result of 20 MB. GIN indexes over words and trigrams would answer in
+ * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
+ * extension that managed servers may refuse.
+ */
 export interface SaidBy {
   seq: number;
   role: Role;
@@ -48,36 +27,13 @@ export interface SaidBy {
   storedAt: string;
 }
 
-export interface SearchHit extends SaidBy {
-  /** Tool of a result; tools that an assistant message calls, separated by commas; null for none. */
-  tool: string | null;
-  /**
-   * Where in the message's text the match begins, in UTF-16 code units: for a string content the same offset that
-   * `toolResponse` pages by. A text is content, then calls, then reasoning.
-   */
-  offset: number;
-  /** One line around the match, which stands between `«` and `»`. */
-  snippet: string;
-  /** Higher is better; substrings are all 1 and ordered newest first. */
-  rank: number;
-  /** The messages behind the hit, as `after` asked for. */
-  following: FollowingMessage[];
-}
-
 export interface FollowingMessage extends SaidBy {
   /** The beginning of its text in one line, at most 500 characters. */
   text: string;
 }
 
-export interface SearchResult {
-  /** As served: a query without any letter or digit is looked for as a substring. */
-  mode: SearchMode;
-  hits: SearchHit[];
-  /** Where the next page begins; null where there is none. */
-  nextOffset: number | null;
-}
-
 const followingCharacters = 500;
+
 /** A longer message is not read only to learn its speaker. */
 const longestNamed = 200_000;
 

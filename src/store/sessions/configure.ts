@@ -2,18 +2,16 @@
 import type { SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { isFailure, type PalimpsestError } from '../../errors.js';
-import type { PolicyLayers } from '../../policy/layers.js';
+import type { DeploymentPolicy, PolicyLayers } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import { recount, type Recount } from './recount.js';
-import { notFound, type SessionIds, type SessionRow } from './session-row.js';
+import { notFound, type SessionRow } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { settle, type SessionSettings } from './settings.js';
 import { liveSizes } from './sizes.js';
 import { storable } from '../connection/text.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
-
-/** What the process that serves a session says of its policy: below the session's and the tenant's own. */
-export type DeploymentPolicy = Pick<PolicyLayers, 'file' | 'environment'>;
 
 /** How often counting outside the lock is tried before it happens under the lock. */
 const attemptsOutsideLock = 3;

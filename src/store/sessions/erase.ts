@@ -1,8 +1,9 @@
 import type { Pool } from 'pg';
 import { isFailure } from '../../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
-import { forget } from '../append/known-sessions.js';
-import { checkIds, notFound, type SessionIds } from './session-row.js';
+import { forget } from './known-sessions.js';
+import { checkIds, notFound } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, withSession, withTransaction, type Query } from '../connection/transaction.js';
 
 /** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */

@@ -1,8 +1,8 @@
-/** Erased sessions whose executions are still to be deleted: work that outlives the call that erased. */
 import type { Pool } from 'pg';
-import type { SessionIds } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
+/** Erased sessions whose executions are still to be deleted: work that outlives the call that erased. */
 export interface Erasure extends SessionIds {
   /** What began earlier belongs to the erased session. */
   erasedAt: Date;

@@ -3,7 +3,8 @@
  * time has come, or a fork leaves behind. `overdue_at` says since when, `sweep_at` when the sweep looks at the session next.
  */
 import type { Pool } from 'pg';
-import type { SessionIds, SessionRow } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
+import type { SessionRow } from './session-row.js';
 import { read } from '../connection/transaction.js';
 
 /** Nobody has to look for the session in the next `ms`: the workflow that measures it has it in hand. */
@@ -43,6 +44,7 @@ export interface OverdueSession extends SessionIds {
 
 /** More owners than this at once are served by later sweeps. */
 const mostOwners = 10_000;
+
 /** A backfill gives the model as long for a summary; what it has not come to by then, it may never. */
 const longestBackfill = "interval '1 day'";
 

@@ -1,8 +1,9 @@
 import { parseBody } from '../../formats/native.js';
-import { counterFor, type TokenizerName } from '../../tokens/counter.js';
+import { counterFor } from '../../tokens/counter.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { countAll } from '../../intake/count.js';
-import { headMessages } from '../compactions/generations.js';
+import { headMessages } from '../log/heads.js';
 import { messagePages } from '../log/messages.js';
 import type { ContextRange } from './sizes.js';
 import type { Query } from '../connection/transaction.js';

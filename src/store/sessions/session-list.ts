@@ -1,27 +1,9 @@
 import type { Pool } from 'pg';
-import type { FormatName } from '../../formats/format.js';
 import { invalid } from '../../errors.js';
-import type { LastError } from '../schema/log.js';
+import type { LastError } from '../../contract/status.js';
 import { checkId } from '../connection/text.js';
 import { read } from '../connection/transaction.js';
-
-/** One session of a list, as its row has it: nothing of it is worked out, so that a page costs one statement. */
-export interface ListedSession {
-  session: string;
-  format: FormatName;
-  messages: number;
-  turns: number;
-  /** Context tokens and their budget. */
-  tokens: number;
-  budget: number;
-  generation: number;
-  exhausted: boolean;
-  paused: boolean;
-  lastError: { type: string; message: string } | null;
-  closedAt: string | null;
-  createdAt: string;
-  updatedAt: string;
-}
+import type { ListedSession } from '../../contract/sessions.js';
 
 const mostListed = 1_000;
 

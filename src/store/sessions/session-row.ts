@@ -1,15 +1,13 @@
-import type { FormatName } from '../../formats/format.js';
+import type { FormatName } from '../../conversation/format-names.js';
 import { PalimpsestError } from '../../errors.js';
 import type { PolicyLayers } from '../../policy/layers.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyInput } from '../../policy/schema.js';
-import type { TokenizerName } from '../../tokens/counter.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
 import type { sessions } from '../schema.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { isAllowed, readCalibration } from '../append/stored-calibration.js';
+import { isAllowed, readCalibration } from './stored-calibration.js';
 import { checkId } from '../connection/text.js';
-
-export type { SessionIds } from '../../contract/ids.js';
 
 type Columns = typeof sessions.$inferSelect;
 

@@ -2,7 +2,7 @@
 import { and, eq, sql } from 'drizzle-orm';
 import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
-import type { FormatName } from '../../formats/format.js';
+import type { FormatName } from '../../conversation/format-names.js';
 import { sessions } from '../schema.js';
 import {
   checkIds,
@@ -12,11 +12,11 @@ import {
   sessionWithTenant,
   tenantPolicyOf,
   toSession,
-  type SessionIds,
   type SessionRecord,
   type SessionRow,
   type TenantPolicy,
 } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import type { SessionSettings } from './settings.js';
 import { read, type Transaction } from '../connection/transaction.js';
 

@@ -4,16 +4,12 @@ import { measureAt } from '../../limits/limits.js';
 import { marksBeyond } from '../../limits/marks.js';
 import { upToDate } from './configure.js';
 import { sessions } from '../schema.js';
-import { checkIds, factsOf, notFound, type SessionIds, type SessionRow } from './session-row.js';
+import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';
+import type { SessionIds } from '../../contract/ids.js';
 import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
 import { storable } from '../connection/text.js';
 import { read, withSession } from '../connection/transaction.js';
-
-export { changePolicy, configureSession, type DeploymentPolicy } from './configure.js';
-export type { SessionIds, SessionRow } from './session-row.js';
-export { cleared, insertSession, keepSession, lockSession, updateSession } from './session-table.js';
-export { limitsOfSession, settingsOf, type SessionSettings } from './settings.js';
 
 /**
  * The session with its tenant's present policy; null where there is none. Throws `Input.Invalid` for ids that no

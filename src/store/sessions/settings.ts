@@ -2,9 +2,9 @@ import { isFailure } from '../../errors.js';
 import { policyOf, type PolicyLayers } from '../../policy/layers.js';
 import { limitsOf, type Limits, type SessionFacts } from '../../limits/limits.js';
 import { marksFor } from '../../limits/marks.js';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { learntOf, overdue } from '../../limits/learnt.js';
-import type { TokenizerName } from '../../tokens/counter.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
 import { factsOf, type SessionRow } from './session-row.js';
 
 /** What a policy, and what the session has shown of itself, fix on the session row. */

@@ -1,8 +1,8 @@
 import type { Pool } from 'pg';
 import { limitsOf } from '../../limits/limits.js';
-import { policyOf } from '../../policy/layers.js';
+import { type DeploymentPolicy, policyOf } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
-import { defined, type DeploymentPolicy } from './configure.js';
+import { defined } from './configure.js';
 import type { TenantPolicy } from './session-row.js';
 import { checkId } from '../connection/text.js';
 import { read, withTransaction } from '../connection/transaction.js';

@@ -1,22 +1,25 @@
+import { PalimpsestError } from '../../errors.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { Ground } from './grounding.js';
+import { missingPins } from './pins.js';
+import { layersOf, type Section, sections as builtIn } from './sections.js';
+import { hasSections } from './snapshot.js';
+
+declare const accepted: unique symbol;
+
+/** The summary of one slice. */
+export type Digest = string & { readonly [accepted]: 'digest' };
+
+/** The consolidated summary of everything evicted. */
+export type Snapshot = string & { readonly [accepted]: 'snapshot' };
+
+/** A well-formed summary that may be too long for a snapshot: material for a repair, never for a context. */
+export type Draft = string & { readonly [accepted]: 'draft' };
+
 /**
  * The only way in which text becomes a digest or a snapshot. Peers put error texts, refusals and empty answers in place
  * of the history (langchain-ai/langchain#38867); here such a text cannot have the type.
  */
-import { PalimpsestError } from '../../errors.js';
-import type { TokenCounter } from '../../tokens/counter.js';
-import type { Ground } from './grounding.js';
-import { missingPins } from './pins.js';
-import { layersOf } from './sections.js';
-import { hasSections, sections as builtIn, type Section } from './snapshot.js';
-
-declare const accepted: unique symbol;
-/** The summary of one slice. */
-export type Digest = string & { readonly [accepted]: 'digest' };
-/** The consolidated summary of everything evicted. */
-export type Snapshot = string & { readonly [accepted]: 'snapshot' };
-/** A well-formed summary that may be too long for a snapshot: material for a repair, never for a context. */
-export type Draft = string & { readonly [accepted]: 'draft' };
-
 export interface Acceptance {
   /** Tokens of what the text stands for: the slice for a digest, all that the head will replace for a snapshot. */
   inputTokens: number;
@@ -37,6 +40,7 @@ export interface AnswerAcceptance extends Acceptance {
  * for it is read once more; a snapshot stays in the context and may not exceed it at all.
  */
 const DIGEST_TOLERANCE = 1.5;
+
 /** A draft beyond this factor is no summary that a repair could shorten. */
 const DRAFT_TOLERANCE = 3;
 

@@ -5,10 +5,10 @@
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { hasMatch, Matching, problemOfPattern } from '../../conversation/pattern.js';
-import { escapeTags } from '../../conversation/render.js';
-import type { Pin } from '../../policy/schema.js';
+import { escapeTags } from '../../conversation/tags.js';
+import type { Pin } from '../../policy/trigger-schema.js';
 import type { Steps } from '../../steps.js';
-import { plainTextOf } from '../ledger/atoms.js';
+import { plainTextOf } from '../text/sentences.js';
 
 /**
  * What all tags of a head bear where a pin, which stands there untouched, spells one of them: a hash of the pins, which no

@@ -1,11 +1,9 @@
+import { factsSection, isLayerHeading, sections, type Section, type SectionKey } from './sections.js';
+
 /**
  * Reads and writes the Markdown of a snapshot: `## <title>`, then `- ` bullets. Shared by the extractive summarizer,
  * acceptance and whoever reads a snapshot back. Every function knows the built-in sections unless it is given others.
  */
-import { factsSection, isLayerHeading, sections, type Section, type SectionKey } from './sections.js';
-
-export { sections, type Section, type SectionKey } from './sections.js';
-
 export function headingOf(key: string, among: readonly Section[] = sections): string {
   return `## ${[...among, factsSection].find((section) => section.key === key)?.title ?? key}`;
 }
@@ -65,6 +63,7 @@ export function hasSections(text: string, among: readonly Section[] = sections):
  */
 export function parseSnapshot(text: string): Map<SectionKey, string[]>;
 export function parseSnapshot(text: string, among: readonly Section[]): Map<string, string[]>;
+
 export function parseSnapshot(text: string, among: readonly Section[] = sections): Map<string, string[]> {
   const items = new Map<string, string[]>(among.map(({ key }) => [key, []]));
   const unnamed = items.has('state') ? 'state' : (among.at(-1)?.key ?? 'state');

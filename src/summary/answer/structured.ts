@@ -1,7 +1,8 @@
 /** A summary asked for as JSON by schema, and read whatever came: endpoints may ignore a schema, models may bend it. */
 import { PalimpsestError } from '../../errors.js';
 import { unwrapped } from './accept.js';
-import { hasSections, formatSnapshot, oneLine, sectionNamed, type Section } from './snapshot.js';
+import { hasSections, formatSnapshot, oneLine, sectionNamed } from './snapshot.js';
+import type { Section } from './sections.js';
 
 /** JSON schema of a summary: an object with one array of strings per section. */
 export interface SummarySchema {

@@ -6,11 +6,9 @@ import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { nameOf, openingTag, renderParts } from '../../conversation/render.js';
 import { PalimpsestError } from '../../errors.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { PROMPT_HASH } from './prompts.js';
 import { measurePieces, type Piece } from './pieces.js';
-
-export { coverageOf, type Coverage } from '../coverage.js';
 
 /** From character `fromChar` of message `fromSeq` up to character `throughChar` (exclusive; null: to the end) of message `throughSeq`. */
 export interface ChunkRef {
@@ -31,12 +29,16 @@ export interface ChunkItem {
 
 /** Tokens of the tags around an ordinary message, beyond the framing its stored size already holds. */
 const LABEL_TOKENS = 28;
+
 /** Tokens of the tool name in a label (not part of the rendered text) and of the line end between messages. */
 const NAME_TOKENS = 8;
+
 /** What a transcript adds to each message. */
 export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
+
 /** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
 const SLICE_LABEL_TOKENS = 80;
+
 /** A chunk below this is not halved any more: a model for which it is too long has no room beside the instructions. */
 const SMALLEST_HALVED = 512;
 

@@ -4,8 +4,9 @@
  * are the same in every request of a policy, so that a provider's prompt cache serves from one chunk to the next.
  */
 import { createHash, createHmac } from 'node:crypto';
-import { escapeTags, RENDER_VERSION } from '../../conversation/render.js';
-import type { Policy } from '../../policy/schema.js';
+import { escapeTags } from '../../conversation/tags.js';
+import { RENDER_VERSION } from '../../conversation/render.js';
+import type { Policy } from '../../policy/resolve.js';
 import { resolveSections, type Section } from '../answer/sections.js';
 import { schemaOf, type SummarySchema } from '../answer/structured.js';
 
@@ -56,9 +57,11 @@ const outline = (sections: readonly Section[]): string =>
 
 const chunkTask =
   'Condense this part of the record. Other parts are condensed by others: do not guess what comes before or after.';
+
 const foldTask =
   'Merge all of the material below into one summary of the whole session, in the order in which it is given, oldest first. ' +
   'Keep what still matters of the older material; where the newer contradicts it, the newer holds; drop what is done and settled first.';
+
 const mergeTask =
   'Merge the summaries below, which cover neighbouring parts of a session, into one of that stretch, oldest first. ' +
   'Where the newer contradicts the older, the newer holds; drop what is done and settled first. Do not guess what comes before or after.';
@@ -103,6 +106,7 @@ export function promptSettings({
 
 /** What a policy that says nothing asks. */
 export const defaultPrompt = promptSettings({ prompt: null, sections: null, structured: 'auto' });
+
 /** Another wording of prompt or rendering never finds an old digest. */
 export const PROMPT_HASH = defaultPrompt.hash;
 

@@ -1,24 +1,17 @@
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { argumentsOf, nameOf } from '../../conversation/render.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { clip, clipMiddle, plainTextOf, sentencesOf } from '../text/sentences.js';
+import { constraintAtoms, errorAtoms, wordAtoms, type AtomKind } from '../ledger/atoms.js';
+import { commandIn } from '../ledger/command.js';
+import { fillSections, type Candidate } from './fill.js';
+import { formatSnapshot, oneLine, parseSnapshot } from '../answer/snapshot.js';
+import type { SectionKey } from '../answer/sections.js';
+
 /**
  * A snapshot without a model: the same sections, filled by rule. Reads every message once, whatever their number; which
  * section a sentence may enter depends on who said it, so nothing a tool returned becomes an intent or a rule.
  */
-import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
-import { argumentsOf, nameOf } from '../../conversation/render.js';
-import type { TokenCounter } from '../../tokens/counter.js';
-import {
-  clip,
-  clipMiddle,
-  constraintAtoms,
-  errorAtoms,
-  plainTextOf,
-  sentencesOf,
-  wordAtoms,
-  type AtomKind,
-} from '../ledger/atoms.js';
-import { commandIn } from '../ledger/command.js';
-import { fillSections, type Candidate } from './fill.js';
-import { formatSnapshot, oneLine, parseSnapshot, type SectionKey } from '../answer/snapshot.js';
-
 export interface ExtractiveInput {
   previous: string | null;
   messages: Iterable<LoggedMessage>;
@@ -43,13 +36,16 @@ export function extractiveSnapshot({ previous, messages, maxTokens, counter }: E
 
 /** Longest quotation of an item that is not the newest of its kind, characters. */
 const QUOTE = 400;
+
 /** The newest request and answer, characters; what fits is decided by tokens afterwards. */
 const LONGEST = 40_000;
 
 const decision =
   /\b(?:decid\w+|because|root cause|turns? out|instead of|rather than|cho(?:se|osing)|going with|will use|fix(?:ed|es)|implemented|confirmed|the (?:issue|problem|bug|cause|reason) (?:is|was)|found (?:that|the|a)|conclu\w+|agreed)\b/i;
+
 const nextStep =
   /\b(?:next|todo|to-do|remaining|still (?:need|have|to)|then i(?:'ll| will)|i(?:'ll| will) (?:now|then)|let me (?:now|next)|need to|waiting for|would you like|please (?:confirm|provide|let me))\b/i;
+
 const coveredLine = /^Covered by rule, without a model: /;
 
 interface Entry {

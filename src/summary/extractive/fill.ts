@@ -1,6 +1,7 @@
-import type { TokenCounter } from '../../tokens/counter.js';
-import { headingOf, oneLine, formatSnapshot, sections, type SectionKey } from '../answer/snapshot.js';
-import { clipMiddle } from '../ledger/atoms.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { headingOf, oneLine, formatSnapshot } from '../answer/snapshot.js';
+import { sections, type SectionKey } from '../answer/sections.js';
+import { clipMiddle } from '../text/sentences.js';
 
 /** Something that may stand in a section; `order` is its place among the others there. */
 export interface Candidate {
@@ -18,6 +19,7 @@ const shares: Record<SectionKey, number> = {
   state: 0.13,
   next: 0.04,
 };
+
 /** Fewest tokens, and characters, of an item that is shortened; less says nothing. */
 const SHORTEST = { tokens: 16, characters: 60 };
 

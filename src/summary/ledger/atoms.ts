@@ -1,11 +1,9 @@
+import { clip, linesOf, sentencesOf } from '../text/sentences.js';
+
 /**
  * Atoms: strings that a summary must not paraphrase, found by code. One pass over the text, word by word; every pattern
  * is bounded, so megabytes of any content take linear time.
  */
-import { clip, linesOf, sentencesOf } from '../text/sentences.js';
-
-export { clip, clipMiddle, plainTextOf, sentencesOf } from '../text/sentences.js';
-
 export const atomKinds = [
   'path',
   'url',
@@ -17,6 +15,7 @@ export const atomKinds = [
   'error',
   'constraint',
 ] as const;
+
 export type AtomKind = (typeof atomKinds)[number];
 
 /** Receives each occurrence in order. The same atom may come often. */
@@ -25,8 +24,10 @@ export type AtomVisitor = (kind: AtomKind, atom: string) => void;
 /** Runs between spaces, quotes and brackets; brackets around a whole path segment (`/app/(group)/[id]/`) belong to it. */
 const word =
   /(?:(?<=\/)(?:\([\w.-]{1,40}\)|\[[\w.-]{1,40}\])(?=[/.])|[^\s"'`<>()[\]{},;|\u00AB\u00BB\u201C-\u201F\u3000-\u303F\uFF08-\uFF1B])+/g;
+
 /** Most words: letters alone, in none of the cases that names in code have. No kind of atom looks like this. */
 const plainWord = /^[A-Za-z]?[a-z]*$/;
+
 /** Longest word that is looked at; beyond are encoded bytes. URLs may be longer. */
 const LONGEST_WORD = 160;
 const LONGEST_URL = 400;
@@ -132,6 +133,7 @@ function hashKind(text: string): AtomKind | null {
 /** Utility classes of style sheets: in every second line of some projects, needed by nobody. */
 const styleClass =
   /^(?:[a-z-]{2,12}:){0,3}-?(?:[mp][trblxyse]?|gap(?:-[xy])?|space-[xy]|[wh]|(?:min|max)-[wh]|size|text|bg|border(?:-[trblxy])?|rounded(?:-\w{1,2})?|z|top|left|right|bottom|inset(?:-[xy])?|translate-[xy]|scale|rotate|grid-cols|col-span|flex|font|leading|shadow|opacity|ring|duration|delay|order|tracking|line-clamp)(?:-[a-z]{2,8})?-\d{1,4}(?:\.5)?$/;
+
 /** Lengths of style sheets, ordinals, ranges of `sed`, file modes of `git`, `&1.name` of Elixir. */
 const notIdentifier =
   /^-?\d{1,5}(?:\.\d{1,4})?(?:st|nd|rd|th|am|pm|[a-z]|ms|px|r?em|v[hw]|vmin|vmax|pt|ch|fr|deg|gb|mb|kb)$|^100(?:644|755)$|^\d+[-:]\D|^\d+\.[a-z_]|\.\./i;
@@ -153,6 +155,7 @@ function isIdentifier(text: string): boolean {
 
 const units =
   '%|[kKMGT]i?B|bytes?|[mµun]?s|sec(?:onds?)?|min(?:utes?)?|hours?|hrs?|days?|weeks?|months?|years?|px|[kKMG]?Hz|[kcm]?m|km\\/h|mph|[kmµ]?g|lbs?|°[CF]|tokens?|rows?|items?|points?|miles|USD|EUR|GBP|dollars|euros|passengers?|bags?|guests?|people|tickets?|nights?';
+
 /** `15 %`, `512 MB`, `$1,234.50`, `€20`. */
 const value = new RegExp(
   `(?<![\\w.,$€£-])(?:[$€£] ?\\d{1,12}(?:[.,]\\d{1,6}){0,4}(?![\\w])|\\d{1,12}(?:[.,]\\d{1,6}){0,3} ?(?:${units})(?![\\w]))`,
@@ -161,6 +164,7 @@ const value = new RegExp(
 
 const errorLine =
   /(?:\b[A-Z]\w{0,60}(?:Error|Exception|Warning|Fault)\b|\b(?:error|fatal|panic|exception|traceback|failed|failure|denied|refused|not found|no such file|cannot|segfault|timed out|undefined reference|command not found)\b|\bE[A-Z]{4,20}\b)/i;
+
 /** The beginning of a line says best which error it is. */
 const LONGEST_ERROR = 140;
 
@@ -200,7 +204,9 @@ export function errorAtoms(text: string, visit: AtomVisitor): void {
 
 const rule =
   /\b(?:must(?:n't)?|never|always|do not|don't|does not|should(?:n't| not)|shall|may not|cannot|can't|(?<!-)only|no more than|at most|at least|make sure|ensure|be sure|required?|requires|prefer(?:ably|red)?|avoid|without|forbidden|not allowed|mandatory|stick to|limit(?:ed)? to|keep in mind)\b/i;
+
 const LONGEST_RULE = 240;
+
 /** A user who pastes what a compiler or a shell said states no rule. */
 const report =
   /^(?:\[\w{1,8}\]|(?:warning|error|fatal|cannot|could not|failed|unable)\b)|\.\w{1,8}:\d{1,6}:\d/i;

@@ -1,6 +1,6 @@
 /** The text of a ledger: one group of entries per kind of atom, written within a bound and read back by the next generation. */
-import { escapeTags } from '../../conversation/render.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import { escapeTags } from '../../conversation/tags.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { atomKinds, type AtomKind } from './atoms.js';
 import { containsAtom } from '../text/contains.js';
 import type { Atom } from './mentions.js';
@@ -21,10 +21,13 @@ const labels: Record<AtomKind, string> = {
   error: 'errors reported by tools',
   constraint: 'rules stated by user or system',
 };
+
 const inLines = new Set<AtomKind>(['fact', 'error', 'constraint']);
 const separators = { words: ' ', values: ' · ', lines: '\n- ' };
+
 /** Share of the ledger that whole sentences may take. */
 const shares: Partial<Record<AtomKind, number>> = { fact: 0.3, error: 0.15, constraint: 0.2, value: 0.15 };
+
 /** Entries that did not fit, after which no smaller one is looked for. */
 const MOST_MISSES = 100;
 

@@ -1,9 +1,5 @@
-/**
- * The ledger: atoms of the evicted range that the snapshot dropped, ranked by how later messages use them, bounded,
- * made without a model. It stands beside the snapshot in the head.
- */
 import type { LoggedMessage } from '../../conversation/message.js';
-import type { TokenCounter } from '../../tokens/counter.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 import { wordAtoms } from './atoms.js';
 import { entriesOf, fillLedger, FRAME_TOKENS } from './ledger-text.js';
 import { emptyAtom, keyOf, Mentions, type Atom } from './mentions.js';
@@ -11,6 +7,10 @@ import { declaredObsolete, settingsIn } from './obsolete.js';
 import { worthOf } from './rank.js';
 import { withoutReferences } from '../text/sentences.js';
 
+/**
+ * The ledger: atoms of the evicted range that the snapshot dropped, ranked by how later messages use them, bounded,
+ * made without a model. It stands beside the snapshot in the head.
+ */
 export interface LedgerInput {
   /** The ledger of the generation before, as this function returned it. */
   previous: string | null;

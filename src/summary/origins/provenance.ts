@@ -3,7 +3,7 @@
  * in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments to one; no reading before the
  * summary sees that. So the summary itself is checked: wording that comes from tools, and from nobody else, is a claim.
  */
-import { clip } from '../ledger/atoms.js';
+import { clip } from '../text/sentences.js';
 import { factsSection, sections, type Section } from '../answer/sections.js';
 import { labelled, readSources, type Sources } from './sources.js';
 import { unitsOf, type Sentence, type Unit } from './units.js';
@@ -11,12 +11,16 @@ import { Wording, wordsOf, type Word } from './wording.js';
 
 /** Built-in sections that state what is or was; all others tell a model what to do. */
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
+
 /** Share of the words of a sentence that makes it a tool's. */
 const COPIED = 0.5;
+
 /** Words that can stand as a bullet by themselves. */
 const SHORTEST_REST = 4;
+
 /** Words in a row that are cut out of a sentence which is not a tool's as a whole. */
 const LONGEST_QUOTED = 6;
+
 /** Characters of a claim that are kept: it is in the archive. */
 const LONGEST_CLAIM = 400;
 
@@ -77,6 +81,7 @@ function isQuestioned(unit: Unit, { text, words }: Sentence): boolean {
 /** Where data or money would go, or a program would come from. */
 const addresses =
   /\b(?:https?:\/\/|www\.)[^\s"'<>()[\]]{4,300}|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}/g;
+
 const outward =
   /\b(?:send|post|upload|forward|e-?mail|mail|transfer|pay|report|share|submit|publish|copy|deliver|run|execute|install|curl|pipe)(?:s|ing|ed)?\b/i;
 

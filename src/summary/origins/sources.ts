@@ -1,11 +1,11 @@
-/** Who said what: the sources that the wording of a summary is compared with. */
 import type { LoggedMessage } from '../../conversation/message.js';
 import { nameOf } from '../../conversation/render.js';
-import { plainTextOf } from '../ledger/atoms.js';
+import { plainTextOf } from '../text/sentences.js';
 import { factsSection, type Section } from '../answer/sections.js';
 import { parseSnapshot } from '../answer/snapshot.js';
 import { inWords, type Said, type Wording } from './wording.js';
 
+/** Who said what: the sources that the wording of a summary is compared with. */
 export interface Sources {
   /** What user and system said, and the assistant in words of its own. */
   trusted: Iterable<Said>;

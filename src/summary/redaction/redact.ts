@@ -3,7 +3,7 @@
  * `[REDACTED:kind:hash]`; the hash is keyed by the tenant, so that equal secrets look equal within one and nowhere else.
  */
 import { createHmac } from 'node:crypto';
-import type { Policy } from '../../policy/schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { atOnce, type Steps } from '../../steps.js';
 import { assertPattern, Matching } from '../../conversation/pattern.js';
 

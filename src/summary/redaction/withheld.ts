@@ -1,8 +1,13 @@
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
-import type { SummarizerSettings } from '../../compaction/plan/plan-types.js';
 import { redacting, type Redact } from './redact.js';
 import { inSlices, type Steps } from '../../steps.js';
-import type { ReplacementInput } from '../../compaction/replace/input.js';
+import type { Policy } from '../../policy/resolve.js';
+
+/** A policy that may redact, and what does it. */
+interface Redaction {
+  policy: Pick<Policy, 'redact'>;
+  redact: Redact;
+}
 
 /** Fields that name and link; they hold no text of anybody. */
 const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);
@@ -51,7 +56,7 @@ function* redactedValue(value: unknown, redact: Redact): Steps<unknown> {
 /** The messages as a summarizer may read them; chunks are cut of these. */
 export async function readable(
   messages: readonly LoggedMessage[],
-  { redaction }: Pick<SummarizerSettings, 'redaction'>,
+  { redaction }: { redaction: string },
   redact: Redact,
 ): Promise<readonly LoggedMessage[]> {
   return redaction === '' ? messages : inSlices(withoutSecrets(messages, redact));
@@ -60,7 +65,7 @@ export async function readable(
 /** Of these messages, those of which something is withheld from a summarizer. */
 export function* redactedIn(
   messages: readonly LoggedMessage[],
-  { policy, redact }: Pick<ReplacementInput, 'policy' | 'redact'>,
+  { policy, redact }: Redaction,
 ): Steps<LoggedMessage[]> {
   if (policy.redact === null) return [];
   const shown = yield* withoutSecrets(messages, redact);
@@ -78,7 +83,7 @@ export interface Mentions {
 
 /** The same without secrets, where the policy redacts. */
 export function* mentionsWithoutSecrets(
-  { policy, redact }: Pick<ReplacementInput, 'policy' | 'redact'>,
+  { policy, redact }: Redaction,
   { previousSnapshot, evicted, kept }: Mentions,
 ): Steps<Mentions> {
   if (policy.redact === null) return { previousSnapshot, evicted, kept };

@@ -1,4 +1,3 @@
-/** The second half of an erasure: what Temporal holds of a session that PostgreSQL no longer has. */
 import type { Client } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { isFailure } from '../errors.js';
@@ -11,10 +10,11 @@ import {
   pendingErasures,
   type Erasure,
 } from '../store/sessions/erasures.js';
-import { deleteExecutions, findExecutions, type Execution } from './executions.js';
-import type { SessionIds } from './names.js';
+import { deleteExecutions, findExecutions, type Execution } from '../temporal/executions.js';
+import type { SessionIds } from '../contract/ids.js';
 
-interface Connected {
+/** The second half of an erasure: what Temporal holds of a session that PostgreSQL no longer has. */
+export interface Connected {
   pool: Pool;
   client: Client;
 }

@@ -1,8 +1,8 @@
-/** How a view is divided for reduction, and what may be omitted from it. */
-import { sizeOf, type ViewItem } from './view/view.js';
-import type { TokenCounter } from '../tokens/counter.js';
-import { countMessage } from '../tokens/message.js';
-import { omissionNote } from './reductions/excerpt.js';
+import { sizeOf } from '../view/view.js';
+import type { ViewItem } from '../view/view-types.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { countMessage } from '../../tokens/message.js';
+import { omissionNote } from './excerpt.js';
 
 /** Items of the tail on one side of the newest user message. */
 export interface Segment {
@@ -28,6 +28,7 @@ export interface Layout {
 
 const headSources = new Set<ViewItem['source']>(['system', 'summarization', 'acknowledgment', 'carried']);
 
+/** How a view is divided for reduction, and what may be omitted from it. */
 export function layoutOf(view: readonly ViewItem[]): Layout {
   const start = view.findIndex(({ source }) => !headSources.has(source));
   const first = start === -1 ? view.length : start;

@@ -1,12 +1,12 @@
+import type { Pool } from 'pg';
+import type { FormatName } from '../../conversation/format-names.js';
+import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { SessionIds } from '../../contract/ids.js';
+
 /**
  * What an append needs to know of a session before its transaction: its format and tokenizer. Both rarely change, and
  * the transaction notices when they have, so a process that has seen the session need not ask.
  */
-import type { Pool } from 'pg';
-import type { FormatName } from '../../formats/format.js';
-import type { TokenizerName } from '../../tokens/counter.js';
-import type { SessionIds } from '../sessions/session-row.js';
-
 export interface KnownSession {
   format: FormatName;
   tokenizer: TokenizerName;

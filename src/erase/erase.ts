@@ -5,15 +5,14 @@ import { eraseSession, eraseWithForks, type ErasedRows } from '../store/sessions
 import { findErasure, noteErasure } from '../store/sessions/erasures.js';
 import { notFound } from '../store/sessions/session-row.js';
 import { withTransaction } from '../store/connection/transaction.js';
-import { finishErasure, finishErasures } from '../temporal/erasures.js';
+import { finishErasure, finishErasures, type Connected } from './executions.js';
 import { findExecutions } from '../temporal/executions.js';
-import type { SessionIds } from '../temporal/names.js';
-import type { Connections } from './connections.js';
+import type { SessionIds } from '../contract/ids.js';
 
 /** Earlier erasures that one call goes on with. */
 const mostEarlier = 5;
 
-export async function erase(connections: Connections, ids: SessionIds, forks = false): Promise<Erased> {
+export async function erase(connections: Connected, ids: SessionIds, forks = false): Promise<Erased> {
   const { pool } = connections;
   const erased: { ids: SessionIds; rows: ErasedRows }[] = [];
   const note = async (of: SessionIds, rows: ErasedRows) => void erased.push({ ids: of, rows });
@@ -38,7 +37,7 @@ export async function erase(connections: Connections, ids: SessionIds, forks = f
 
 /** Then, as far as Temporal answers, what earlier erasures have left. */
 async function finishAll(
-  { pool, client }: Connections,
+  { pool, client }: Connected,
   erased: readonly { ids: SessionIds }[],
 ): Promise<Pick<Erased, 'executions' | 'remaining'>> {
   let [executions, remaining] = [0, 0];
@@ -56,7 +55,7 @@ async function finishAll(
  * A session that PostgreSQL does not have: erased before, while Temporal did not answer, or never stored because all its
  * turns were refused. Throws `Store.SessionNotFound` where Temporal was told already, or has nothing of it either.
  */
-async function eraseExecutions(connections: Connections, ids: SessionIds): Promise<Erased> {
+async function eraseExecutions(connections: Connected, ids: SessionIds): Promise<Erased> {
   const { pool, client } = connections;
   const erasure = await findErasure(pool, ids);
   if (erasure === null) {

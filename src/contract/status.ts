@@ -1,0 +1,103 @@
+import type { SessionStatus } from './workflows.js';
+import type { PolicyRow } from '../policy/describe.js';
+import type { Policy } from '../policy/resolve.js';
+import type { SessionRow } from '../store/sessions/session-row.js';
+import type { SkippedPin } from '../summary/answer/pins.js';
+
+export interface Status extends SessionRecords {
+  session: string;
+  /** Messages in the log / in the context. */
+  messages: number;
+  liveMessages: number;
+  tokens: number;
+  window: { tokens: number; source: string };
+  budget: number;
+  /** Context tokens at which the next measurement is due; null when nothing will trigger. */
+  measureAt: number | null;
+  generation: number;
+  /** `asleep`: ended for idleness; `unknown`: no worker answers. */
+  phase: SessionStatus['phase'] | 'asleep' | 'unknown';
+  compaction: SessionStatus['compaction'];
+  /**
+   * Since when it asks for a compaction that no workflow is known to be at work on; null: it does not, or one is. The sweep
+   * signals such a session.
+   */
+  overdue: string | null;
+  /** An operator holds it: no compaction begins until it is resumed. */
+  paused: boolean;
+  exhausted: SessionRow['exhausted'];
+  failures: number;
+  retryAt: string | null;
+  lastError: { type: string; message: string } | null;
+  /** Patterns of stored pins that are not matched, and why. */
+  skippedPins: SkippedPin[];
+  rejectedTurns: SessionStatus['rejectedTurns'];
+  policy: Policy;
+  /** Every knob of the policy with its effective value and who set it. */
+  knobs: PolicyRow[];
+  /** Rises with every change of the policy or of the calibration in use. */
+  policyVersion: number;
+  /**
+   * Provider's tokens for one of ours, and of a request beside its context: as learnt from reported usage of the policy's
+   * model, from how many requests, and as the sizes above take them. `model` is '' where neither policy nor reports name
+   * one. `warning`: a report of late that cannot be of its request, and changed nothing.
+   */
+  calibration: {
+    model: string;
+    factor: number;
+    overhead: number;
+    samples: number;
+    applied: number;
+    appliedOverhead: number;
+    warning: string | null;
+  };
+}
+
+/** One committed generation, briefly. */
+export interface SummaryRecord {
+  generation: number;
+  /** ISO 8601. */
+  at: string;
+  reason: string;
+  method: 'model' | 'extractive' | 'none';
+  /** The extractive summarizer served because the model could not, for all of it or for some chunks. */
+  fallback: boolean;
+  /** Chunks that it served. */
+  chunksByRule: number;
+  /** Messages it took out of the context; null where it took none. */
+  range: { fromSeq: number; throughSeq: number } | null;
+  tokensBefore: number;
+  tokensAfter: number;
+  /** Messages. */
+  evicted: number;
+  /** The snapshot's first 500 characters; null without one. */
+  summary: string | null;
+}
+
+export interface ArchivedTool {
+  callId: string;
+  tool: string | null;
+  seq: number;
+  part: number;
+  tokens: number;
+}
+
+export interface SessionRecords {
+  /** Newest first, at most 50. */
+  summaryRecords: SummaryRecord[];
+  /** Results of tools behind the head: how many, their tokens, and the newest, at most 50. */
+  toolHistoryArchived: { count: number; tokens: number; newest: ArchivedTool[] };
+  /** Compactions that put a summary in the place of messages. */
+  summariesPerformed: number;
+  /** Tokens of the messages they evicted. */
+  tokensSummarized: number;
+  /** First 500 characters of the present snapshot; null without one. */
+  lastSummary: string | null;
+}
+
+/** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */
+export interface LastError {
+  type: string;
+  message: string;
+  fallback?: boolean;
+}
