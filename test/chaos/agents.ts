@@ -20,6 +20,9 @@ export const chaosPolicy: PolicyInput = {
   retention: { digests: 60_000 },
 };
 
+/** Sessions that agents talk in at once; beyond them nobody forks. */
+const mostSessions = 24;
+
 const vocabulary =
   'ledger invoice retry queue commit branch schema window budget digest parcel orchard'.split(' ');
 
@@ -124,7 +127,7 @@ export class Agent {
   /** A new session with the log so far; it goes on with an agent of its own. */
   private async fork(): Promise<void> {
     const { entry, client, journal } = this;
-    if (entry.turns.length < 2 || journal.all().length > 24) return;
+    if (entry.turns.length < 2 || journal.living().length > mostSessions) return;
     const cut = this.random.pick(entry.turns);
     const to = `${entry.session}f${entry.turns.length}x${this.random.between(0, 9_999)}`;
     await this.insist('fork', () => client.fork({ session: entry.session, throughSeq: cut.throughSeq, to }));
@@ -152,7 +155,15 @@ export class Agent {
     erased(entry);
     this.turn = 0;
     this.seen.erasures++;
-    if (this.random.chance(0.3)) this.stopping = true;
+    if (this.random.chance(0.3)) this.moveOn();
+  }
+
+  /** Leaves the erased session for good; another agent talks in a new one. */
+  private moveOn(): void {
+    this.stopping = true;
+    const { client, entry, journal, random, seen, began, pauseMs } = this;
+    const begun = journal.begin(entry.tenant, `n${journal.all().length}`);
+    began(new Agent(client, begun, journal, random.fork(), seen, began, pauseMs));
   }
 
   private async insist<T>(what: string, attempt: () => Promise<T>): Promise<T> {

@@ -51,6 +51,11 @@ export class Journal {
   all(): SessionJournal[] {
     return [...this.sessions.values()];
   }
+
+  /** Those that hold a turn. */
+  living(): SessionJournal[] {
+    return this.all().filter(({ messages }) => messages.length > 0);
+  }
 }
 
 export function acknowledged(

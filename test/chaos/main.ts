@@ -149,7 +149,8 @@ async function settle(
       );
       break;
     }
-    await sleep(500);
+    await sleep(2_000);
+    await tidyUp(clients, journal, seen);
   }
   await connection.close();
   await sleep(3 * sweepEveryMs);
@@ -173,7 +174,7 @@ async function readEverythingOnce(clients: ReadonlyMap<string, HttpPalimpsest>):
 function progress(): string {
   const messages = journal.all().reduce((sum, entry) => sum + entry.messages.length, 0);
   const acts = [...seen.acts.values()].reduce((sum, count) => sum + count, 0);
-  return `${journal.all().length} sessions, ${messages} messages, ${acts} faults and acts, ${seen.violations.length} violations`;
+  return `${journal.living().length} sessions, ${messages} messages, ${acts} faults and acts, ${seen.violations.length} violations`;
 }
 
 /** Fair answers that arrived, and were asked for again with the same words: killed workers and lost answers cost them. */

@@ -66,7 +66,10 @@ export async function operate(
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
-    const { tenant, session } = random.pick(journal.all());
+    const living = journal.living();
+    const { tenant, session } = random.pick(
+      random.chance(0.1) || living.length === 0 ? journal.all() : living,
+    );
     const client = clients.get(tenant)!;
     const name = random.weighted(weights);
     seen.act(name);
@@ -79,7 +82,10 @@ export async function operate(
   }
 }
 
-/** Whatever an operator left half done: paused sessions, paused jobs. Faults are over by now. */
+/**
+ * Whatever an operator left half done: paused sessions, paused jobs. Faults are over by now; what an operator asked for in vain
+ * may still come to pass, so this is repeated until everything is quiet.
+ */
 export async function tidyUp(
   clients: ReadonlyMap<string, HttpPalimpsest>,
   journal: Journal,
@@ -93,5 +99,6 @@ export async function tidyUp(
   }
   for (const client of clients.values())
     for (const { job, state } of await client.backfills())
-      if (state === 'paused') await client.resumeBackfill({ job });
+      if (state === 'paused')
+        await client.resumeBackfill({ job }).catch((error: unknown) => seen.failed('resumeBackfill', error));
 }

@@ -1,0 +1,218 @@
+/**
+ * The engine without database and workflow: over an array of messages, and as a session in memory that does what the
+ * service does with the same turns and the same answers.
+ */
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  applyCompaction,
+  Conversation,
+  planCompaction,
+  type Summarizer,
+} from '../../../src/compaction/in-memory/index.js';
+import type { ChatMessage } from '../../../src/conversation/message.js';
+import { validateView } from '../../../src/context/view/validity.js';
+import { PalimpsestError } from '../../../src/errors.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+
+const recorded: ChatMessage[] = readFileSync(
+  new URL('../../../examples/debugging-session.jsonl', import.meta.url),
+  'utf8',
+)
+  .split('\n')
+  .filter((line) => line !== '')
+  .map((line) => JSON.parse(line) as ChatMessage);
+
+/** Depends on the words of the material alone, not on nonces. */
+const summaryOf = (material: string): string => {
+  const found = [...new Set(material.match(/[\w./-]*[\d_/][\w./-]*/g) ?? [])].filter((word) =>
+    /^[\w./-]{5,30}$/.test(word),
+  );
+  const items = found.filter((word) => !/^[0-9a-f]{16}$/.test(word)).slice(0, 12);
+  return ['## Current state', `- ${found.length} names were read.`, ...items.map((item) => `- ${item}`)].join(
+    '\n',
+  );
+};
+
+const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.content ?? '');
+
+/** A user turn and what follows it. */
+function turnsOf(messages: readonly ChatMessage[]): ChatMessage[][] {
+  const turns: ChatMessage[][] = [];
+  for (const message of messages) {
+    if (message.role === 'user' || turns.length === 0) turns.push([message]);
+    else turns.at(-1)!.push(message);
+  }
+  return turns;
+}
+
+describe('over an array of messages', () => {
+  const messages = dialogue(18).flat();
+  const policy = smallPolicy;
+
+  test('plan and apply replace the older part and leave the input as it was', async () => {
+    const before = JSON.stringify(messages);
+    const plan = await planCompaction(messages, { policy });
+    if ('nothing' in plan) throw new Error(plan.nothing);
+    expect(plan).toMatchObject({ method: 'model', fromSeq: 1, reason: 'trigger' });
+    expect(JSON.stringify(plan)).not.toContain('Request');
+    const compacted = await applyCompaction(messages, plan, { policy, summarize });
+    expect(compacted.tokens).toBeLessThan(0.6 * plan.tokensBefore);
+    expect(validateView(compacted.messages)).toEqual([]);
+    expect(compacted.messages.at(-1)).toEqual(messages.at(-1));
+    expect(JSON.stringify(messages)).toBe(before);
+  });
+
+  test('without a summarizer the rules serve', async () => {
+    const plan = await planCompaction(messages, { policy });
+    if ('nothing' in plan) throw new Error(plan.nothing);
+    const { generation } = await applyCompaction(messages, plan, { policy });
+    expect(generation).toMatchObject({ method: 'extractive', fallback: true });
+  });
+
+  test('nothing is planned below the trigger, unless asked for', async () => {
+    const few = messages.slice(0, 12);
+    expect(await planCompaction(few, { policy })).toEqual({ nothing: 'no trigger is met', exhausted: false });
+    expect(await planCompaction(few, { policy, force: true })).toMatchObject({ reason: 'manual' });
+  });
+
+  test('a window that cannot hold the newest request is refused with the numbers', async () => {
+    const endless: ChatMessage[] = [...messages, { role: 'user', content: words(6_000) }];
+    const failure = await planCompaction(endless, { policy }).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(PalimpsestError);
+    expect(failure).toMatchObject({ type: 'Budget.Unreachable', details: { window: 3_500 } });
+  });
+
+  test('a pinned message that leaves no room is refused before anybody is asked', async () => {
+    const long: ChatMessage[] = [{ role: 'user', content: words(3_600) }, ...messages];
+    const pinned = planCompaction(long, { policy: { ...policy, pins: [{ seq: 1 }] } });
+    await expect(pinned).rejects.toMatchObject({ type: 'Budget.Unreachable', details: { pins: 3_604 } });
+  });
+
+  test('a counter of one’s own decides', async () => {
+    const counter = { name: 'custom:words' as const, count: (text: string) => text.split(/\s+/).length * 3 };
+    const plan = await planCompaction(dialogue(7).flat(), { policy, counter });
+    expect(plan).toMatchObject({ method: 'model' });
+  });
+});
+
+describe('a session in memory', () => {
+  test('fails as it was: a summarizer that throws, answers junk or refuses changes nothing', async () => {
+    for (const answer of ['', 'I cannot help with that.', '{"error":{"message":"overloaded"}}', null]) {
+      const conversation = new Conversation({ policy: { ...smallPolicy, summary: { fallback: 'none' } } });
+      for (const turn of dialogue(18)) conversation.append(turn);
+      const before = JSON.stringify(conversation.context());
+      const broken: Summarizer = () => {
+        if (answer === null) throw new Error('socket hang up');
+        return answer;
+      };
+      await expect(conversation.compact(broken)).rejects.toThrow();
+      expect(JSON.stringify(conversation.context())).toBe(before);
+      expect(conversation.generations).toEqual([]);
+    }
+  });
+
+  test('a consolidation deeper than allowed is refused; the fallback serves where it may', async () => {
+    const long: Summarizer = () => `## Current state\n- ${words(90)}`;
+    const summary = { chunkTokens: 256, contextWindow: 3_000, depthLimit: 1 } as const;
+    const deep = (fallback: 'none' | 'extractive'): Conversation => {
+      const policy: PolicyInput = { contextWindow: 16_000, summary: { ...summary, fallback } };
+      const conversation = new Conversation({ policy });
+      conversation.append(dialogue(80).flat());
+      return conversation;
+    };
+    await expect(deep('none').compact(long)).rejects.toMatchObject({ type: 'Summary.DepthExceeded' });
+    expect(await deep('extractive').compact(long)).toMatchObject({ method: 'extractive', fallback: true });
+  });
+
+  test('pins by number and by pattern stay word for word over many compactions', async () => {
+    const rule = 'RULE: never deploy on a Friday — “not even hotfixes”.';
+    const policy: PolicyInput = {
+      ...smallPolicy,
+      pins: ['Tenant: acme', { seq: 3 }, { pattern: 'RULE: .*' }],
+    };
+    const conversation = new Conversation({ policy });
+    for (const [index, turn] of dialogue(80).entries()) {
+      const [user, assistant] = turn;
+      const said = index === 2 ? `${rule}\n${String(user!.content)}` : user!.content;
+      conversation.append([{ ...user!, content: said }, assistant!]);
+      while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
+    }
+    expect(conversation.generations.length).toBeGreaterThan(4);
+    const head = JSON.stringify(conversation.context().messages[0]);
+    expect(head).toContain('Tenant: acme');
+    expect(head).toContain(JSON.stringify(rule).slice(1, -1));
+    expect(head).toContain(JSON.stringify(conversation.log[2]!.message.content).slice(1, 60));
+  });
+
+  test('restore brings the exact earlier context back, and what follows goes on from there', async () => {
+    const conversation = new Conversation({ policy: smallPolicy });
+    const turns = turnsOf(recorded);
+    const contexts = new Map<number, string>();
+    for (const turn of turns) {
+      conversation.append(turn);
+      while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
+      const newest = conversation.generations.at(-1);
+      if (newest && !contexts.has(newest.generation))
+        contexts.set(newest.generation, JSON.stringify(newest.head));
+    }
+    const [first] = contexts.keys();
+    const restored = conversation.restore(first!);
+    expect(JSON.stringify(restored.head)).toBe(contexts.get(first!));
+    expect(restored.parent).toBe(first);
+    expect(JSON.stringify(conversation.replay())).toBe(JSON.stringify(recorded));
+    expect(conversation.isDue()).toBe(false);
+    expect(await conversation.compact(summarize, { force: true })).toMatchObject({
+      parent: restored.generation,
+    });
+    expect(JSON.stringify(conversation.replay())).toBe(JSON.stringify(recorded));
+  });
+});
+
+describe('the service', () => {
+  let stack: Stack;
+  beforeAll(async () => {
+    stack = await startStack();
+  });
+  afterAll(() => stack.stop());
+
+  for (const mode of ['incremental', 'full_rewrite', 'layered'] as const) {
+    test(`does the same with the same turns and answers: ${mode}`, async () => {
+      const { palimpsest, model } = stack;
+      model.reply((request) => {
+        const text = summaryOf(request.body.messages.at(-1)?.content ?? '');
+        return {
+          status: 200,
+          body: {
+            id: 'x',
+            object: 'chat.completion',
+            created: 1,
+            model: request.body.model,
+            choices: [{ index: 0, message: { role: 'assistant', content: text }, finish_reason: 'stop' }],
+          },
+        };
+      });
+      const policy: PolicyInput = {
+        contextWindow: 16_000,
+        summary: { mode, model: 'test-summarizer', contextWindow: 16_000 },
+      };
+      const conversation = new Conversation({ policy, now: () => Date.now() });
+      for (const [index, turn] of turnsOf(recorded).entries()) {
+        await palimpsest.appendTurn({
+          session: mode,
+          turnId: `t-${index}`,
+          messages: turn,
+          ...(index === 0 ? { policy } : {}),
+        });
+        await palimpsest.settled({ session: mode });
+        conversation.append(turn);
+        while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
+        const { messages, generation } = await palimpsest.context({ session: mode });
+        expect(generation).toBe(conversation.generations.length);
+        expect(messages).toEqual(conversation.context().messages);
+      }
+      expect(conversation.generations.length).toBeGreaterThan(2);
+    });
+  }
+});

@@ -1,0 +1,370 @@
+/**
+ * What serves, and what checks it: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers
+ * of a running `dev`, and completion as bash asks for it.
+ */
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Client, Connection } from '@temporalio/client';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sweepId } from '../../../src/temporal/names.js';
+import { stopPostgres } from '../../../src/runtime/postgres.js';
+import { stopTemporal } from '../../../src/runtime/temporal.js';
+import { CliProcess, cliOf, linesOf, runCli, stackEnv } from '../../support/cli.js';
+import { createDatabase } from '../../support/database.js';
+import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { uniqueQueuePrefix } from '../../support/temporal.js';
+
+const root = fileURLToPath(new URL('../../..', import.meta.url));
+const folder = mkdtempSync(path.join(tmpdir(), 'cli-servers-'));
+const startMs = 240_000;
+const running = new Set<CliProcess>();
+let stack: Stack;
+let cli: ReturnType<typeof cliOf>;
+
+beforeAll(async () => {
+  stack = await startStack();
+  cli = cliOf(stack);
+  for (const [index, messages] of dialogue(2, 20).entries())
+    await stack.palimpsest.appendTurn({ session: 'talk-1', turnId: `t-${index}`, messages });
+  await stack.palimpsest.settled({ session: 'talk-1' });
+});
+
+afterAll(async () => {
+  for (const { child } of running) child.kill('SIGKILL');
+  await stack?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function started(process: CliProcess): CliProcess {
+  running.add(process);
+  void process.ended.then(() => running.delete(process));
+  return process;
+}
+
+interface Check {
+  check: string;
+  level: 'ok' | 'warn' | 'fail';
+  detail: string;
+  next?: string;
+}
+
+const doctorOf = async (env: NodeJS.ProcessEnv, args: string[] = []) => {
+  const { stdout, code } = await runCli(['doctor', '--json', ...args], env);
+  const [report] = linesOf<{ ok: boolean; checks: Check[] }>(stdout);
+  return { code, ok: report?.ok, of: (name: string) => report?.checks.find(({ check }) => check === name) };
+};
+
+describe('doctor', () => {
+  test('all is well: each part, its version, its pollers, the model asked once', async () => {
+    const asked = stack.model.requests.length;
+    const env = {
+      ...cli.env,
+      OPENAI_API_KEY: 'test',
+      OPENAI_BASE_URL: stack.model.url,
+      PALIMPSEST_SUMMARY_MODEL: 'test-summarizer',
+    };
+    const { code, stdout } = await runCli(['doctor'], env);
+    for (const line of [
+      /^ok +Node +\d+\./,
+      /^ok +PostgreSQL +\d+\.\d+ at 127\.0\.0\.1:\d+\/\S+ \(DATABASE_URL\)/,
+      /^ok +schema +\d+ migrations applied, none pending/,
+      /^ok +overdue +no session waits/,
+      /^ok +lz4 /,
+      /^ok +Temporal +1\.\d+/,
+      /^ok +namespace +default/,
+      /^ok +attributes +\d+ search attributes/,
+      /^ok +queue workflow +\d+ polling test-\w+-wf/,
+      /^ok +queue database /,
+      /^ok +queue model /,
+      /^ok +queue backfill +\d+ polling test-\w+-wf-backfill/,
+      /^ok +sweep +sweep\/test-\w+, every 24 h/,
+      /^ok +model +test-summarizer at .* answered in [\d.]+ s/,
+      /^\d+ checks: \d+ ok, 0 warnings, 0 failed/,
+    ])
+      expect(stdout).toMatch(new RegExp(line.source, 'm'));
+    expect(code).toBe(0);
+    expect(stack.model.requests.length).toBe(asked + 1);
+  });
+
+  test('without workers each queue fails with the command to run', async () => {
+    const { code, ok, of } = await doctorOf({ ...cli.env, PALIMPSEST_QUEUE_PREFIX: uniqueQueuePrefix() });
+    expect({ code, ok }).toEqual({ code: 1, ok: false });
+    expect(of('queue model')).toMatchObject({
+      level: 'fail',
+      next: 'Start one: palimpsest worker --role model',
+    });
+    expect(of('sweep')).toMatchObject({
+      level: 'fail',
+      next: expect.stringContaining('palimpsest worker --role workflow') as string,
+    });
+    // Sessions are compacted without it.
+    expect(of('queue backfill')).toMatchObject({
+      level: 'warn',
+      next: 'Start one: palimpsest worker --role backfill',
+    });
+    expect(of('model')).toMatchObject({ level: 'warn', detail: expect.stringContaining('no key') as string });
+  });
+
+  test('a sweep that is paused, one that has ended, and sessions that wait', async () => {
+    const { queuePrefix, databaseUrl, temporal } = stack;
+    const client = new Client({ connection: await Connection.connect(temporal) });
+    const schedule = client.schedule.getHandle(sweepId(queuePrefix));
+    const database = new pg.Client(databaseUrl);
+    await database.connect();
+    try {
+      await schedule.pause('by an operator');
+      expect((await doctorOf(cli.env, ['--no-model'])).of('sweep')).toMatchObject({
+        ...{ level: 'warn', detail: expect.stringContaining('paused') as string },
+      });
+      await schedule.unpause();
+      await schedule.trigger();
+      const latest = async () =>
+        (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId;
+      await expect.poll(latest).toBeDefined();
+      await expect
+        .poll(async () => (await doctorOf(cli.env, ['--no-model'])).of('sweep'), { timeout: 60_000 })
+        .toMatchObject({ level: 'ok', detail: expect.stringContaining('the last') as string });
+      await database.query(
+        `update palimpsest.sessions set measure_at_tokens = 1, overdue_at = now() - interval '1 hour'`,
+      );
+      expect((await doctorOf(cli.env, ['--no-model'])).of('overdue')).toMatchObject({
+        ...{ level: 'warn', detail: '1 session, the longest for 60 min' },
+      });
+    } finally {
+      await database.query('update palimpsest.sessions set overdue_at = null');
+      await database.end();
+      await client.connection.close();
+    }
+  });
+
+  test('a model endpoint that refuses, PostgreSQL and Temporal that do not answer', async () => {
+    const refused = await doctorOf({
+      ...cli.env,
+      OPENAI_API_KEY: 'test',
+      OPENAI_BASE_URL: 'http://127.0.0.1:1/v1',
+      PALIMPSEST_SUMMARY_MODEL: 'm',
+    });
+    expect(refused.of('model')).toMatchObject({
+      level: 'fail',
+      detail: expect.stringMatching(/Llm\.Unavailable/) as string,
+    });
+    const gone = await doctorOf(
+      { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x', TEMPORAL_ADDRESS: '127.0.0.1:1' },
+      ['--no-model'],
+    );
+    expect(gone.code).toBe(1);
+    expect(gone.of('PostgreSQL')?.detail).toMatch(/Store\.Unavailable/);
+    expect(gone.of('Temporal')?.detail).toMatch(/Temporal\.Unavailable/);
+    expect(gone.of('model')).toBeUndefined();
+    expect(JSON.stringify(gone.of('PostgreSQL'))).not.toContain('secret');
+  });
+
+  test('migrations: pending, then applied; a database of a newer version', async () => {
+    const database = await createDatabase();
+    const env = { ...cli.env, DATABASE_URL: database.url };
+    const client = new pg.Client({ connectionString: database.url });
+    await client.connect();
+    await client.query(`insert into palimpsest.migrations (hash, created_at) values ('new', 99999999999999)`);
+    expect((await doctorOf(env, ['--no-model'])).of('schema')).toMatchObject({
+      ...{ level: 'fail', next: expect.stringMatching(/Update this installation/) as string },
+    });
+    await client.query('drop schema palimpsest cascade');
+    await client.end();
+    expect((await doctorOf(env, ['--no-model'])).of('schema')).toMatchObject({
+      ...{ level: 'fail', next: 'Run `palimpsest migrate` first.' },
+    });
+    const applied = await runCli(['migrate', '--json'], env);
+    expect(linesOf<{ applied: number }>(applied.stdout)[0]?.applied).toBeGreaterThan(0);
+    expect((await runCli(['migrate'], env)).stdout).toBe('The schema is up to date.\n');
+    await database.drop();
+  });
+
+  test('no servers at all: one line says what to do', async () => {
+    const { stdout, code } = await runCli(['doctor']);
+    expect(stdout).toMatch(/^FAIL +servers +.*DATABASE_URL is not set/m);
+    expect(stdout).toMatch(/→ Start one with `npm start`/);
+    expect(code).toBe(1);
+  });
+});
+
+describe('over HTTP', () => {
+  test('the same commands, by token', { timeout: startMs }, async () => {
+    const api = started(
+      new CliProcess(['api', '--port', '0'], {
+        ...cli.env,
+        PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:s3cret`,
+      }),
+    );
+    await api.shows(/API is listening/);
+    const url = /http:\/\/127\.0\.0\.1:\d+/.exec(api.stdout)?.[0] ?? '';
+    const env = { PALIMPSEST_URL: url, PALIMPSEST_TOKEN: 's3cret' };
+    const read = (args: string[], more: NodeJS.ProcessEnv = {}) => runCli(args, { ...env, ...more });
+
+    expect(linesOf((await read(['sessions', '--json'])).stdout)).toMatchObject([{ session: 'talk-1' }]);
+    const [status] = linesOf((await read(['status', 'talk-1', '--json'])).stdout);
+    expect(status).toEqual(JSON.parse(JSON.stringify(await stack.palimpsest.status({ session: 'talk-1' }))));
+    expect(linesOf((await read(['replay', 'talk-1', '--json'])).stdout)).toHaveLength(4);
+    expect((await read(['verify'])).stdout).toMatch(/^1 session, 4 messages/);
+    expect(await read(['status', 'nobody'])).toMatchObject({
+      ...{ code: 1, stderr: expect.stringMatching(/^Store\.SessionNotFound/) as string },
+    });
+    expect((await read(['sessions'], { PALIMPSEST_TOKEN: 'wrong' })).stderr).toMatch(/^Api\.Unauthorized/);
+    expect((await read(['timeline', 'talk-1'])).stdout).toMatch(
+      /^talk-1: \d+ turns?, .* 0 compactions; context/,
+    );
+    expect((await read(['sessions', '--tenant', 'acme'])).stderr).toMatch(/the token says which tenant/);
+    expect((await doctorOf(env)).of('API token')).toMatchObject({ level: 'ok' });
+    expect((await doctorOf({ ...env, PALIMPSEST_TOKEN: 'wrong' })).of('API token')).toMatchObject({
+      level: 'fail',
+    });
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics).toMatch(/palimpsest_http_request_seconds_count\{.*route="\/v1\/sessions"/);
+
+    api.child.kill('SIGTERM');
+    expect(await api.ended).toMatchObject({ code: 0 });
+    expect((await read(['sessions'])).stderr).toMatch(/^Api\.Unavailable/);
+  });
+});
+
+test('worker --role serves the queues of its role only', { timeout: startMs }, async () => {
+  const queuePrefix = uniqueQueuePrefix();
+  const env = { ...stackEnv(stack), PALIMPSEST_QUEUE_PREFIX: queuePrefix, LOG_LEVEL: 'info' };
+  const wrong = await runCli(['worker', '--role', 'cook'], env);
+  expect(wrong).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/workflow, database, model/) as string,
+  });
+  const worker = started(new CliProcess(['worker', '--role', 'database', '--role', 'model'], env));
+  await worker.shows(/worker is polling/);
+  await expect
+    .poll(async () => (await doctorOf(env, ['--no-model'])).of('queue model')?.level, { timeout: 30_000 })
+    .toBe('ok');
+  const checked = await doctorOf(env, ['--no-model']);
+  expect(checked.of('queue database')?.level).toBe('ok');
+  expect(checked.of('queue workflow')?.level).toBe('fail');
+  worker.child.kill('SIGTERM');
+  expect(await worker.ended).toMatchObject({ code: 0 });
+});
+
+describe('beside a running dev', () => {
+  const dataDir = path.join(folder, 'data');
+  const talk = path.join(folder, 'talk.json');
+  const env = { PALIMPSEST_DATA: dataDir };
+  afterAll(() => Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]));
+
+  test(
+    'commands find its servers, its API answers also where the port is taken; afterwards they say how to start',
+    { timeout: startMs },
+    async () => {
+      writeFileSync(talk, JSON.stringify(dialogue(2, 20).flat()));
+      const squatter = createServer();
+      const port = await new Promise<number>((resolve) =>
+        squatter.listen(0, '127.0.0.1', () => resolve((squatter.address() as { port: number }).port)),
+      );
+      const dev = started(new CliProcess(['dev', talk], { ...env, PALIMPSEST_API_PORT: String(port) }));
+      await dev.shows(/Ctrl-C ends it[\s\S]*--help/);
+      expect(dev.stdout).toMatch(
+        new RegExp(
+          `^HTTP API {4}http://127\\.0\\.0\\.1:\\d+ \\(tenant default, no token asked for; port ${port} is taken\\)$`,
+          'm',
+        ),
+      );
+      const curl = /curl (\S+)/.exec(dev.stdout)?.[1] ?? '';
+      expect(await (await fetch(curl)).json()).toMatchObject({ messages: dialogue(2, 20).flat() });
+      const log = path.join(dataDir, 'worker.log');
+      await expect.poll(() => readFileSync(log, 'utf8')).toContain('"route":"/v1/sessions/:session/context"');
+      const session = decodeURIComponent(/sessions\/([^/]+)\//.exec(curl)?.[1] ?? '');
+      expect(dev.stdout).toContain(`palimpsest status ${session}`);
+      expect(linesOf((await runCli(['sessions', '--json'], env)).stdout)).toMatchObject([{ session }]);
+      const { of } = await doctorOf(env);
+      expect(of('PostgreSQL')?.detail).toMatch(/\(embedded\)/);
+      expect(of('disk')?.level).toBe('ok');
+      dev.child.kill('SIGINT');
+      expect(await dev.ended).toMatchObject({ code: 0 });
+      squatter.close();
+      const after = await runCli(['sessions', '--json'], env);
+      expect(after.code).toBe(2);
+      expect(linesOf(after.stdout)).toMatchObject([
+        {
+          error: {
+            type: 'Input.Invalid',
+            path: 'DATABASE_URL',
+            hint: expect.stringContaining('npm start') as string,
+          },
+        },
+      ]);
+    },
+  );
+});
+
+describe('completion', () => {
+  /** What bash offers for a line, as Readline would ask for it. */
+  function completed(line: string): string[] {
+    const program = path.join(folder, 'palimpsest');
+    writeFileSync(
+      program,
+      `#!/bin/sh\nexec '${process.execPath}' --import tsx '${root}/src/cli/main.ts' "$@"\n`,
+    );
+    chmodSync(program, 0o755);
+    const script = `
+      source <(palimpsest completion bash)
+      COMP_LINE=${JSON.stringify(line)}
+      COMP_POINT=\${#COMP_LINE}
+      _palimpsest
+      printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const { stdout, stderr } = spawnSync('bash', ['--norc', '-c', script], {
+      cwd: root,
+      env: { ...process.env, ...stackEnv(stack), PATH: `${folder}:${process.env.PATH}` },
+      encoding: 'utf8',
+    });
+    expect(stderr.replace(/^npm warn.*\n/gm, '')).toBe('');
+    return stdout.split('\n').filter(Boolean);
+  }
+
+  test('commands, and those below them', () => {
+    expect(completed('palimpsest re')).toEqual(['replay', 'resummarize', 'restore', 'resume']);
+    expect(completed('palimpsest backfill re')).toEqual(['resume', 'resize', 'retry']);
+    expect(completed('palimpsest --json backfill st')).toEqual(['start', 'status']);
+  });
+
+  test('options of the command and of all', () => {
+    expect(completed('palimpsest context talk --f')).toEqual(['--format']);
+    expect(completed('palimpsest context --t')).toEqual(['--tenant', '--temporal-address', '--token']);
+    expect(completed('palimpsest completion ')).toEqual(['bash', 'zsh', 'fish']);
+    expect(completed('palimpsest context talk --budget ')).toEqual([]);
+  });
+
+  test('session ids of the tenant that the line names', { timeout: 60_000 }, () => {
+    // Not within 200 ms where the machine is busy: then nothing is offered.
+    const offers = Array.from({ length: 5 }, () =>
+      completed(`palimpsest status --tenant ${stack.queuePrefix} ta`),
+    );
+    expect(offers.filter((offer) => offer.length > 0)).toContainEqual(['talk-1']);
+    expect(completed(`palimpsest status --tenant ${stack.queuePrefix} talk-1 `)).toEqual([]);
+  });
+
+  test('nothing and no error where nothing answers', async () => {
+    const { code, stdout, stderr } = await runCli(['complete-sessions', 'a'], {
+      DATABASE_URL: 'postgres://u@127.0.0.1:1/x',
+    });
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: '', stderr: '' });
+  });
+
+  test.each(['zsh', 'fish'])('%s reads its script', async (shell) => {
+    const { stdout, code } = await runCli(['completion', shell]);
+    expect(code).toBe(0);
+    expect(stdout).toContain('complete-sessions');
+    const check = spawnSync(shell, ['-n', '-c', stdout], { encoding: 'utf8' });
+    // Absent from this machine: nothing to ask.
+    if (check.error === undefined) expect({ shell, errors: check.stderr }).toEqual({ shell, errors: '' });
+  });
+
+  test('another shell is refused', async () => {
+    expect(await runCli(['completion', 'tcsh'])).toMatchObject({ code: 2 });
+  });
+});

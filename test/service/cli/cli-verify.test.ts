@@ -1,0 +1,107 @@
+/** `verify` on a database with damage in it, interrupted, and read by somebody who had enough; large outputs stream. */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { CliProcess, cliOf, linesOf, stackEnv } from '../../support/cli.js';
+import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+
+let stack: Stack;
+let cli: ReturnType<typeof cliOf>;
+
+beforeAll(async () => {
+  stack = await startStack({ worker: false });
+  cli = cliOf(stack);
+  const pool = openPool(stack.databaseUrl);
+  const append = (session: string, turnId: string, messages: unknown) =>
+    appendTurn(pool, { tenant: stack.queuePrefix, session, turnId, messages });
+  for (const session of ['a', 'b', 'c'])
+    for (const [index, messages] of dialogue(3, 20).entries()) await append(session, `t-${index}`, messages);
+  // Long enough that reading it takes a while, and that a pipe fills up.
+  for (let turn = 0; turn < 20; turn++)
+    await append(
+      'long',
+      `t-${turn}`,
+      Array.from({ length: 500 }, (_, index) => ({
+        role: index % 2 === 0 ? 'user' : 'assistant',
+        content: words(120, index),
+      })),
+    );
+  await pool.end();
+});
+
+afterAll(() => stack?.stop());
+
+test('every hash of all sessions; of one', async () => {
+  const all = await cli.run(['verify']);
+  expect(all.stdout).toMatch(/^4 sessions, 10,018 messages in [\d.]+ s: every hash matches\n$/);
+  expect(all.code).toBe(0);
+  expect(await cli.json(['verify', 'a'])).toMatchObject({
+    ...{ sessions: 1, messages: 6, damaged: 0, damage: [], identical: true },
+  });
+});
+
+test('Ctrl-C ends it with 130', async () => {
+  const running = cli.start(['verify', ...Array.from({ length: 600 }, () => 'long')]);
+  // Told by a line on stderr every few seconds: so it is at work.
+  await running.shows(/messages · /);
+  running.child.kill('SIGINT');
+  const { code, signal, stdout, stderr } = await running.ended;
+  expect({ code, signal, stdout }).toEqual({ code: 130, signal: null, stdout: '' });
+  expect(stderr).toMatch(/[\d,]+ of [\d,]+ messages · [\d,.]+\/s[\s\S]*interrupted\n$/);
+});
+
+test('a reader that goes away ends a long output in silence', async () => {
+  const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
+  const line = `'${process.execPath}' --import tsx '${main}' replay long --json --tenant ${stack.queuePrefix} | head -n 2; echo "\${PIPESTATUS[0]}"`;
+  const shell = spawn('bash', ['-c', line], {
+    cwd: fileURLToPath(new URL('../../..', import.meta.url)),
+    env: { ...process.env, ...stackEnv(stack) },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const [stdout, stderr] = await Promise.all([textOf(shell.stdout), textOf(shell.stderr)]);
+  const lines = stdout.trimEnd().split('\n');
+  expect(lines.slice(0, 2).map((text) => (JSON.parse(text) as { seq: number }).seq)).toEqual([1, 2]);
+  expect(lines[2]).toBe('0');
+  expect(stderr.replace(/^npm warn.*\n/gm, '')).toBe('');
+});
+
+async function textOf(stream: NodeJS.ReadableStream): Promise<string> {
+  let text = '';
+  for await (const chunk of stream) text += String(chunk);
+  return text;
+}
+
+test('memory does not follow the length of what is streamed', async () => {
+  const running = new CliProcess(['replay', 'long', '--json', '--tenant', stack.queuePrefix], {
+    ...stackEnv(stack),
+    NODE_OPTIONS: '--max-old-space-size=96',
+  });
+  const { code, stdout } = await running.ended;
+  expect(linesOf(stdout)).toHaveLength(10_000);
+  expect(code).toBe(0);
+});
+
+test('damage is exit 1: which session, which message, how far it is intact; the others are read all the same', async () => {
+  const client = new pg.Client({ connectionString: stack.databaseUrl });
+  await client.connect();
+  await client.query('set session_replication_role = replica');
+  // The database would refuse it; a broken disk does not ask.
+  await client.query('alter table palimpsest.messages drop constraint messages_sha256');
+  await client.query(
+    `update palimpsest.messages set body = replace(body, 'Request 2', 'Request 7') where session_id = 'b' and seq = 3`,
+  );
+  await client.query(`delete from palimpsest.messages where session_id = 'c' and seq = 6`);
+  await client.end();
+  const { code, stdout, stderr } = await cli.run(['verify']);
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/^damaged {2}b: .*\b3\b.*\(the 2 messages before are intact\)$/m);
+  expect(stdout).toMatch(/^damaged {2}c: .*$/m);
+  expect(stdout).toMatch(/^4 sessions, [\d,]+ messages in .*: 2 sessions damaged$/m);
+  expect(stderr).toMatch(/backup/);
+  const json = await cli.run(['verify', '--json']);
+  expect(linesOf(json.stdout)).toMatchObject([{ sessions: 4, damaged: 2, identical: false }]);
+  expect(json.code).toBe(1);
+});

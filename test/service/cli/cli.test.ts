@@ -1,0 +1,392 @@
+/**
+ * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
+ * prints, on which stream, its exit codes, and that a killed run is carried on by the next.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { inBatches } from '../../../src/cli/play/batch.js';
+import { parseSizes } from '../../../src/config/policy-sizes.js';
+import { policyFromFlags } from '../../../src/cli/command/flags.js';
+import { storedSessionId } from '../../../src/cli/play/player.js';
+import { Screen } from '../../../src/cli/terminal/screen.js';
+import { PalimpsestError } from '../../../src/errors.js';
+import { stopPostgres } from '../../../src/runtime/postgres.js';
+import { stopTemporal } from '../../../src/runtime/temporal.js';
+import { CliProcess } from '../../support/cli.js';
+
+const folder = mkdtempSync(path.join(tmpdir(), 'cli-'));
+const dataDir = path.join(folder, 'data');
+const processes = new Set<ChildProcess>();
+const startMs = 240_000;
+
+beforeAll(() => {
+  writeFileSync(path.join(folder, 'talk.json'), JSON.stringify(talk(4)));
+  const lines = [
+    { id: 'first', messages: talk(40) },
+    { id: 'broken', messages: [{ role: 'robot', content: 'x' }] },
+    {
+      id: 'last',
+      messages: [
+        { role: 'user', content: 'Hi' },
+        { role: 'tool', content: 'nobody asked', tool_call_id: 'call_x' },
+      ],
+    },
+  ];
+  writeFileSync(path.join(folder, 'day.jsonl'), lines.map((line) => JSON.stringify(line)).join('\n'));
+});
+
+afterAll(async () => {
+  for (const child of processes) child.kill('SIGKILL');
+  await Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]);
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function talk(rounds: number) {
+  return Array.from({ length: rounds }, (_, round) => [
+    {
+      role: 'user',
+      content: `Question ${round}: what became of order ORD-${1000 + round}? ${'It was promised for Monday. '.repeat(12)}`,
+    },
+    {
+      role: 'assistant',
+      content: `Order ORD-${1000 + round} left depot D-${round}. ${'It is on its way by rail. '.repeat(12)}`,
+    },
+  ]).flat();
+}
+
+/** With the data of this file, and ended with it. */
+class Cli extends CliProcess {
+  constructor(args: string[], env: NodeJS.ProcessEnv = {}) {
+    super(args, { PALIMPSEST_DATA: dataDir, ...env });
+    processes.add(this.child);
+    this.child.once('close', () => processes.delete(this.child));
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.child.kill(signal);
+  }
+}
+
+const run = (args: string[], env?: NodeJS.ProcessEnv) => new Cli(args, env).ended;
+
+interface SessionLine {
+  session: string;
+  messages: number;
+  window: number;
+  budget: number;
+  tokens: number;
+  compactions: Record<string, unknown>[];
+  replay: { messages: number; identical: boolean };
+  context: unknown[];
+  warnings?: { index: number; type: string }[];
+  error?: { type: string; message: string; path?: string };
+}
+
+const linesOf = (stdout: string) =>
+  stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as SessionLine);
+
+describe('flags', () => {
+  test('sizes: share, tokens, messages, pairs, JSON', () => {
+    expect(parseSizes('0.85', '--trigger')).toEqual({ fraction: 0.85 });
+    expect(parseSizes('6000', '--trigger')).toEqual({ tokens: 6000 });
+    expect(parseSizes('6', '--keep')).toEqual({ messages: 6 });
+    expect(parseSizes('tokens=6000,messages=40', '--trigger')).toEqual({ tokens: 6000, messages: 40 });
+    expect(parseSizes('[{"messages": 40}, {"fraction": 0.5}]', '--trigger')).toEqual([
+      { messages: 40 },
+      { fraction: 0.5 },
+    ]);
+  });
+
+  test('several triggers are alternatives; what is said wins over defaults', () => {
+    const policy = policyFromFlags(
+      { trigger: ['6000', 'messages=40'], keep: '6', window: '16,000' },
+      { contextWindow: 9_000, target: 0.5 },
+    );
+    expect(policy).toEqual({
+      contextWindow: 16_000,
+      target: 0.5,
+      trigger: [{ tokens: 6000 }, { messages: 40 }],
+      keep: { messages: 6 },
+    });
+  });
+
+  test.each([
+    [{ trigger: ['1.5'] }, 'policy.trigger[0].fraction'],
+    [{ trigger: ['often'] }, '--trigger'],
+    [{ keep: '{"message": 4}' }, 'policy.keep.message'],
+    [{ window: '-1' }, '--window'],
+    [{ window: '8000', policy: '{"overhead": 9000}' }, 'policy.contextWindow'],
+    [{ policy: '{"windows": 1}' }, 'policy.windows'],
+    [{ policy: 'nowhere.json' }, '--policy'],
+  ])('%j is refused at %s', (flags, at) => {
+    expect(() => policyFromFlags(flags)).toThrow(PalimpsestError);
+    try {
+      policyFromFlags(flags);
+    } catch (error) {
+      expect(error).toMatchObject({ type: 'Input.Invalid', path: at });
+    }
+  });
+
+  test('stored under the id and a hash of messages and policy', () => {
+    const messages = [{ role: 'user' as const, content: 'Hi' }];
+    const id = storedSessionId({ id: 'talk', messages }, {});
+    expect(id).toMatch(/^talk~[0-9a-f]{8}$/);
+    expect(storedSessionId({ id: 'talk', messages }, {})).toBe(id);
+    expect(storedSessionId({ id: 'talk', messages }, { contextWindow: 8_000 })).not.toBe(id);
+    const wild = storedSessionId({ id: `\u0000\uD800${'ü'.repeat(300)}`, messages }, {});
+    expect(encodeURIComponent(wild).length).toBeLessThanOrEqual(200);
+    const endless = storedSessionId({ id: '🦊'.repeat(200_000), messages }, {});
+    expect(endless).toMatch(/^(?:🦊){15}~[0-9a-f]{8}$/u);
+  });
+});
+
+describe('wrong usage and missing input end before anything is started', () => {
+  test.each([
+    [['dev', '--bogus'], 2, /unknown option/],
+    [['dev', '--trigger', '1.5'], 2, /policy\.trigger\[0\]\.fraction/],
+    [['dev', '--out', '/nowhere/at/all.json'], 2, /--out/],
+    [['dev', '-', '-'], 2, /Standard input/],
+    [['dev', 'nowhere.jsonl'], 1, /no such file: nowhere\.jsonl/],
+    [['migrate'], 2, /DATABASE_URL is not set/],
+  ])('%j', async (args, code, message) => {
+    const untouched = path.join(folder, `untouched-${args.join('').replaceAll('/', '')}`);
+    const ended = await run(args, { PALIMPSEST_DATA: untouched });
+    expect(ended.stdout + ended.stderr).toMatch(message);
+    expect(ended.code).toBe(code);
+    expect(existsSync(untouched)).toBe(false);
+  });
+});
+
+describe('servers that do not answer', () => {
+  test('PostgreSQL', { timeout: startMs }, async () => {
+    const env = { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x', TEMPORAL_ADDRESS: '127.0.0.1:1' };
+    const ended = await run(['dev', '--json', path.join(folder, 'talk.json')], env);
+    expect(ended.code).toBe(1);
+    expect(linesOf(ended.stdout)).toEqual([
+      {
+        session: 'talk',
+        error: { type: 'Store.Unavailable', message: expect.stringContaining('127.0.0.1:1') as string },
+      },
+    ]);
+    expect(ended.stderr).toMatch(/Store\.Unavailable/);
+    expect(ended.stdout + ended.stderr).not.toContain('secret');
+  });
+});
+
+test('a data folder that cannot be made is one clear error', { timeout: startMs }, async () => {
+  const file = path.join(folder, 'talk.json');
+  const ended = await run(['dev', '--once', file], { PALIMPSEST_DATA: path.join(file, 'data') });
+  expect(ended.stderr).toMatch(
+    /^Input\.Invalid: The data folder .*talk\.json\/data cannot be used: ENOTDIR/m,
+  );
+  expect(ended.stderr).not.toMatch(/^ +at /m);
+  expect(ended.code).toBe(2);
+});
+
+test('ids and messages do not steer the terminal', () => {
+  let shown = '';
+  const stream = new Writable({
+    write: (chunk: Buffer, _, done) => {
+      shown += chunk.toString();
+      done();
+    },
+  });
+  new Screen(stream).line('a\u0000\u001B[2J\u009B\u202Eb\n\tc');
+  expect(shown).toBe('a\uFFFD\uFFFD[2J\uFFFD\uFFFDb\n\uFFFDc\n');
+});
+
+/** One data folder, one run after the other: each builds on what the last one left. */
+describe.sequential('a user plays sessions', () => {
+  test(
+    'the bundled session compacts at least three times and comes back identical',
+    { timeout: startMs },
+    async () => {
+      const { code, stdout, stderr } = await run(['dev', '--once']);
+      expect(stderr).toBe('');
+      expect(stdout).toMatch(/PostgreSQL {2}127\.0\.0\.1:\d+\/palimpsest \(embedded/);
+      expect(stdout).toMatch(/Temporal UI http:\/\//);
+      expect(stdout).toMatch(/deterministic extractive summarizer \(no OPENAI_API_KEY\)/);
+      expect(stdout.match(/^turn +\d+\/41 /gm)).toHaveLength(41);
+      expect(stdout).toMatch(/compacting → generation 1/);
+      expect((stdout.match(/^ {2}compacted [\d,]+ → [\d,]+ tokens/gm) ?? []).length).toBeGreaterThanOrEqual(
+        3,
+      );
+      expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
+      expect(stdout).toMatch(
+        / 1 {2}http:\/\/127\.0\.0\.1:\d+\/namespaces\/default\/workflows\/compaction%2F.*\/history/,
+      );
+      expect(stdout).toMatch(/messages\[\d+\]: reused_id/);
+      expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
+      expect(code).toBe(0);
+    },
+  );
+
+  test('a second start continues with what is stored', { timeout: startMs }, async () => {
+    const { code, stdout } = await run(['dev', '--once']);
+    expect(stdout).toMatch(/continues: 41 of 41 turns are stored already/);
+    expect(stdout).not.toMatch(/^ {2}compacted/m);
+    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
+    expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
+    expect(code).toBe(0);
+  });
+
+  test(
+    '--json: one object a session as soon as it is over, progress elsewhere, exit 1 for an error',
+    { timeout: startMs },
+    async () => {
+      const out = path.join(folder, 'context.json');
+      const inputs = ['day.jsonl', 'nowhere.json', 'talk.json'].map((name) => path.join(folder, name));
+      const ended = await run(['dev', '--json', '--window', '4000', '--out', out, ...inputs]);
+      const order = ['first', 'broken', 'last', 'nowhere', 'talk'];
+      const lines = linesOf(ended.stdout).sort((a, b) => order.indexOf(a.session) - order.indexOf(b.session));
+      expect(lines.map(({ session }) => session)).toEqual(order);
+      expect(ended.code).toBe(1);
+
+      const first = lines[0]!;
+      const keys = ['session', 'messages', 'window', 'budget', 'tokens', 'compactions', 'replay', 'context'];
+      expect(Object.keys(first)).toEqual(keys);
+      expect(first).toMatchObject({
+        messages: 80,
+        window: 4000,
+        budget: 3500,
+        replay: { messages: 80, identical: true },
+      });
+      expect(first.tokens).toBeLessThanOrEqual(first.budget);
+      expect(first.compactions.length).toBeGreaterThan(0);
+      const compactionKeys =
+        'generation reason method tokensBefore tokensAfter evicted chunks chunksByRule modelCalls modelInputTokens modelOutputTokens modelMs overheadMs archivePart savedPerTurn cost currency paysBackAfter run';
+      expect(Object.keys(first.compactions[0]!)).toEqual(compactionKeys.split(' '));
+      expect(first.compactions[0]).toMatchObject({
+        generation: 1,
+        reason: 'trigger',
+        method: 'extractive',
+        archivePart: 1,
+      });
+
+      expect(lines[1]!.error).toMatchObject({ type: 'Input.Invalid', path: 'messages[0].role' });
+      expect(lines[2]).toMatchObject({
+        messages: 2,
+        warnings: [{ index: 1, type: 'orphan_result' }],
+        replay: { identical: true },
+      });
+      expect(lines[3]!.error).toMatchObject({ type: 'Input.Invalid' });
+      const written = JSON.parse(readFileSync(out, 'utf8')) as { session: string; messages: unknown[] }[];
+      expect(written.map(({ session }) => session)).toEqual(['first', 'last', 'talk']);
+      expect(written[0]!.messages).toEqual(first.context);
+      expect(ended.stderr).toMatch(/5 sessions in .*: 3 went through, 2 ended in an error/);
+    },
+  );
+
+  test(
+    'stays up after the job; Ctrl-C ends it with exit 0 and no server is left',
+    { timeout: startMs },
+    async () => {
+      const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
+        PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
+      });
+      await cli.shows(/Ctrl-C ends it/);
+      const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+      const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+      expect((await fetch(`${api}/healthz`)).status).toBe(200);
+      for (const url of [`${api}/metrics`, own]) {
+        const text = await (await fetch(url)).text();
+        expect(text).toMatch(/^palimpsest_http_request_seconds_count\{.*healthz/m);
+        expect(text).toMatch(/^temporal_/m);
+      }
+      const url = /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '';
+      expect((await fetch(url)).status).toBe(200);
+      cli.kill('SIGINT');
+      // The terminal and npm deliver the same press once more each.
+      cli.kill('SIGINT');
+      expect(await cli.ended).toMatchObject({ code: 0, signal: null });
+      await expect(fetch(url)).rejects.toThrow();
+    },
+  );
+
+  test('a reader that has had enough of the help ends nothing in an error', async () => {
+    const main = path.resolve('src/cli/main.ts');
+    const script = `"${process.execPath}" --import tsx "${main}" --help | head -1; echo "\${PIPESTATUS[0]}"`;
+    const shell = spawn('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] });
+    let [stdout, stderr] = ['', ''];
+    shell.stdout.on('data', (piece: Buffer) => (stdout += piece.toString()));
+    shell.stderr.on('data', (piece: Buffer) => (stderr += piece.toString()));
+    await once(shell, 'close');
+    expect(stdout.trim().split('\n').at(-1)).toBe('0');
+    expect(stderr).toBe('');
+  });
+
+  test('with --json a finished session is told while a slower one before it still plays', async () => {
+    let finishSlow = (): void => {};
+    const slow = new Promise<void>((resolve) => (finishSlow = resolve));
+    const told: string[] = [];
+    const { signal } = new AbortController();
+    await inBatches(
+      ['slow', 'quick'],
+      { limit: 2, signal, ordered: false },
+      async (name) => {
+        if (name === 'slow') await slow;
+        return name;
+      },
+      (name) => {
+        told.push(name);
+        if (name === 'quick') finishSlow();
+      },
+    );
+    expect(told).toEqual(['quick', 'slow']);
+  });
+
+  test('an output file that cannot be written costs only itself', { timeout: startMs }, async () => {
+    const out = path.join(folder, 'o'.repeat(300));
+    const { code, stdout } = await run(['dev', '--once', '--out', out, path.join(folder, 'talk.json')]);
+    expect(stdout).toMatch(/^replay: 8 messages, identical$/m);
+    expect(stdout).toMatch(/^--out: the context could not be written: ENAMETOOLONG/m);
+    expect(code).toBe(1);
+  });
+
+  test.each([
+    ['PostgreSQL', 'Store', () => readFileSync(path.join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')],
+    [
+      'Temporal server',
+      'Temporal',
+      () =>
+        String(
+          (JSON.parse(readFileSync(path.join(dataDir, 'temporal.json'), 'utf8')) as { pid: number }).pid,
+        ),
+    ],
+  ])(
+    'an embedded %s that is killed ends the job with its name',
+    { timeout: startMs },
+    async (name, type, pidOf) => {
+      const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
+      await cli.shows(/Ctrl-C ends it/);
+      process.kill(Number.parseInt(pidOf()), 'SIGKILL');
+      const { code, stderr } = await cli.ended;
+      expect(stderr).toMatch(
+        new RegExp(`^${type}\\.Unavailable: The embedded ${name} has ended\\.\\n  Start again`, 'm'),
+      );
+      expect(code).toBe(1);
+    },
+  );
+
+  test('killed in the middle, the next start carries on and finishes', { timeout: startMs }, async () => {
+    const args = ['dev', '--once', '--window', '15000'];
+    const cli = new Cli(args);
+    await cli.shows(/compacting → generation 2/);
+    cli.kill('SIGKILL');
+    expect(await cli.ended).toMatchObject({ signal: 'SIGKILL' });
+    const { code, stdout } = await run(args);
+    expect(stdout).toMatch(/already running/);
+    expect(stdout).toMatch(/continues: \d+ of 41 turns are stored already/);
+    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
+    expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
+    expect(code).toBe(0);
+  });
+});

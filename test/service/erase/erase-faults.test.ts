@@ -1,0 +1,128 @@
+/**
+ * A worker that is stopped in the middle of a commit (SIGSTOP: a paused container, a long collection of garbage) while its
+ * session is erased and begun anew: when it goes on, the new session is one that never had a predecessor.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import type { Pool } from 'pg';
+import { describe, expect, inject, test } from 'vitest';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { rowsOfSession } from '../../support/rows.js';
+import { appendTurns } from '../../support/sessions.js';
+import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import type { DoomedWorker } from '../../support/worker-process.js';
+
+const policy: PolicyInput = { ...smallPolicy, summary: { method: 'extractive' } };
+const secret = 'only the erased session says so';
+
+const old = dialogue(18).map((turn) =>
+  turn.map((message) => ({ ...message, content: `${secret}. ${String(message.content)}` })),
+);
+
+/** Short of its trigger, and longer than what the commit of the old session evicts. */
+const anew = dialogue(30, 20);
+
+interface Worker {
+  process: ChildProcess;
+  /** The next line that it says of itself. */
+  said(): Promise<string>;
+}
+
+async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Worker> {
+  const settings: DoomedWorker = {
+    databaseUrl: stack.databaseUrl,
+    address: stack.temporal.address,
+    queuePrefix: stack.queuePrefix,
+    workflowBundlePath: inject('workflowBundlePath'),
+    modelUrl: stack.model.url,
+    ...(stop ? { stop } : {}),
+  };
+  const script = fileURLToPath(new URL('../../support/worker-process.ts', import.meta.url));
+  const worker = spawn(process.execPath, ['--import', 'tsx', script], {
+    env: { ...process.env, WORKER: JSON.stringify(settings) },
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const lines = createInterface({ input: worker.stdout! })[Symbol.asyncIterator]();
+  const said = async () => {
+    for (;;) {
+      const { value, done } = await lines.next();
+      if (done) throw new Error('the worker has ended');
+      // The SDK writes what it has to say to the same stream.
+      const [, word] = /^worker: (.*)/.exec(value) ?? [];
+      if (word !== undefined) return word;
+    }
+  };
+  expect(await said()).toBe('ready');
+  return { process: worker, said };
+}
+
+async function waitsForLock(pool: Pool): Promise<number> {
+  const { rows } = await pool.query<{ count: number }>(
+    `select count(*)::int as count from pg_stat_activity
+     where datname = current_database() and wait_event_type = 'Lock'`,
+  );
+  return rows[0]?.count ?? 0;
+}
+
+describe('a session erased and begun anew while its worker is stopped in a commit has no trace of the old one,', () => {
+  async function play(before: 'begin' | 'commit', times: number): Promise<void> {
+    const stack = await startStack({ worker: false });
+    const pool = openPool(stack.databaseUrl);
+    const worker = await startWorker(stack, { activity: 'commit', before, sessions: 'stopped-' });
+    const { palimpsest, queuePrefix: tenant } = stack;
+    try {
+      for (let round = 1; round <= times; round++) {
+        const session = `stopped-${round}`;
+        await appendTurns(palimpsest, session, old, { policy });
+        expect(await worker.said()).toBe('stopped');
+        const erasing = palimpsest.erase({ session });
+        if (before === 'begin') expect(await erasing).toMatchObject({ messages: 36, generations: 0 });
+        // It holds the session's row: the erasure comes after its commit.
+        else await expect.poll(() => waitsForLock(pool)).toBe(1);
+        if (before === 'begin') await appendTurns(palimpsest, session, anew, { policy });
+        worker.process.kill('SIGCONT');
+        expect(await worker.said()).toBe(before === 'begin' ? 'refused' : 'done');
+        if (before === 'commit') {
+          expect(await erasing).toMatchObject({ messages: 36, generations: 1 });
+          await appendTurns(palimpsest, session, anew, { policy });
+        }
+        const control = `control-${round}`;
+        await appendTurns(palimpsest, control, anew, { policy });
+        const rows = await rowsOfSession(pool, { tenant, session });
+        expect(rows).toEqual(await rowsOfSession(pool, { tenant, session: control }));
+        expect(JSON.stringify(rows)).not.toContain(secret);
+      }
+      await goesOn(stack, pool, `stopped-${times}`, `control-${times}`);
+    } finally {
+      const exited = once(worker.process, 'exit');
+      worker.process.kill('SIGKILL');
+      await exited;
+      await pool.end();
+      await stack.stop();
+    }
+  }
+
+  /** Both are compacted, and come to the same. */
+  async function goesOn(
+    { palimpsest, queuePrefix: tenant }: Stack,
+    pool: Pool,
+    session: string,
+    control: string,
+  ) {
+    for (const one of [session, control]) {
+      expect(await palimpsest.compact({ session: one })).toMatchObject({ generation: 1 });
+      await palimpsest.settled({ session: one });
+      // Makes what is not searchable yet searchable.
+      await palimpsest.search({ session: one, query: 'ledger' });
+    }
+    const rows = await rowsOfSession(pool, { tenant, session });
+    expect(rows).toEqual(await rowsOfSession(pool, { tenant, session: control }));
+    expect(JSON.stringify(rows)).not.toContain(secret);
+  }
+
+  test('32 times after its reads', { timeout: 600_000 }, () => play('begin', 32));
+  test('before its COMMIT, which the erasure waits for', { timeout: 240_000 }, () => play('commit', 3));
+});

@@ -1,0 +1,148 @@
+/** The agent finds and reads by itself what left its context, and learns from its mistakes. */
+import fc from 'fast-check';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { callRecoveryTool, recoveryTools, type RecoverySource } from '../../../src/library/recovery-tools.js';
+import { expand } from '../../../src/store/reading/expand.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { search } from '../../../src/store/search/search.js';
+import type { SessionIds } from '../../../src/contract/ids.js';
+import { toolResponse } from '../../../src/store/reading/tool-response.js';
+import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { compactThrough, sessionWith, talk } from '../../support/store.js';
+import { calls, result } from '../../support/tool-messages.js';
+
+let database: TestDatabase;
+let pool: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url);
+});
+
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+/** The library's own methods, without a workflow behind them. */
+function sourceOf(tenant: string): RecoverySource {
+  const idsOf = (session: string) => ({ tenant, session });
+  return {
+    toolResponse: (of) => toolResponse(pool, idsOf(of.session), of, of),
+    search: ({ session, ...request }) => search(pool, idsOf(session), request),
+    expand: ({ session, ...request }) => expand(pool, idsOf(session), request),
+  };
+}
+
+describe('the tools of the agent', () => {
+  const ask = async (ids: SessionIds, name: string, args: string): Promise<Record<string, unknown>> =>
+    JSON.parse(await callRecoveryTool(sourceOf(ids.tenant), ids.session, name, args));
+
+  it('are definitions that a request takes', () => {
+    expect(recoveryTools.map(({ function: { name } }) => name)).toEqual([
+      'get_tool_response',
+      'search_history',
+      'expand_history',
+    ]);
+    for (const { type, function: definition } of recoveryTools) {
+      expect(type).toBe('function');
+      expect(definition.parameters).toMatchObject({ type: 'object', additionalProperties: false });
+      expect(definition.parameters).not.toHaveProperty('$schema');
+    }
+  });
+
+  it('lead from a search to the original', async () => {
+    const ids = await sessionWith(pool, [
+      calls(['a', 'run']),
+      result('a', `${'x '.repeat(9_000)}the needle`),
+      ...talk(9),
+    ]);
+    await compactThrough(pool, ids, 6);
+    const found = await ask(ids, 'search_history', '{"query":"needle"}');
+    expect(found).toMatchObject({
+      hits: [{ message: 2, role: 'tool', tool: 'run', offset: 18_004 }],
+      next_offset: null,
+    });
+    const read = await ask(ids, 'get_tool_response', '{"message":2,"offset":18004,"call_id":null}');
+    expect(read).toMatchObject({
+      content: 'needle',
+      archive_part: 1,
+      total_characters: 18_010,
+      next_offset: null,
+    });
+    const first = await ask(ids, 'get_tool_response', '{"call_id":"a"}');
+    expect(first).toMatchObject({ offset: 0, next_offset: 8_000 });
+    const listed = await ask(ids, 'expand_history', '{"part":1,"limit":3}');
+    expect(listed).toMatchObject({
+      next_message: 4,
+      messages: [
+        { message: 1, calls: [{ id: 'a', name: 'run' }] },
+        { message: 2, total_characters: 18_010 },
+        { message: 3 },
+      ],
+    });
+    expect(await ask(ids, 'search_history', '{"query":"nowhere","exact":true}')).toMatchObject({
+      hits: [],
+      hint: expect.any(String),
+    });
+  });
+
+  it('answer a mistake of the model with what to do, and throw what is none', async () => {
+    const ids = await sessionWith(pool, talk(3));
+    const mistakes: [string, string, RegExp][] = [
+      ['nothing', '{}', /no tool "nothing"/],
+      ['search_history', '{"query":', /no JSON/],
+      ['search_history', '', /query/],
+      ['search_history', '[]', /expected object/],
+      ['search_history', '{"query":"x","colour":1}', /colour/],
+      ['get_tool_response', '{}', /either call_id or message/],
+      ['get_tool_response', '{"call_id":"none"}', /no call "none"/],
+      ['get_tool_response', '{"message":99}', /no message 99/],
+      ['expand_history', '{"part":7}', /no archive part 7/],
+    ];
+    for (const [name, args, error] of mistakes) {
+      const answer = await ask(ids, name, args);
+      expect(answer).toEqual({ error: expect.stringMatching(error), hint: expect.any(String) });
+    }
+    const away = openPool('postgresql://nobody@127.0.0.1:1/none');
+    const broken: RecoverySource = { ...sourceOf(ids.tenant), search: (of) => search(away, ids, of) };
+    await expect(
+      callRecoveryTool(broken, ids.session, 'search_history', '{"query":"x"}'),
+    ).rejects.toMatchObject({
+      type: 'Store.Unavailable',
+    });
+    await away.end();
+  });
+
+  it('never throw for any arguments', async () => {
+    const ids = await sessionWith(pool, talk(3));
+    const args = fc.record(
+      Object.fromEntries(
+        [
+          'call_id',
+          'message',
+          'query',
+          'exact',
+          'part',
+          'from_message',
+          'through_message',
+          'limit',
+          'offset',
+          'tool',
+        ].map((key) => [
+          key,
+          fc.oneof(fc.integer({ min: -1, max: 5 }), fc.string({ unit: 'binary' }), fc.boolean()),
+        ]),
+      ),
+      { requiredKeys: [] },
+    );
+    const name = fc.constantFrom('get_tool_response', 'search_history', 'expand_history');
+    await fc.assert(
+      fc.asyncProperty(name, args, async (tool, given) => {
+        expect(typeof (await ask(ids, tool, JSON.stringify(given)))).toBe('object');
+      }),
+      { numRuns: 150 },
+    );
+  });
+});

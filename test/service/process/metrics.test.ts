@@ -1,0 +1,229 @@
+/**
+ * What a worker tells of itself, in a process of its own: figures that add up, and never a word of what was said. The planted
+ * secret is in every message; the endpoint fails in ways that repeat it.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { startApi } from '../../../src/api/server.js';
+import { createLogger } from '../../../src/process/logging.js';
+import { Metrics } from '../../../src/process/metrics.js';
+import { samplesOf, startCliWorker, type CliWorker } from '../../support/cli-worker.js';
+import { about, contextOverflow, dropMidBody, empty, type Script } from '../../support/model-replies.js';
+import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+
+// Processes take their time to start where the cores are busy.
+vi.setConfig({ testTimeout: 180_000 });
+
+describe('a worker process', () => {
+  let stack: Stack;
+  let worker: CliWorker;
+  beforeEach(async () => {
+    stack = await startStack({ worker: false });
+    worker = await startCliWorker(stack, { LOG_LEVEL: 'trace', PALIMPSEST_TOKENS_PER_MINUTE: '1000000' });
+  });
+  afterEach(async () => {
+    worker.signal('SIGKILL');
+    await stack.stop();
+  });
+
+  const converse = async (session: string, secret: string): Promise<void> => {
+    for (const [index, messages] of dialogue(20).entries()) {
+      const secretly = messages.map((one) => ({ ...one, content: `${secret} ${String(one.content)}` }));
+      await stack.palimpsest.appendTurn({
+        session,
+        turnId: `t-${index}`,
+        messages: secretly,
+        policy: smallPolicy,
+      });
+    }
+    await stack.palimpsest.settled({ session });
+  };
+
+  test('counts what it did, with the metrics of the SDK beside its own', async () => {
+    await converse('counted', 'x');
+    const outcomes = await stack.palimpsest.compactions({ session: 'counted' });
+    const { status, text } = await worker.page('/metrics');
+    expect(status).toBe(200);
+    const sum = (metric: string) =>
+      [...samplesOf(text, metric).values()].reduce((all, value) => all + value, 0);
+    expect(sum('palimpsest_compactions_total')).toBe(outcomes.length);
+    expect(samplesOf(text, 'palimpsest_compactions_total').keys().next().value).toBe(
+      '{outcome="committed",reason="trigger",method="model"}',
+    );
+    const evicted = outcomes.reduce((all, outcome) => all + outcome.evicted, 0);
+    expect(sum('palimpsest_evicted_messages_total')).toBe(evicted);
+    expect(sum('palimpsest_model_calls_total')).toBe(stack.model.requests.length);
+    expect(sum('palimpsest_model_answer_seconds_count')).toBe(stack.model.requests.length);
+    const tokens = outcomes.reduce((all, one) => all + one.modelInputTokens + one.modelOutputTokens, 0);
+    expect(sum('palimpsest_model_tokens_total')).toBe(tokens);
+    const level = sum('palimpsest_token_bucket_level');
+    expect(level).toBeGreaterThan(900_000);
+    expect(level).toBeLessThanOrEqual(1_000_000);
+    for (const activity of ['measure', 'plan', 'summarizeChunk', 'commit']) {
+      const found = samplesOf(text, 'palimpsest_activity_seconds_count');
+      expect(found.get(`{activity="${activity}",result="ok"}`)).toBeGreaterThan(0);
+    }
+    // A step may be running: its wait is counted at its start, its duration at its end.
+    const steps = sum('palimpsest_activity_seconds_count');
+    const waits = sum('palimpsest_activity_queue_wait_seconds_count');
+    expect(waits).toBeGreaterThanOrEqual(steps);
+    expect(waits).toBeLessThanOrEqual(steps + 2);
+    // The SDK's core, and the process.
+    expect(text).toMatch(/^temporal_workflow_completed(_total)?\{/m);
+    expect(text).toMatch(/^process_resident_memory_bytes /m);
+    // A whole page that a scraper can read: no metric is declared twice.
+    const types = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
+    expect(new Set(types).size).toBe(types.length);
+
+    // The log comes through a pipe.
+    const lines = () => worker.log().filter(({ msg }) => msg === 'compaction committed');
+    await expect.poll(lines, { timeout: 5_000 }).toHaveLength(outcomes.length);
+    const committed = lines();
+    expect(committed[0]).toMatchObject({ level: 'info', session: 'counted', generation: 1, method: 'model' });
+  });
+
+  test('says nothing of what was said, however the endpoint fails', async () => {
+    const secret = `Geheimnis${randomUUID().replaceAll('-', '')}`;
+    const echo =
+      (status: number): Script =>
+      ({ body }) => ({
+        status,
+        body: { error: { message: `cannot do: ${JSON.stringify(body)}`, type: 'invalid' } },
+      });
+    const page: Script = ({ body }) => ({ status: 200, body: `<html>${JSON.stringify(body)}</html>` });
+    stack.model.reply([
+      ...[
+        echo(500),
+        echo(429),
+        page,
+        empty(),
+        dropMidBody(),
+        contextOverflow(`too long: ${secret} ${secret}`),
+      ],
+      ...[
+        echo(503),
+        about(`${secret} summary`),
+        echo(400),
+        echo(401),
+        echo(400),
+        echo(400),
+        echo(400),
+        echo(400),
+      ],
+    ]);
+    for (const name of ['first', 'second', 'third']) await converse(name, secret);
+    expect(stack.model.requests.length).toBeGreaterThan(8);
+    const { text } = await worker.page('/metrics');
+    const said = worker.output();
+    expect(said).toContain('compaction committed');
+    expect(said).toMatch(/Llm\.Unavailable|Llm\.RateLimited/);
+    for (const [where, written] of [
+      ['log', said],
+      ['metrics', text],
+    ]) {
+      for (const hidden of [secret, secret.slice(0, 24), Buffer.from(secret).toString('base64').slice(0, 20)])
+        expect(written?.includes(hidden), `${where} holds ${hidden}`).toBe(false);
+    }
+    // No id of a tenant or a session is a label.
+    for (const id of [stack.queuePrefix, 'first', 'second', 'third'])
+      expect(text.includes(`"${id}"`)).toBe(false);
+  });
+
+  test('says whether it can work', async () => {
+    expect(await worker.page('/healthz')).toEqual({ status: 200, text: 'ok\n' });
+    const { status, text } = await worker.page('/readyz');
+    expect(status).toBe(200);
+    expect(JSON.parse(text)).toEqual({ ready: true, polling: true, postgres: null, temporal: null });
+  });
+});
+
+describe('a log', () => {
+  const written = (format: 'json' | 'text'): { log: ReturnType<typeof createLogger>; text: () => string } => {
+    let text = '';
+    const destination = { write: (line: string) => void (text += line) };
+    return { log: createLogger({ level: 'info', format, destination }), text: () => text };
+  };
+  const failure = () => {
+    const cause = Object.assign(new Error('new row violates a constraint'), {
+      detail: 'Failing row contains (secret)',
+    });
+    return Object.assign(new Error('not stored', { cause }), {
+      type: 'Store.Corrupt',
+      parameters: ['secret'],
+    });
+  };
+
+  test('is one JSON object a line; of an error it holds type, message and stack, whatever hangs on it', () => {
+    const { log, text } = written('json');
+    log.error({ error: failure(), session: 's-1' }, 'step failed');
+    log.debug('not at this level');
+    const [line, ...rest] = text().trim().split('\n');
+    expect(rest).toEqual([]);
+    expect(JSON.parse(line ?? '')).toMatchObject({
+      ...{ level: 'error', msg: 'step failed', session: 's-1' },
+      error: {
+        type: 'Store.Corrupt',
+        message: 'not stored',
+        cause: { message: 'new row violates a constraint' },
+      },
+    });
+    expect(text()).not.toContain('secret');
+  });
+
+  test('is lines for reading where that is asked for', () => {
+    const { log, text } = written('text');
+    log.info({ session: 's-1', tokensBefore: 9_000 }, 'compaction committed');
+    log.warn({ err: failure() }, 'step failed');
+    expect(text()).toMatch(
+      /^\d\d:\d\d:\d\d\.\d{3} INFO {2}compaction committed session=s-1 tokensBefore=9000$/m,
+    );
+    expect(text()).toMatch(/WARN {2}step failed\nError: not stored/);
+    expect(text()).not.toContain('secret');
+  });
+});
+
+test('the API counts its requests by pattern and status, not by path', async () => {
+  const stack = await startStack({ worker: false });
+  const metrics = new Metrics();
+  const api = await startApi(
+    { port: 0, observe: (request) => metrics.request(request), metrics: () => metrics.text() },
+    stack.palimpsest,
+  );
+  try {
+    const messages = [{ role: 'user', content: 'Hello' }];
+    const body = JSON.stringify({ turnId: 't-1', messages });
+    const headers = { 'content-type': 'application/json' };
+    await fetch(`${api.address}/v1/sessions/s-17/turns`, { method: 'POST', headers, body });
+    await fetch(`${api.address}/v1/sessions/s-17/context`);
+    await fetch(`${api.address}/v1/sessions/s-18/context`);
+    await fetch(`${api.address}/somewhere/s-19`);
+    const text = await (await fetch(`${api.address}/metrics`)).text();
+    const counts = samplesOf(text, 'palimpsest_http_request_seconds_count');
+    expect(Object.fromEntries(counts)).toEqual({
+      '{method="POST",route="/v1/sessions/:session/turns",status="200"}': 1,
+      '{method="GET",route="/v1/sessions/:session/context",status="200"}': 1,
+      '{method="GET",route="/v1/sessions/:session/context",status="404"}': 1,
+      '{method="GET",route="none",status="404"}': 1,
+    });
+  } finally {
+    await api.close();
+    await stack.stop();
+  }
+});
+
+test('labels stay few, whatever names policies give to models and currencies', async () => {
+  const metrics = new Metrics();
+  for (let index = 0; index < 200; index++) {
+    const model = createHash('sha256').update(String(index)).digest('hex');
+    metrics.modelAnswered({ model, result: 'ok', seconds: 1, inputTokens: 1 });
+    metrics.spent(1, model);
+  }
+  metrics.spent(1, 'EUR');
+  const text = await metrics.text();
+  expect(samplesOf(text, 'palimpsest_model_calls_total').size).toBe(51);
+  expect(samplesOf(text, 'palimpsest_model_calls_total').get('{model="other",result="ok"}')).toBe(150);
+  expect([...samplesOf(text, 'palimpsest_model_cost_total')]).toEqual([
+    ['{currency="other"}', 200],
+    ['{currency="EUR"}', 1],
+  ]);
+});

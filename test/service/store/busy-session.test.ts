@@ -1,0 +1,155 @@
+/**
+ * One session whose row another writer holds: its writers are told to come again, they take one connection of a process
+ * however many they are, and every other session is served.
+ */
+import pg, { type Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { isFailure } from '../../../src/errors.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { loadSession } from '../../../src/store/sessions/sessions.js';
+import type { SessionIds } from '../../../src/contract/ids.js';
+import { withTransaction } from '../../../src/store/connection/transaction.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { newSession, sessionWith, talk } from '../../support/store.js';
+import { Way } from '../../support/way.js';
+
+let database: TestDatabase;
+let observer: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  observer = openPool(database.url, { max: 2 });
+});
+
+afterAll(async () => {
+  await observer.end();
+  await database.drop();
+});
+
+/** Holds the row of a session until it is released, as a worker that was stopped inside its commit does. */
+async function hold({ tenant, session }: SessionIds): Promise<{ release(): Promise<void> }> {
+  const client = new pg.Client({ connectionString: database.url, application_name: 'holder' });
+  await client.connect();
+  await client.query('begin');
+  await client.query(
+    'select from palimpsest.sessions where tenant_id = $1 and session_id = $2 for no key update',
+    [tenant, session],
+  );
+  return {
+    release: async () => {
+      await client.query('rollback');
+      await client.end();
+    },
+  };
+}
+
+/** Connections of one application that wait for a lock. */
+async function waiting(application: string): Promise<number> {
+  const { rows } = await observer.query<{ count: number }>(
+    `select count(*)::int as count from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'`,
+    [application],
+  );
+  return rows[0]?.count ?? 0;
+}
+
+const append = (pool: Pool, ids: SessionIds, turnId: string) =>
+  appendTurn(pool, { ...ids, turnId, messages: talk(1) });
+
+const typeOf = (outcome: PromiseSettledResult<unknown>): string =>
+  outcome.status === 'fulfilled' ? 'stored' : isFailure(outcome.reason) ? outcome.reason.type : 'untyped';
+
+describe('a session whose row is held', () => {
+  it('answers Store.Busy, holds one connection for all its writers, and the other sessions are served', async () => {
+    const pool = openPool(database.url, { max: 4, applicationName: 'busy', lockTimeoutMs: 2_000 });
+    const held = await sessionWith(pool, talk(2));
+    const other = await sessionWith(pool, talk(2), held.tenant);
+    const holder = await hold(held);
+    try {
+      const repeated = Promise.allSettled(Array.from({ length: 40 }, (_, n) => append(pool, held, `t-${n}`)));
+      await expect.poll(() => waiting('busy')).toBeGreaterThan(0);
+      // While they wait, as many others as the pool has connections.
+      const others = await Promise.allSettled(
+        Array.from({ length: 12 }, (_, n) => append(pool, other, `o-${n}`)),
+      );
+      expect(await waiting('busy')).toBe(1);
+      expect(others.map(typeOf)).toEqual(others.map(() => 'stored'));
+      expect(new Set((await repeated).map(typeOf))).toEqual(new Set(['Store.Busy']));
+      expect((await loadSession(pool, held)).nextSeq).toBe(3);
+    } finally {
+      await holder.release();
+    }
+    expect(await append(pool, held, 't-0')).toMatchObject({ fromSeq: 3, repeated: false });
+    await pool.end();
+  });
+
+  it('a deadlock is Store.Busy as well: nothing is wrong with the server', async () => {
+    const pool = openPool(database.url, { max: 4 });
+    const ids = await Promise.all([sessionWith(pool, talk(1)), sessionWith(pool, talk(1))]);
+    const lock = 'update palimpsest.sessions set updated_at = now() where session_id = $1';
+    const arrived: (() => void)[] = [];
+    const both = new Promise<void>((resolve) => arrived.push(resolve));
+    let count = 0;
+    const crossing = (first: SessionIds, second: SessionIds) =>
+      withTransaction(pool, async ({ query }) => {
+        await query(lock, [first.session]);
+        if (++count === 2) arrived[0]!();
+        await both;
+        await query(lock, [second.session]);
+      });
+    const outcomes = await Promise.allSettled([crossing(ids[0], ids[1]), crossing(ids[1], ids[0])]);
+    expect(outcomes.map(typeOf).sort()).toEqual(['Store.Busy', 'stored']);
+    await pool.end();
+  });
+});
+
+describe('a writer that stopped in its transaction', () => {
+  it('loses it after the time a transaction may be idle; its COMMIT then fails, typed, with nothing written', async () => {
+    const pool = openPool(database.url, {
+      max: 2,
+      applicationName: 'stopped',
+      idleTransactionTimeoutMs: 500,
+    });
+    const ids = await sessionWith(pool, talk(2));
+    const failed = withTransaction(pool, async ({ query }) => {
+      await query('update palimpsest.sessions set next_seq = 99 where session_id = $1', [ids.session]);
+      const gone = `select 1 from pg_stat_activity where application_name = 'stopped' and state = 'idle in transaction'`;
+      await expect.poll(async () => (await observer.query(gone)).rowCount, { timeout: 10_000 }).toBe(0);
+    });
+    await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    expect((await loadSession(pool, ids)).nextSeq).toBe(3);
+    await pool.end();
+  });
+
+  it('ends it typed where the server says so in answer to the COMMIT itself', async () => {
+    const pool = openPool(database.url, { max: 1, idleTransactionTimeoutMs: 300 });
+    const ids = newSession();
+    const failed = withTransaction(pool, async ({ query }) => {
+      await query('select 1');
+      // As SIGSTOP does: this process reads nothing until it goes on, and sends its COMMIT first.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
+    });
+    await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    expect(await append(pool, ids, 't')).toMatchObject({ fromSeq: 1 });
+    await pool.end();
+  });
+});
+
+describe('a server that has gone silent', () => {
+  it('is given up after the time of a statement, and its connection is replaced', async () => {
+    const url = new URL(database.url);
+    const way = new Way(`${url.hostname}:${url.port}`);
+    url.port = String(await way.open());
+    url.hostname = '127.0.0.1';
+    const pool = openPool(url.toString(), { max: 1, statementTimeoutMs: 300, silenceTimeoutMs: 600 });
+    const ids = await sessionWith(pool, talk(1));
+    way.swallow();
+    const reading = loadSession(pool, ids);
+    await expect(reading).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    const appending = append(pool, ids, 'lost');
+    await expect(appending).resolves.toMatchObject({ fromSeq: 2 });
+    expect(pool.totalCount).toBe(1);
+    await pool.end();
+    way.cut();
+  });
+});

@@ -1,0 +1,128 @@
+/**
+ * What an agent waits for: an append is one database transaction and one signal, a context one statement, whatever the
+ * length of the session. And what a process remembers of a session never decides anything that is no longer so.
+ */
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { eraseSession } from '../../../src/store/sessions/erase.js';
+import { mostKnown, recall, remember } from '../../../src/store/sessions/known-sessions.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { configureSession } from '../../../src/store/sessions/configure.js';
+import { loadSession } from '../../../src/store/sessions/sessions.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { countMessage } from '../../../src/tokens/message.js';
+import { counterFor } from '../../../src/tokens/counter.js';
+import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { newSession, replayed, talk } from '../../support/store.js';
+
+let stack: Stack;
+let pool: pg.Pool;
+
+/** Another process as far as memory goes: a pool of its own. */
+let elsewhere: pg.Pool;
+
+beforeAll(async () => {
+  stack = await startStack();
+  [pool, elsewhere] = [openPool(stack.databaseUrl), openPool(stack.databaseUrl)];
+});
+
+afterAll(async () => {
+  await Promise.all([pool.end(), elsewhere.end()]);
+  await stack.stop();
+});
+
+/** The statements of one act, by their first word. */
+async function statements(act: () => Promise<unknown>): Promise<string[]> {
+  const spy = vi.spyOn(pg.Client.prototype, 'query');
+  try {
+    await act();
+    return spy.mock.calls.map(([query]: unknown[]) => {
+      const text = typeof query === 'string' ? query : (query as { text: string }).text;
+      return /\w+/.exec(text)?.[0] ?? '';
+    });
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+describe('on a session that this process has seen', () => {
+  it.each([[2], [400]])(
+    'an append is one transaction, a context one statement, after %i turns',
+    async (length) => {
+      // Nothing of it is ever due: the worker of this process sends no statements of its own.
+      const { palimpsest } = stack;
+      const session = `hot-${length}`;
+      const policy = { contextWindow: 1_000_000 };
+      const [first = [], ...more] = dialogue(length, 10);
+      await palimpsest.appendTurn({ session, turnId: 'first', messages: first, policy });
+      await palimpsest.appendTurn({ session, turnId: 'more', messages: more.flat() });
+      await palimpsest.settled({ session });
+      const turn = { session, turnId: 'hot', messages: talk(2) };
+      expect(await statements(() => palimpsest.appendTurn(turn))).toEqual([
+        'begin',
+        'select',
+        'with',
+        'commit',
+      ]);
+      expect(await statements(() => palimpsest.context({ session }))).toEqual(['with']);
+    },
+  );
+
+  it('a turn that is repeated costs one more statement', async () => {
+    const turn = { ...newSession(), turnId: '1', messages: talk(2) };
+    await appendTurn(pool, turn);
+    const again = await statements(() => appendTurn(pool, turn));
+    expect(again).toEqual(['begin', 'select', 'with', 'select', 'commit']);
+  });
+});
+
+describe('what is remembered of a session', () => {
+  it('gives way to another tokenizer', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    await configureSession(elsewhere, ids, { tokenizer: 'cl100k_base' });
+    const [message] = talk(1);
+    await appendTurn(pool, { ...ids, turnId: '2', messages: [message!] });
+    const { tokens } = (await replayed(pool, ids)).at(-1)!;
+    expect((await loadSession(pool, ids)).tokenizer).toBe('cl100k_base');
+    expect(tokens).toBe(countMessage(message!, counterFor('cl100k_base')));
+    expect(recall(pool, ids)).toMatchObject({ tokenizer: 'cl100k_base' });
+  });
+
+  it('gives way to another session of the same name, in another format', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    await eraseSession(elsewhere, ids);
+    const messages = [{ role: 'user', content: [{ type: 'text', text: 'Hello' }] }];
+    const turn = { ...ids, turnId: '1', messages, format: 'anthropic' as const };
+    await appendTurn(elsewhere, turn);
+    const next = [{ role: 'assistant', content: [{ type: 'tool_use', id: 'c', name: 'look', input: {} }] }];
+    await appendTurn(pool, { ...ids, turnId: '2', messages: next });
+    expect(await replayed(pool, ids)).toHaveLength(2);
+    expect(recall(pool, ids)).toMatchObject({ format: 'anthropic' });
+  });
+
+  it('gives way where the session is gone', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    await eraseSession(elsewhere, ids);
+    expect(await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) })).toMatchObject({ fromSeq: 1 });
+  });
+
+  it('does not hide that a format is wrong', async () => {
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    const wrong = { ...ids, turnId: '2', messages: [], format: 'anthropic' as const };
+    await expect(appendTurn(pool, wrong)).rejects.toMatchObject({ type: 'Input.Invalid', path: 'format' });
+  });
+
+  it('is bounded: the session used least recently goes first', () => {
+    const own = openPool(stack.databaseUrl);
+    const ids = (index: number) => ({ tenant: 'many', session: `s-${index}` });
+    for (let index = 0; index < mostKnown; index++)
+      remember(own, ids(index), { format: 'openai-chat', tokenizer: 'o200k_base' });
+    expect(recall(own, ids(0))).toBeDefined();
+    remember(own, ids(mostKnown), { format: 'openai-chat', tokenizer: 'o200k_base' });
+    expect([recall(own, ids(0)), recall(own, ids(1))]).toEqual([expect.anything(), undefined]);
+  });
+});

@@ -1,0 +1,204 @@
+/**
+ * The ground under every other function: transactions that leave nothing behind, connections that come back, failures
+ * with a type, and a schema that is exactly the one this code was written for.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import pg, { type Pool } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { assertMigrated, migrate, migrationsFolder } from '../../../src/store/connection/migrate.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { loadSession } from '../../../src/store/sessions/sessions.js';
+import { withTransaction } from '../../../src/store/connection/transaction.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { newSession, talk } from '../../support/store.js';
+
+let database: TestDatabase;
+
+/** One connection only: a transaction that did not give it back would block the next one for good. */
+let pool: Pool;
+let other: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url, { max: 1 });
+  other = openPool(database.url, { max: 1 });
+  await other.query('create table probe (value int)');
+});
+
+afterAll(async () => {
+  await pool.end();
+  await other.end();
+  await database.drop();
+});
+
+const probes = async () =>
+  (await other.query<{ value: number }>('select value from probe')).rows.map(({ value }) => value);
+
+describe('withTransaction', () => {
+  beforeEach(() => other.query('truncate probe'));
+
+  it('commits what returns and rolls back what throws, and gives the connection back', async () => {
+    await withTransaction(pool, ({ query }) => query('insert into probe values (1)'));
+    const failing = withTransaction(pool, async ({ query }) => {
+      await query('insert into probe values (2)');
+      throw new Error('changed my mind');
+    });
+    await expect(failing).rejects.toThrow('changed my mind');
+    const violating = withTransaction(pool, ({ query }) => query("insert into probe values ('x'::int)"));
+    await expect(violating).rejects.toMatchObject({ code: '22P02' });
+    await withTransaction(pool, ({ query }) => query('insert into probe values (3)'));
+    expect(await probes()).toEqual([1, 3]);
+  });
+
+  it('does not report a commit where a swallowed error had aborted the transaction', async () => {
+    const swallowing = withTransaction(pool, async ({ query }) => {
+      await query('insert into probe values (1)');
+      await query('select 1/0').catch(() => undefined);
+    });
+    await expect(swallowing).rejects.toThrow('ended with ROLLBACK');
+    expect(await probes()).toEqual([]);
+  });
+
+  it('drops a connection whose BEGIN fails instead of leaking it or giving it to the next one', async () => {
+    const spy = vi
+      .spyOn(pg.Client.prototype, 'query')
+      .mockRejectedValueOnce(new Error('Connection terminated unexpectedly') as never);
+    spy.mockRejectedValueOnce(
+      new Error('Client has encountered a connection error and is not queryable') as never,
+    );
+    await expect(withTransaction(pool, async () => 1)).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    spy.mockRestore();
+    expect(pool.totalCount).toBe(0);
+    expect(await withTransaction(pool, async () => 2)).toBe(2);
+  });
+
+  it('survives the loss of the connection in the middle: Store.Unavailable, nothing written, the next one works', async () => {
+    const losing = withTransaction(pool, async ({ query }) => {
+      await query('insert into probe values (1)');
+      const [self] = await query<{ pid: number }>('select pg_backend_pid() as pid');
+      await other.query('select pg_terminate_backend($1, 10000)', [self?.pid]);
+      await query('insert into probe values (2)');
+    });
+    await expect(losing).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    expect(await probes()).toEqual([]);
+    expect(await withTransaction(pool, async () => 'again')).toBe('again');
+  });
+
+  it('an idle connection that is lost does no harm', async () => {
+    const lost = vi.fn();
+    const idle = openPool(database.url, { max: 1, onIdleError: lost });
+    const { rows } = await idle.query<{ pid: number }>('select pg_backend_pid() as pid');
+    await other.query('select pg_terminate_backend($1, 10000)', [rows[0]?.pid]);
+    await vi.waitFor(() => expect(lost).toHaveBeenCalled());
+    expect((await idle.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+    await idle.end();
+  });
+});
+
+describe('a database that cannot be used is Store.Unavailable with the next step', () => {
+  const at = (change: (url: URL) => void) => {
+    const url = new URL(database.url);
+    change(url);
+    return url.toString();
+  };
+
+  it.each([
+    ['nobody listens', () => at((url) => void (url.port = '1')), /server of DATABASE_URL runs/],
+    [
+      'the password is wrong',
+      () => at((url) => void (url.password = 'wrong')),
+      /user, password and database/,
+    ],
+    [
+      'the database does not exist',
+      () => at((url) => void (url.pathname = '/nowhere')),
+      /user, password and database/,
+    ],
+  ])('%s', async (_, url, hint) => {
+    const unreachable = openPool(url());
+    const failure = { type: 'Store.Unavailable', hint: expect.stringMatching(hint) };
+    await expect(assertMigrated(unreachable)).rejects.toMatchObject(failure);
+    await expect(loadSession(unreachable, newSession())).rejects.toMatchObject(failure);
+    await expect(
+      appendTurn(unreachable, { ...newSession(), turnId: 't', messages: talk(1) }),
+    ).rejects.toMatchObject(failure);
+    await expect(migrate(url())).rejects.toMatchObject(failure);
+    await unreachable.end();
+  });
+
+  it('refuses what is no connection string', async () => {
+    expect(() => openPool('mysql://localhost/x')).toThrow(
+      expect.objectContaining({ type: 'Store.Unavailable', path: 'DATABASE_URL' }),
+    );
+    await expect(migrate('not a url')).rejects.toMatchObject({
+      type: 'Store.Unavailable',
+      path: 'DATABASE_URL',
+    });
+  });
+});
+
+describe('migrate', () => {
+  let fresh: TestDatabase;
+  let freshPool: Pool;
+
+  beforeEach(async () => {
+    fresh = await createDatabase();
+    freshPool = openPool(fresh.url, { max: 1 });
+    return async () => {
+      await freshPool.end();
+      await fresh.drop();
+    };
+  });
+
+  it('lets processes that start together prepare an empty database once', async () => {
+    await freshPool.query('drop schema palimpsest cascade');
+    await expect(assertMigrated(freshPool)).rejects.toMatchObject({
+      type: 'Store.Unavailable',
+      hint: expect.stringContaining('palimpsest migrate'),
+    });
+    const applied = await Promise.all([1, 2, 3, 4].map(() => migrate(fresh.url)));
+    expect(applied.filter((count) => count > 0)).toHaveLength(1);
+    await assertMigrated(freshPool);
+    expect(await migrate(fresh.url)).toBe(0);
+  });
+
+  it('refuses a database that a newer version migrated, and one that differs, without touching it', async () => {
+    const unknown = async (when: number) => {
+      await freshPool.query("insert into palimpsest.migrations (hash, created_at) values ('unknown', $1)", [
+        when,
+      ]);
+      for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+        await expect(attempt()).rejects.toMatchObject({
+          type: 'Store.Unavailable',
+          message: expect.stringContaining(when > 1 ? 'newer version' : 'differs'),
+        });
+      }
+      await freshPool.query("delete from palimpsest.migrations where hash = 'unknown'");
+    };
+    await unknown(Date.parse('2100-01-01'));
+    await unknown(1);
+    await assertMigrated(freshPool);
+  });
+
+  it('notices a migration that drizzle would skip because a newer one is applied', async () => {
+    await freshPool.query(
+      'delete from palimpsest.migrations where id = (select min(id) from palimpsest.migrations)',
+    );
+    for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+      await expect(attempt()).rejects.toMatchObject({
+        type: 'Store.Unavailable',
+        message: expect.stringContaining('lacks 1 of'),
+      });
+    }
+  });
+
+  it('has a journal whose times strictly increase, so that no file is ever skipped', () => {
+    const journal = readFileSync(path.join(migrationsFolder(), 'meta', '_journal.json'), 'utf8');
+    const { entries }: { entries: { when: number; tag: string }[] } = JSON.parse(journal);
+    const times = entries.map(({ when }) => when);
+    expect(times).toEqual([...new Set(times)].sort((a, b) => a - b));
+    expect(entries.map(({ tag }) => tag)).toEqual(entries.map(({ tag }) => tag).sort());
+  });
+});

@@ -1,0 +1,241 @@
+/**
+ * A tenant's policy holds for all its sessions, as far as they say nothing themselves: new ones from the start, others
+ * from their next use on. Deployment layers lie below it and are frozen into a session.
+ */
+import type { Pool } from 'pg';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
+import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { configureSession } from '../../../src/store/sessions/configure.js';
+import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
+import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/tenants.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { counterFor, registerCounter } from '../../../src/tokens/counter.js';
+import { countMessage } from '../../../src/tokens/message.js';
+import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { compactThrough, newSession, talk } from '../../support/store.js';
+
+let database: TestDatabase;
+let pool: Pool;
+let tenants = 0;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url);
+});
+
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const newTenant = (): string => `tenant ${++tenants}`;
+
+/** Statements sent to the server while `act` runs. */
+async function statements(act: () => Promise<unknown>): Promise<number> {
+  const sent = vi.spyOn(pg.Client.prototype, 'query');
+  try {
+    await act();
+    return sent.mock.calls.length;
+  } finally {
+    sent.mockRestore();
+  }
+}
+
+describe('a tenant’s policy', () => {
+  it('holds for new sessions, below what they say themselves, and says so', async () => {
+    const tenant = newTenant();
+    await configureTenant(pool, tenant, { contextWindow: 64_000, keep: { messages: 9 } });
+    const ids = newSession(tenant);
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2), policy: { keep: { messages: 4 } } });
+    const { policy, sources } = effectivePolicy((await loadSession(pool, ids)).policy);
+    expect([policy.contextWindow, policy.keep]).toEqual([64_000, { messages: 4 }]);
+    expect([sources['contextWindow'], sources['keep'], sources['target']]).toEqual([
+      'tenant',
+      'session',
+      undefined,
+    ]);
+  });
+
+  it('is versioned, and another tenant does not see it', async () => {
+    const tenant = newTenant();
+    expect(await findTenantPolicy(pool, tenant)).toBeNull();
+    expect(await configureTenant(pool, tenant, { contextWindow: 64_000 })).toEqual({ policyVersion: 1 });
+    expect(await configureTenant(pool, tenant, { contextWindow: 48_000 })).toEqual({ policyVersion: 2 });
+    expect(await findTenantPolicy(pool, tenant)).toEqual({ policy: { contextWindow: 48_000 }, version: 2 });
+    const other = newSession(newTenant());
+    await appendTurn(pool, { ...other, turnId: '1', messages: talk(1) });
+    expect(policyOf((await loadSession(pool, other)).policy).contextWindow).toBeNull();
+  });
+
+  it.each([
+    ['append', (ids) => appendTurn(pool, { ...ids, turnId: 'next', messages: talk(1) })],
+    ['context', (ids) => readContextSource(pool, ids, 'own')],
+    ['measure and plan', (ids) => readTailMetas(pool, ids)],
+    ['status', (ids) => loadSession(pool, ids)],
+  ] as [string, (ids: ReturnType<typeof newSession>) => Promise<unknown>][])(
+    'is taken over by a session at its next %s',
+    async (_, use) => {
+      const ids = newSession(newTenant());
+      await appendTurn(pool, { ...ids, turnId: '1', messages: talk(4) });
+      const before = await loadSession(pool, ids);
+      await configureTenant(pool, ids.tenant, { contextWindow: 64_000, trigger: { messages: 20 } });
+      await use(ids);
+      const { rows } = await pool.query<{
+        policy_version: number;
+        budget: number;
+        measure_at_messages: number;
+      }>('select * from palimpsest.sessions where tenant_id = $1 and session_id = $2', [
+        ids.tenant,
+        ids.session,
+      ]);
+      expect(rows[0]?.policy_version).toBe(before.policyVersion + 1);
+      expect(rows[0]?.measure_at_messages).toBe('20');
+      expect(rows[0]?.budget).toBeGreaterThan(before.budget);
+    },
+  );
+
+  it('of another tokenizer makes the context counted anew, by many users of the session at once', async () => {
+    const ids = newSession(newTenant());
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(6, 60) });
+    await compactThrough(pool, ids, 2);
+    await configureTenant(pool, ids.tenant, { tokenizer: 'chars/3.3' });
+    const turns = Array.from({ length: 6 }, (_, turn) =>
+      appendTurn(pool, { ...ids, turnId: `more ${turn}`, messages: talk(2, 30) }),
+    );
+    const reads = Array.from({ length: 6 }, () => readContextSource(pool, ids, 'own'));
+    await Promise.all([...turns, ...reads]);
+    const counter = counterFor('chars/3.3');
+    const { session, source } = await readContextSource(pool, ids, 'own');
+    for (const { message, tokens } of source.tail) expect(tokens).toBe(countMessage(message, counter));
+    const head = source.head?.tokens ?? [];
+    const sizes = [...source.tail.map(({ tokens }) => tokens), ...head];
+    expect(session.liveTokens).toBe(sizes.reduce((sum, tokens) => sum + tokens, 0));
+    expect(session.policyVersion).toBe(2);
+  });
+
+  it('answers a turn that was stored under the earlier one as it was', async () => {
+    const ids = newSession(newTenant());
+    const turn = { ...ids, turnId: '1', messages: talk(3) };
+    await appendTurn(pool, turn);
+    await configureTenant(pool, ids.tenant, { tokenizer: 'chars/4' });
+    expect(await appendTurn(pool, turn)).toMatchObject({ repeated: true, fromSeq: 1, throughSeq: 3 });
+  });
+
+  it('that contradicts a session is not taken over by it, once and visibly, and stops no turn', async () => {
+    const ids = newSession(newTenant());
+    const own = { contextWindow: 8_000 };
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2), policy: own });
+    await configureTenant(pool, ids.tenant, { contextWindow: 200_000, overhead: 20_000 });
+    await appendTurn(pool, { ...ids, turnId: '2', messages: talk(2) });
+    const row = await loadSession(pool, ids);
+    expect(row.policy).toEqual({ session: own });
+    expect(row.lastError).toMatchObject({
+      type: 'Input.Invalid',
+      message: expect.stringContaining('version 1'),
+    });
+    expect(row.nextSeq).toBe(5);
+    await configureTenant(pool, ids.tenant, { keep: { messages: 3 } });
+    expect((await loadSession(pool, ids)).policy).toEqual({
+      session: own,
+      tenant: { keep: { messages: 3 } },
+    });
+    expect((await loadSession(pool, ids)).lastError).toBeNull();
+  });
+
+  it('that names a counter which this process lacks is refused by it, and left to processes that have it', async () => {
+    const ids = newSession(newTenant());
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+    const policy = JSON.stringify({ tokenizer: 'custom:elsewhere' });
+    await pool.query('insert into palimpsest.tenants values ($1, $2, 1)', [ids.tenant, policy]);
+    await expect(loadSession(pool, ids)).rejects.toMatchObject({ path: 'policy.tokenizer' });
+    registerCounter('elsewhere', (text) => text.length);
+    expect((await loadSession(pool, ids)).tokenizer).toBe('custom:elsewhere');
+  });
+
+  it('lets a session that compacting could not help try again', async () => {
+    const ids = newSession(newTenant());
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(4) });
+    await setExhausted(pool, ids, { atSeq: 4, tokens: 100, reason: 'nothing may be evicted' });
+    await configureTenant(pool, ids.tenant, { keep: { messages: 1 } });
+    expect((await loadSession(pool, ids)).exhausted).toBeNull();
+  });
+
+  it.each([
+    [{ windows: 1 }, 'policy.windows'],
+    [{ contextWindow: 1_000, overhead: 2_000 }, 'policy.contextWindow'],
+  ])('%j is refused and changes nothing', async (policy, path) => {
+    const tenant = newTenant();
+    await expect(configureTenant(pool, tenant, policy as object)).rejects.toMatchObject({
+      type: 'Input.Invalid',
+      path,
+    });
+    expect(await findTenantPolicy(pool, tenant)).toBeNull();
+  });
+
+  it('costs no statement where nothing changed', async () => {
+    const plain = newSession(newTenant());
+    const governed = newSession(newTenant());
+    await configureTenant(pool, governed.tenant, { contextWindow: 64_000 });
+    const cost = async (ids: typeof plain): Promise<number[]> => {
+      await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+      return [
+        await statements(() => appendTurn(pool, { ...ids, turnId: '2', messages: talk(2) })),
+        await statements(() => readContextSource(pool, ids, 'own')),
+        await statements(() => loadSession(pool, ids)),
+      ];
+    };
+    // Begin, lock, store and commit.
+    expect(await cost(plain)).toEqual([4, 1, 1]);
+    expect(await cost(governed)).toEqual([4, 1, 1]);
+  });
+});
+
+describe('the policy of a deployment', () => {
+  const deployment = {
+    file: { contextWindow: 100_000, target: 0.5 },
+    environment: { contextWindow: 50_000, keep: { messages: 8 }, debounceMs: 5 },
+  };
+
+  it('is frozen into a session that it creates, below its own and its tenant’s', async () => {
+    const ids = newSession(newTenant());
+    await configureTenant(pool, ids.tenant, { target: 0.7 });
+    const policy = { keep: { messages: 5 } };
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(1), policy, deployment });
+    await appendTurn(pool, { ...ids, turnId: '2', messages: talk(1), deployment: { file: { target: 0.2 } } });
+    const { policy: effective, sources } = effectivePolicy((await loadSession(pool, ids)).policy);
+    expect(effective).toMatchObject({
+      contextWindow: 100_000,
+      target: 0.7,
+      keep: { messages: 5 },
+      debounceMs: 5,
+    });
+    expect(sources).toEqual({
+      contextWindow: 'file',
+      target: 'tenant',
+      keep: 'session',
+      debounceMs: 'environment',
+    });
+  });
+
+  it('is renewed where a process that has one configures the session, and kept where it has none', async () => {
+    const ids = newSession(newTenant());
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(1), deployment });
+    await configureSession(pool, ids, { pins: ['Be brief.'] });
+    expect((await loadSession(pool, ids)).policy).toEqual({
+      ...deployment,
+      session: { pins: ['Be brief.'] },
+    });
+    await configureSession(pool, ids, {}, { environment: { target: 0.4 } });
+    expect((await loadSession(pool, ids)).policy).toEqual({ environment: { target: 0.4 }, session: {} });
+  });
+
+  it('that contradicts the session’s own leaves no trace of the session', async () => {
+    const ids = newSession(newTenant());
+    const turn = { ...ids, turnId: '1', messages: talk(1), policy: { overhead: 120_000 }, deployment };
+    await expect(appendTurn(pool, turn)).rejects.toMatchObject({ type: 'Input.Invalid' });
+    expect(await findSession(pool, ids)).toBeNull();
+  });
+});

@@ -1,0 +1,215 @@
+/**
+ * Limits of the provider's account hold over all workers together; live sessions go before backfills; and who only waited
+ * for a limit is not said to have failed.
+ */
+import { Client, Connection } from '@temporalio/client';
+import type { Pool } from 'pg';
+import { afterEach, expect, test, vi } from 'vitest';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
+import type { compaction } from '../../../workflows/compaction.js';
+import { samplesOf, startCliWorker, type CliWorker } from '../../support/cli-worker.js';
+import { countPrompt, empty, ok, rateLimited } from '../../support/model-replies.js';
+import { dialogue, smallPolicy, startStack, type Stack, type StackOptions } from '../../support/stack.js';
+
+// Processes take their time to start where the cores are busy.
+vi.setConfig({ testTimeout: 180_000 });
+
+let stack: Stack;
+let pool: Pool;
+let client: Client;
+const workers: CliWorker[] = [];
+
+async function start(options: StackOptions): Promise<void> {
+  stack = await startStack(options);
+  pool = openPool(stack.databaseUrl, { max: 4 });
+  client = new Client({ connection: await Connection.connect({ address: stack.temporal.address }) });
+}
+
+async function startProcess(env: Record<string, string>): Promise<void> {
+  workers.push(await startCliWorker(stack, env));
+}
+
+afterEach(async () => {
+  for (const worker of workers.splice(0)) worker.signal('SIGKILL');
+  await client.connection.close();
+  await pool.end();
+  await stack.stop();
+});
+
+const setLevel = (level: number) =>
+  pool.query(
+    `insert into palimpsest.rate_buckets values ('tokens-per-minute', $1, clock_timestamp())
+     on conflict (name) do update set level = excluded.level, updated_at = excluded.updated_at`,
+    [level],
+  );
+
+async function live(session: string, policy: PolicyInput = smallPolicy, count = 16): Promise<void> {
+  for (const [index, messages] of named(session, count).entries())
+    await stack.palimpsest.appendTurn({ session, turnId: `t-${index}`, messages, policy });
+}
+
+/** As a backfill starts it. */
+async function backfill(session: string): Promise<void> {
+  const ids = { tenant: stack.queuePrefix, session };
+  await appendTurn(pool, { ...ids, turnId: 'all', messages: named(session, 16).flat(), policy: smallPolicy });
+  await client.workflow.start<typeof compaction>('compaction', {
+    workflowId: compactionWorkflowId(ids, 1),
+    taskQueue: taskQueues(stack.queuePrefix).workflow,
+    priority: backfillPriority(ids.tenant),
+    args: [{ v: 1, ...ids, reason: 'trigger', force: false }],
+  });
+}
+
+/** When the model step of a session's compaction was handed to a worker. Unix milliseconds, the server's clock. */
+async function handedOut(session: string): Promise<number> {
+  const handle = client.workflow.getHandle(compactionWorkflowId({ tenant: stack.queuePrefix, session }, 1));
+  await handle.result();
+  const { events = [] } = await handle.fetchHistory();
+  const scheduled = events?.find(
+    (event) => event.activityTaskScheduledEventAttributes?.activityType?.name === 'summarizeChunk',
+  );
+  const started = events?.find(
+    ({ activityTaskStartedEventAttributes: of }) => of && of.scheduledEventId?.eq(scheduled!.eventId!),
+  );
+  const { seconds, nanos } = started!.eventTime!;
+  return Number(seconds) * 1_000 + Number(nanos) / 1e6;
+}
+
+/** A conversation that says whose it is, so that its requests can be told apart. */
+const named = (session: string, count: number) =>
+  dialogue(count).map((messages) =>
+    messages.map((one) => ({ ...one, content: `<<${session}>> ${String(one.content)}` })),
+  );
+
+const isBackfill = (text: string) => text.includes('<<backfill-');
+
+/** When each request arrived, in milliseconds from `startedAt`, and the tokens it used. */
+function arrivals(startedAt: number) {
+  return stack.model.requests.map((request) => {
+    const text = request.body.messages.map(({ content }) => content).join('\n');
+    return {
+      at: request.at - startedAt,
+      tokens: countPrompt(request) + outputTokens,
+      backfill: isBackfill(text),
+    };
+  });
+}
+
+const summary = 'A summary of what was asked and answered, of ledgers, invoices and budgets.';
+const outputTokens = 15;
+
+test('the tokens of several worker processes stay within the rate, and backfill leaves them to live sessions', async () => {
+  const perMinute = 240_000;
+  await start({ worker: false });
+  stack.model.reply(ok(summary));
+  await setLevel(0);
+  const startedAt = Date.now();
+  const limit = { PALIMPSEST_TOKENS_PER_MINUTE: String(perMinute) };
+  await Promise.all([
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'workflow,database' }),
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
+  ]);
+  const backfills = Array.from({ length: 20 }, (_, index) => `backfill-${index}`);
+  const lives = Array.from({ length: 20 }, (_, index) => `live-${index}`);
+  // Nothing has saved up while the processes started, nor while the backfill's sessions did.
+  await setLevel(0);
+  for (const session of backfills) await backfill(session);
+  const emptyAt = Date.now() - startedAt;
+  await setLevel(0);
+  await Promise.all(lives.map((session) => live(session)));
+  await Promise.all(lives.map((session) => stack.palimpsest.settled({ session })));
+
+  const during = arrivals(startedAt);
+  expect(during.filter(({ backfill }) => backfill)).toEqual([]);
+  const total = (some: typeof during) => some.reduce((sum, { tokens }) => sum + tokens, 0);
+  const inflow = (ms: number) => (perMinute * ms) / 60_000;
+  for (const { at } of during) {
+    // From an empty bucket: at any moment at most what has flowed in.
+    expect(total(during.filter((other) => other.at <= at))).toBeLessThanOrEqual(inflow(at - emptyAt));
+  }
+  const last = Math.max(...during.map(({ at }) => at));
+  const share = total(during) / inflow(last - emptyAt);
+  console.log(
+    `live: ${during.length} calls, ${total(during)} tokens in ${last - emptyAt} ms, ${Math.round(100 * share)} % of the inflow; backfill: 0`,
+  );
+  for (const session of lives) {
+    const { lastError, failures } = await stack.palimpsest.status({ session });
+    expect({ lastError, failures }).toEqual({ lastError: null, failures: 0 });
+  }
+
+  // The bucket fills again: the backfill goes on by itself, and leaves 30 % of it.
+  const resumedAt = Date.now() - startedAt;
+  await setLevel(0.3 * perMinute);
+  await expect
+    .poll(() => arrivals(startedAt).filter(({ backfill }) => backfill).length, { timeout: 45_000 })
+    .toBeGreaterThan(3);
+  const afterwards = arrivals(startedAt).filter(({ backfill }) => backfill);
+  for (const { at } of afterwards)
+    expect(total(afterwards.filter((other) => other.at <= at))).toBeLessThanOrEqual(inflow(at - resumedAt));
+
+  const pages = await Promise.all(workers.map((worker) => worker.page('/metrics')));
+  const waits = pages.map(({ text }) => samplesOf(text, 'palimpsest_token_waits_total'));
+  for (const traffic of ['{traffic="live"}', '{traffic="backfill"}'])
+    expect(waits.reduce((sum, samples) => sum + (samples.get(traffic) ?? 0), 0)).toBeGreaterThan(0);
+});
+
+test('the requests per second of several workers are those of the queue', async () => {
+  await start({ worker: false });
+  stack.model.reply(ok(summary));
+  const limit = { PALIMPSEST_REQUESTS_PER_SECOND: '4' };
+  await Promise.all([
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'workflow,database' }),
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
+    startProcess({ PALIMPSEST_WORKER_ROLES: 'model', ...limit }),
+  ]);
+  const sessions = Array.from({ length: 24 }, (_, index) => `backfill-${index}`);
+  for (const session of sessions) await backfill(session);
+  await stack.model.waitForRequests(24);
+  // When the server handed each step out: at the endpoint they arrive later, on a busy machine some more than others.
+  const times = (await Promise.all(sessions.map(handedOut))).sort((a, b) => a - b);
+  const seconds = ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 1000;
+  console.log(`24 requests in ${seconds.toFixed(1)} s at 4 a second`);
+  // The server lets one second's worth through at once.
+  expect(seconds).toBeGreaterThan((24 - 2 * 4) / 4);
+});
+
+test('a session that waits for tokens past its deadline is served by the fallback, and nobody is blamed', async () => {
+  await start({ worker: false });
+  stack.settings.model.tokensPerMinute = 60_000;
+  await stack.work();
+  await setLevel(-59_000);
+  const session = 'late';
+  await live(session, { ...smallPolicy, summary: { deadline: 5_000 } });
+  await stack.palimpsest.settled({ session });
+  expect(await stack.palimpsest.compactions({ session })).toMatchObject([{ method: 'extractive' }]);
+  expect(stack.model.requests).toHaveLength(0);
+  const status = await stack.palimpsest.status({ session });
+  expect(status).toMatchObject({ failures: 0, lastError: { type: 'Llm.RateLimited' } });
+
+  // Once there are tokens, the next compaction asks the model.
+  await setLevel(60_000);
+  for (const [index, messages] of named(session, 16).entries())
+    await stack.palimpsest.appendTurn({ session, turnId: `more-${index}`, messages });
+  await stack.palimpsest.settled({ session });
+  const methods = (await stack.palimpsest.compactions({ session })).map(({ method }) => method);
+  expect(methods.slice(0, 2).sort()).toEqual(['extractive', 'model']);
+});
+
+test('attempts that only found the endpoint busy are no draws of an answer', async () => {
+  await start({});
+  const busy = rateLimited('0.05');
+  stack.model.reply([busy, busy, busy, empty(), busy, empty(), ok(summary)]);
+  await live('drawn');
+  await stack.palimpsest.settled({ session: 'drawn' });
+  expect(await stack.palimpsest.compactions({ session: 'drawn' })).toMatchObject([{ method: 'model' }]);
+
+  // Three bad answers are final all the same.
+  stack.model.reply([busy, empty(), busy, empty(), empty(), ok(summary)]);
+  await live('bad');
+  await stack.palimpsest.settled({ session: 'bad' });
+  expect((await stack.palimpsest.compactions({ session: 'bad' }))[0]).toMatchObject({ method: 'extractive' });
+});

@@ -1,0 +1,278 @@
+/**
+ * Invariant 6 over all workers: what several compactions ask at the same time is asked of the model once. Whoever waits
+ * takes the answer and pays nothing; where the one that asks dies or fails, another asks. Counted at the endpoint.
+ */
+import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
+import { Client, Connection } from '@temporalio/client';
+import type { Pool } from 'pg';
+import { afterEach, beforeEach, expect, inject, test, vi } from 'vitest';
+import { Palimpsest } from '../../../src/library/palimpsest.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { fork } from '../../../src/store/compactions/fork.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { compactionWorkflowId } from '../../../src/temporal/names.js';
+import { ended, openBackfills, until } from '../../support/backfills.js';
+import { about, ok, rateLimited, status, type Script } from '../../support/model-replies.js';
+import type { RecordedRequest } from '../../support/model-server.js';
+import { spawnWorker } from '../../support/spawned-worker.js';
+import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+
+// Processes take their time to start where the cores are busy.
+vi.setConfig({ testTimeout: 180_000 });
+const patience = { timeout: 60_000 };
+
+let stack: Stack;
+let pool: Pool;
+let client: Client;
+const workers: ChildProcess[] = [];
+
+beforeEach(async () => {
+  stack = await startStack({ worker: false });
+  pool = openPool(stack.databaseUrl, { max: 2 });
+  client = new Client({ connection: await Connection.connect({ address: inject('temporalAddress') }) });
+});
+
+afterEach(async () => {
+  for (const worker of workers.splice(0)) worker.kill('SIGKILL');
+  stack.model.release();
+  await client.connection.close();
+  await pool.end();
+  await stack.stop();
+});
+
+async function startWorker(): Promise<ChildProcess> {
+  const worker = spawnWorker(stack);
+  workers.push(worker);
+  await once(worker.stdout!, 'data');
+  return worker;
+}
+
+/** Nothing is due by itself; compactions are asked for by hand. */
+const policy: PolicyInput = { contextWindow: 64_000, keep: { messages: 2 }, summary: { chunkTokens: 500 } };
+const turns = dialogue(17);
+const messages = turns.flat();
+const family = ['source', 'fork-1', 'fork-2', 'fork-3'];
+
+/** A session and three forks that no workflow knows: all of them have the same to summarize. */
+async function fillFamily(own: PolicyInput = policy): Promise<void> {
+  const source = { tenant: stack.queuePrefix, session: 'source' };
+  await appendTurn(pool, { ...source, turnId: 't', messages, policy: own });
+  for (const to of family.slice(1)) await fork(pool, source, { to, throughSeq: messages.length });
+}
+
+const compactAll = (sessions = family) =>
+  Promise.all(sessions.map((session) => stack.palimpsest.compact({ session })));
+
+const compactionOf = (session: string) =>
+  client.workflow.getHandle(compactionWorkflowId({ tenant: stack.queuePrefix, session }, 1));
+
+/** Every one of these compactions has a model step that a worker has begun. */
+async function allAsking(sessions = family): Promise<void> {
+  for (const session of sessions) {
+    const begun = async () => {
+      const { raw } = await compactionOf(session).describe();
+      return (raw.pendingActivities ?? []).some(
+        ({ activityType, state }) => activityType?.name !== 'plan' && state === 2,
+      );
+    };
+    await expect.poll(() => begun().catch(() => false), patience).toBe(true);
+  }
+}
+
+/** Requests for each content key. */
+function requestsByKey(): number[] {
+  const counts = new Map<string, number>();
+  for (const { key } of stack.model.requests) counts.set(key, (counts.get(key) ?? 0) + 1);
+  return [...counts.values()];
+}
+
+test('a session and three forks over two workers ask for each digest once, and only the payer counts it', async () => {
+  await fillFamily();
+  await Promise.all([startWorker(), startWorker()]);
+  stack.model.hold();
+  const compacting = compactAll();
+  await allAsking();
+  stack.model.release();
+  const outcomes = await compacting;
+  const [first] = outcomes;
+  for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model', chunks: first!.chunks });
+  expect(first!.chunks).toBeGreaterThan(4);
+  expect(stack.model.requests).toHaveLength(first!.chunks + 1);
+  expect(stack.model.paidTwice()).toEqual([]);
+  expect(outcomes.reduce((sum, outcome) => sum + outcome!.modelCalls, 0)).toBe(first!.chunks + 1);
+  // Nothing is left behind: neither who asks nor what is held.
+  for (const table of ['digest_flights', 'digest_holds'])
+    expect((await pool.query(`select 1 from palimpsest.${table}`)).rows).toEqual([]);
+});
+
+test('merges of layers are asked for once as well', async () => {
+  await fillFamily({ ...policy, summary: { chunkTokens: 500, mode: 'layered' } });
+  await Promise.all([startWorker(), startWorker()]);
+  const compacting = compactAll();
+  const outcomes = await compacting;
+  for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
+  const isMerge = ({ body }: RecordedRequest) => /<digest [0-9a-f]{16} 1>/.test(body.messages[1]!.content);
+  expect(stack.model.requests.filter(isMerge).length).toBeGreaterThan(0);
+  expect(requestsByKey().every((count) => count === 1)).toBe(true);
+});
+
+test('a repair is asked for once as well', async () => {
+  await fillFamily({ contextWindow: 4_000 });
+  const isRepair = ({ body }: RecordedRequest) =>
+    body.messages.some(({ content }) => /too long|shorten|left out/i.test(content));
+  const wordy = ok(`## Current state\n- ${words(2_000)}`.slice(0, 6_000));
+  stack.model.reply((request) =>
+    (isRepair(request) ? about('## Current state\n- In short.') : wordy)(request),
+  );
+  await Promise.all([startWorker(), startWorker()]);
+  for (const outcome of await compactAll()) expect(outcome).toMatchObject({ method: 'model' });
+  expect(stack.model.requests.filter(isRepair)).toHaveLength(1);
+  expect(requestsByKey().every((count) => count === 1)).toBe(true);
+});
+
+test('one that waits takes over when the worker that asks is killed', async () => {
+  await fillFamily();
+  stack.model.hold();
+  const doomed = await startWorker();
+  const first = stack.palimpsest.compact({ session: 'source' }).catch((error: unknown) => error);
+  await stack.model.waitForRequests(4);
+  const asked = stack.model.requests.length;
+  await startWorker();
+  const second = stack.palimpsest.compact({ session: 'fork-1' });
+  await allAsking(['source', 'fork-1']);
+  expect(stack.model.requests).toHaveLength(asked);
+  // Nobody takes this compaction up again: only the end of its lease frees what it was asking.
+  await compactionOf('source').terminate();
+  doomed.kill('SIGKILL');
+  stack.model.release();
+  const outcome = await second;
+  expect(outcome).toMatchObject({ method: 'model' });
+  expect(stack.model.requests).toHaveLength(outcome!.chunks + 1 + asked);
+  await first;
+});
+
+test('a slow call whose worker lives keeps its place beyond its lease', async () => {
+  await fillFamily();
+  stack.model.hold();
+  await Promise.all([startWorker(), startWorker()]);
+  const compacting = compactAll(['source', 'fork-1']);
+  await allAsking(['source', 'fork-1']);
+  const leases = async () =>
+    (
+      await pool.query<{ key: string; over: boolean; at: Date }>(
+        `select key, expires_at as at, expires_at < clock_timestamp() as over from palimpsest.digest_flights order by key`,
+      )
+    ).rows;
+  await expect.poll(async () => (await leases()).length).toBeGreaterThan(0);
+  const begun = await leases();
+  const last = Math.max(...begun.map(({ at }) => at.getTime()));
+  const now = async () =>
+    (await pool.query<{ now: Date }>('select clock_timestamp() as now')).rows[0]!.now.getTime();
+  await expect.poll(now, { timeout: 60_000 }).toBeGreaterThan(last);
+  expect((await leases()).filter(({ over }) => over)).toEqual([]);
+  stack.model.release();
+  const [outcome] = await compacting;
+  expect(stack.model.requests).toHaveLength(outcome!.chunks + 1);
+});
+
+/** Each request is answered like this the first `times` times it is made. */
+function failing(times: number, failure: Script): Script {
+  const seen = new Map<string, number>();
+  return (request) => {
+    const before = seen.get(request.key) ?? 0;
+    seen.set(request.key, before + 1);
+    return (before < times ? failure : ok())(request);
+  };
+}
+
+test.for([
+  { name: '500', failure: status(500), apartMs: 1_000 },
+  { name: '429', failure: rateLimited('2'), apartMs: 2_000 },
+])('a call that fails with $name is one failure for all that need the same', async ({ failure, apartMs }) => {
+  await fillFamily();
+  stack.model.reply(failing(2, failure));
+  await Promise.all([startWorker(), startWorker()]);
+  stack.model.hold();
+  const compacting = compactAll();
+  await allAsking();
+  stack.model.release();
+  const outcomes = await compacting;
+  for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
+  expect(requestsByKey()).toEqual(Array(outcomes[0]!.chunks + 1).fill(3));
+  // Nobody asks before the delay of whoever failed: not those that waited, nor those that come just then.
+  const { requests } = stack.model;
+  for (const [index, { key, at }] of requests.entries()) {
+    const next = requests.slice(index + 1).find((later) => later.key === key);
+    if (next) expect(next.at - at).toBeGreaterThanOrEqual(apartMs);
+  }
+});
+
+test('a call that is refused for good frees its place: the next one asks, and nobody waits for nothing', async () => {
+  await fillFamily();
+  stack.model.reply(status(401));
+  await Promise.all([startWorker(), startWorker()]);
+  stack.model.hold();
+  const compacting = compactAll();
+  await allAsking();
+  stack.model.release();
+  for (const outcome of await compacting) expect(outcome).toMatchObject({ method: 'extractive' });
+  expect(Math.max(...requestsByKey())).toBeLessThanOrEqual(family.length);
+});
+
+test('one that waits is cancelled at once, and the one that asks is not disturbed', async () => {
+  await fillFamily();
+  stack.model.hold();
+  await Promise.all([startWorker(), startWorker()]);
+  const first = stack.palimpsest.compact({ session: 'source' });
+  await stack.model.waitForRequests(4);
+  const second = stack.palimpsest.compact({ session: 'fork-1' }).catch((error: unknown) => error);
+  await allAsking(['source', 'fork-1']);
+  await compactionOf('fork-1').cancel();
+  expect(await second).toBeInstanceOf(Error);
+  expect(stack.model.requests).toHaveLength(4);
+  stack.model.release();
+  expect(await first).toMatchObject({ method: 'model' });
+  expect(stack.model.paidTwice()).toEqual([]);
+});
+
+test('tenants do not wait for one another: each asks for itself', async () => {
+  const { databaseUrl, temporal, queuePrefix, palimpsest, model } = stack;
+  const other = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, tenant: `${queuePrefix}-b` });
+  try {
+    model.hold();
+    await startWorker();
+    for (const of of [palimpsest, other])
+      await of.appendTurn({ session: 's', turnId: 't', messages, policy });
+    const compacting = Promise.all([palimpsest, other].map((of) => of.compact({ session: 's' })));
+    // Four chunks at once each, none of which is the other's.
+    await model.waitForRequests(8);
+    expect(model.inFlight()).toBe(8);
+    model.release();
+    const outcomes = await compacting;
+    for (const outcome of outcomes) expect(outcome!.modelCalls).toBe(outcome!.chunks + 1);
+    expect(model.requests).toHaveLength(2 * (outcomes[0]!.chunks + 1));
+  } finally {
+    await other.close();
+  }
+});
+
+test('a backfill of a session and its forks asks for each digest once', async () => {
+  await fillFamily({ ...policy, contextWindow: 4_000 });
+  const bench = await openBackfills(stack);
+  try {
+    stack.model.hold();
+    await Promise.all([startWorker(), startWorker()]);
+    const jobs = bench.of(stack.queuePrefix);
+    await jobs.start({ job: 'j', concurrency: 4 });
+    await allAsking();
+    stack.model.release();
+    const report = await until(jobs, 'j', ended);
+    expect(report).toMatchObject({ counts: { compacted: 4, failed: 0 } });
+    expect(report.modelCalls).toBe(stack.model.requests.length);
+    expect(requestsByKey().every((count) => count === 1)).toBe(true);
+  } finally {
+    await bench.close();
+  }
+});

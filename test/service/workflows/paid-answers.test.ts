@@ -1,0 +1,54 @@
+/**
+ * Invariant 6 at the moment when an answer has come and is to be written down: another transaction that holds what it takes
+ * (a worker that was stopped, a migration) delays the compaction and does not make it pay once more. Counted at the endpoint.
+ */
+import pg from 'pg';
+import { expect, test } from 'vitest';
+import { dialogue, smallPolicy, startStack } from '../../support/stack.js';
+
+const patience = { timeout: 60_000 };
+
+test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
+  'an answer is paid for once although $table is held when it comes',
+  { timeout: 180_000 },
+  async ({ table }) => {
+    const stack = await startStack({ worker: false, modelTimeoutMs: 60_000 });
+    const holder = new pg.Client({ connectionString: stack.databaseUrl });
+    await holder.connect();
+    try {
+      const { settings, model, palimpsest } = stack;
+      settings.database = { lockTimeoutMs: 500 };
+      settings.model.tokensPerMinute = 1_000_000;
+      await stack.work();
+      model.hold();
+      const session = 's';
+      const messages = dialogue(18).flat();
+      await palimpsest.appendTurn({ session, turnId: 't', messages, policy: smallPolicy });
+      await model.waitForRequests(1);
+      await holder.query('begin');
+      await holder.query(`lock table palimpsest.${table} in access exclusive mode`);
+      model.release();
+      const committed = async () => (await palimpsest.status({ session })).generation === 1;
+      // One who waited has given up and something has begun anew, or nobody needed to wait.
+      const waits = new Set<string>();
+      const wentOn = async () => {
+        const { rows } = await holder.query<{ since: string }>(
+          `select pid || ' ' || waitstart as since from pg_locks
+           where not granted and relation = 'palimpsest.${table}'::regclass and waitstart is not null`,
+        );
+        for (const { since } of rows) waits.add(since);
+        return waits.size >= 2 || (await committed());
+      };
+      await expect.poll(wentOn, { ...patience, interval: 20 }).toBe(true);
+      expect(waits.size).toBeGreaterThan(0);
+      await holder.query('rollback');
+      await expect.poll(committed, patience).toBe(true);
+      expect(model.requests).toHaveLength(1);
+      expect(await palimpsest.compactions({ session })).toMatchObject([{ method: 'model', modelCalls: 1 }]);
+    } finally {
+      await holder.end();
+      stack.model.release();
+      await stack.stop();
+    }
+  },
+);

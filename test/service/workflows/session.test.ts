@@ -1,0 +1,226 @@
+/**
+ * The entity workflow of a session, end to end: what triggers a compaction, who waits for it, and what a failing model
+ * does to the agent (nothing).
+ */
+import { Client, Connection } from '@temporalio/client';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { validateView } from '../../../src/context/view/validity.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
+import { status } from '../../support/model-replies.js';
+import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+
+let stack: Stack;
+
+beforeAll(async () => {
+  stack = await startStack();
+});
+
+afterAll(() => stack.stop());
+
+async function play(
+  session: string,
+  turns: number,
+  policy: PolicyInput = smallPolicy,
+  from = 0,
+): Promise<void> {
+  for (const [index, messages] of dialogue(from + turns).entries()) {
+    if (index >= from)
+      await stack.palimpsest.appendTurn({
+        session,
+        turnId: `t-${index}`,
+        messages,
+        ...(index === 0 ? { policy } : {}),
+      });
+  }
+}
+
+test('a session that outgrows its trigger is compacted, below its target, with a valid context', async () => {
+  const { palimpsest } = stack;
+  await play('grows', 18);
+  await palimpsest.settled({ session: 'grows' });
+  const [outcome] = await palimpsest.compactions({ session: 'grows' });
+  expect(outcome).toMatchObject({ generation: 1, reason: 'trigger', method: 'model', archivePart: 1 });
+  const context = await palimpsest.context({ session: 'grows' });
+  expect(outcome!.tokensAfter).toBeLessThan(0.6 * outcome!.tokensBefore);
+  expect(context.tokens).toBeLessThanOrEqual(context.budget);
+  expect(validateView(context.messages)).toEqual([]);
+  expect(context.messages.at(-1)).toEqual(dialogue(18).at(-1)?.at(-1));
+  expect(await palimpsest.status({ session: 'grows' })).toMatchObject({
+    generation: 1,
+    phase: 'idle',
+    exhausted: null,
+    lastError: null,
+  });
+});
+
+test('a quiet turn costs one signal and no activity', async () => {
+  const { palimpsest } = stack;
+  const [messages] = dialogue(1);
+  const turn = await palimpsest.appendTurn({
+    session: 'quiet',
+    turnId: 't',
+    messages: messages!,
+    policy: { contextWindow: 32_000 },
+  });
+  expect(turn).toMatchObject({ due: false, signalled: true, repeated: false });
+  await palimpsest.settled({ session: 'quiet' });
+  expect((await palimpsest.status({ session: 'quiet' })).generation).toBe(0);
+});
+
+describe('a turn signal that carries its messages', () => {
+  async function signalInline(
+    session: string,
+    turnId: string,
+    messages: unknown[],
+    of = stack,
+  ): Promise<void> {
+    const connection = await Connection.connect({ address: of.temporal.address });
+    const ids = { tenant: of.queuePrefix, session };
+    await new Client({ connection }).workflow.signalWithStart('session', {
+      workflowId: sessionWorkflowId(ids),
+      taskQueue: taskQueues(of.queuePrefix).workflow,
+      args: [{ v: 1, ...ids, idleAfterMs: 60_000 }],
+      signal: 'turn',
+      signalArgs: [{ turnId, messages }],
+    });
+    await connection.close();
+  }
+
+  test('is refused for a tenant that may not, and says so in the status', async () => {
+    const { palimpsest } = stack;
+    await palimpsest.appendTurn({ session: 'inline', turnId: 'first', messages: dialogue(1)[0]! });
+    await signalInline('inline', 'second', [{ role: 'user', content: 'inline' }]);
+    await palimpsest.settled({ session: 'inline' });
+    const { messages, rejectedTurns } = await palimpsest.status({ session: 'inline' });
+    expect(messages).toBe(2);
+    expect(rejectedTurns).toMatchObject([{ turnId: 'second', type: 'Input.Invalid' }]);
+  });
+
+  test('is stored once for a tenant that may; a malformed one is refused alone', async () => {
+    const allowed = await startStack({ settings: { inlineTurnTenants: ['*'] } });
+    try {
+      await signalInline('inline', 'one', dialogue(1)[0]!, allowed);
+      await signalInline('inline', 'one', dialogue(1)[0]!, allowed);
+      await signalInline('inline', 'two', [{ role: 'wizard', content: 'x' }], allowed);
+      await signalInline('inline', 'three', [{ role: 'user', content: 'last' }], allowed);
+      await allowed.palimpsest.settled({ session: 'inline' });
+      const { messages, rejectedTurns } = await allowed.palimpsest.status({ session: 'inline' });
+      expect(messages).toBe(3);
+      expect(rejectedTurns).toMatchObject([{ turnId: 'two', type: 'Input.Invalid' }]);
+    } finally {
+      await allowed.stop();
+    }
+  });
+});
+
+describe('invariant 5: appends during a compaction survive', () => {
+  test('turns appended while the model is summarizing are in the next context', async () => {
+    const { palimpsest, model } = stack;
+    model.hold();
+    await play('busy', 18);
+    await model.waitForRequests(model.requests.length || 1);
+    await expect.poll(async () => (await palimpsest.status({ session: 'busy' })).phase).toBe('compacting');
+    await play('busy', 3, smallPolicy, 18);
+    const during = await palimpsest.context({ session: 'busy' });
+    expect(during.generation).toBe(0);
+    expect(during.tokens).toBeLessThanOrEqual(during.budget);
+    model.release();
+    await palimpsest.settled({ session: 'busy' });
+    const after = await palimpsest.context({ session: 'busy' });
+    expect(after.generation).toBeGreaterThanOrEqual(1);
+    expect(after.messages.slice(-2)).toEqual(dialogue(21).at(-1));
+    const replayed = [];
+    for await (const { message } of palimpsest.replay({ session: 'busy' })) replayed.push(message);
+    expect(replayed).toEqual(dialogue(21).flat());
+  });
+
+  test('two requests to compact at once run one compaction and get the same answer', async () => {
+    const { palimpsest } = stack;
+    await play('twice', 6, { contextWindow: 32_000 });
+    const answers = await Promise.all([
+      palimpsest.compact({ session: 'twice' }),
+      palimpsest.compact({ session: 'twice' }),
+    ]);
+    expect(answers[0]).toMatchObject({ generation: 1, reason: 'manual' });
+    expect(answers[1]).toEqual(answers[0]);
+    expect(await palimpsest.compactions({ session: 'twice' })).toHaveLength(1);
+  });
+});
+
+test('compact answers null where nothing may be evicted', async () => {
+  const { palimpsest } = stack;
+  await palimpsest.appendTurn({
+    session: 'tiny',
+    turnId: 't',
+    messages: [{ role: 'user', content: 'Hello' }],
+  });
+  expect(await palimpsest.compact({ session: 'tiny' })).toBeNull();
+  expect(await palimpsest.archive({ session: 'tiny' })).toEqual([]);
+});
+
+describe('invariant 3: failure leaves the context unchanged', () => {
+  const deadline = 1_500;
+
+  test('a model that is down for good: unchanged until the deadline, then the extractive fallback, no loop', async () => {
+    const down = await startStack();
+    try {
+      down.model.reply(status(500));
+      const { palimpsest } = down;
+      for (const [index, messages] of dialogue(18).entries()) {
+        await palimpsest.appendTurn({
+          session: 's',
+          turnId: `t-${index}`,
+          messages,
+          policy: { ...smallPolicy, summary: { deadline } },
+        });
+      }
+      const before = await palimpsest.context({ session: 's' });
+      expect(before.generation).toBe(0);
+      await palimpsest.settled({ session: 's' });
+      const compactions = await palimpsest.compactions({ session: 's' });
+      expect(compactions.map(({ method }) => method)).toEqual(['extractive']);
+      expect(await palimpsest.status({ session: 's' })).toMatchObject({
+        failures: 1,
+        lastError: { type: 'Llm.Unavailable' },
+      });
+      // While the model is out of favour, the next compaction does not ask it.
+      const asked = down.model.requests.length;
+      for (const [index, messages] of dialogue(36).entries()) {
+        if (index >= 18) await palimpsest.appendTurn({ session: 's', turnId: `t-${index}`, messages });
+      }
+      await palimpsest.settled({ session: 's' });
+      expect((await palimpsest.compactions({ session: 's' })).length).toBeGreaterThan(1);
+      expect(down.model.requests.length).toBe(asked);
+    } finally {
+      await down.stop();
+    }
+  });
+
+  test('with fallback "none" nothing is committed and nothing loops', async () => {
+    const down = await startStack();
+    try {
+      down.model.reply(status(500));
+      const { palimpsest } = down;
+      const policy: PolicyInput = { ...smallPolicy, summary: { deadline, fallback: 'none' } };
+      for (const [index, messages] of dialogue(18).entries()) {
+        await palimpsest.appendTurn({ session: 's', turnId: `t-${index}`, messages, policy });
+      }
+      const before = await palimpsest.context({ session: 's' });
+      await palimpsest.settled({ session: 's' });
+      const asked = down.model.requests.length;
+      await palimpsest.appendTurn({
+        session: 's',
+        turnId: 'one more',
+        messages: [{ role: 'user', content: words(50) }],
+      });
+      await palimpsest.settled({ session: 's' });
+      expect(down.model.requests.length).toBe(asked);
+      expect(await palimpsest.compactions({ session: 's' })).toEqual([]);
+      const after = await palimpsest.context({ session: 's' });
+      expect(after.messages.slice(0, before.messages.length)).toEqual(before.messages);
+    } finally {
+      await down.stop();
+    }
+  });
+});
