@@ -41,7 +41,9 @@ const faults = {
 } satisfies Record<string, (scene: Scene) => Promise<void>>;
 
 function commitFault({ deployment, random }: Scene, when: 'before' | 'after', how: 'cut' | 'silent'): void {
-  random.pick(deployment.all()).database.breakNextCommit({ when, how, silentMs: random.between(500, 8_000) });
+  const ofCompaction = random.chance(0.5);
+  const { database } = random.pick(ofCompaction ? deployment.processes.workers : deployment.all());
+  database.breakNextCommit({ ofCompaction, when, how, silentMs: random.between(500, 8_000) });
 }
 
 const weights: Record<keyof typeof faults, number> = {

@@ -4,6 +4,8 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 
 /** When the connection that sends the next COMMIT breaks, and how. */
 export interface CommitFault {
+  /** The next transaction that stores a compaction, instead of the next one of any kind. */
+  ofCompaction: boolean;
   when: 'before' | 'after';
   how: 'cut' | 'silent';
   /** How long a silent connection stays silent, milliseconds; then its bytes arrive after all. */
@@ -13,10 +15,13 @@ export interface CommitFault {
 interface Pair {
   client: Socket;
   server: Socket;
+  /** Its open transaction has stored a compaction. */
+  storesCompaction: boolean;
 }
 
 /** A simple query message `commit`, as node-postgres sends it. */
 const commitMessage = Buffer.from('Q\0\0\0\x0bcommit\0', 'latin1');
+const compactionInsert = Buffer.from('insert into "palimpsest"."compactions"', 'latin1');
 
 export class FaultyProxy {
   private readonly pairs = new Set<Pair>();
@@ -61,15 +66,20 @@ export class FaultyProxy {
   private relay(client: Socket, target: string): void {
     const [host, port] = target.split(':');
     const server = connect(Number(port), host);
-    const pair: Pair = { client, server };
+    const pair: Pair = { client, server, storesCompaction: false };
     this.pairs.add(pair);
     for (const socket of [client, server]) {
       socket.on('error', () => this.destroy(pair));
       socket.on('close', () => this.destroy(pair));
     }
     client.on('data', (bytes: Buffer) => {
-      if (this.armed !== null && bytes.includes(commitMessage)) this.commitWith(this.armed, pair, bytes);
+      pair.storesCompaction ||= bytes.includes(compactionInsert);
+      const { armed } = this;
+      const commits = bytes.includes(commitMessage);
+      if (commits && armed !== null && (pair.storesCompaction || !armed.ofCompaction))
+        this.commitWith(armed, pair, bytes);
       else server.write(bytes);
+      if (commits) pair.storesCompaction = false;
     });
     server.on('data', (bytes: Buffer) => client.write(bytes));
     const left = this.silentUntil - Date.now();
