@@ -13,7 +13,7 @@ export interface SessionJournal {
   messages: string[];
   /** Acknowledged turns: id, and how many messages the log held after it. */
   turns: { turnId: string; throughSeq: number }[];
-  /** It was erased and nothing was appended since. */
+  /** Nothing of it is stored: no turn was acknowledged yet, or none since it was erased. */
   erased: boolean;
 }
 
@@ -37,8 +37,9 @@ export class Journal {
 
   begin(tenant: string, session: string, inherited: Partial<SessionJournal> = {}): SessionJournal {
     const entry = {
-      ...{ tenant, session, incarnation: 1, erased: false, messages: [], turns: [] },
+      ...{ tenant, session, incarnation: 1, messages: [], turns: [] },
       ...inherited,
+      erased: inherited.messages === undefined,
     };
     this.sessions.set(`${tenant}/${session}`, entry);
     return entry;
