@@ -1,7 +1,7 @@
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
-import type { Asker } from '../src/store/compactions/digest-flights.js';
+import type { Asker } from '../src/store/compactions/digest-leases.js';
 import { isAbort } from '../src/llm/classify.js';
 import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';

@@ -1,6 +1,6 @@
 /**
- * Who is asking a model for which answer, over all workers: a lease by content key, renewed while the call is in flight.
- * No transaction is open meanwhile. A lease that is not renewed ends by the database's clock.
+ * The right to ask a model for an answer, over all workers: a lease by content key, renewed while the call goes on. No
+ * transaction is open meanwhile. A lease that is not renewed ends by the database's clock.
  */
 import type { Pool } from 'pg';
 import { read } from '../connection/transaction.js';
@@ -11,8 +11,8 @@ export interface Asker {
   attempt: number;
 }
 
-/** The answer that is asked for. */
-export interface Flight {
+/** The digest that the answer becomes, by content key. */
+export interface LeasedDigest {
   tenant: string;
   key: string;
 }
@@ -23,9 +23,9 @@ export interface PassingFailure {
   retryAfterMs: number | null;
 }
 
-/** Why nobody else may ask now. */
-export interface FlightSeen {
-  /** What the latest call came to; null while it goes on. */
+/** A lease that another asker holds. */
+export interface LeaseSeen {
+  /** Of the latest call; null while it goes on. */
   failure: PassingFailure | null;
   /** Milliseconds until another may ask, if nothing happens before. */
   remainingMs: number;
@@ -41,29 +41,29 @@ const longestCoolMs = 30_000;
 /** Leases that nobody took over go after this long. */
 const forgottenAfter = '1 hour';
 
-/** True: this asker is the one that asks, and nobody else is until it ends the flight or its lease runs out. */
-export async function claimFlight(
+/** True where this asker holds the lease: nobody else asks until it ends or runs out. */
+export async function claimLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
 ): Promise<boolean> {
   const claimed = await read(
     pool,
-    `insert into palimpsest.digest_flights as flight (tenant_id, key, step, attempt, expires_at)
+    `insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
      values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => ${leaseSeconds}))
      on conflict (tenant_id, key) do update
        set step = excluded.step, attempt = excluded.attempt, expires_at = excluded.expires_at, failure = null
-       where flight.expires_at <= clock_timestamp()
-         or (flight.step = excluded.step and flight.attempt <= excluded.attempt)
+       where lease.expires_at <= clock_timestamp()
+         or (lease.step = excluded.step and lease.attempt <= excluded.attempt)
      returning 1`,
     [tenant, key, step, attempt],
   );
   return claimed.length > 0;
 }
 
-/** Null: anybody may ask. */
-export async function seeFlight(pool: Pool, { tenant, key }: Flight): Promise<FlightSeen | null> {
-  const [seen] = await read<FlightSeen & Record<string, unknown>>(
+/** Null where nobody holds it. */
+export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {
+  const [seen] = await read<LeaseSeen & Record<string, unknown>>(
     pool,
     `select failure, 1000 * extract(epoch from expires_at - clock_timestamp())::float8 as "remainingMs"
      from palimpsest.digest_flights where tenant_id = $1 and key = $2 and expires_at > clock_timestamp()`,
@@ -72,9 +72,9 @@ export async function seeFlight(pool: Pool, { tenant, key }: Flight): Promise<Fl
   return seen ?? null;
 }
 
-export async function renewFlight(
+export async function renewLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
 ): Promise<void> {
   await read(
@@ -86,9 +86,9 @@ export async function renewFlight(
 }
 
 /** The call has ended. Somebody else may ask at once; after a passing failure, once that has cooled down. */
-export async function endFlight(
+export async function endLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
   failure: PassingFailure | null,
 ): Promise<void> {
@@ -107,6 +107,6 @@ export async function endFlight(
   );
 }
 
-/** Statement that deletes what ended long ago; $1 is the tenant. */
-export const forgetFlights = `delete from palimpsest.digest_flights
+/** Statement that deletes leases that ended long ago; $1 is the tenant. */
+export const forgetLeases = `delete from palimpsest.digest_flights
   where tenant_id = $1 and expires_at < now() - interval '${forgottenAfter}'`;
