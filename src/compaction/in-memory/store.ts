@@ -8,7 +8,7 @@ import type { TokenCounter } from '../../tokens/token-counter.js';
 import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './log.js';
 import type { ChainLink, Plan } from '../plan/plan-types.js';
-import type { PlanReads, PlanState } from '../plan/plan.js';
+import type { PlanReads, PlanState } from '../plan/planning.js';
 import type { Parent } from '../replace/input.js';
 
 export class MemoryStore {
