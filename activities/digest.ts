@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DigestRef } from '../src/compaction/summarize/summarize.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { Asking } from '../src/compaction/summarize/answers.js';
 import type { Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';

@@ -23,7 +23,8 @@ import {
 } from '../summarize/questions.js';
 import type { Asking } from '../summarize/answers.js';
 import type { LayerText, RepairNeeded, Written } from '../replace/input.js';
-import type { DigestRef, ModelSteps, Summarized } from '../summarize/summarize.js';
+import type { DigestRef, ModelSteps } from '../summarize/model-steps.js';
+import type { Summarized } from '../summarize/summarize.js';
 
 /** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;

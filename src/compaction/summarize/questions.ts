@@ -7,7 +7,7 @@ import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
-import type { ChunkStep, MergeStep } from './summarize.js';
+import type { ChunkStep, MergeStep } from './model-steps.js';
 
 /** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
 export interface Question {
