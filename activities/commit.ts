@@ -8,7 +8,7 @@ import { economicsOf } from '../src/limits/economics.js';
 import type { Limits } from '../src/limits/limits.js';
 import { marksAfter } from '../src/limits/marks.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
-import { findCommitOf } from '../src/store/compactions/generations.js';
+import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
 import { renewHolds } from '../src/store/compactions/digest-holds.js';
 import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
@@ -21,7 +21,6 @@ import { retryAt } from './giveUp.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
 import type { CompactionOutcome } from '../src/contract/outcome.js';
-import { outcomeOf } from '../src/store/compactions/outcome.js';
 
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that went in. */

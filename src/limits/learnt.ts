@@ -73,3 +73,11 @@ export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: Se
   const exceeds = largest > resolveWindow(policy).tokens;
   return exceeds || Math.abs(next / budget - 1) > TOLERANCE ? learnt : null;
 }
+
+/** A newer turn weighs this much in the running mean. */
+const TURN_WEIGHT = 0.1;
+
+/** The running mean of the tokens of a turn once one more of `size` has come; the first one is taken as it is. */
+export function meanTurn({ turns, mean }: { turns: number; mean: number }, size: number): number {
+  return turns === 0 ? size : mean + TURN_WEIGHT * (size - mean);
+}

@@ -5,10 +5,9 @@ import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../..
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import { promptSettings } from '../../summary/ask/prompts.js';
+import { promptSettings, type SummaryRequest } from '../../summary/ask/prompts.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { digestByRule, isOfChunk } from '../replace/by-rule.js';
-import type { Summarizer } from './summarizer.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './log.js';
 import type { Plan } from '../plan/plan-types.js';
@@ -189,3 +188,12 @@ class Overflow extends PalimpsestError {
     super(error.type, error.message, { cause: error });
   }
 }
+
+/**
+ * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
+ * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ */
+export type Summarizer = (
+  request: SummaryRequest,
+  about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
+) => string | Promise<string>;

@@ -3,12 +3,12 @@ import type { PolicyInput } from '../../policy/schema.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { Conversation } from './conversation.js';
 import type { Generation } from './generation.js';
-import type { Summarizer } from './summarizer.js';
+import type { Summarizer } from './asker.js';
 import type { NothingToDo, Plan } from '../plan/plan-types.js';
 
 export { Conversation, type ConversationOptions } from './conversation.js';
 export { type Generation } from './generation.js';
-export { type Summarizer } from './summarizer.js';
+export { type Summarizer } from './asker.js';
 export type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
 
 /**

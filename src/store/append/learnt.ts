@@ -1,12 +1,11 @@
 /** What a session learns of itself from a turn: the mean size of its turns, and how our counts compare with its provider's. */
-import { meanTurn } from '../../limits/mean-turn.js';
+import { meanTurn, type ReportedTurn, requestOf } from '../../limits/learnt.js';
 import type { Policy } from '../../policy/resolve.js';
-import { requestOf, type ReportedTurn } from '../../limits/learnt.js';
 import { calibrated, calibrationKey } from '../../tokens/calibration.js';
 import { readUsage, type ReportedUsage } from '../../tokens/reported-usage.js';
 import { factsOf, type SessionRow } from '../sessions/session-row.js';
 import { recalibrated, settingsIfValid } from '../sessions/settings.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 import type { Transaction } from '../connection/transaction.js';
 
 /** A compaction that was committed this shortly before the previous turn may have waited for it. */

@@ -3,8 +3,7 @@ import type { Pool } from 'pg';
 import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
 import { lockBackfill, loadBackfillRow, updateBackfill } from './backfills.js';
 import type { BackfillIds } from '../../contract/ids.js';
-import { checkWhole } from '../connection/bounds.js';
-import { checkId, storable } from '../connection/text.js';
+import { checkId, checkWhole, storable } from '../connection/values.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 
 /** A session that waits for its turn. */

@@ -7,7 +7,7 @@ import type { Layer } from '../../summary/ask/layers.js';
 import { compactionDigests, digests } from '../schema.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
 
 type Columns = typeof digests.$inferSelect;
