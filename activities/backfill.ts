@@ -10,7 +10,7 @@ import {
   loadBackfillRow,
   updateBackfill,
   type BackfillRow,
-} from '../src/store/backfills/backfills.js';
+} from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
 import { checkSpendLimit } from '../src/store/backfills/request.js';

@@ -29,7 +29,7 @@ import {
   type TemporalSettings,
 } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
-import { BackfillWorkflows } from '../temporal/backfills.js';
+import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';

@@ -1,7 +1,7 @@
 /** What became of each session of a backfill. */
 import type { Pool } from 'pg';
 import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
-import { lockBackfill, loadBackfillRow, updateBackfill } from './backfills.js';
+import { lockBackfill, loadBackfillRow, updateBackfill } from './jobs.js';
 import type { BackfillIds } from '../../contract/ids.js';
 import { checkId, checkWhole, storable } from '../connection/values.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
