@@ -46,7 +46,7 @@ export interface RepairWanted {
 /** Digests that went in are held for so long from each attempt to commit on. */
 const committingMs = 60 * 60_000;
 
-/** How often sizes are worked out anew within one attempt because another policy came. */
+/** Most tries within one attempt: each time the policy is replaced meanwhile, the sizes are worked out anew. */
 const mostReplaced = 20;
 
 /**

@@ -5,7 +5,7 @@ import type { DeploymentPolicy } from '../src/policy/layers.js';
 import type { BackfillWorkflows } from '../src/temporal/backfill-workflows.js';
 import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
-/** What the activities close over: one set per worker process. */
+/** The dependencies of all activities: one set per worker process. */
 export interface Dependencies {
   pool: Pool;
   model: ModelClient;

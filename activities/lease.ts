@@ -86,7 +86,7 @@ export async function whileLeased<T>(
   }
 }
 
-/** Where the database is away or busy the lease runs out by itself; what the step has come to is worth more. */
+/** A failure of the database is ignored: the lease runs out by itself, and the answer of the step must not be lost. */
 async function end(
   pool: Pool,
   leased: { tenant: string; key: string },

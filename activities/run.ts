@@ -6,7 +6,7 @@ import { isAbort } from '../src/llm/classify.js';
 import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
 
-/** What a step sees of its attempt. */
+/** The attempt as its step sees it. */
 export interface Attempt {
   /** From 1. */
   number: number;

@@ -17,7 +17,7 @@ export interface CompactionInput extends SessionIds {
   force: boolean;
 }
 
-/** How often the model's part is repeated because answers vanished; the deadline counts from the beginning. */
+/** Most repetitions of the model's part because answers vanished; the deadline counts from the beginning. */
 const mostTries = 3;
 
 /**
@@ -67,7 +67,7 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
   }
 }
 
-/** Where answers are gone before the commit, asks again: those that are stored still are found, the others paid anew. */
+/** Asks again where answers are gone before the commit: those still stored are found, the others paid anew. */
 async function replaceByModel(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
   for (let tries = 1; ; tries++) {
     try {

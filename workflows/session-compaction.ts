@@ -15,7 +15,7 @@ const longestLookMs = 60_000;
 
 /** Runs the compactions of a session, one at a time, while its turns are stored as they come. */
 export class SessionCompactions {
-  /** How long to wait for a compaction of another parent: doubled each time. */
+  /** The wait for a compaction of another parent: doubled each time. */
   private nextLookMs = lookAgainMs;
 
   constructor(private readonly run: SessionRun) {}

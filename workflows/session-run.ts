@@ -100,7 +100,7 @@ export class SessionRun {
     return done;
   }
 
-  /** Where a compaction is due, measures once more after the debounce, which callers and `close` cut short. */
+  /** Measures; once more after the debounce where a compaction is due. Callers and `close` cut the debounce short. */
   async measure(): Promise<Earlier<Measurement>> {
     const { measure } = databaseActivities();
     this.phase = 'measuring';

@@ -38,7 +38,7 @@ export async function session(input: SessionInput): Promise<void> {
   while (true) {
     await condition(() => isWoken(run));
     if (waits.isCacheCold && !run.hasWork) {
-      if (waits.takeCold()) await failingSafely(run, () => compactions.compact('idle', []));
+      if (waits.takeCold()) await attempt(run, () => compactions.compact('idle', []));
       continue;
     }
     if (waits.isRetryDue) {
@@ -46,7 +46,7 @@ export async function session(input: SessionInput): Promise<void> {
       run.state.mustMeasure = true;
     }
     if (run.hasWork && !(run.mustHandOver && run.mayHandOver))
-      await failingSafely(run, () => work(run, compactions));
+      await attempt(run, () => work(run, compactions));
     else if (run.mustHandOver) await handOver(run, input);
     else if ((run.state.closing || waits.isIdle) && (await hasEnded(run))) return;
   }
@@ -96,8 +96,8 @@ function isWoken(run: SessionRun): boolean {
   );
 }
 
-/** A failed task is on the page and told to those who wait; the session goes on. Throws where the workflow is cancelled. */
-async function failingSafely(run: SessionRun, task: () => Promise<void>): Promise<void> {
+/** Runs a task whose failure the session survives: it is on the page, and those who wait are told. Throws where the workflow is cancelled. */
+async function attempt(run: SessionRun, task: () => Promise<void>): Promise<void> {
   try {
     await task();
   } catch (error) {

@@ -20,7 +20,7 @@ import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';
 
-/** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
+/** Most reads without a lock while commits and other readers overtake them; the next one takes a lock. */
 const lockFreeReads = 3;
 
 /** One statement, unless the context has to be cut to its budget anew. */

@@ -1,4 +1,4 @@
-/** What stays verbatim: the ceilings of the tail, and what they have to leave to the triggers. */
+/** The ceilings of the verbatim tail, and the room that they must leave below the triggers. */
 import type { Policy } from '../policy/resolve.js';
 import { contradiction, formatTokens, type Frame, type Threshold } from './thresholds.js';
 
@@ -21,7 +21,7 @@ interface Room {
   threshold: number;
   /** The largest head, pins included. */
   headTokens: number;
-  /** What the target leaves for the tail. */
+  /** Room of the tail below the target. */
   tailTarget: number;
 }
 

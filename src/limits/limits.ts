@@ -36,7 +36,7 @@ import {
 export interface Limits {
   /** The agent's window, tokens. */
   window: number;
-  /** Where the window came from; `fallback` deserves a visible warning. */
+  /** Source of the window; `fallback` deserves a visible warning. */
   windowSource: ResolvedWindow['source'];
   /** The provider's tokens for one of these; sizes that the policy gives are divided by it. 1 where nothing is known. */
   factor: number;
@@ -49,7 +49,7 @@ export interface Limits {
   budget: number;
   /** Ceiling of a head without pins and carried request: snapshot + ledger + note. Context tokens. */
   headMax: number;
-  /** What `headMax` plans for the note, the acknowledgment and their framing. */
+  /** Part of `headMax` for the note, the acknowledgment and their framing. */
   noteTokens: number;
   /** Tokens of the pins, which come on top of `headMax`. */
   pinTokens: number;
@@ -139,7 +139,7 @@ function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
   );
 }
 
-/** What a session has shown of itself; sizes of a policy follow it. */
+/** Facts about a session that the sizes of a policy follow. */
 export interface SessionFacts {
   /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. At least 0.5. @default 1 */
   factor?: number;

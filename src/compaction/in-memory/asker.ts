@@ -67,7 +67,7 @@ export class MemoryAsker {
   /** One compaction's worth of asking; `calls` fills while it goes on. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    /** What no retry helps against: nothing that still waits for its turn is asked any more. */
+    /** A failure that no retry helps against: requests that still wait for their turn are not made. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;

@@ -89,7 +89,7 @@ export class Conversation {
     return this.store.generations;
   }
 
-  /** What reported usage has shown, by model and tokenizer. */
+  /** Learnt from reported usage, by model and tokenizer. */
   get calibration(): Calibration {
     return this.learnt;
   }
@@ -111,7 +111,7 @@ export class Conversation {
     if (this.policy.economic) this.followSizes();
   }
 
-  /** What to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
+  /** The messages to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
   context(budget: number = this.limits.budget): {
     messages: ChatMessage[];
     items: ViewItem[];
@@ -348,6 +348,6 @@ export interface PlanOptions {
   /** Regardless of size and exhausted mark. */
   force?: boolean;
   reason?: CompactionReason;
-  /** Why no model may be asked; null: one may. */
+  /** The reason why no model may be asked; null where one may. */
   withoutModel?: string | null;
 }

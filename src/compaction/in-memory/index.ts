@@ -26,13 +26,13 @@ export interface CompactionOptions {
 }
 
 export interface CompactedHistory {
-  /** What to send to the model from now on; keep the originals: nothing here brings them back. */
+  /** To be sent to the model from now on; keep the originals: nothing here brings them back. */
   messages: ChatMessage[];
   tokens: number;
   generation: Generation;
 }
 
-/** Where the history would be cut and what would be read; references and sizes only. Throws `Input.Invalid`. */
+/** Plans the cut and the chunks to be read; references and sizes only. Throws `Input.Invalid`. */
 export async function planCompaction(
   messages: readonly ChatMessage[],
   { force = false, ...options }: CompactionOptions = {},

@@ -1,4 +1,4 @@
-/** What the service keeps in PostgreSQL, in memory: the log, the committed generations, emergency reductions, sizes. */
+/** The rows of the service in memory: the log, the committed generations, emergency reductions, sizes. */
 import { buildView, sizeOf } from '../../context/view/view.js';
 import type { ContextSource, Reduction } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';

@@ -40,7 +40,7 @@ export interface PlanRequest {
   reason: CompactionReason;
   /** Requested by an operator: no trigger, no minimum gain, no exhausted mark. */
   force: boolean;
-  /** Why no model may be asked; null where one may. */
+  /** The reason why no model may be asked; null where one may. */
   withoutModel: string | null;
   /** Unix milliseconds. */
   now: number;

@@ -23,7 +23,7 @@ export interface ChunkStep {
   foldGeneration: number | null;
   /** Tokens of the answer at most. */
   maxTokens: number;
-  /** Where the model fails at this chunk for good, its digest is made by rule and says so. Absent in steps of earlier versions. */
+  /** The rules make the digest, and mark it, where the model fails at this chunk for good. Absent in steps of earlier versions. */
   rulesServe?: boolean;
 }
 

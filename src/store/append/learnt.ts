@@ -1,4 +1,4 @@
-/** What a session learns of itself from a turn: the mean size of its turns, and how our counts compare with its provider's. */
+/** Facts that a session learns from a turn: the mean size of its turns, and how our counts compare with its provider's. */
 import { meanTurn, type ReportedTurn, requestOf } from '../../limits/learnt.js';
 import type { Policy } from '../../policy/resolve.js';
 import { calibrated, calibrationKey } from '../../tokens/calibration.js';
@@ -55,7 +55,7 @@ export async function progressed(
   return row;
 }
 
-/** Whether a compaction came between the previous turn and this one: the request may have held what it replaced. */
+/** True where a compaction came between the previous turn and this one: the request may have held the replaced messages. */
 async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
   if (session.generation === 0) return false;
   const [found] = await query<{ moved: boolean }>(

@@ -1,4 +1,4 @@
-/** What became of each session of a backfill. */
+/** The sessions of a backfill, one row each, with their outcomes. */
 import type { Pool } from 'pg';
 import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
 import { lockBackfill, loadBackfillRow, updateBackfill } from './jobs.js';
@@ -101,7 +101,7 @@ export interface ItemResult {
   state: Extract<BackfillItemState, 'running' | 'compacted' | 'unchanged' | 'failed'>;
   step: CommittedStep | null;
   error: { type: string; message: string } | null;
-  /** What a failed attempt at a generation has paid for. */
+  /** Money that a failed attempt at a generation has cost. */
   unsettled: { generation: number; cost: number } | null;
 }
 

@@ -1,4 +1,4 @@
-/** Jobs over many sessions: what was asked for, how far they are, and what they came to. */
+/** Jobs over many sessions: request, progress and outcome. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Pool } from 'pg';
 import { invalid, PalimpsestError } from '../../errors.js';

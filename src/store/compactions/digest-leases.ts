@@ -17,7 +17,7 @@ export interface LeasedDigest {
   key: string;
 }
 
-/** How a call failed whose next attempt may succeed; with the delay that the endpoint asked for. */
+/** A failed call whose next attempt may succeed, with the delay that the endpoint asked for. */
 export interface PassingFailure {
   type: string;
   retryAfterMs: number | null;
@@ -34,11 +34,11 @@ export interface LeaseSeen {
 const leaseSeconds = 15;
 /** A fifth of the lease, so that some late renewals do no harm. */
 export const renewEveryMs = 3_000;
-/** After a passing failure nobody else asks for so long, so that many that need the same do not fail one after the other. */
+/** Rest after a passing failure, so that many steps that need the same answer do not fail one after the other. */
 const shortestCoolMs = 1_000;
 /** The endpoint may have asked for more than others can wait: then they ask for themselves. */
 const longestCoolMs = 30_000;
-/** Leases that nobody took over go after this long. */
+/** Ended leases are deleted after this long. */
 const forgottenAfter = '1 hour';
 
 /** True where this asker holds the lease: nobody else asks until it ends or runs out. */
