@@ -16,7 +16,7 @@ export {
   type Plan,
   type Summarizer,
 } from './compaction/in-memory/index.js';
-export { presetNames, type PresetName } from './policy/preset-names.js';
+export { presetNames, type PresetName } from './policy/schema.js';
 export { presets } from './policy/presets.js';
 export {
   effectivePolicy,

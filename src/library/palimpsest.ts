@@ -1,4 +1,4 @@
-import { outcomeOf } from '../store/compactions/outcome.js';
+import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
 import type { CompactionOutcome } from '../contract/outcome.js';
 import type * as client from '../contract/client.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
@@ -27,7 +27,6 @@ import type {
   ResponseReference,
   ToolResponse,
 } from '../contract/archive.js';
-import { listCompactions } from '../store/compactions/generations.js';
 import { expand } from '../store/reading/expand.js';
 import { fork } from '../store/compactions/fork.js';
 import type { Forked, ForkRequest } from '../contract/sessions.js';

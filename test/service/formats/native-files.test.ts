@@ -10,7 +10,7 @@ import { contextFormats, type FormatName } from '../../../src/conversation/forma
 import type { Json } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
 import { metaOf } from '../../../src/conversation/validate.js';
-import { fitted } from '../../../src/library/session-context.js';
+import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
