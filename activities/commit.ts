@@ -2,7 +2,6 @@ import { log } from '@temporalio/activity';
 import type { Replacement, ReplacementInput } from '../src/compaction/replace/input.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
-import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/resolve.js';
 import { economicsOf } from '../src/limits/economics.js';
 import type { Limits } from '../src/limits/limits.js';
@@ -14,7 +13,6 @@ import { replaced, type SessionRow } from '../src/store/sessions/session-row.js'
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
-import { promptSettings } from '../src/summary/ask/prompts.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
@@ -91,7 +89,6 @@ async function acceptAndCommit(
   const commitInput = {
     ...replacementToStore(made, request, input),
     policyVersion: session.policyVersion,
-    promptVersion: promptSettings(policyOf(session.policy).summary).version,
     exhausted: made.missed ? exhaustedMark(session, made, input.limits) : null,
     failure: request.failure && failureToStore(request.failure, input.policy, session, now()),
     ...(await costsOf(dependencies, ids, request, made, input.policy)),
@@ -176,7 +173,6 @@ function replacementToStore(
     chunks: written?.chunks.length ?? 0,
     chunksByRule: chunksByRule ?? 0,
     chunkFailure: chunkFailure ?? null,
-    model: method === 'model' ? plan.summarizer.model : null,
     workflowId,
     runId,
     measureAt: marksAfter(policy, limits, {

@@ -20,6 +20,10 @@ const acts = {
   compact: ({ client, session }: Scene) => client.compact({ session, wait: false }),
   resummarize: ({ client, session }: Scene) => client.resummarize({ session, wait: false }),
   restore: async ({ client, session, random }: Scene) => {
+    if (random.chance(0.5)) {
+      await client.compact({ session, wait: false });
+      await sleep(random.between(0, 1_500));
+    }
     const { generation } = await client.status({ session });
     await client.restore({ session, generation: random.between(0, generation) });
   },
