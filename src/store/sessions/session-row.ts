@@ -4,7 +4,7 @@ import type { PolicyLayers } from '../../policy/layers.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
-import type { sessions } from '../schema.js';
+import type { sessions } from '../schema/log.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { isAllowed, readCalibration } from './stored-calibration.js';
 import { checkId } from '../connection/text.js';
