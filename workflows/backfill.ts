@@ -21,7 +21,7 @@ import { progressQuery } from './messages.js';
 import { databaseActivities } from './options.js';
 import { startTimer, type Timer } from './timer.js';
 
-export interface BackfillInput extends BackfillStart {
+interface BackfillInput extends BackfillStart {
   /** Set by continue-as-new. */
   carried?: Carried;
 }
@@ -46,7 +46,7 @@ interface Carried {
 }
 
 /** What the workflow answers; the same is in Postgres. */
-export type BackfillResult = Omit<Backfill, 'request'>;
+type BackfillResult = Omit<Backfill, 'request'>;
 
 /** Outcomes are written down when so many have come together, or after so long. */
 const batch = 16;

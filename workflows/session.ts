@@ -61,7 +61,7 @@ const longestLookMs = 60_000;
 
 /** Someone waiting for the outcome of a compaction. */
 interface Caller {
-  settle(answer: CompactAnswer, error?: unknown): void;
+  settle: (answer: CompactAnswer, error?: unknown) => void;
   resummarize: boolean;
 }
 

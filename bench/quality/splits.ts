@@ -31,7 +31,7 @@ export function splitsOf(session: Recorded): Split[] {
   return splits.filter(({ now }, index) => splits.findIndex((one) => one.now === now) === index);
 }
 
-export function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
+function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
   return messages.map((message, index) => ({
     seq: index + 1,
     tokens: tokens[index]!,

@@ -1,7 +1,7 @@
 /** How much of a process its tenants hold, each kind of thing by itself. */
 import { PalimpsestError } from '../errors.js';
 
-export const limitNames = ['requests', 'bodyBytes', 'waits', 'connections'] as const;
+const limitNames = ['requests', 'bodyBytes', 'waits', 'connections'] as const;
 export type LimitName = (typeof limitNames)[number];
 
 const held: Record<LimitName, string> = {

@@ -68,7 +68,7 @@ export interface ToolResponse {
 }
 
 /** One result with the id. */
-export interface Occurrence {
+interface Occurrence {
   seq: number;
   /** Archive part that holds it; null while it is in the tail. */
   part: number | null;

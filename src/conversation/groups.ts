@@ -6,7 +6,7 @@ import { atOnce, type Steps } from '../steps.js';
 import type { ChatMessage, MessageMeta } from './message.js';
 
 /** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
-export interface Group {
+interface Group {
   from: number;
   to: number;
 }

@@ -58,7 +58,7 @@ const isFilled = (line: string): boolean => /[^ \t\r\n]/.test(line);
 
 /** A buffer over the text that forgets what was read. */
 class TextReader {
-  private readonly chunks: AsyncIterator<string>;
+  private readonly chunks: AsyncIterator<string, undefined>;
   private buffer = '';
   private at = 0;
   private ended = false;

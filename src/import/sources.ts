@@ -72,7 +72,7 @@ function unreadable(name: string, id: string, error: Error): Source {
   return {
     name,
     async *records() {
-      yield { id, line: 1, error: invalid(`It cannot be read: ${error.message}`) };
+      yield Promise.resolve({ id, line: 1, error: invalid(`It cannot be read: ${error.message}`) });
     },
   };
 }

@@ -58,7 +58,7 @@ export function classify(error: unknown, context: CallContext): unknown {
     );
   }
   if (error instanceof APIError && error.status !== undefined) {
-    const { status, headers } = error;
+    const { status, headers } = error as APIError<number, Headers | undefined>;
     return refused(
       new EndpointRefusal(
         status,

@@ -5,7 +5,7 @@ import type { PolicyInput } from './schema.js';
 
 /** From the first that is asked to the last. */
 export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;
-export type PolicyLayer = (typeof policyLayers)[number];
+type PolicyLayer = (typeof policyLayers)[number];
 
 /** The policies as given, by who gave them; every one checked by `parsePolicy`. Stored with the session. */
 export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;

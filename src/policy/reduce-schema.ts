@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /** What becomes of a tool result that leaves the newest-first budget. */
-export const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
+const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
 export type Retention = (typeof retentions)[number];
 
 const retention = z.enum(retentions);

@@ -25,7 +25,7 @@ export const OTHER_MEDIA_TOKENS = 2_000;
 export const PDF_PAGE_TOKENS = 2_400;
 
 /** Audio of a user: a token each 100 ms (platform.openai.com/docs/guides/realtime-costs). */
-export const AUDIO_TOKENS_PER_SECOND = 10;
+const AUDIO_TOKENS_PER_SECOND = 10;
 
 /** Bytes of a page where the page count of a PDF cannot be read: text with a few pictures. */
 const PDF_PAGE_BYTES = 75_000;

@@ -162,7 +162,8 @@ export const archive = [
     answer: null,
     answers: { 200: { description: 'The history.', content: { [markdownMediaType]: z.string() } } },
     failures: reading,
-    handle: async ({ client, params }) => new Streamed(markdownMediaType, client.historyLog(params)),
+    handle: ({ client, params }) =>
+      Promise.resolve(new Streamed(markdownMediaType, client.historyLog(params))),
   }),
   operation({
     ...{ method: 'POST', path: '/v1/sessions/{session}/restore', id: 'restore', tag, lane: 'heavy' },

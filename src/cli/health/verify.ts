@@ -40,8 +40,8 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   const found: Found = { sessions: 0, messages: 0, damaged: 0, damage: [] };
   const progress = new Progress({ unit: 'messages' });
   const these = await Promise.all(named.map((session) => wantedOf(client, session)));
-  const wanted = these.length > 0 ? each(these) : allOf(client);
-  const total = await messagesOf(these.length > 0 ? each(these) : allOf(client), run.signal);
+  const wanted = these.length > 0 ? these.values() : allOf(client);
+  const total = await messagesOf(these.length > 0 ? these.values() : allOf(client), run.signal);
   progress.update(0, total);
   try {
     await Promise.all(
@@ -68,10 +68,6 @@ async function wantedOf(client: PalimpsestClient, session: string): Promise<Want
   return { session, messages: (await client.status({ session })).messages };
 }
 
-async function* each(these: readonly Wanted[]): AsyncGenerator<Wanted> {
-  yield* these;
-}
-
 /** Shared by several readers: a generator answers them one after the other. */
 async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
   for (let after: string | undefined; ;) {
@@ -83,7 +79,10 @@ async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
 }
 
 /** How much there is to read: what the bar goes to. */
-async function messagesOf(wanted: AsyncGenerator<Wanted>, signal: AbortSignal): Promise<number> {
+async function messagesOf(
+  wanted: Iterable<Wanted> | AsyncIterable<Wanted>,
+  signal: AbortSignal,
+): Promise<number> {
   let messages = 0;
   for await (const one of wanted) {
     signal.throwIfAborted();

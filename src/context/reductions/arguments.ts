@@ -50,7 +50,7 @@ export function truncateArguments(
   const cut = (value: string) => startOf(value, prefix) + text;
   if (!isJson(json)) return JSON.stringify({ truncated: cut(json) });
   return mapStrings(json, longerThan, (literal) => {
-    const value: string = JSON.parse(literal);
+    const value = JSON.parse(literal) as string;
     return value.length > longerThan ? JSON.stringify(cut(value)) : literal;
   });
 }

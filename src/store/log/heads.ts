@@ -2,7 +2,7 @@ import type { Head } from '../../context/view/view-types.js';
 import type { ChatMessage } from '../../conversation/message.js';
 
 export function headMessages(messages: string | null): ChatMessage[] {
-  return messages === null ? [] : JSON.parse(messages);
+  return messages === null ? [] : (JSON.parse(messages) as ChatMessage[]);
 }
 
 /** The head as stored: `messages` is a JSON array. */

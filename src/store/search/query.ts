@@ -4,7 +4,7 @@ import { storable } from '../connection/text.js';
 import type { SearchMode } from '../../contract/search.js';
 
 /** One way in which a text can answer a word of the query. */
-export interface Alternative {
+interface Alternative {
   /** As PostgreSQL reads it. */
   tsquery: string;
   /** Of the word's own weight: 1 for the word itself, less for a part of it. */
@@ -149,7 +149,7 @@ function neighbours(parts: readonly string[]): string[] {
 }
 
 /** Around the first match of a snippet; the text may hold such marks itself. */
-export const matchMarks = { open: '«', close: '»' } as const;
+const matchMarks = { open: '«', close: '»' } as const;
 
 /** Code units before and behind a match. */
 const around = { before: 100, behind: 200 };

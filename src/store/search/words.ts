@@ -99,7 +99,7 @@ export function splitsPair(text: string, at: number): boolean {
 }
 
 /** One word of a text; `from` and `to` are where it stands, in UTF-16 code units. */
-export interface Word {
+interface Word {
   word: string;
   from: number;
   to: number;
