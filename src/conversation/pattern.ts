@@ -13,7 +13,10 @@ import {
   type PatternProblem,
 } from './pattern-syntax.js';
 
-/** Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all. */
+/**
+ * Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all.
+ * @internal
+ */
 export const LONGEST_FOUND = 1_000;
 
 /**

@@ -3,7 +3,7 @@ import type { PresetName } from './preset-names.js';
 import { withDefaults, type Policy } from './resolve.js';
 import type { PolicyInput } from './schema.js';
 
-/** From the first that is asked to the last. */
+/** From the first that is asked to the last. @internal */
 export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;
 type PolicyLayer = (typeof policyLayers)[number];
 

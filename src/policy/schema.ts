@@ -8,7 +8,7 @@ import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, summarySchema, tokens } from './summary-schema.js';
 import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigger-schema.js';
 
-/** `policy.retention`: what is kept for how long. */
+/** `policy.retention`: what is kept for how long. @internal */
 export const retentionSchema = z.strictObject({
   digests: milliseconds
     .min(60_000)

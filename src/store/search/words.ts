@@ -8,7 +8,10 @@ import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { textOf } from '../../conversation/validate.js';
 import { storable } from '../connection/text.js';
 
-/** UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`. */
+/**
+ * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`.
+ * @internal
+ */
 export const sliceLength = 32_768;
 /** Code units that a slice shares with the one before it: what is no longer is found across the edge, too. */
 export const sliceOverlap = 2_000;
