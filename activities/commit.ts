@@ -1,7 +1,6 @@
 import { log } from '@temporalio/activity';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
-import { policyOf } from '../src/policy/layers.js';
 import { economicsOf } from '../src/limits/economics.js';
 import { marksAfter } from '../src/limits/marks.js';
 import { commitCompaction, PolicyReplaced } from '../src/store/compactions/commit.js';
@@ -11,7 +10,6 @@ import { replaced } from '../src/store/sessions/session-row.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
-import { promptSettings } from '../src/summary/ask/prompts.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
@@ -119,8 +117,6 @@ export function commit(dependencies: Dependencies) {
       chunks: written?.chunks.length ?? 0,
       chunksByRule: request.chunksByRule ?? 0,
       digestKeys,
-      model: method === 'model' ? plan.summarizer.model : null,
-      promptVersion: promptSettings(policyOf(session.policy).summary).version,
       usage: { ...usage, modelMs, overheadMs: Math.max(0, now() - request.startedAt - modelMs) },
       cost: economics.cost,
       currency: policy.prices.currency,

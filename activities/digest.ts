@@ -44,8 +44,8 @@ type Payer = SessionIds & { baseGeneration: number };
 
 async function ask(
   dependencies: Dependencies,
-  { summarizer, prompt, counter, incarnation }: Asking & { incarnation: string },
-  { key, kind, prepare }: Question,
+  { summarizer, counter, incarnation }: Asking & { incarnation: string },
+  { key, prepare }: Question,
   { holder, ...payer }: Payer & { holder: Holder },
   attempt: Attempt,
   call: { asked: boolean },
@@ -74,15 +74,11 @@ async function ask(
   const paid: Parameters<typeof storeDigest>[1] = {
     tenant: payer.tenant,
     key,
-    kind,
     text,
     tokens: counter.count(text),
-    model: answer.model,
-    promptVersion: prompt.version,
     calls: answer.calls,
     inputTokens: answer.inputTokens,
     outputTokens: answer.outputTokens,
-    ms: answer.ms,
     payerSession: payer.session,
     payerGeneration: payer.baseGeneration + 1,
   };
@@ -110,8 +106,8 @@ export async function storeByRule(
 ): Promise<DigestRef> {
   const at = Date.now();
   const free: Parameters<typeof storeDigest>[1] = {
-    ...{ tenant: payer.tenant, key, kind: 'extractive', text, tokens: counter.count(text) },
-    ...{ model: '', promptVersion: 0, calls: 0, inputTokens: 0, outputTokens: 0, ms: 0 },
+    ...{ tenant: payer.tenant, key, text, tokens: counter.count(text) },
+    ...{ calls: 0, inputTokens: 0, outputTokens: 0 },
     ...{ payerSession: payer.session, payerGeneration: payer.baseGeneration + 1 },
   };
   const digest = await storeDigest(pool, free, { holder: holderOf(payer, attempt), incarnation });

@@ -210,6 +210,13 @@ export interface PalimpsestClient {
   archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
   /** Every original in order: the archive parts, then the tail. Throws `Store.Corrupt` where a hash does not match. */
   replay(request: OfSession): AsyncGenerator<LoggedMessage>;
+  /**
+   * The file that the session was imported from, in pieces of text: the same JSON, or JSON lines where it was lines, with
+   * what was appended since. A session that was appended turn by turn is the list of its messages in its own format. It
+   * ends with the last message that the log had when the export began. Originals are exact: nothing is redacted. Throws
+   * `Store.Corrupt` where a hash does not match; what came before is then no whole file.
+   */
+  export(request: OfSession): AsyncGenerator<string>;
   /** Messages of archive and tail that answer a query, best first; see `SearchRequest`. */
   search(request: OfSession & SearchRequest): Promise<SearchResult>;
   /**

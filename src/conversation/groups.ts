@@ -3,7 +3,7 @@
  * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
  */
 import { atOnce, type Steps } from '../steps.js';
-import type { ChatMessage, MessageMeta } from './message.js';
+import type { MessageMeta } from './message.js';
 
 /** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
 interface Group {
@@ -20,20 +20,6 @@ export interface Grouping {
   orphans: Set<number>;
 }
 
-export interface GroupingOptions {
-  /**
-   * Whether the message at this index shows reasoning. Then a tool loop that begins with it is one group: its calls, and all
-   * that follow before anything but a call or a result. @default every message with calls is a group of its own
-   */
-  thinks?: (index: number) => boolean;
-}
-
-/** Whether a message shows reasoning, under any of the names that it goes by. */
-export function hasReasoning({ content, reasoning, reasoning_content, thinking }: ChatMessage): boolean {
-  if ([reasoning, reasoning_content, thinking].some((field) => Boolean(field))) return true;
-  return Array.isArray(content) && content.some(({ type }) => /thinking|reasoning/.test(type));
-}
-
 /** Calls of one assistant message that share a key, not yet answered, in call order. */
 interface OpenCalls {
   message: number;
@@ -44,11 +30,11 @@ interface OpenCalls {
  * Pairs every result with the latest assistant message that still has an unanswered call with its id (for role `function`:
  * with its name), in call order within that message; then cuts the list into groups. Later messages never change how earlier ones were paired.
  */
-export function groupMessages(metas: readonly MessageMeta[], options: GroupingOptions = {}): Grouping {
-  return atOnce(grouping(metas, options));
+export function groupMessages(metas: readonly MessageMeta[]): Grouping {
+  return atOnce(grouping(metas));
 }
 
-export function* grouping(metas: readonly MessageMeta[], { thinks }: GroupingOptions = {}): Steps<Grouping> {
+export function* grouping(metas: readonly MessageMeta[]): Steps<Grouping> {
   const open = new Map<string, OpenCalls[]>();
   const answeredBy: (number | null)[][] = [];
   const orphans = new Set<number>();
@@ -76,22 +62,7 @@ export function* grouping(metas: readonly MessageMeta[], { thinks }: GroupingOpt
       else stack.push({ message: index, calls: [call] });
     });
   }
-  if (thinks) extendThinkingLoops(metas, thinks, reach);
   return { groups: partition(reach), answeredBy, orphans };
-}
-
-function extendThinkingLoops(
-  metas: readonly MessageMeta[],
-  thinks: (index: number) => boolean,
-  reach: number[],
-): void {
-  let start: number | null = null;
-  metas.forEach(({ role, calls, empty }, index) => {
-    if (role === 'tool' || role === 'function' || empty) return;
-    if (calls.length === 0) start = null;
-    else if (start !== null) reach[start] = Math.max(reach[start]!, reach[index]!);
-    else if (thinks(index)) start = index;
-  });
 }
 
 function takeOpenCall(

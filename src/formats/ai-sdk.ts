@@ -3,7 +3,7 @@ import { isUiMessage, readMessage } from './ai-sdk-messages.js';
 import { aiSdkViolations, renderAiSdk, withCallIds } from './ai-sdk-render.js';
 import { isFields, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
 
 /**
@@ -28,7 +28,6 @@ export const aiSdk: RequestFormat = {
   render: renderAiSdk,
   violations: aiSdkViolations,
   open,
-  close: closeLists,
 };
 
 const leading = (items: readonly Json[]): Json[] =>

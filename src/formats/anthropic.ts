@@ -4,7 +4,7 @@ import { render } from './anthropic-render.js';
 import { violations } from './anthropic-rules.js';
 import { fieldsAt, isFields, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat, Unit } from './format.js';
 
 /**
@@ -26,13 +26,10 @@ export const anthropic: RequestFormat = {
     if (isResponse(document)) return { ...idOf(document), items: [document] };
     if (!Array.isArray(document)) return openRequest(document);
     const [first] = document;
-    const alone = document.length === 1 && isResponse(first); // a file with this response alone is closed as it is
+    const alone = document.length === 1 && isResponse(first); // a response by itself is a file of its own
     return !alone && document.every(isMessage) && document.some(isOfAnthropic) ? { items: document } : null;
   },
-  close(items) {
-    const [first] = items;
-    return items.length === 1 && isResponse(first) ? first : closeLists(items);
-  },
+  isFile: isResponse,
 };
 
 function pieceOf(item: Json, path: string): Unit {
@@ -58,13 +55,17 @@ function requestMessages(item: Json): Fields[] {
   return [Object.keys(item).length === 2 ? item : { role: role!, content: content! }];
 }
 
-const isMessage = (value: Json): value is Fields =>
-  isFields(value) &&
-  (value.role === 'user' || value.role === 'assistant' || value.role === 'system') &&
-  (typeof value.content === 'string' || Array.isArray(value.content));
+function isMessage(value: Json): value is Fields {
+  return (
+    isFields(value) &&
+    (value.role === 'user' || value.role === 'assistant' || value.role === 'system') &&
+    (typeof value.content === 'string' || Array.isArray(value.content))
+  );
+}
 
-const isResponse = (value: Json | undefined): value is Fields =>
-  isFields(value) && value.type === 'message' && isMessage(value) && Array.isArray(value.content);
+function isResponse(value: Json | undefined): value is Fields {
+  return isFields(value) && value.type === 'message' && isMessage(value) && Array.isArray(value.content);
+}
 
 const ownBlocks =
   /^(?:thinking|redacted_thinking|tool_use|tool_result|server_tool_use|compaction|document|image)$/;

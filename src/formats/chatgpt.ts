@@ -9,8 +9,10 @@ import {
   unitsOf,
   type Fields,
 } from './content.js';
+import { closeItems } from './close.js';
 import { envelope, envelopeOf } from './envelope.js';
 import type { Format, Unit } from './format.js';
+import type { ItemReader } from './item-reader.js';
 
 /**
  * Conversations of a ChatGPT export, one element of `conversations.json`: a tree of nodes under `mapping`. An item is a
@@ -38,17 +40,7 @@ export const chatgpt: Format = {
     const id = textOr(document.conversation_id) || textOr(document.id);
     return { ...(id === '' ? {} : { id }), items: openTree(document, document.mapping) };
   },
-  close(items) {
-    const fields = envelopeOf(items[0]);
-    if (!fields || !isFields(fields.mapping)) return [...items];
-    const nodes = new Map(items.slice(1).map((node) => [isFields(node) ? nodeId(node) : '', node]));
-    const known = Object.entries(fields.mapping).map(([id, rest]): [string, Json] => [
-      id,
-      nodes.get(id) ?? rest,
-    ]);
-    const added = [...nodes].filter(([id]) => !Object.hasOwn(fields.mapping as Fields, id));
-    return { ...fields, mapping: Object.fromEntries([...known, ...added]) };
-  },
+  close: closeTree,
 };
 
 const nodeId = ({ id }: Fields): string => textOr(id);
@@ -79,6 +71,40 @@ function openTree(document: Fields, mapping: Fields): Json[] {
   [...nodes.keys()].forEach(visit);
   const rest = Object.entries(mapping).map(([id, node]): [string, Json] => [id, nodes.has(id) ? null : node]);
   return [envelope({ ...document, mapping: Object.fromEntries(rest) }), ...items];
+}
+
+/** Holds the text of every node: the file has them in another order than the conversation. */
+async function* closeTree(items: ItemReader): AsyncGenerator<string> {
+  const fields = envelopeOf(await items.peek());
+  if (!fields || !isFields(fields.mapping)) {
+    yield* closeItems(items, {});
+    return;
+  }
+  await items.next();
+  const nodes = new Map<string, string>();
+  for await (const node of items.rest()) nodes.set(isFields(node) ? nodeId(node) : '', JSON.stringify(node));
+  let before = '{';
+  for (const [field, value] of Object.entries(fields)) {
+    yield `${before}${JSON.stringify(field)}:`;
+    if (field === 'mapping') yield* mappingOf(fields.mapping, nodes);
+    else yield JSON.stringify(value);
+    before = ',';
+  }
+  yield '}\n';
+}
+
+/** Nodes that came later than the file stand at its end. */
+function* mappingOf(mapping: Fields, nodes: ReadonlyMap<string, string>): Generator<string> {
+  const known = Object.entries(mapping).map(
+    ([id, rest]) => [id, nodes.get(id) ?? JSON.stringify(rest)] as const,
+  );
+  const added = [...nodes].filter(([id]) => !Object.hasOwn(mapping, id));
+  let before = '{';
+  for (const [id, text] of [...known, ...added]) {
+    yield `${before}${JSON.stringify(id)}:${text}`;
+    before = ',';
+  }
+  yield before === '{' ? '{}' : '}';
 }
 
 /** Ids from the root to a node; without that node to the last one that has no children. */

@@ -30,7 +30,7 @@ export const claudeCode: Format = {
     const id = sessionOf(document);
     return { ...(id === '' ? {} : { id }), items: document };
   },
-  close: (items) => [...items],
+  bareLayout: 'lines',
 };
 
 interface Piece extends Unit {

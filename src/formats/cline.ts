@@ -2,7 +2,7 @@ import type { Json } from '../conversation/message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { fieldsAt, isFields, placeholder, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
 
 /**
@@ -30,7 +30,6 @@ export const cline: Format = {
     const id = textOr(document.sessionId);
     return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
   },
-  close: closeLists,
 };
 
 const isMessage = (value: Json): value is Fields =>

@@ -27,7 +27,7 @@ export const codex: Format = {
     return withCallIds(own.flatMap(payloadOf), messages);
   },
   open,
-  close: (items) => [...items],
+  bareLayout: 'lines',
 };
 
 function unitsAt(items: readonly Json[], path: string): Unit[] {

@@ -2,7 +2,7 @@ import { invalid } from '../errors.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { fieldsAt, isFields, textOr, unitsOf } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Opened } from './format.js';
 import { readMessage } from './langchain-messages.js';
 import { renderLangchain, withCallIds } from './langchain-render.js';
@@ -35,7 +35,6 @@ export const deerFlow: Format = {
     const id = textOr(document.scenario);
     return { ...(id === '' ? {} : { id }), items: openLists(document, [turns], { prompt: document.prompt }) };
   },
-  close: closeLists,
 };
 
 const isLead = (caller: Json | undefined): boolean => caller === 'lead_agent';

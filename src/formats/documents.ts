@@ -2,11 +2,14 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { metaOf } from '../conversation/validate.js';
 import { isFields } from './content.js';
+import { closeItems } from './close.js';
+import { envelope, envelopeOf } from './envelope.js';
 import { listsOf } from './enveloped.js';
 import { refuseForeign } from './foreign.js';
 import { formatNames, type FormatName } from '../conversation/format-names.js';
 import { formatOf, formats } from './index.js';
 import type { FileLayout, Format, Opened } from './format.js';
+import { ItemReader } from './item-reader.js';
 
 /** Files of conversations: which format they are in, and their items. */
 export interface OpenedDocument extends Opened {
@@ -52,9 +55,15 @@ export function openDocument(value: Json, layout: FileLayout, format?: FormatNam
   throw unknown(value, layout, format);
 }
 
-/** The document (for lines: the values of the lines) that was opened into these items. */
-export function closeDocument(items: readonly Json[], format: FormatName): Json {
-  return formatOf(format).close?.(items) ?? [...items];
+/** The file that was opened into these items, in pieces of text: JSON without white space between values, or JSON lines. */
+export async function* closeDocument(items: AsyncIterable<Json>, format: FormatName): AsyncGenerator<string> {
+  const adapter = formatOf(format);
+  const reader = new ItemReader(items);
+  try {
+    yield* adapter.close?.(reader) ?? closeItems(reader, adapter);
+  } finally {
+    await reader.end();
+  }
 }
 
 function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDocument {
@@ -63,9 +72,15 @@ function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDoc
     return adapter.normalize(opened.items, 'items');
   });
   if (units.some(({ messages }) => messages.some((message) => !metaOf(message).empty)))
-    return { format: adapter.name, ...opened };
+    return { ...opened, format: adapter.name, items: withLayout(adapter, opened.items, layout) };
   const hint = 'A session begins with its first message; there is nothing to import.';
   throw invalid(`The file is one of ${adapter.title}, but holds no message.`, 'messages', hint);
+}
+
+/** The items of a file of lines say that it is one, where a bare file of the format would be a list. */
+function withLayout({ bareLayout }: Format, items: readonly Json[], layout: FileLayout): Json[] {
+  const isTold = layout === 'document' || bareLayout === 'lines' || envelopeOf(items[0]) !== null;
+  return isTold ? [...items] : [envelope({ layout }), ...items];
 }
 
 const itemPath = /^items\[(\d+)\](.*)$/s;
@@ -88,7 +103,7 @@ function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: ()
 
 /** Where an item stands: in the lists of its file, or in the one list that it is. */
 function placeOf(items: readonly Json[], item: number): string {
-  const lists = listsOf(items);
+  const lists = listsOf(envelopeOf(items[0]));
   let from = 1;
   for (const { path, count } of lists) {
     if (item < from + count) return `${path.join('.')}[${item - from}]`;

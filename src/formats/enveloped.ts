@@ -1,13 +1,20 @@
-/** Files that hold their messages in one or more lists among other fields: opened into items, and closed again. */
+/** Files that hold their messages in one or more lists among other fields, opened into items. */
 import type { Json } from '../conversation/message.js';
 import { isFields, type Fields } from './content.js';
-import { envelope, envelopeOf } from './envelope.js';
+import { envelope } from './envelope.js';
 
 /** A list of messages in a document. `text`: a lone text stands in its place, opened as a user message. */
 export interface List {
   path: string[];
   items: Json[];
   text?: boolean;
+}
+
+/** Where a list stood, how many items of it were opened, and whether they were a lone text. */
+export interface ListPlace {
+  path: string[];
+  count: number;
+  text: boolean;
 }
 
 /** The list at a path of a document; null where there is none. A text counts where `textToo`. */
@@ -26,25 +33,19 @@ export function openLists(document: Fields, lists: readonly List[], more: Fields
   return [envelope({ ...more, lists: places, document: rest }), ...lists.flatMap(({ items }) => items)];
 }
 
-/** The lists that items were opened from, in order; none where they are no such document. */
-export function listsOf(items: readonly Json[]): { path: string[]; count: number; text: boolean }[] {
-  const lists = envelopeOf(items[0])?.lists;
-  return Array.isArray(lists) ? (lists as unknown as { path: string[]; count: number; text: boolean }[]) : [];
+/** The lists that an envelope tells of, in the order of their items. */
+export function listsOf(fields: Fields | null): ListPlace[] {
+  return Array.isArray(fields?.lists) ? fields.lists.filter(isListPlace) : [];
 }
 
-/** The document of {@link openLists}; without an envelope the items are all of it. What came later ends the last list. */
-export function closeLists(items: readonly Json[]): Json {
-  const fields = envelopeOf(items[0]);
-  if (!fields || !Array.isArray(fields.lists) || !isFields(fields.document)) return [...items];
-  const lists = listsOf(items);
-  let from = 1;
-  return lists.reduce<Fields>((document, { path, count, text }, index) => {
-    const until = index === lists.length - 1 ? items.length : from + count;
-    const own = items.slice(from, until);
-    from = until;
-    const [only] = own;
-    return withValue(document, path, text && own.length === 1 && isFields(only) ? only.content! : own);
-  }, fields.document);
+function isListPlace(place: Json): place is Json & ListPlace {
+  return (
+    isFields(place) &&
+    Array.isArray(place.path) &&
+    place.path.every((step) => typeof step === 'string') &&
+    typeof place.count === 'number' &&
+    typeof place.text === 'boolean'
+  );
 }
 
 function withValue(document: Fields, [step, ...rest]: readonly string[], value: Json): Fields {

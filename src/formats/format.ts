@@ -1,5 +1,6 @@
 import type { ChatMessage, Json } from '../conversation/message.js';
 import type { RefusesPart } from '../context/view/moved-media.js';
+import type { ItemReader } from './item-reader.js';
 import type { ContextFormat, FormatName } from '../conversation/format-names.js';
 
 /**
@@ -47,11 +48,15 @@ export interface Format {
   /**
    * A parsed file as the items of its history; null when it is no file of this format. `lines`: `document` is the array
    * of the values of the file's lines. What the file holds beside its messages becomes an item too (metadata, usually
-   * the first), so that `close` has everything. `id`: what the file calls its session.
+   * the first), so that the file can be written back whole. `id`: what the file calls its session.
    */
   open?(document: Json, layout: FileLayout): Opened | null;
-  /** The inverse of `open`: the document (for lines: the array of their values) that these items were opened from. */
-  close?(items: readonly Json[]): Json;
+  /** How items stand in a file that holds nothing beside them, where that is no list. @default document */
+  bareLayout?: FileLayout;
+  /** Whether an item that is the only one stands in its file without a list around it. @default never */
+  isFile?(item: Json): boolean;
+  /** The inverse of `open`: the text of the file that these items were opened from. @default `closeItems` */
+  close?(items: ItemReader): AsyncGenerator<string>;
 }
 
 /** One JSON value a line, or one JSON value. */

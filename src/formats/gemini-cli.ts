@@ -10,7 +10,7 @@ import {
   unitsOf,
   type Fields,
 } from './content.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
 import { NO_SIGNATURE } from './gemini-convert.js';
 import { answeredIds, conversationOf, isAnswer, isRecord, type Entry } from './gemini-cli-records.js';
@@ -47,7 +47,7 @@ export const geminiCli: Format = {
     if (!list || !isFields(document) || !list.items.every(isRecord)) return null;
     return { ...idOf(document), items: openLists(document, [list]) };
   },
-  close: closeLists,
+  bareLayout: 'lines',
 };
 
 const isHeader = (value: Json): boolean => isFields(value) && 'sessionId' in value && 'projectHash' in value;

@@ -1,7 +1,7 @@
 import type { Json } from '../conversation/message.js';
 import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { RequestFormat, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
 import { render } from './gemini-render.js';
@@ -30,7 +30,6 @@ export const gemini: RequestFormat = {
       ? { items: openLists(document, [list]) }
       : null;
   },
-  close: closeLists,
 };
 
 function pieceOf(item: Json, path: string): Unit {

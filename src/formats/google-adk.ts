@@ -1,6 +1,6 @@
 import type { Json } from '../conversation/message.js';
 import { isFields, textOr, unitsOf, type Fields } from './content.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
 
@@ -20,7 +20,6 @@ export const googleAdk: Format = {
     const id = textOr(document.id);
     return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
   },
-  close: closeLists,
 };
 
 const isEvent = (value: Json): value is Fields => isFields(value) && typeof value.author === 'string';

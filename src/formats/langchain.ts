@@ -1,7 +1,7 @@
 import type { Json } from '../conversation/message.js';
 import { isFields, textOr, unitsOf } from './content.js';
 import { envelopeOf, withoutEnvelope } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
 import { readMessage, unwrap } from './langchain-messages.js';
 import { langchainViolations, renderLangchain, withCallIds } from './langchain-render.js';
@@ -31,7 +31,6 @@ export const langchain: RequestFormat = {
   render: renderLangchain,
   violations: langchainViolations,
   open,
-  close: closeLists,
 };
 
 /** A list of messages, alone or under `messages` (a state, a request) or `values.messages` (a thread of LangGraph). */

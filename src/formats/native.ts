@@ -2,7 +2,6 @@
  * Histories in the formats of other providers are logged as chat messages, and what came in travels with them: the first
  * message of each unit holds the unit's items, byte for byte, in a field that no chat message has of itself.
  */
-import { createHash } from 'node:crypto';
 import { invalid } from '../errors.js';
 import type { ViewItem } from '../context/view/view-types.js';
 import { refuseForeign } from './foreign.js';
@@ -55,13 +54,13 @@ export function splitNative(logged: ChatMessage): { message: ChatMessage; native
 }
 
 /** What came in, from the messages of a log in order: items of its format, or the chat messages themselves. */
-export function originalItems(log: readonly LoggedMessage[]): Json[] {
+export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGenerator<Json> {
   let rest = 0;
-  return log.flatMap(({ message, native }): Json[] => {
+  for await (const { message, native } of log) {
     rest = native ? native.messages - 1 : rest - 1;
-    if (native) return native.items;
-    return rest >= 0 ? [] : [message as unknown as Json];
-  });
+    if (native) yield* native.items;
+    else if (rest < 0) yield message as unknown as Json;
+  }
 }
 
 /** The view in units: those that it shows whole and unchanged with their items, as its format has them. */
@@ -150,9 +149,4 @@ function withoutIds(message: ChatMessage): ChatMessage {
   if (calls) return { ...message, tool_calls: calls.map((call) => ({ ...call, id: '' })) };
   if (role !== 'tool') return message;
   return { ...message, tool_call_id: '', content: isBlank(content) ? noOutput : content };
-}
-
-/** Turn ids of imported histories: the same messages at the same place have the same id. */
-export function contentId(messages: readonly Json[]): string {
-  return createHash('sha256').update(JSON.stringify(messages)).digest('hex').slice(0, 32);
 }

@@ -2,7 +2,7 @@ import { invalid } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { fieldsAt, isFields, textOr, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Opened } from './format.js';
 import { readItem, unitsOfItems, type Meaning } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
@@ -29,7 +29,6 @@ export const openaiAgents: Format = {
       : withCallIds(raw, messages);
   },
   open,
-  close: closeLists,
 };
 
 const rawField = (item: Fields): string | null =>

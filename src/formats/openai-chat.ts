@@ -4,7 +4,7 @@ import { checkMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
 import { isFields, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
 
 /** OpenAI chat completions: the form in which every log is stored. */
@@ -29,7 +29,6 @@ export const openaiChat: RequestFormat = {
   render: (units) => ({ messages: units.flatMap(({ messages }) => messages as unknown as Json[]) }),
   violations: ({ messages }) => validateView(messages as unknown as ChatMessage[]),
   open,
-  close: closeLists,
 };
 
 /** A list of messages, alone or under `messages` of a request or a record. Asked last: other formats look alike. */

@@ -1,6 +1,6 @@
 import type { Json } from '../conversation/message.js';
 import { isFields, textOr, type Fields } from './content.js';
-import { closeLists, listAt, openLists, type List } from './enveloped.js';
+import { listAt, openLists, type List } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
 import { readItem, unitsOfItems } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
@@ -20,7 +20,6 @@ export const openaiResponses: RequestFormat = {
   render: renderResponses,
   violations: responsesViolations,
   open,
-  close: closeLists,
 };
 
 /** Items in a list; a request (`input`), a response (`output`), or both (`responses_create_params` and `response`). */

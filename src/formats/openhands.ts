@@ -12,6 +12,7 @@ import {
   unitsOf,
   type Fields,
 } from './content.js';
+import { envelopeOf } from './envelope.js';
 import type { Format, Opened } from './format.js';
 
 /**
@@ -24,12 +25,16 @@ export const openhands: Format = {
   title: 'OpenHands events',
   contextFormat: 'openai-chat',
   normalize: (items, path) =>
-    unitsOf(items.map((item, index) => ({ items: [item], messages: messagesOf(item, `${path}[${index}]`) }))),
+    unitsOf(
+      items.map((item, index) => ({
+        items: [item],
+        messages: envelopeOf(item) ? [] : messagesOf(item, `${path}[${index}]`),
+      })),
+    ),
   open(document): Opened | null {
     if (!Array.isArray(document) || document.length === 0) return null;
     return document.every((event) => isFields(event) && isEvent(event)) ? { items: document } : null;
   },
-  close: (items) => [...items],
 };
 
 const isEvent = (event: Fields): boolean =>

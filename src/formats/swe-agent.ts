@@ -2,7 +2,7 @@ import { roles, type ChatMessage, type Json, type Role, type ToolCall } from '..
 import { invalid } from '../errors.js';
 import { fieldsAt, isFields, mustBe, stringAt, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
-import { closeLists, listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './enveloped.js';
 import type { Format, Opened } from './format.js';
 import { readMessage } from './langchain-messages.js';
 
@@ -34,7 +34,6 @@ export const sweAgent: Format = {
     // `environment` names a machine that many runs share; the file's name alone tells them apart.
     return { items: openLists(document, [history]) };
   },
-  close: closeLists,
 };
 
 /** The program's notes tell its history from other lists of messages. */

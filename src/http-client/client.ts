@@ -176,6 +176,10 @@ export class HttpPalimpsest implements client.PalimpsestClient {
     return replayed(this.transport, `${of(session)}/replay`);
   }
 
+  export({ session }: client.OfSession): AsyncGenerator<string> {
+    return this.transport.stream({ method: 'GET', path: `${of(session)}/export` });
+  }
+
   async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {
     return this.post(`${of(session)}/search`, request, { repeatable: true });
   }

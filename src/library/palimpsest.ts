@@ -30,6 +30,7 @@ import type {
 } from '../contract/archive.js';
 import { listCompactions } from '../store/compactions/generations.js';
 import { expand } from '../store/reading/expand.js';
+import { exportSession } from '../store/reading/export.js';
 import { fork } from '../store/compactions/fork.js';
 import type { Forked, ForkRequest } from '../contract/sessions.js';
 import { historyLog } from '../store/reading/history-log.js';
@@ -208,6 +209,10 @@ export class Palimpsest implements client.PalimpsestClient {
 
   replay(request: client.OfSession): AsyncGenerator<LoggedMessage> {
     return replay(this.connections.pool, this.ids(request));
+  }
+
+  export(request: client.OfSession): AsyncGenerator<string> {
+    return exportSession(this.connections.pool, this.ids(request));
   }
 
   async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {

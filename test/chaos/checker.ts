@@ -57,7 +57,7 @@ interface CompactionRow {
   from_seq: number;
   through_seq: number;
   method: string;
-  restored: number | null;
+  reason: string;
   snapshot: string | null;
   head: string | null;
   head_tokens: number[];
@@ -239,7 +239,7 @@ class SessionCheck {
     for (const [index, one] of compactions.entries()) {
       const before = compactions[index - 1];
       if (before === undefined) continue;
-      if (one.restored === null && one.parent_generation !== before.generation)
+      if (one.reason !== 'restore' && one.parent_generation !== before.generation)
         this.violation(
           'stale',
           `generation ${one.generation} replaced ${one.parent_generation}, not ${before.generation}`,
@@ -303,7 +303,7 @@ class SessionCheck {
       chunks,
       chunks_by_rule,
       digests,
-      restored,
+      reason,
       snapshot,
     } of compactions) {
       if (through_seq < from_seq) continue;
@@ -319,7 +319,7 @@ class SessionCheck {
           break;
         }
       // What the rules wrote is kept by its text: two that say the same are one.
-      if (method === 'model' && restored === null && digests < chunks - chunks_by_rule)
+      if (method === 'model' && reason !== 'restore' && digests < chunks - chunks_by_rule)
         this.violation(
           'digest',
           `generation ${generation} was made of ${chunks} chunks, ${chunks_by_rule} by rule; ${digests} digests of it are kept`,
@@ -331,8 +331,8 @@ class SessionCheck {
 
   /** A fork takes over what its source was charged, and what the rules wrote may follow answers that have expired: neither is looked at. */
   private nothingIsChargedTwice(compactions: readonly CompactionRow[]): void {
-    for (const { generation, method, restored, workflow_id, model_calls, calls_paid } of compactions)
-      if (method === 'model' && restored === null && workflow_id !== '' && model_calls > calls_paid)
+    for (const { generation, method, reason, workflow_id, model_calls, calls_paid } of compactions)
+      if (method === 'model' && reason !== 'restore' && workflow_id !== '' && model_calls > calls_paid)
         this.violation(
           'charged',
           `generation ${generation} is charged for ${model_calls} calls of the model, ${calls_paid} were made for it`,
@@ -353,12 +353,13 @@ class SessionCheck {
       ]);
     for (const one of compactions)
       if (
-        one.restored !== null &&
-        contextOf(one) !== contextOf(compactions.find(({ generation }) => generation === one.restored))
+        one.reason === 'restore' &&
+        contextOf(one) !==
+          contextOf(compactions.find(({ generation }) => generation === one.parent_generation))
       )
         this.violation(
           'restored',
-          `generation ${one.generation} is not what generation ${one.restored} was, which it restores`,
+          `generation ${one.generation} is not what generation ${one.parent_generation} was, which it restores`,
         );
   }
 

@@ -103,6 +103,12 @@ export const deviations: Deviation[] = [
     kind: 'choice',
     why: 'The peer always keeps the first message. Here the request that a cut lies behind is carried, the oldest messages go first.',
   },
+  {
+    cases: [171, 172],
+    keys: ['safeCutIndices'],
+    kind: 'choice',
+    why: 'The peer keeps a whole tool loop that began with thinking. An autonomous run is one such loop and could never be compacted: here a cut may lie between any two batches.',
+  },
   // Configurations that would compact again at once.
   {
     cases: [4, 13, 23],

@@ -17,8 +17,7 @@ const waiting = { now: 0, deadCallAfterMs: 600_000, closed: false };
 
 /** Indexes of the first message kept; all is kept at 0. */
 export function safeCutsOf(peer: PeerCase): number[] {
-  const thinks = (seq: number) => peer.messages[seq - 1]?.thinking !== undefined;
-  return safeCuts(metasOf(peer), { ...waiting, ...(peer.config.preserveThinkingLoops && { thinks }) });
+  return safeCuts(metasOf(peer), waiting);
 }
 
 /** The cut-repair question: the nearest safe cut that evicts no more than was wanted. */

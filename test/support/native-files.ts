@@ -28,10 +28,19 @@ export function nativeFiles(): string[] {
     .sort();
 }
 
+/** Where the file lies. */
+export const nativePath = (file: string): string => path.join(folder, file);
+
 export function readNativeFile(file: string): NativeFile {
-  const bytes = readFileSync(path.join(folder, file));
+  const bytes = readFileSync(nativePath(file));
   const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
   if (!/\.jsonl(?:\.gz)?$/.test(file)) return { file, layout: 'document', value: parseExact(text) };
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   return { file, layout: 'lines', value: lines.map((line) => parseExact(line)) };
+}
+
+/** The text of a file, without white space between values. */
+export function fileText(value: Json, layout: FileLayout): string {
+  const values = layout === 'lines' && Array.isArray(value) ? value : [value];
+  return values.map((each) => `${JSON.stringify(each)}\n`).join('');
 }

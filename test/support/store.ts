@@ -3,7 +3,11 @@ import type { Pool } from 'pg';
 import type { ChatMessage, LoggedMessage } from '../../src/conversation/message.js';
 import { commitCompaction, type CommitInput } from '../../src/store/compactions/commit.js';
 import type { CompactionRow } from '../../src/store/compactions/generations.js';
+import type { DeploymentPolicy } from '../../src/policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../../src/policy/schema.js';
 import { replay } from '../../src/store/reading/replay.js';
+import { changePolicy } from '../../src/store/sessions/configure.js';
+import type { SessionRow } from '../../src/store/sessions/session-row.js';
 import { loadSession } from '../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../src/contract/ids.js';
 import { appendTurn } from '../../src/store/append/turns.js';
@@ -63,8 +67,6 @@ export async function commitInput(pool: Pool, ids: SessionIds, throughSeq: numbe
     evicted,
     chunks: 0,
     digestKeys: [],
-    model: null,
-    promptVersion: 1,
     usage: { modelCalls: 0, modelInputTokens: 0, modelOutputTokens: 0, modelMs: 0, overheadMs: 3 },
     workflowId: `compaction/${ids.session}/${session.generation + 1}`,
     runId: randomUUID(),
@@ -85,4 +87,15 @@ export async function countRows(pool: Pool, table: string, { tenant, session }: 
     [tenant, session],
   );
   return rows[0]?.count ?? 0;
+}
+
+/** Replaces the session's own policy. */
+export function configureSession(
+  pool: Pool,
+  ids: SessionIds,
+  policy: PolicyInput,
+  deployment?: DeploymentPolicy,
+): Promise<SessionRow> {
+  const session = parsePolicy(policy);
+  return changePolicy(pool, ids, () => session, deployment);
 }

@@ -4,6 +4,7 @@ import type { PalimpsestClient } from '../../contract/client.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { invalid, isFailure } from '../../errors.js';
 import {
+  fileMediaType,
   jsonMediaType,
   linesMediaType,
   markdownMediaType,
@@ -99,6 +100,19 @@ export const archive = [
       after === undefined && limit === undefined
         ? new Streamed(linesMediaType, lines(client.replay(params)))
         : pageAfter(client, params.session, after ?? 0, limit ?? 100),
+  }),
+  operation({
+    ...{ method: 'GET', path: '/v1/sessions/{session}/export', id: 'export', tag, lane: 'heavy' },
+    summary: 'The file that the session was imported from',
+    description:
+      'The same JSON, or JSON lines where it was lines, with what was appended since; of a session that was appended ' +
+      'turn by turn the list of its messages in its own format. Through the last message when the export began. ' +
+      'Nothing is redacted. A connection that breaks off means that the file is not whole.',
+    params: ofSession,
+    answer: null,
+    answers: { 200: { description: 'The file.', content: { [fileMediaType]: z.string() } } },
+    failures: reading,
+    handle: async ({ client, params }) => new Streamed(fileMediaType, client.export(params)),
   }),
   operation({
     ...{ method: 'GET', path: '/v1/sessions/{session}/messages', id: 'expand', tag, lane: 'heavy' },

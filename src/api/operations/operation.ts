@@ -13,6 +13,7 @@ export const ofJob = z.strictObject({ job: idText.min(1).describe('Id of the bac
 export const jsonMediaType = 'application/json; charset=utf-8';
 export const linesMediaType = 'application/x-ndjson; charset=utf-8';
 export const markdownMediaType = 'text/markdown; charset=utf-8';
+export const fileMediaType = 'application/octet-stream';
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
@@ -37,7 +38,7 @@ export class Reply {
 /** Texts that are sent as they come. A failure before the first is answered as a problem. */
 export class Streamed {
   constructor(
-    readonly mediaType: typeof linesMediaType | typeof markdownMediaType,
+    readonly mediaType: typeof linesMediaType | typeof markdownMediaType | typeof fileMediaType,
     readonly texts: AsyncGenerator<string>,
   ) {}
 }

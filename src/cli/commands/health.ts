@@ -22,10 +22,12 @@ export function addHealthCommands(group: CommandGroup): void {
     {
       name: 'verify',
       arguments: '[session...]',
-      summary: 'read every original back and check its hash',
+      summary: 'check every original and every context',
       description:
-        'Replays the named sessions, or all of the tenant, and checks every message and archive part against its hash. ' +
-        'Changes nothing. Exit code 1 where something is damaged, with the first mismatch of each session.',
+        'Replays the named sessions, or all of the tenant, and checks every message and archive part against its hash; ' +
+        "then reads the context of each and checks it by its provider's rules. Exit code 1 where something is damaged, " +
+        'with the first mismatch of each session, or invalid. Repairs nothing; reading a context may store reductions, ' +
+        'as every read does that would not fit otherwise.',
       examples: [
         ['palimpsest verify', 'after a restore from a backup'],
         ['palimpsest verify ticket-4711 --json', 'one session, for a script'],

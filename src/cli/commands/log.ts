@@ -11,6 +11,7 @@ export function addLogCommands(group: CommandGroup): void {
   addSearch(group);
   addTool(group);
   addReplay(group);
+  addExport(group);
   addArchive(group);
   addExpand(group);
   addHistory(group);
@@ -145,6 +146,43 @@ function addReplay(group: CommandGroup): void {
       await (await import('../pages/log-page.js')).showMessages(run, messages);
     },
   );
+}
+
+function addExport(group: CommandGroup): void {
+  group
+    .add<{ out?: string }>(
+      {
+        name: 'export',
+        arguments: '<session>',
+        summary: 'the file that it was imported from',
+        description:
+          'Writes the file that the session was imported from: the same JSON, or JSON lines where it was lines, with what ' +
+          'was appended since. A session that was appended turn by turn becomes the list of its messages in its own ' +
+          'format. Ends with the last message that the log had when it began.',
+        examples: [
+          ['palimpsest export ticket-4711 --out ticket-4711.json', 'as a file'],
+          ['palimpsest export ticket-4711 | gzip > ticket-4711.json.gz', 'into a pipe'],
+        ],
+        notes:
+          'Originals are exact: `redact` hides secrets from summaries, not from this file.\n' +
+          'White space between values and the compression of the file are not kept. What the file says beside its\n' +
+          'messages is as the first import found it.',
+      },
+      async (run, args, { out }) => {
+        const session = argument(args, 0, 'session');
+        const { writeOutFile } = await import('../command/out-file.js');
+        const texts = (await run.client()).export({ session });
+        if (out === undefined) {
+          for await (const text of texts) await run.out.content(text);
+          return;
+        }
+        const bytes = await writeOutFile(out, '--out', texts, run.signal);
+        if (run.json) return run.out.value({ session, out, bytes });
+        const { count } = await import('../terminal/numbers.js');
+        await run.out.paragraph(`${out}: ${count(bytes)} bytes`);
+      },
+    )
+    .option('--out <file>', 'write it there, whole or not at all (default: standard output)');
 }
 
 function addArchive(group: CommandGroup): void {

@@ -1,6 +1,9 @@
-/** `palimpsest verify`: every original read back and checked against its hash, of one session or of all. */
+/** `palimpsest verify`: every original checked against its hash, and every context by its provider's rules. */
 import type { PalimpsestClient } from '../../contract/client.js';
+import type { ContextFormat } from '../../conversation/format-names.js';
+import type { Json } from '../../conversation/message.js';
 import { isFailure } from '../../errors.js';
+import { contextFormatOf } from '../../formats/index.js';
 import { Progress } from '../terminal/progress.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
@@ -8,8 +11,10 @@ import { exitCodes, type Run } from '../command/run.js';
 /** Sessions read at once. */
 const atOnce = 4;
 
-/** Damaged sessions that are listed; all are counted. */
+/** Findings of a kind that are listed; all are counted. */
 const mostListed = 100;
+/** Violations of one context that are listed. */
+const mostViolations = 10;
 const pageSize = 1_000;
 
 interface Damage {
@@ -20,12 +25,21 @@ interface Damage {
   afterMessages: number;
 }
 
+/** A context that its provider would refuse. */
+interface InvalidContext {
+  session: string;
+  format: ContextFormat;
+  violations: string[];
+}
+
 interface Found {
   sessions: number;
   messages: number;
   damaged: number;
   /** The first so many, in the order they were found. */
   damage: Damage[];
+  invalid: number;
+  invalidContexts: InvalidContext[];
 }
 
 interface Wanted {
@@ -33,11 +47,14 @@ interface Wanted {
   messages: number;
 }
 
-/** Exit code 1 where anything is damaged. Memory follows neither the number of sessions nor their length. */
+/** Exit code 1 where anything is damaged or invalid. Memory follows neither the number of sessions nor their length. */
 export async function verify(run: Run, named: readonly string[]): Promise<number> {
   const client = await run.client();
   const started = Date.now();
-  const found: Found = { sessions: 0, messages: 0, damaged: 0, damage: [] };
+  const found: Found = {
+    ...{ sessions: 0, messages: 0, damaged: 0, damage: [] },
+    ...{ invalid: 0, invalidContexts: [] },
+  };
   const progress = new Progress({ unit: 'messages' });
   const these = await Promise.all(named.map((session) => wantedOf(client, session)));
   const wanted = these.length > 0 ? these.values() : allOf(client);
@@ -61,7 +78,7 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
     progress.stop();
   }
   await tell(run, found, Date.now() - started);
-  return found.damaged > 0 ? exitCodes.failed : exitCodes.done;
+  return found.damaged + found.invalid > 0 ? exitCodes.failed : exitCodes.done;
 }
 
 async function wantedOf(client: PalimpsestClient, session: string): Promise<Wanted> {
@@ -112,6 +129,7 @@ async function check(
     }
     if (read < messages)
       damaged('Store.Corrupt', `the session says ${plural(messages, 'message')}, ${count(read)} are there`);
+    else await checkContext(client, session, found);
   } catch (error) {
     if (isFailure(error, 'Store.Corrupt')) damaged(error.type, error.message);
     // Erased since it was listed.
@@ -122,16 +140,41 @@ async function check(
   step();
 }
 
+/** A context that cannot be made at all is no finding: the status of the session says why. */
+async function checkContext(client: PalimpsestClient, session: string, found: Found): Promise<void> {
+  try {
+    const { format, messages, system } = await client.context<Json>({ session });
+    const rendered = { messages, ...(system === undefined ? {} : { system }) };
+    const violations = contextFormatOf(format).violations(rendered);
+    if (violations.length === 0) return;
+    found.invalid += 1;
+    if (found.invalidContexts.length < mostListed)
+      found.invalidContexts.push({ session, format, violations: violations.slice(0, mostViolations) });
+  } catch (error) {
+    if (!isFailure(error, 'Budget.Unreachable')) throw error;
+  }
+}
+
 async function tell({ out, json }: Run, found: Found, ms: number): Promise<void> {
-  const { sessions, messages, damaged, damage } = found;
-  if (json) return out.value({ ...found, identical: damaged === 0, ms });
+  const { sessions, messages, damaged, damage, invalid, invalidContexts } = found;
+  if (json) return out.value({ ...found, identical: damaged === 0, valid: invalid === 0, ms });
   for (const one of damage)
     await out.paragraph(
       `damaged  ${one.session}: ${one.message} (the ${plural(one.afterMessages, 'message')} before are intact)`,
     );
   if (damaged > damage.length) await out.line(`and ${count(damaged - damage.length)} more`);
+  for (const { session, format, violations } of invalidContexts)
+    await out.paragraph(`invalid  ${session}: its context as ${format}: ${violations.join('; ')}`);
+  if (invalid > invalidContexts.length) await out.line(`and ${count(invalid - invalidContexts.length)} more`);
   const read = `${plural(sessions, 'session')}, ${plural(messages, 'message')} in ${seconds(ms)}`;
-  if (damaged === 0) return out.paragraph(`${read}: every hash matches`, out.style.green);
-  await out.paragraph(`${read}: ${plural(damaged, 'session')} damaged`, out.style.red);
-  out.note('Restore what is damaged from a backup of the database; nothing was changed.');
+  if (damaged + invalid === 0)
+    return out.paragraph(`${read}: every hash matches, every context is valid`, out.style.green);
+  const kinds = [
+    ...(damaged > 0 ? [`${plural(damaged, 'session')} damaged`] : []),
+    ...(invalid > 0 ? [`${plural(invalid, 'context')} invalid`] : []),
+  ];
+  await out.paragraph(`${read}: ${kinds.join(', ')}`, out.style.red);
+  if (damaged > 0) out.note('Restore what is damaged from a backup of the database; nothing was changed.');
+  if (invalid > 0)
+    out.note('A context whose originals are intact is made anew by `palimpsest restore SESSION 0`.');
 }

@@ -45,16 +45,6 @@ export function layout<Row>(
   };
 }
 
-/** Head and rows as lines. */
-export function tableLines<Row>(
-  columns: readonly Column<Row>[],
-  rows: readonly Row[],
-  width: number,
-): string[] {
-  const { head, line } = layout(columns, rows, width);
-  return [head, ...rows.map(line)];
-}
-
 const cellOf = <Row>({ value }: Column<Row>, row: Row): string => printable(value(row)).replaceAll('\n', ' ');
 
 function cut<Row>({ shorten }: Column<Row>, text: string, size: number): string {

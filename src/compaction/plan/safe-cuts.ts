@@ -16,12 +16,6 @@ export interface Liveness {
   deadCallAfterMs: number;
   /** The session is closed: no call is answered any more. */
   closed: boolean;
-  /**
-   * Whether the message with this seq shows reasoning: its calls and those that follow in one tool loop are then kept together. For providers
-   * that refuse a loop without the thinking it began with. An autonomous run is one such loop, and could never be compacted: hence not the
-   * default. @default no message
-   */
-  thinks?: (seq: number) => boolean;
 }
 
 /** A place to cut: the index of the first kept message. */
@@ -53,10 +47,8 @@ export function isSafeCut(metas: readonly MessageMeta[], index: number, liveness
 
 /** Ascending. An orphan result goes with what stands before it: a tail never begins with one. */
 export function legalBoundaries(metas: readonly MessageMeta[], liveness: Liveness): Boundary[] {
-  const { now, deadCallAfterMs, closed, thinks } = liveness;
-  const { groups, answeredBy, orphans } = groupMessages(metas, {
-    thinks: thinks && ((index) => thinks(metas[index]!.seq)),
-  });
+  const { now, deadCallAfterMs, closed } = liveness;
+  const { groups, answeredBy, orphans } = groupMessages(metas);
   // In an autonomous run no user message follows; then the agent's own going on shows that it waits no longer.
   const lastTurn = metas.findLastIndex(
     ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,

@@ -221,7 +221,6 @@ function insertTurn(
     fromSeq,
     throughSeq,
     prepared.sha256,
-    turn.usage ? JSON.stringify(turn.usage) : null,
     prepared.roles,
     prepared.calls,
     prepared.answers,
@@ -250,33 +249,33 @@ function insertTurn(
  */
 const insertTurnStatement = `
 with turn as (
-  insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256, usage)
-  values ($1, $2, $3, $4, $5, decode($6, 'hex'), $7::jsonb)
+  insert into palimpsest.turns (tenant_id, session_id, turn_id, from_seq, through_seq, sha256)
+  values ($1, $2, $3, $4, $5, decode($6, 'hex'))
   on conflict (tenant_id, session_id, turn_id) do nothing
   returning turn_id
 ), stored as (
   insert into palimpsest.messages
     (tenant_id, session_id, seq, turn_id, role, calls, answers, empty, tokens, sha256, body)
   select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body
-  from turn, unnest($8::text[], $9::text[], $10::text[], $11::boolean[], $12::int[], $13::text[], string_to_array($14::text, chr(10)))
+  from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)))
     with ordinality as new (role, calls, answers, empty, tokens, sha256, body, ordinality)
 )
 update palimpsest.sessions set
   next_seq = $5::int + 1,
-  system_through_seq = $15,
-  live_tokens = live_tokens + $16,
+  system_through_seq = $14,
+  live_tokens = live_tokens + $15,
   live_messages = live_messages + $5::int - $4::int + 1,
-  turns = $17,
-  mean_turn_tokens = $18,
-  calibration = $19,
-  applied_factor = $20,
-  applied_overhead = $21,
-  budget = $22,
-  measure_at_tokens = $23,
-  measure_at_messages = $24,
-  policy_version = $25,
+  turns = $16,
+  mean_turn_tokens = $17,
+  calibration = $18,
+  applied_factor = $19,
+  applied_overhead = $20,
+  budget = $21,
+  measure_at_tokens = $22,
+  measure_at_messages = $23,
+  policy_version = $24,
   overdue_at = case
-    when $26 and (live_tokens + $16 >= $23::bigint or live_messages + $5::int - $4::int + 1 >= $24::bigint)
+    when $25 and (live_tokens + $15 >= $22::bigint or live_messages + $5::int - $4::int + 1 >= $23::bigint)
     then coalesce(overdue_at, ${noticedBy}) else overdue_at end,
   closed_at = null,
   updated_at = now()

@@ -54,8 +54,6 @@ export interface CommitInput {
   chunkFailure?: string | null;
   /** Digests that went in: from now on they cannot be deleted. */
   digestKeys: string[];
-  model: string | null;
-  promptVersion: number | null;
   usage: {
     modelCalls: number;
     modelInputTokens: number;
@@ -144,8 +142,6 @@ async function store(
       evicted: input.evicted,
       chunks: input.chunks,
       chunksByRule: input.chunksByRule ?? 0,
-      model: input.model,
-      promptVersion: input.promptVersion,
       modelCalls: usage.modelCalls,
       modelInputTokens: usage.modelInputTokens,
       modelOutputTokens: usage.modelOutputTokens,

@@ -12,7 +12,7 @@ import { read, readWith, withTransaction, type Transaction } from '../connection
 
 type Columns = typeof digests.$inferSelect;
 
-/** A stored model result. `calls`, tokens and `ms` are what it cost whoever paid for it. */
+/** A stored model result. `calls` and tokens are what it cost whoever paid for it. */
 export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
 
 export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
@@ -123,15 +123,11 @@ export async function storeRuleLayer(
     .values({
       tenantId: tenant,
       key: layer.key,
-      kind: 'extractive',
       text: storable(text),
       tokens: layer.tokens,
-      model: '',
-      promptVersion: 0,
       calls: 0,
       inputTokens: 0,
       outputTokens: 0,
-      ms: 0,
       payerSession: session,
       payerGeneration: generation,
     })

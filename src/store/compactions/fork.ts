@@ -114,7 +114,7 @@ async function copySession(
   return made.length > 0;
 }
 
-/** Turns and messages; a turn that is cut gets the hash of what is left of it, and loses what was reported of the whole. */
+/** Turns and messages; a turn that is cut gets the hash of what is left of it. */
 async function copyLog(
   { query }: Transaction,
   source: SessionIds,
@@ -126,7 +126,6 @@ async function copyLog(
     copyOf(turns, {
       session_id: '$3',
       through_seq: 'least(through_seq, $4)',
-      usage: 'case when through_seq <= $4 then usage end',
       sha256: `case when through_seq <= $4 then sha256 else (
         select sha256(convert_to('[' || string_agg(m.body, ',' order by m.seq) || ']', 'UTF8'))
         from palimpsest.messages m

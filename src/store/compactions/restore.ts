@@ -84,7 +84,6 @@ async function commitRestored(
     fromSeq: throughSeq + 1,
     reason: 'restore',
     method: 'none',
-    restored,
     coverage: [],
     evicted: 0,
     ...{ chunks: 0, chunksByRule: 0 },

@@ -1,22 +1,39 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { verifiedPart, verifiedRange } from '../compactions/archive.js';
+import { isFailure } from '../../errors.js';
 import type { ArchivePart } from '../../contract/archive.js';
 import { toLogged } from '../log/messages.js';
-import { loadSession } from '../sessions/sessions.js';
+import { checkIncarnation, type SessionRow } from '../sessions/session-row.js';
+import { findSession, loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /**
  * The log in order: the archive parts along the head's chain of parents, then the tail, as it was when the replay
  * began. Every body is checked against its hash and every part against its own; memory does not follow the length.
- * Throws `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
+ * Throws `Store.SessionNotFound`, also where the session is erased meanwhile; `Store.Corrupt` naming the seq or part;
+ * `Store.StaleGeneration` where the session is erased and begun anew meanwhile.
  */
 export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<LoggedMessage> {
+  yield* replayOf(pool, await loadSession(pool, ids));
+}
+
+/** The same of a session that was read before, through its last message then. */
+export async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<LoggedMessage> {
   const query: Query = (text, values) => read(pool, text, values);
-  const { generation, throughSeq, nextSeq } = await loadSession(pool, ids);
-  for (const part of await partsBehind(query, ids, generation)) yield* verifiedPart(query, ids, part);
-  for await (const message of verifiedRange(query, ids, throughSeq + 1, nextSeq - 1)) yield toLogged(message);
+  const { generation, throughSeq, nextSeq } = session;
+  try {
+    for (const part of await partsBehind(query, session, generation))
+      yield* verifiedPart(query, session, part);
+    for await (const message of verifiedRange(query, session, throughSeq + 1, nextSeq - 1))
+      yield toLogged(message);
+  } catch (error) {
+    if (isFailure(error, 'Store.Corrupt')) checkIncarnation(session, await loadSession(pool, session));
+    throw error;
+  }
+  const present = await findSession(pool, session);
+  if (present) checkIncarnation(session, present);
 }
 
 /** The archive parts along the chain of parents of a generation, oldest first. */

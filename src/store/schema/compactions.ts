@@ -35,8 +35,6 @@ export const compactions = palimpsest.table(
     fallback: boolean('fallback').notNull().default(false),
     /** `layered` mode: what the snapshot consists of, oldest first; null in other modes. */
     layers: jsonb('layers').$type<Layer[]>(),
-    /** Generation restored by this one; null for all other reasons. */
-    restored: integer('restored'),
     snapshot: text('snapshot'),
     snapshotTokens: integer('snapshot_tokens').notNull().default(0),
     ledger: text('ledger'),
@@ -54,8 +52,6 @@ export const compactions = palimpsest.table(
     chunks: integer('chunks').notNull().default(0),
     /** Those whose digest the rules wrote, because the model failed at them. */
     chunksByRule: integer('chunks_by_rule').notNull().default(0),
-    model: text('model'),
-    promptVersion: integer('prompt_version'),
     modelCalls: integer('model_calls').notNull().default(0),
     modelInputTokens: count('model_input_tokens').notNull().default(0),
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
@@ -173,7 +169,6 @@ export const reductions = palimpsest.table(
     /** JSON of the stand-in message. */
     body: text('body').notNull(),
     tokens: integer('tokens').notNull(),
-    createdAt: createdAt(),
   },
   (table) => [
     primaryKey({

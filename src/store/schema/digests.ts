@@ -4,24 +4,17 @@ import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'driz
 import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
 import { compactions } from './compactions.js';
 
-/** `repair`: a snapshot asked for once more; `extractive`: a layer made by rule, without a call. */
-export type DigestKind = 'chunk' | 'fold' | 'merge' | 'repair' | 'extractive';
-
 export const digests = palimpsest.table(
   'digests',
   {
     tenantId: tenantId(),
     /** Content key (hex sha256) over tenant, members, prompt, model and limits. */
     key: text('key').notNull(),
-    kind: text('kind').$type<DigestKind>().notNull(),
     text: text('text').notNull(),
     tokens: integer('tokens').notNull(),
-    model: text('model').notNull(),
-    promptVersion: integer('prompt_version').notNull(),
     calls: integer('calls').notNull(),
     inputTokens: count('input_tokens').notNull(),
     outputTokens: count('output_tokens').notNull(),
-    ms: integer('ms').notNull(),
     /**
      * Who paid: the session and the generation that was being prepared. Generation 0: the payer was erased, and this
      * session is one that refers to the digest.

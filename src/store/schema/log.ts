@@ -14,7 +14,6 @@ import {
 } from 'drizzle-orm/pg-core';
 import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
-import type { ReportedUsage } from '../../tokens/reported-usage.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
 import type { Exhausted, LastError } from '../../contract/status.js';
@@ -26,7 +25,6 @@ export const tenants = palimpsest.table(
     tenantId: tenantId(),
     policy: text('policy').notNull(),
     policyVersion: integer('policy_version').notNull(),
-    updatedAt: moment('updated_at').notNull().defaultNow(),
   },
   (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
@@ -117,7 +115,6 @@ export const turns = palimpsest.table(
     throughSeq: integer('through_seq').notNull(),
     /** Of the JSON array of the serialized messages: the same turn id with other content is a conflict. */
     sha256: hash('sha256').notNull(),
-    usage: jsonb('usage').$type<ReportedUsage>(),
     createdAt: createdAt(),
   },
   (table) => [

@@ -3,7 +3,7 @@ import type { SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import type { DeploymentPolicy, PolicyLayers } from '../../policy/layers.js';
-import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import type { PolicyInput } from '../../policy/schema.js';
 import { recount, type Recount } from './recount.js';
 import { notFound, type SessionRow } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
@@ -17,22 +17,12 @@ import { read, withSession, type Query, type Transaction } from '../connection/t
 const attemptsOutsideLock = 3;
 
 /**
- * Replaces the session's own policy; the tenant's layer is the newest, those of file and environment are `deployment`'s,
- * or where it is absent what they were. With another tokenizer, what the context is made of is counted anew: leading
- * system messages, head, tail and reductions; evicted messages keep their counts. Clears the exhausted mark and
- * failures. Throws `Input.Invalid`, `Store.SessionNotFound`.
+ * Replaces the session's own policy by one that follows from the present one: nobody else's change between the two is
+ * lost. The tenant's layer is the newest, those of file and environment are `deployment`'s, or where it is absent what they
+ * were. With another tokenizer, what the context is made of is counted anew: leading system messages, head, tail and
+ * reductions; evicted messages keep their counts. Clears the exhausted mark and failures. Throws `Input.Invalid`,
+ * `Store.SessionNotFound`.
  */
-export async function configureSession(
-  pool: Pool,
-  ids: SessionIds,
-  policy: PolicyInput,
-  deployment?: DeploymentPolicy,
-): Promise<SessionRow> {
-  const session = parsePolicy(policy);
-  return changePolicy(pool, ids, () => session, deployment);
-}
-
-/** The same where the new policy follows from the present one: nobody else's change between the two is lost. */
 export async function changePolicy(
   pool: Pool,
   ids: SessionIds,

@@ -102,12 +102,6 @@ export async function recordFailure(
   );
 }
 
-export async function clearFailure(pool: Pool, ids: SessionIds): Promise<void> {
-  await withSession(pool, ids, (tx) =>
-    updateSession(tx, ids, { failures: 0, lastError: null, retryAt: null }),
-  );
-}
-
 /** No more turns are expected. Closing twice keeps the first time; a later append opens the session again. */
 export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
   const closedAt: SQL = sql`coalesce(${sessions.closedAt}, now())`;

@@ -25,7 +25,7 @@ export async function configureTenant(
     const [stored] = await query<{ policy_version: number }>(
       `insert into palimpsest.tenants as t (tenant_id, policy, policy_version) values ($1, $2, 1)
        on conflict (tenant_id) do update
-         set policy = excluded.policy, policy_version = t.policy_version + 1, updated_at = now()
+         set policy = excluded.policy, policy_version = t.policy_version + 1
        returning policy_version`,
       [tenant, JSON.stringify(parsed)],
     );

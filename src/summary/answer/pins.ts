@@ -35,10 +35,6 @@ export function missingPins(pins: readonly string[], text: string): number[] {
   return pins.flatMap((pin, index) => (text.includes(pin) ? [] : [index]));
 }
 
-export function pinTexts(pins: readonly Pin[]): string[] {
-  return pins.flatMap((pin) => (typeof pin === 'string' ? [pin] : []));
-}
-
 /** Most texts that one pattern pins, the newest, and characters of each; a pattern that matches everything stays bounded. */
 export const MOST_MATCHES = 50;
 const LONGEST_MATCH = 1_000;

@@ -4,6 +4,9 @@ import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
 import type { Json } from '../../../src/conversation/message.js';
 import { textOf } from '../../../src/conversation/validate.js';
 import { itemsOf, logged, shown } from '../../support/formats.js';
+import { closeDocument } from '../../../src/formats/documents.js';
+import { fileText } from '../../support/native-files.js';
+import { each, joined } from '../../support/texts.js';
 
 const line = (
   uuid: string,
@@ -108,9 +111,10 @@ describe('a log of Claude Code', () => {
     ]);
   });
 
-  it('is opened, and closed as it was', () => {
+  it('is opened, and closed as it was', async () => {
     const lines = [ask('1', null), says('2', '1'), ask('3', '2'), ask('4', '2')];
     const opened = formatOf('claude-code').open!(lines, 'lines')!;
-    expect(formatOf('claude-code').close!(opened.items)).toEqual(lines);
+    const text = await joined(closeDocument(each(opened.items), 'claude-code'));
+    expect(text).toBe(fileText(lines, 'lines'));
   });
 });

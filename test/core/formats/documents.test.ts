@@ -5,6 +5,8 @@ import { formatOf } from '../../../src/formats/index.js';
 import type { FileLayout } from '../../../src/formats/format.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
+import { fileText } from '../../support/native-files.js';
+import { each, joined } from '../../support/texts.js';
 
 const chat: Json[] = [
   { role: 'user', content: 'Hi' },
@@ -130,11 +132,63 @@ const documents: [string, Json, FileLayout, FormatName, string?][] = [
 ];
 
 describe('a file', () => {
-  it.each(documents)('is known as %s, and written back as it was', (_title, value, layout, format, id) => {
-    const opened = openDocument(value, layout);
-    expect({ format: opened.format, id: opened.id }).toEqual({ format, id });
-    expect(JSON.stringify(closeDocument(opened.items, format))).toBe(JSON.stringify(value));
-    expect(openDocument(value, layout, format)).toEqual(opened);
+  it.each(documents)(
+    'is known as %s, and written back as it was',
+    async (_title, value, layout, format, id) => {
+      const opened = openDocument(value, layout);
+      expect({ format: opened.format, id: opened.id }).toEqual({ format, id });
+      expect(await joined(closeDocument(each(opened.items), format))).toBe(fileText(value, layout));
+      expect(openDocument(value, layout, format)).toEqual(opened);
+    },
+  );
+
+  it('is a file of its own where an answer of Anthropic is all it holds, and a list once more follows', async () => {
+    const answer = {
+      id: 'msg_1',
+      type: 'message',
+      role: 'assistant',
+      content: [{ type: 'text', text: 'Hi' }],
+    };
+    const { items, format } = openDocument(answer, 'document');
+    expect(await joined(closeDocument(each(items), format))).toBe(fileText(answer, 'document'));
+    const more = [...items, { role: 'user', content: 'Thanks' }];
+    expect(await joined(closeDocument(each(more), format))).toBe(fileText(more, 'document'));
+  });
+
+  it('takes what was appended since at the end of its last list', async () => {
+    const later = { role: 'user', content: 'More' };
+    const written = async (value: Json, layout: FileLayout, item: Json = later): Promise<Json> => {
+      const { items, format } = openDocument(value, layout);
+      return JSON.parse(await joined(closeDocument(each([...items, item]), format)));
+    };
+    expect(await written({ id: 's1', messages: chat, n: 2 }, 'document')).toEqual({
+      ...{ id: 's1', messages: [...chat, later], n: 2 },
+    });
+    expect(await written({ model: 'm', input: 'Hi' }, 'document')).toEqual({
+      ...{ model: 'm', input: [{ role: 'user', content: 'Hi' }, later] },
+    });
+    const [asked, answered] = [responsesItems.slice(0, 1), responsesItems.slice(1)];
+    const reversed = {
+      response: { id: 'r', object: 'response', output: answered },
+      responses_create_params: { input: asked },
+    };
+    expect(JSON.stringify(await written(reversed, 'document'))).toBe(
+      JSON.stringify({ ...reversed, response: { ...reversed.response, output: [...answered, later] } }),
+    );
+  });
+
+  it('that is a made-up envelope is written as the list of its items', async () => {
+    const lists = [{ path: ['messages'], count: 1, text: false }];
+    for (const [document, places] of [
+      [{}, lists],
+      [{ messages: null }, [...lists, ...lists]],
+      [{ messages: [] }, lists],
+      ['x', lists],
+      [{ messages: null }, [{ path: 'messages' }]],
+    ] as Json[][]) {
+      const items = [{ 'palimpsest.document': { document: document!, lists: places! } }, ...chat];
+      expect(JSON.parse(await joined(closeDocument(each(items), 'openai-chat')))).toEqual(items);
+    }
   });
 
   it('keeps what it holds beside its messages in the first of them', () => {

@@ -6,6 +6,9 @@ import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
 import { itemsOf, logged, shown } from '../../support/formats.js';
 import { anthropicHistories } from '../../support/native-histories.js';
+import { closeDocument } from '../../../src/formats/documents.js';
+import { fileText } from '../../support/native-files.js';
+import { each, joined } from '../../support/texts.js';
 
 const means = (format: FormatName, items: Json[]) =>
   formatOf(format)
@@ -209,14 +212,24 @@ describe('ChatGPT exports', () => {
     ['new', ['ask', 'new']],
     ['more', ['ask', 'old', 'more']],
     ['missing', ['ask', 'old', 'more']],
-  ])('the branch that ends at %s is the conversation, and the file comes back whole', (current, said) => {
-    const document = { title: 't', conversation_id: 'c', mapping, current_node: current };
-    const { open, close, normalize } = formatOf('chatgpt');
-    const { items, id } = open!(document, 'document')!;
-    expect(id).toBe('c');
-    expect(normalize(items, 'm').flatMap(({ messages }) => messages.map(({ content }) => content))).toEqual(
-      said,
-    );
-    expect(JSON.stringify(close!(items))).toBe(JSON.stringify(document));
+  ])(
+    'the branch that ends at %s is the conversation, and the file comes back whole',
+    async (current, said) => {
+      const document = { title: 't', conversation_id: 'c', mapping, current_node: current };
+      const { open, normalize } = formatOf('chatgpt');
+      const { items, id } = open!(document, 'document')!;
+      expect(id).toBe('c');
+      expect(normalize(items, 'm').flatMap(({ messages }) => messages.map(({ content }) => content))).toEqual(
+        said,
+      );
+      expect(await joined(closeDocument(each(items), 'chatgpt'))).toBe(fileText(document, 'document'));
+    },
+  );
+
+  it('takes nodes that came later at the end of its tree', async () => {
+    const { items } = formatOf('chatgpt').open!({ mapping, current_node: 'new' }, 'document')!;
+    const later = node('later', 'new', [], 'assistant');
+    const text = await joined(closeDocument(each([...items, later as Json]), 'chatgpt'));
+    expect(text).toBe(fileText({ mapping: { ...mapping, later }, current_node: 'new' } as Json, 'document'));
   });
 });

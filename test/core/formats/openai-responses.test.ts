@@ -3,6 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { openaiResponses } from '../../../src/formats/openai-responses.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { logged, shown, shownChat } from '../../support/formats.js';
+import { closeDocument } from '../../../src/formats/documents.js';
+import { fileText } from '../../support/native-files.js';
+import { each, joined } from '../../support/texts.js';
 
 const messagesOf = (...items: Json[]) =>
   openaiResponses.normalize(items, 'messages').flatMap(({ messages }) => messages);
@@ -136,12 +139,13 @@ describe('a context as input of the Responses API', () => {
     expect(shown(log, 'openai-responses').messages).toEqual([asked('Hi'), asked('Still there?')]);
   });
 
-  it('gives back instructions beside the input', () => {
+  it('gives back instructions beside the input', async () => {
     const document = { model: 'gpt-5', instructions: 'Be brief.', input: [asked('Hi')] };
     const opened = openaiResponses.open!(document, 'document')!;
     const rendered = shown(logged([opened.items], 'openai-responses'), 'openai-responses');
     expect(rendered).toEqual({ system: 'Be brief.', messages: [asked('Hi')] });
-    expect(openaiResponses.close!(opened.items)).toEqual(document);
+    const text = await joined(closeDocument(each(opened.items), 'openai-responses'));
+    expect(text).toBe(fileText(document, 'document'));
   });
 
   it('keeps the reasoning of a call whose id was used before, under an id of its own', () => {

@@ -11,6 +11,9 @@ import { warningsOf } from '../../../src/conversation/validate.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { itemsOf, logged, shown } from '../../support/formats.js';
 import { skipWithoutTranscripts } from '../../support/transcripts.js';
+import { closeDocument } from '../../../src/formats/documents.js';
+import { fileText } from '../../support/native-files.js';
+import { each, joined } from '../../support/texts.js';
 
 const native = skipWithoutTranscripts() ? null : join(process.env.PALIMPSEST_TRANSCRIPTS!, 'native');
 
@@ -66,11 +69,11 @@ function read(file: string): { document: Json; layout: FileLayout } {
 }
 
 describe.skipIf(recorded.length === 0)('recorded logs', () => {
-  it.for(recorded)('$file is opened, shown and closed without a loss', ({ file, format }) => {
+  it.for(recorded)('$file is opened, shown and closed without a loss', async ({ file, format }) => {
     const { document, layout } = read(file);
-    const { open, close, contextFormat } = formatOf(format);
+    const { open, contextFormat } = formatOf(format);
     const { items, id } = open!(document, layout)!;
-    expect(JSON.stringify(close!(items))).toBe(JSON.stringify(document));
+    expect(await joined(closeDocument(each(items), format))).toBe(fileText(document, layout));
     const log = logged([items], format);
     expect(itemsOf(log)).toEqual(items);
     if (format !== 'anthropic') expect(id).toMatch(/./);

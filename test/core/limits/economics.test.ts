@@ -10,11 +10,11 @@ import {
   economicsOf,
   estimateCost,
   fixedCost,
-  modelledCost,
   optimum,
   PROMPT_TOKENS,
 } from '../../../src/limits/economics.js';
 import { resolvePrices } from '../../../src/policy/money-schema.js';
+import { modelledCost } from '../../support/modelled-session.js';
 
 const prices = resolvePrices();
 const cycle = { prices, turnTokens: 1_500, headTokens: 3_000, tailTokens: 10_000 };

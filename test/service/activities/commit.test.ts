@@ -21,13 +21,12 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { ModelClient } from '../../../src/llm/client.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { dialogue, words } from '../../support/stack.js';
-import { newSession } from '../../support/store.js';
+import { configureSession, newSession } from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;

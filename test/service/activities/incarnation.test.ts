@@ -21,21 +21,19 @@ import { openPool } from '../../../src/store/connection/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { indexTexts } from '../../../src/store/search/index-texts.js';
 import {
-  clearFailure,
   loadSession,
   passReduceMark,
   recordFailure,
   setExhausted,
   setPaused,
 } from '../../../src/store/sessions/sessions.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { configureTenant } from '../../../src/store/sessions/tenants.js';
 import { appendTurn, appendTurns } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { rowsOfSession } from '../../support/rows.js';
 import { dialogue } from '../../support/stack.js';
-import { compactThrough, newSession, talk } from '../../support/store.js';
+import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;
@@ -110,8 +108,8 @@ const writers: Writer[] = [
     name: 'what a model wrote',
     write: async (stopped, ids) => {
       const { incarnation } = await loadSession(stopped, ids);
-      const cost = { calls: 1, inputTokens: 10, outputTokens: 5, ms: 1 };
-      const about = { kind: 'chunk', text: marker, tokens: 3, model: 'm', promptVersion: 1 } as const;
+      const cost = { calls: 1, inputTokens: 10, outputTokens: 5 };
+      const about = { text: marker, tokens: 3 };
       const payer = { payerSession: ids.session, payerGeneration: 1 };
       const digest = { tenant: ids.tenant, key: randomUUID(), ...about, ...cost, ...payer };
       return storeDigest(stopped, digest, { incarnation });
@@ -148,14 +146,6 @@ const writers: Writer[] = [
   {
     name: 'a failure',
     write: async (stopped, ids) => recordFailure(stopped, await loadSession(stopped, ids), failure),
-  },
-  {
-    name: 'that a failure is over',
-    write: async (stopped, ids) => {
-      const row = await loadSession(stopped, ids);
-      await setPaused(pool, ids, true);
-      return clearFailure(stopped, row);
-    },
   },
   {
     name: 'a pause',

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Progress } from '../../../src/cli/terminal/progress.js';
-import { tableLines, type Column } from '../../../src/cli/terminal/table.js';
+import { layout, type Column } from '../../../src/cli/terminal/table.js';
 import { padded, shortenEnd, shortenMiddle, widthOf, wrapped } from '../../../src/cli/terminal/width.js';
 import { duration, moment, wholeNumber } from '../../../src/cli/terminal/numbers.js';
 import { cliOf, runCli, stackEnv } from '../../support/cli.js';
@@ -101,6 +101,14 @@ describe('colours', () => {
 });
 
 describe('tables', () => {
+  const tableLines = <Row>(
+    columns: readonly Column<Row>[],
+    rows: readonly Row[],
+    width: number,
+  ): string[] => {
+    const { head, line } = layout(columns, rows, width);
+    return [head, ...rows.map(line)];
+  };
   const columns: Column<[string, number, string]>[] = [
     { head: 'id', value: ([id]) => id, least: 6, shorten: 'middle' },
     { head: 'size', value: ([, size]) => String(size), align: 'right' },

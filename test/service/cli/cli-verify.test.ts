@@ -5,6 +5,8 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
+import { eraseSession } from '../../../src/store/sessions/erase.js';
+import { compactThrough } from '../../support/store.js';
 import { CliProcess, cliOf, linesOf, stackEnv } from '../../support/cli.js';
 import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
 
@@ -36,10 +38,13 @@ afterAll(() => stack?.stop());
 
 test('every hash of all sessions; of one', async () => {
   const all = await cli.run(['verify']);
-  expect(all.stdout).toMatch(/^4 sessions, 10,018 messages in [\d.]+ s: every hash matches\n$/);
+  expect(all.stdout).toMatch(
+    /^4 sessions, 10,018 messages in [\d.]+ s: every hash matches, every context is valid\n$/,
+  );
   expect(all.code).toBe(0);
   expect(await cli.json(['verify', 'a'])).toMatchObject({
     ...{ sessions: 1, messages: 6, damaged: 0, damage: [], identical: true },
+    ...{ invalid: 0, invalidContexts: [], valid: true },
   });
 });
 
@@ -68,6 +73,44 @@ test('a reader that goes away ends a long output in silence', async () => {
   expect(stderr.replace(/^npm warn.*\n/gm, '')).toBe('');
 });
 
+test('a context that its provider would refuse is exit 1 and its own kind of finding', async () => {
+  const pool = openPool(stack.databaseUrl);
+  const ids = { tenant: stack.queuePrefix, session: 'refused' };
+  try {
+    for (const [index, messages] of dialogue(3, 20).entries())
+      await appendTurn(pool, { ...ids, turnId: `t-${index}`, messages });
+    await compactThrough(pool, ids, 2);
+    const head = [
+      { role: 'tool', tool_call_id: 'x', content: 'Lost.' },
+      { role: 'assistant', content: 'Understood.' },
+    ];
+    await unguarded(
+      `update palimpsest.compactions set head = $3 where tenant_id = $1 and session_id = $2 and generation = 1`,
+      [ids.tenant, ids.session, JSON.stringify(head)],
+    );
+    const { code, stdout } = await cli.run(['verify', 'refused']);
+    expect(stdout).toMatch(/^invalid {2}refused: its context as openai-chat: message \d+: .+$/m);
+    expect(stdout).toMatch(/^1 session, 6 messages in .*: 1 context invalid$/m);
+    expect(code).toBe(1);
+    const json = await cli.run(['verify', 'refused', '--json']);
+    expect(linesOf(json.stdout)).toMatchObject([
+      { damaged: 0, identical: true, invalid: 1, valid: false, invalidContexts: [{ session: 'refused' }] },
+    ]);
+  } finally {
+    await eraseSession(pool, ids);
+    await pool.end();
+  }
+});
+
+/** What the database would refuse; a broken disk does not ask. */
+async function unguarded(text: string, values: unknown[] = []): Promise<void> {
+  const client = new pg.Client({ connectionString: stack.databaseUrl });
+  await client.connect();
+  await client.query('set session_replication_role = replica');
+  await client.query(text, values);
+  await client.end();
+}
+
 async function textOf(stream: NodeJS.ReadableStream): Promise<string> {
   let text = '';
   for await (const chunk of stream) text += String(chunk);
@@ -85,16 +128,11 @@ test('memory does not follow the length of what is streamed', async () => {
 });
 
 test('damage is exit 1: which session, which message, how far it is intact; the others are read all the same', async () => {
-  const client = new pg.Client({ connectionString: stack.databaseUrl });
-  await client.connect();
-  await client.query('set session_replication_role = replica');
-  // The database would refuse it; a broken disk does not ask.
-  await client.query('alter table palimpsest.messages drop constraint messages_sha256');
-  await client.query(
+  await unguarded('alter table palimpsest.messages drop constraint messages_sha256');
+  await unguarded(
     `update palimpsest.messages set body = replace(body, 'Request 2', 'Request 7') where session_id = 'b' and seq = 3`,
   );
-  await client.query(`delete from palimpsest.messages where session_id = 'c' and seq = 6`);
-  await client.end();
+  await unguarded(`delete from palimpsest.messages where session_id = 'c' and seq = 6`);
   const { code, stdout, stderr } = await cli.run(['verify']);
   expect(code).toBe(1);
   expect(stdout).toMatch(/^damaged {2}b: .*\b3\b.*\(the 2 messages before are intact\)$/m);

@@ -44,8 +44,8 @@ async function rows(ids: { tenant: string; session: string }): Promise<Record<st
 
 async function digest(tenant: string, payerSession: string): Promise<string> {
   const key = randomUUID();
-  const cost = { calls: 1, inputTokens: 10, outputTokens: 5, ms: 1 };
-  const about = { kind: 'chunk', text: 'what was said', tokens: 3, model: 'm', promptVersion: 1 } as const;
+  const cost = { calls: 1, inputTokens: 10, outputTokens: 5 };
+  const about = { text: 'what was said', tokens: 3 };
   await storeDigest(pool, { tenant, key, ...about, ...cost, payerSession, payerGeneration: 1 });
   return key;
 }

@@ -2,10 +2,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { contextFormatOf } from '../../../src/formats/index.js';
 import { contextFormats, type ContextFormat } from '../../../src/conversation/format-names.js';
-import type { Json, LoggedMessage } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
+import type { Json } from '../../../src/conversation/message.js';
 import type { SessionContext } from '../../../src/contract/context.js';
 import { smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { joined } from '../../support/texts.js';
 
 let stack: Stack;
 
@@ -107,9 +107,7 @@ test.each(Object.entries(turns) as [ContextFormat, (n: number) => Json[]][])('%s
     expect(contextFormatOf(other).violations(rendered)).toEqual([]);
   }
 
-  const log: LoggedMessage[] = [];
-  for await (const message of palimpsest.replay({ session })) log.push(message);
-  expect(originalItems(log)).toEqual(appended);
+  expect(JSON.parse(await joined(palimpsest.export({ session })))).toEqual(appended);
 });
 
 test('a session keeps the format of its first turn', async () => {

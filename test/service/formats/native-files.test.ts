@@ -4,20 +4,21 @@
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { classifyLine, closeDocument, openDocument } from '../../../src/formats/documents.js';
+import { classifyLine, openDocument } from '../../../src/formats/documents.js';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
 import { contextFormats, type FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
-import { originalItems } from '../../../src/formats/native.js';
 import { metaOf } from '../../../src/conversation/validate.js';
 import { fitted } from '../../../src/library/session-context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';
+import { exportSession } from '../../../src/store/reading/export.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { nativeFiles, readNativeFile } from '../../support/native-files.js';
-import { newSession, replayed } from '../../support/store.js';
+import { fileText, nativeFiles, readNativeFile } from '../../support/native-files.js';
+import { newSession } from '../../support/store.js';
+import { joined } from '../../support/texts.js';
 
 /** File → its format, and how many messages it has to show; where every line is a session, one number a line. */
 const verdicts: Record<string, [FormatName, ...number[]]> = {
@@ -99,10 +100,7 @@ describe.skipIf(files.length === 0)('recorded files', () => {
           messages: opened.items.slice(from, from + each),
           policy: { contextWindow: 2_000_000, tokenizer: 'chars/4' },
         });
-      const log = await replayed(pool, ids);
-      const items = originalItems(log);
-      expect(items).toEqual(opened.items);
-      expect(JSON.stringify(closeDocument(items, format))).toBe(JSON.stringify(value));
+      expect(await joined(exportSession(pool, ids))).toBe(fileText(value, layout));
       const read = await readContextSource(pool, ids, 'own');
       for (const shownAs of contextFormats)
         for (const budget of [undefined, 20_000]) {

@@ -6,15 +6,16 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { closeDocument } from '../../../src/formats/documents.js';
-import type { FormatName } from '../../../src/conversation/format-names.js';
-import type { ChatMessage, Json, LoggedMessage } from '../../../src/conversation/message.js';
+import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { importSessions } from '../../../src/import/importer.js';
 import type { ImportReport } from '../../../src/import/report.js';
 import { fileSources } from '../../../src/import/sources.js';
+import { exportSession } from '../../../src/store/reading/export.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { fileText } from '../../support/native-files.js';
 import { replayed } from '../../support/store.js';
+import { joined } from '../../support/texts.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
 const recordings = process.env.PALIMPSEST_TRANSCRIPTS ?? '';
@@ -44,21 +45,24 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
 
   test('keeps every message, and adds nothing the second time', { timeout: 300_000 }, async () => {
     const files = new Set<string>();
-    const expected = new Map<string, ChatMessage[]>();
+    const expected = new Map<string, { id: string; messages: ChatMessage[] }>();
     for await (const { line, file } of readTranscripts()) {
       files.add(path.join(recordings, file));
-      const { id, messages } = JSON.parse(line) as { id: string; messages: ChatMessage[] };
-      expected.set(id, messages);
+      const record = JSON.parse(line) as { id: string; messages: ChatMessage[] };
+      expected.set(record.id, record);
     }
     const started = performance.now();
     const reports = await run([...files], 'recorded');
     const seconds = (performance.now() - started) / 1_000;
     expect(reports.filter(({ status }) => status !== 'stored')).toEqual([]);
     expect(reports.map(({ session }) => session).sort()).toEqual([...expected.keys()].sort());
-    for (const [session, messages] of expected) {
-      const log = await replayed(pool, { tenant: 'recorded', session });
-      if (JSON.stringify(log.map(({ message }) => message)) !== JSON.stringify(messages))
+    for (const [session, record] of expected) {
+      const ids = { tenant: 'recorded', session };
+      const log = await replayed(pool, ids);
+      if (JSON.stringify(log.map(({ message }) => message)) !== JSON.stringify(record.messages))
         throw new Error(`${session} is not what was imported`);
+      if ((await joined(exportSession(pool, ids))) !== fileText(record as unknown as Json, 'document'))
+        throw new Error(`${session} is not exported as it was imported`);
     }
     const again = await run([...files], 'recorded');
     expect(again.filter(({ status }) => status !== 'present')).toEqual([]);
@@ -85,9 +89,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
           continue;
         }
         outcomes.push(`${name}: ${format}, ${messages} messages`);
-        const log = await replayed(pool, { tenant: name, session });
-        const whole = closeDocument(itemsOf(log, format!), format!);
-        expect(documentsOf(file)).toContainEqual(whole);
+        expect(textsOf(file)).toContain(await joined(exportSession(pool, { tenant: name, session })));
       }
       for (const { status } of await run([file], name)) expect(['present', 'refused']).toContain(status);
     }
@@ -114,11 +116,10 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
       );
       for (const count of [...cuts.filter((_, index) => index % 3 === 0), lines.length]) {
         writeFileSync(file, lines.slice(0, count).join('\n'));
-        for (const { status, session, error, format } of await run([file], tenant)) {
+        for (const { status, session, error } of await run([file], tenant)) {
           statuses.push(error ? `${count}: ${error.message}` : status);
           if (error || count < lines.length) continue;
-          const log = await replayed(pool, { tenant, session });
-          expect(closeDocument(itemsOf(log, format!), format!)).toEqual(values);
+          expect(await joined(exportSession(pool, { tenant, session }))).toBe(fileText(values, 'lines'));
         }
       }
       expect(statuses.at(-1)).toMatch(/extended|present/);
@@ -128,21 +129,15 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
   });
 });
 
-/** A chat message that came without anything beside it is its own item. */
-function itemsOf(log: readonly LoggedMessage[], format: FormatName): Json[] {
-  const own = (message: ChatMessage) => (format === 'openai-chat' ? [message as unknown as Json] : []);
-  return log.flatMap(({ message, native }) => native?.items ?? own(message));
-}
-
-/** What the file holds: as one document, as the values of its lines, and each of these. */
-function documentsOf(file: string): Json[] {
+/** What the file may come back as: one document, its lines, or each of these. */
+function textsOf(file: string): string[] {
   const bytes = readFileSync(file);
   const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
   try {
-    return [JSON.parse(text) as Json];
+    return [fileText(JSON.parse(text) as Json, 'document')];
   } catch {
     const lines = text.split('\n').filter((line) => line.trim() !== '');
     const values = lines.map((line) => JSON.parse(line) as Json);
-    return [values, ...values];
+    return [fileText(values, 'lines'), ...values.map((value) => fileText(value, 'document'))];
   }
 }

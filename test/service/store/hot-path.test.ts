@@ -7,13 +7,12 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { mostKnown, recall, remember } from '../../../src/store/sessions/known-sessions.js';
 import { openPool } from '../../../src/store/connection/pool.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue, startStack, type Stack } from '../../support/stack.js';
-import { newSession, replayed, talk } from '../../support/store.js';
+import { configureSession, newSession, replayed, talk } from '../../support/store.js';
 
 let stack: Stack;
 let pool: pg.Pool;

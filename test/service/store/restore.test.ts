@@ -8,13 +8,20 @@ import { readContextSource } from '../../../src/store/compactions/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { commitInput, compactThrough, newSession, replayed, sessionWith, talk } from '../../support/store.js';
+import {
+  commitInput,
+  compactThrough,
+  configureSession,
+  newSession,
+  replayed,
+  sessionWith,
+  talk,
+} from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;
@@ -65,7 +72,7 @@ describe('restore', () => {
     const row = await restore(pool, ids, 1);
     expect(await contextOf(ids)).toEqual(before);
     expect(row).toMatchObject({
-      ...{ generation: 3, parentGeneration: 1, parentThroughSeq: 6, fromSeq: 7, throughSeq: 6, restored: 1 },
+      ...{ generation: 3, parentGeneration: 1, parentThroughSeq: 6, fromSeq: 7, throughSeq: 6 },
       ...{ reason: 'restore', method: 'none', archivePart: null, evicted: 0, coverage: [], parts: 1 },
       ...{ snapshot: first.snapshot, ledger: first.ledger, head: first.head, carriedSeq: 5 },
       ...{ pinned: ['a rule'], fallback: true, modelCalls: 0, cost: null },

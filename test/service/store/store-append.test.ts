@@ -8,13 +8,20 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { closeSession, findSession, loadSession } from '../../../src/store/sessions/sessions.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { compactThrough, countRows, newSession, replayed, sessionWith, talk } from '../../support/store.js';
+import {
+  compactThrough,
+  configureSession,
+  countRows,
+  newSession,
+  replayed,
+  sessionWith,
+  talk,
+} from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;

@@ -154,15 +154,8 @@ describe('invariant 2: no orphan archive', () => {
 describe('invariant 6: a model result is never paid for again', () => {
   it('refuses to delete a digest that a compaction references, and to change any', async () => {
     const ids = await sessionWith(pool, talk(4));
-    const paid = {
-      kind: 'chunk',
-      text: 'digest',
-      tokens: 1,
-      model: 'm',
-      promptVersion: 1,
-      calls: 1,
-    } as const;
-    const cost = { inputTokens: 10, outputTokens: 2, ms: 5, payerSession: ids.session, payerGeneration: 1 };
+    const paid = { text: 'digest', tokens: 1, calls: 1 };
+    const cost = { inputTokens: 10, outputTokens: 2, payerSession: ids.session, payerGeneration: 1 };
     const keys = [`used ${ids.session}`, `unused ${ids.session}`];
     for (const key of keys) await storeDigest(pool, { tenant: ids.tenant, key, ...paid, ...cost });
     await compactThrough(pool, ids, 2, { digestKeys: keys.slice(0, 1) });

@@ -26,11 +26,10 @@ import {
   setExhausted,
   setPaused,
 } from '../../../src/store/sessions/sessions.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { compactThrough, newSession, talk } from '../../support/store.js';
+import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;

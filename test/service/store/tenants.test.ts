@@ -7,14 +7,13 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
 import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
-import { configureSession } from '../../../src/store/sessions/configure.js';
 import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
 import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/tenants.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor, registerCounter } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { compactThrough, newSession, talk } from '../../support/store.js';
+import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;
 let pool: Pool;
