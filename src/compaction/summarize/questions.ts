@@ -20,7 +20,7 @@ export interface Question {
 interface Prepared {
   request: SummaryRequest;
   /** Tokens of the request. Counted while the model is at work, because that takes as long as sending it. */
-  tokens(): number;
+  tokens: () => number;
   /** The text to store. Throws `Llm.BadOutput` or `Summary.NotSmaller`. */
   accept: (answer: string) => string;
 }

@@ -77,7 +77,7 @@ function wordsPattern(text: string): WordsPattern | null {
   const last = chunks.at(-1);
   const beginning = last?.word !== undefined && last.word.length >= shortestPiece && text.endsWith(last.text);
   const prefix = beginning ? last.word! : null;
-  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0]!.tsquery, chunk.alternatives]));
+  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0].tsquery, chunk.alternatives]));
   if (prefix !== null)
     terms.get(quoted(prefix))?.push({ tsquery: `${quoted(prefix)}:*`, share: shares.beginning });
   return {

@@ -60,7 +60,11 @@ function policyWith(reduce: Reduce = {}, more: PolicyInput = {}) {
 function commit(
   messages: ChatMessage[],
   reduce: Reduce,
-  { tokensBefore = 0, what = 'policy' as 'policy' | 'all', more = {} as PolicyInput } = {},
+  {
+    tokensBefore = 0,
+    what = 'policy',
+    more = {},
+  }: { tokensBefore?: number; what?: 'policy' | 'all'; more?: PolicyInput } = {},
 ) {
   return commitReductions(viewOf(messages), { ...policyWith(reduce, more), tokensBefore, what }, counter);
 }
