@@ -10,14 +10,14 @@ import {
   loadBackfillRow,
   updateBackfill,
   type BackfillRow,
-} from '../src/store/backfills/backfills.js';
+} from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
 import { checkSpendLimit } from '../src/store/backfills/request.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 
-/** What a run of the job goes by. */
+/** The settings and the state of a job that one run of its workflow needs. */
 export interface OpenedBackfill {
   mode: 'due' | 'all';
   state: BackfillState;
@@ -29,7 +29,7 @@ export interface OpenedBackfill {
   spent: number;
 }
 
-/** Takes up a job; what an earlier run left behind is put in order. */
+/** Takes up a job, and puts the sessions that an earlier run left half done in order. */
 export function openBackfill({ pool }: Dependencies) {
   return (ids: BackfillIds): Promise<OpenedBackfill> =>
     runStep('open backfill', async () => {
@@ -49,7 +49,7 @@ export interface SavedBackfill extends BackfillIds {
   concurrency: number;
 }
 
-/** Writes down what an operator, or the spend limit, has made of a running job. */
+/** Stores a change to a running job by an operator or by its spend limit. */
 export function saveBackfill({ pool }: Dependencies) {
   return ({ state, reason, concurrency, ...ids }: SavedBackfill): Promise<void> =>
     runStep('save backfill', () =>

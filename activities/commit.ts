@@ -1,12 +1,15 @@
 import { log } from '@temporalio/activity';
+import type { Replacement, ReplacementInput } from '../src/compaction/replace/input.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
+import type { Policy } from '../src/policy/resolve.js';
 import { economicsOf } from '../src/limits/economics.js';
+import type { Limits } from '../src/limits/limits.js';
 import { marksAfter } from '../src/limits/marks.js';
-import { commitCompaction, PolicyReplaced } from '../src/store/compactions/commit.js';
-import { findCommitOf } from '../src/store/compactions/generations.js';
+import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
+import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
 import { renewHolds } from '../src/store/compactions/digest-holds.js';
-import { replaced } from '../src/store/sessions/session-row.js';
+import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
@@ -16,7 +19,6 @@ import { retryAt } from './giveUp.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
 import type { CompactionOutcome } from '../src/contract/outcome.js';
-import { outcomeOf } from '../src/store/compactions/outcome.js';
 
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that went in. */
@@ -39,122 +41,155 @@ export interface RepairWanted {
   repair: RepairProblem;
 }
 
-/** What the compaction has read is held for so long from each attempt to commit on. */
+/** Digests that went in are held for so long from each attempt to commit on. */
 const committingMs = 60 * 60_000;
 
-/** How often sizes are worked out anew within one attempt because another policy came. */
+/** Most tries within one attempt: each time the policy is replaced meanwhile, the sizes are worked out anew. */
 const mostReplaced = 20;
 
 /**
  * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction; or answers
  * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
  * `Store.StaleGeneration` where another compaction came first or the session was erased and begun anew, `Store.DigestGone` where
- * an answer was deleted meanwhile; then
- * nothing is written. Repeated by the same run,
- * it answers with what it committed.
+ * an answer was deleted meanwhile; then nothing is written. A repetition by the same run answers what it committed.
  */
 export function commit(dependencies: Dependencies) {
-  const { pool, now, metrics } = dependencies;
+  const { pool } = dependencies;
   return (request: CommitRequest): Promise<CompactionOutcome | RepairWanted> =>
     runStep('commit', async ({ signal }) => {
       const { tenant, session, runId } = request;
       await renewHolds(pool, { tenant, session, runId, forMs: committingMs });
       for (let replaced = 0; replaced < mostReplaced; replaced++) {
         try {
-          return await acceptAndCommit(request, signal);
+          return await acceptAndCommit(dependencies, request, signal);
         } catch (error) {
           if (!(error instanceof PolicyReplaced)) throw error;
         }
       }
       throw new PalimpsestError('Store.StaleGeneration', 'the policy was replaced again and again meanwhile');
     });
+}
 
-  async function acceptAndCommit(
-    request: CommitRequest,
-    signal: AbortSignal,
-  ): Promise<CompactionOutcome | RepairWanted> {
-    const { plan, method, written } = request;
-    const already = await findCommitOf(pool, idsOf(request), request.runId);
-    if (already) return outcomeOf(already);
+async function acceptAndCommit(
+  dependencies: Dependencies,
+  request: CommitRequest,
+  signal: AbortSignal,
+): Promise<CompactionOutcome | RepairWanted> {
+  const { pool, now, metrics } = dependencies;
+  const already = await findCommitOf(pool, idsOf(request), request.runId);
+  if (already) return outcomeOf(already);
+  const { session, input } = await loadReplacement(dependencies, request, signal);
+  const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
+  // Compactions that began under an earlier version do not say which session they have read.
+  if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
+    throw replaced(ids);
+  const made = await inSlices(makeReplacement(input), signal);
+  if ('repair' in made) return { repair: made.repair };
 
-    const { session, input } = await loadReplacement(dependencies, request, signal);
-    const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
-    // Compactions that began under an earlier version do not say which session they have read.
-    if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
-      throw replaced(ids);
-    const made = await inSlices(makeReplacement(input), signal);
-    if ('repair' in made) return { repair: made.repair };
+  const commitInput = {
+    ...replacementToStore(made, request, input),
+    policyVersion: session.policyVersion,
+    exhausted: made.missed ? exhaustedMark(session, made, input.limits) : null,
+    failure: request.failure && failureToStore(request.failure, input.policy, session, now()),
+    ...(await costsOf(dependencies, ids, request, made, input.policy)),
+  };
+  const outcome = outcomeOf(await commitCompaction(pool, ids, commitInput));
+  await expireDigests(pool, ids.tenant, input.policy.retention.digests);
+  report(metrics, ids, outcome, request.failure?.type ?? null);
+  return outcome;
+}
 
-    const { policy, limits } = input;
-    const { view, missed, tokensBefore, tokensAfter, newLayer, ...replacement } = made;
-    const layerKeys = (made.layers ?? []).map(({ key }) => key);
-    const digestKeys = [...new Set([...request.digests, ...layerKeys])];
-    const paid = [...new Set([...digestKeys, ...request.paid])];
-    const usage = await paidFor(pool, ids, plan.baseGeneration + 1, paid);
-    const modelMs = spanned(request.modelSpans);
-    const headTokens = made.head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
-    const economics = economicsOf({
-      prices: policy.prices,
-      tokensBefore,
-      tokensAfter,
-      headTokens,
-      tailTokens: tokensAfter - headTokens,
-      inputTokens: usage.modelInputTokens,
-      outputTokens: usage.modelOutputTokens,
-    });
-    const row = await commitCompaction(pool, ids, {
-      ...replacement,
-      baseGeneration: plan.baseGeneration,
-      policyVersion: session.policyVersion,
-      reason: plan.reason,
-      method,
-      throughSeq: plan.throughSeq,
-      carriedSeq: plan.carriedSeq,
-      newLayer,
-      tokensBefore,
-      tokensAfter,
-      evicted: plan.evictedMessages,
-      chunks: written?.chunks.length ?? 0,
-      chunksByRule: request.chunksByRule ?? 0,
-      digestKeys,
-      usage: { ...usage, modelMs, overheadMs: Math.max(0, now() - request.startedAt - modelMs) },
-      cost: economics.cost,
-      currency: policy.prices.currency,
-      paysBackAfter: economics.paysBackAfter,
-      workflowId: request.workflowId,
-      runId: request.runId,
-      failure: request.failure && {
-        ...request.failure,
-        // Who only waited for the deployment's own limit has no reason to leave the model alone.
-        retryAt: request.failure.onlyWaited ? new Date(now()) : retryAt(policy, session.failures, now()),
-      },
-      chunkFailure: request.chunkFailure ?? null,
-      exhausted: missed
-        ? {
-            atSeq: session.nextSeq - 1,
-            tokens: tokensAfter,
-            reason: `the context stays above its target of ${limits.contextTarget} tokens`,
-          }
-        : null,
-      measureAt: marksAfter(policy, limits, { missed, tokens: tokensAfter, messages: view.length }),
-    });
-    await expireDigests(pool, ids.tenant, policy.retention.digests);
-    const outcome = outcomeOf(row);
-    report(ids, outcome, request.failure?.type ?? null);
-    return outcome;
-  }
+/** Tokens, time and money that this commit has cost, and the digests that went into it. */
+async function costsOf(
+  { pool, now }: Dependencies,
+  ids: SessionIds,
+  { plan, digests, paid, modelSpans, startedAt }: CommitRequest,
+  { layers, head, tokensBefore, tokensAfter }: Replacement,
+  { prices }: Policy,
+): Promise<Pick<CommitInput, 'digestKeys' | 'usage' | 'cost' | 'currency' | 'paysBackAfter'>> {
+  const digestKeys = [...new Set([...digests, ...(layers ?? []).map(({ key }) => key)])];
+  const usage = await paidFor(pool, ids, plan.baseGeneration + 1, [...new Set([...digestKeys, ...paid])]);
+  const modelMs = spanned(modelSpans);
+  const headTokens = head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
+  const { cost, paysBackAfter } = economicsOf({
+    prices,
+    tokensBefore,
+    tokensAfter,
+    headTokens,
+    tailTokens: tokensAfter - headTokens,
+    inputTokens: usage.modelInputTokens,
+    outputTokens: usage.modelOutputTokens,
+  });
+  const overheadMs = Math.max(0, now() - startedAt - modelMs);
+  return {
+    digestKeys,
+    usage: { ...usage, modelMs, overheadMs },
+    cost,
+    currency: prices.currency,
+    paysBackAfter,
+  };
+}
 
-  /** One line a compaction in the log, and its figures: ids and numbers, no text. */
-  function report(ids: SessionIds, outcome: CompactionOutcome, fallbackFor: string | null): void {
-    log.info('compaction committed', {
-      ...ids,
-      ...outcome,
-      ...(fallbackFor === null ? {} : { fallbackFor }),
-    });
-    metrics?.compacted(outcome);
-    if (fallbackFor !== null) metrics?.fellBack(fallbackFor);
-    if (outcome.cost !== null && outcome.currency !== null) metrics?.spent(outcome.cost, outcome.currency);
-  }
+/** The model is left alone until `retryAt`, but for a failure that was only waiting for the deployment's own limit. */
+function failureToStore(
+  failure: NonNullable<CommitRequest['failure']>,
+  policy: Policy,
+  { failures }: SessionRow,
+  now: number,
+): CommitInput['failure'] {
+  return { ...failure, retryAt: failure.onlyWaited ? new Date(now) : retryAt(policy, failures, now) };
+}
+
+/** One line a compaction in the log, and its figures: ids and numbers, no text. */
+function report(
+  metrics: Dependencies['metrics'],
+  ids: SessionIds,
+  outcome: CompactionOutcome,
+  fallbackFor: string | null,
+): void {
+  log.info('compaction committed', {
+    ...ids,
+    ...outcome,
+    ...(fallbackFor === null ? {} : { fallbackFor }),
+  });
+  metrics?.compacted(outcome);
+  if (fallbackFor !== null) metrics?.fellBack(fallbackFor);
+  if (outcome.cost !== null && outcome.currency !== null) metrics?.spent(outcome.cost, outcome.currency);
+}
+
+function replacementToStore(
+  { view, missed, ...replacement }: Replacement,
+  { plan, method, written, workflowId, runId, chunksByRule, chunkFailure }: CommitRequest,
+  { policy, limits }: ReplacementInput,
+): Omit<CommitInput, 'digestKeys' | 'usage'> {
+  return {
+    ...replacement,
+    baseGeneration: plan.baseGeneration,
+    reason: plan.reason,
+    method,
+    throughSeq: plan.throughSeq,
+    carriedSeq: plan.carriedSeq,
+    evicted: plan.evictedMessages,
+    chunks: written?.chunks.length ?? 0,
+    chunksByRule: chunksByRule ?? 0,
+    chunkFailure: chunkFailure ?? null,
+    workflowId,
+    runId,
+    measureAt: marksAfter(policy, limits, {
+      missed,
+      tokens: replacement.tokensAfter,
+      messages: view.length,
+    }),
+  };
+}
+
+function exhaustedMark(
+  { nextSeq }: SessionRow,
+  { tokensAfter }: Replacement,
+  { contextTarget }: Limits,
+): NonNullable<CommitInput['exhausted']> {
+  const reason = `the context stays above its target of ${contextTarget} tokens`;
+  return { atSeq: nextSeq - 1, tokens: tokensAfter, reason };
 }
 
 /** Length of the union of the spans. */

@@ -1,6 +1,6 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { mergeQuestion } from '../src/compaction/summarize/questions.js';
-import type { DigestRef, MergeStep } from '../src/compaction/summarize/summarize.js';
+import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';

@@ -2,10 +2,10 @@ import type { Pool } from 'pg';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Metrics } from '../src/process/metrics.js';
 import type { DeploymentPolicy } from '../src/policy/layers.js';
-import type { BackfillWorkflows } from '../src/temporal/backfills.js';
+import type { BackfillWorkflows } from '../src/temporal/backfill-workflows.js';
 import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
-/** What the activities close over: one set per worker process. */
+/** The dependencies of all activities: one set per worker process. */
 export interface Dependencies {
   pool: Pool;
   model: ModelClient;

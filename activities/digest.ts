@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DigestRef } from '../src/compaction/summarize/summarize.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import type { Asking } from '../src/compaction/summarize/answers.js';
 import type { Question } from '../src/compaction/summarize/questions.js';
 import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';
@@ -10,7 +10,7 @@ import { holdDigest, type Holder } from '../src/store/compactions/digest-holds.j
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
-import { findOrClaim, inFlight } from './flight.js';
+import { findOrClaim, whileLeased } from './lease.js';
 import type { Attempt } from './run.js';
 import { spentBy, withinTokens } from './tokens.js';
 
@@ -29,13 +29,13 @@ export async function answerOnce(
   const { pool, metrics } = dependencies;
   const { key } = question;
   const holder = holderOf(payer, attempt);
-  const flight = { tenant: payer.tenant, key, find: () => holdDigest(pool, holder, key) };
+  const leased = { tenant: payer.tenant, key, find: () => holdDigest(pool, holder, key) };
   const startedAt = Date.now();
-  const stored = await findOrClaim(pool, flight, attempt);
+  const stored = await findOrClaim(pool, leased, attempt);
   metrics?.digest(stored !== null);
   // Waiting for the answer to another's call is waiting for the model.
   if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
-  return inFlight(pool, flight, attempt, (call) =>
+  return whileLeased(pool, leased, attempt, (call) =>
     ask(dependencies, asking, question, { ...payer, holder }, attempt, call),
   );
 }

@@ -106,7 +106,7 @@ export interface Judged {
   worthwhile: boolean;
 }
 
-/** What the session's sizes say, whatever failed lately. */
+/** Judges the session by its sizes alone, whatever failed lately. */
 export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
   const policy = policyOf(row.policy);
   const limits = limitsOf(policy, factsOf(row));

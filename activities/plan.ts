@@ -21,7 +21,7 @@ export interface PlanInput extends SessionIds {
   force: boolean;
 }
 
-/** What the compaction will do, from the session as it is now; remembers where nothing can be done. */
+/** Plans a compaction of the session as it is now; remembers where nothing can be done. */
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async ({ runId, signal }) => {
@@ -30,7 +30,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy, factsOf(row));
-      // Who starts a backfill asks for a model now, as who asks by hand does.
+      // A backfill asks for a model now, like a compaction by hand.
       const asked = input.force || input.reason === 'backfill';
       const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
       const limited = policy.spend.perSession !== null;

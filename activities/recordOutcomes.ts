@@ -3,7 +3,7 @@ import { policyOf } from '../src/policy/layers.js';
 import { recordItems, spentBy, type BegunItem, type ItemResult } from '../src/store/backfills/items.js';
 import type { Backfill } from '../src/contract/backfills.js';
 import { readSessions } from '../src/store/backfills/selection.js';
-import { loadBackfill } from '../src/store/backfills/backfills.js';
+import { loadBackfill } from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { paidTowards } from '../src/store/compactions/digests.js';
 import type { End } from '../src/temporal/compaction-end.js';

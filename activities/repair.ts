@@ -1,6 +1,6 @@
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { repairQuestion } from '../src/compaction/summarize/questions.js';
-import type { DigestRef } from '../src/compaction/summarize/summarize.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
 import { PalimpsestError } from '../src/errors.js';
 import { inSlices } from '../src/steps.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';

@@ -17,7 +17,7 @@ import { counterFor } from '../src/tokens/counter.js';
 import { digestText, redactorOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 
-/** What one compaction has come to, by reference. */
+/** The texts that the model has written for one compaction, by reference. */
 export interface WrittenRefs {
   /** Chunks as summarized, after halving. */
   chunks: ChunkRef[];

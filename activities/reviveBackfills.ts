@@ -1,5 +1,5 @@
 import { log } from '@temporalio/activity';
-import { openBackfills } from '../src/store/backfills/backfills.js';
+import { openBackfills } from '../src/store/backfills/jobs.js';
 import { reasonOf } from '../src/temporal/calls.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';

@@ -1,12 +1,12 @@
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
-import type { Asker } from '../src/store/compactions/digest-flights.js';
+import type { Asker } from '../src/store/compactions/digest-leases.js';
 import { isAbort } from '../src/llm/classify.js';
 import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
 
-/** What a step sees of its attempt. */
+/** The attempt as its step sees it. */
 export interface Attempt {
   /** From 1. */
   number: number;

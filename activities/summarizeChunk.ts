@@ -1,7 +1,7 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { digestByRule, isOfChunk } from '../src/compaction/replace/by-rule.js';
 import { chunkQuestion, halvesOf } from '../src/compaction/summarize/questions.js';
-import type { ChunkStep, DigestRef } from '../src/compaction/summarize/summarize.js';
+import type { ChunkStep, DigestRef } from '../src/compaction/summarize/model-steps.js';
 import { isFailure } from '../src/errors.js';
 import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';

@@ -38,7 +38,7 @@ export async function withinTokens(
     throw error;
   } finally {
     await correctTokens(pool, tokens - used).catch((error: unknown) => {
-      // What was not given back flows in again within the minute; the answer is worth more.
+      // Tokens that were not given back flow in again within the minute; the answer must not be lost.
       if (!isPassingFailureOfStore(error)) throw error;
     });
   }
@@ -60,7 +60,7 @@ function usedBy(error: unknown): number | null {
   return isFailure(error) && typeof error.details?.['status'] === 'number' ? 0 : null;
 }
 
-/** What a refused answer cost, as the endpoint reported it; null where there was none. */
+/** The cost of a refused answer as the endpoint reported it; null where there was none. */
 export function spentBy(error: unknown): { inputTokens: number; outputTokens: number; calls: number } | null {
   const { inputTokens, outputTokens, calls } = isFailure(error) ? (error.details ?? {}) : {};
   if (typeof inputTokens !== 'number' || typeof outputTokens !== 'number') return null;

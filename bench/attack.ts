@@ -16,7 +16,7 @@ import { attacks, type Target } from './attack/attacks.js';
 import { healthyClient, type Healthy, type Latencies } from './attack/healthy.js';
 import { deploy, type Deployment } from './deployment.js';
 import { quantile } from './figures.js';
-import { inWords, residentMemory, watchCpu, type CpuShare } from './processes.js';
+import { describeCpu, residentMemory, watchCpu, type CpuShare } from './processes.js';
 import { startServers, type Servers } from './servers.js';
 
 interface Summary {
@@ -194,7 +194,7 @@ function print(done: readonly AttackRun[], kinds: readonly string[]): void {
   for (const { kind, run, phase, attack: noted, memory, cpu } of done)
     console.log(
       `${kind} ${run} ${phase}: memory at most API ${Math.round(memory.api)} MB, worker ${Math.round(memory.worker)} MB; ` +
-        `cores ${inWords(cpu)}${phase === 'alone' ? '' : `; attack: ${inOneLine(noted)}`}`,
+        `cores ${describeCpu(cpu)}${phase === 'alone' ? '' : `; attack: ${inOneLine(noted)}`}`,
     );
   for (const kind of kinds) console.log(`${kind}: ${attacks[kind]!.description}.`);
   console.log(

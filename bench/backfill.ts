@@ -8,7 +8,7 @@ import { backfillWorkflowId } from '../src/temporal/names.js';
 import { fillSessions } from '../test/support/backfills.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, shown, type BenchResult } from './figures.js';
-import { canAccount, inWords, residentMemory, watchCpu } from './processes.js';
+import { canAccount, describeCpu, residentMemory, watchCpu } from './processes.js';
 import type { Servers } from './servers.js';
 
 const sessions = Number(process.env['BACKFILL_SESSIONS'] ?? 1_000);
@@ -47,7 +47,7 @@ export async function backfill(servers: Servers): Promise<BenchResult> {
       notes: [
         `${sessions} sessions of 37 messages, each one chunk and one commit, ${requests} model calls; ` +
           `${shown((Date.parse(endedAt ?? '') - Date.parse(createdAt)) / 1_000)} s, ${runs.length} runs of the workflow.`,
-        `Cores in use: ${inWords(cpu)}; CPU of a session: ${cpu.map(({ name, cores }) => `${name} ${shown((cores / perSecond) * 1_000)} ms`).join(', ')}.`,
+        `Cores in use: ${describeCpu(cpu)}; CPU of a session: ${cpu.map(({ name, cores }) => `${name} ${shown((cores / perSecond) * 1_000)} ms`).join(', ')}.`,
       ],
     };
   } finally {

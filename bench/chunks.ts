@@ -5,7 +5,7 @@ import { agentTurns, messagesPerTurn } from './conversation.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, shown, type BenchResult } from './figures.js';
 import { summarizer } from './model-script.js';
-import { inWords, watchCpu } from './processes.js';
+import { describeCpu, watchCpu } from './processes.js';
 import type { Servers } from './servers.js';
 
 const latencyMs = 1_000;
@@ -32,7 +32,7 @@ export async function chunks32(servers: Servers): Promise<BenchResult> {
       figures: [figure('chunks', '32 chunks at 1 s a call, 8 at once, against the ideal', '×', ratios, 1.25)],
       notes: [
         `${shown(median(times))} ms from the triggering append to the new generation; ideal ${idealMs} ms; ` +
-          `${deployment.model.mostInFlight()} calls in flight at most; cores in use: ${inWords(cpuSince())}.`,
+          `${deployment.model.mostInFlight()} calls in flight at most; cores in use: ${describeCpu(cpuSince())}.`,
       ],
     };
   } finally {

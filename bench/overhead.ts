@@ -6,7 +6,7 @@ import { agentTurns, messagesPerTurn } from './conversation.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, shown, type BenchResult, type Figure } from './figures.js';
 import { summarizer } from './model-script.js';
-import { inWords, watchCpu } from './processes.js';
+import { describeCpu, watchCpu } from './processes.js';
 import type { Servers } from './servers.js';
 
 interface Case {
@@ -75,7 +75,7 @@ export async function overhead(servers: Servers): Promise<BenchResult> {
       const [before, evicted] = [counted[0]?.tokensBefore ?? 0, counted[0]?.evicted ?? 0];
       notes.push(
         `${each.what}: ${before.toLocaleString('en-US')} context tokens, ${evicted} messages evicted, ` +
-          `${shown(median(counted.map((one) => one.wallMs)))} ms in all, of which ${each.callsInSequence * latencyMs} in the model; cores in use: ${inWords(cpuSince())}.`,
+          `${shown(median(counted.map((one) => one.wallMs)))} ms in all, of which ${each.callsInSequence * latencyMs} in the model; cores in use: ${describeCpu(cpuSince())}.`,
       );
     }
     return { figures, notes };

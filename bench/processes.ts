@@ -92,7 +92,7 @@ function busySeconds(): number {
   return (user + nice + system + irq + soft) / ticksPerSecond;
 }
 
-export function inWords(shares: readonly CpuShare[]): string {
+export function describeCpu(shares: readonly CpuShare[]): string {
   if (shares.length === 0) return 'CPU was not accounted (Linux only)';
   return shares.map(({ name, cores }) => `${name} ${cores.toFixed(2)}`).join(', ');
 }

@@ -10,7 +10,7 @@ import { agentTurn } from './conversation.js';
 import { deploy, processesOf, type Deployment } from './deployment.js';
 import { figure, median, quantile, shown, timed, type BenchResult, type Figure } from './figures.js';
 import { watchActivity } from './postgres-activity.js';
-import { inWords, otherProcesses, watchCpu, type CpuShare, type Watched } from './processes.js';
+import { describeCpu, otherProcesses, watchCpu, type CpuShare, type Watched } from './processes.js';
 import type { Servers } from './servers.js';
 import { startTemporalInMemory } from './temporal-in-memory.js';
 
@@ -68,7 +68,7 @@ async function measure(
       figures.push(figure('turns', `turns a second, ${load.name}`, 'turns/s', run.perSecond));
       if (load.latencies) figures.push(...latencies(load, run));
       notes.push(
-        `${load.name}: cores in use: ${inWords(run.cpu)}; CPU of a turn: ${cpuOfATurn(run)}.`,
+        `${load.name}: cores in use: ${describeCpu(run.cpu)}; CPU of a turn: ${cpuOfATurn(run)}.`,
         `${load.name}: PostgreSQL connections: ${run.activity}.`,
       );
     }

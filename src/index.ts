@@ -1,7 +1,7 @@
 /** The npm package's public face. */
 export { Palimpsest } from './library/palimpsest.js';
 export type { PalimpsestOptions } from './library/connections.js';
-export type { Readiness, Trouble } from './process/readiness.js';
+export type { Readiness, ServerFailure } from './process/readiness.js';
 export { PalimpsestError, failureTypes, isFailure, type FailureType } from './errors.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from './conversation/message.js';
 export type * from './contract/client.js';
@@ -21,7 +21,7 @@ export {
   type Plan,
   type Summarizer,
 } from './compaction/in-memory/index.js';
-export { presetNames, type PresetName } from './policy/preset-names.js';
+export { presetNames, type PresetName } from './policy/schema.js';
 export { presets } from './policy/presets.js';
 export {
   effectivePolicy,

@@ -15,28 +15,28 @@ import {
 } from './messages.js';
 import type { ResizeRequest, RetryRequest } from '../src/contract/workflows.js';
 
-/** Why nothing more begins, before all is done. */
+/** The early end of a job: no further compaction begins. */
 export interface Cut {
   state: Extract<BackfillState, 'cancelled' | 'stopped'>;
   reason: string;
 }
 
-/** Someone waiting for the job to run again. */
+/** A caller that waits for the job to run again. */
 export interface Retry {
   request: RetryRequest;
   settle: (error?: unknown) => void;
 }
 
 /**
- * What operators make of a running job. Each message counts from the moment it arrives; it is answered when it is
- * written down too, which only the workflow's main loop does, so that two never overtake one another.
+ * Control of a running job by operators. A message takes effect when it arrives, and is answered when its change is
+ * stored; only the workflow's main loop stores changes, so that none overtakes another.
  */
 export class Control {
   cut: Cut | null = null;
-  /** The job's end is written down; only a retry wakes it. */
+  /** The job's end is stored; only a retry wakes it. */
   ended = false;
   readonly retries: Retry[] = [];
-  /** What the job was when this run took it up, and what was said since: it may have been said before. */
+  /** The job as this run took it up, and the messages since: they may have come before it was taken up. */
   private taken = { paused: false, concurrency: 1 };
   private readonly said: Partial<Control['taken']> = {};
   /** Changes so far, and how many of them are written down. */
@@ -73,7 +73,7 @@ export class Control {
       retryUpdate,
       (request) =>
         new Promise<void>((resolve, reject) => {
-          const settle = (error?: unknown) => (error === undefined ? resolve() : reject(error));
+          const settle = (error?: unknown) => (error === undefined ? resolve() : reject(error as Error));
           this.retries.push({ request: request ?? {}, settle });
         }),
       { validator: checkRetryRequest },

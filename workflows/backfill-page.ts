@@ -1,7 +1,7 @@
 import { count } from '../src/numbers.js';
 import type { Backfill } from '../src/contract/backfills.js';
 
-/** What an operator sees of a backfill: Markdown, a table that fits the first screen. */
+/** The operator's page of a backfill: Markdown, a table that fits the first screen. */
 export function backfillPage(report: Backfill, perSecond: number | null): string {
   const { state, reason, counts, selecting, concurrency, spendLimit } = report;
   const done = doneOf(report);

@@ -6,60 +6,61 @@ import { backfillPriority, compactionWorkflowId, searchAttributes } from '../src
 import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';
 
-/** One session that is being compacted. Plain JSON: it is handed from run to run. */
-export interface Flight extends Start {
+/** The running compaction of one session. Plain JSON: it is handed from run to run. */
+export interface RunningCompaction extends Start {
   workflowId: string;
   runId: string | null;
   /** Begun by this job; otherwise it was running already. */
   own: boolean;
 }
 
-/** How often those under another parent are looked at: milliseconds, growing by half up to the second. */
+/** Between two looks at compactions under another parent: milliseconds, growing by half up to the second. */
 const firstLookMs = 500;
 const longestLookMs = 10_000;
 
 /**
- * The compactions in flight. Each is the ordinary child workflow and outlives this run: what is still in flight when a
- * run hands over is looked at by the next one, since only the run that started a child hears of its end.
+ * The running compactions of a backfill. Each is the ordinary child workflow and outlives this run: the next run looks at
+ * those that still run when this one hands over, since only the run that started a child hears of its end.
  */
 export class Window {
-  readonly flights = new Map<string, Flight>();
+  /** By session. */
+  readonly running = new Map<string, RunningCompaction>();
   /** Asked to start and not yet confirmed: a run that ends before that may leave a child unstarted. */
   starting = 0;
-  private readonly followed = new Set<Flight>();
+  private readonly followed = new Set<RunningCompaction>();
   private following = false;
   private lookMs = firstLookMs;
 
   constructor(
     private readonly ids: { tenant: string; job: string },
     private readonly onEnd: (ended: EndedCompaction) => void,
-    taken: readonly Flight[],
+    taken: readonly RunningCompaction[],
   ) {
-    for (const flight of taken) this.flights.set(flight.session, flight);
+    for (const one of taken) this.running.set(one.session, one);
     this.follow(taken);
   }
 
   begin(start: Start): void {
     const { tenant } = this.ids;
     const workflowId = compactionWorkflowId({ tenant, session: start.session }, start.generation + 1);
-    const flight: Flight = { ...start, workflowId, runId: null, own: true };
-    this.flights.set(start.session, flight);
-    void this.fly(flight);
+    const one: RunningCompaction = { ...start, workflowId, runId: null, own: true };
+    this.running.set(start.session, one);
+    void this.runToEnd(one);
   }
 
-  private async fly(flight: Flight): Promise<void> {
-    const child = await this.start(flight);
+  private async runToEnd(one: RunningCompaction): Promise<void> {
+    const child = await this.start(one);
     if (child === null) return;
     try {
-      this.end(flight, endOfOutcome(await child.result()));
+      this.end(one, endOfOutcome(await child.result()));
     } catch (error) {
-      this.end(flight, endOfFailure(error));
+      this.end(one, endOfFailure(error));
     }
   }
 
-  private async start(flight: Flight) {
+  private async start(one: RunningCompaction) {
     const { tenant, job } = this.ids;
-    const { session, incarnation, generation, force, workflowId } = flight;
+    const { session, incarnation, generation, force, workflowId } = one;
     this.starting++;
     try {
       const child = await startChild<typeof compaction>('compaction', {
@@ -75,28 +76,28 @@ export class Window {
         ],
         priority: backfillPriority(tenant),
       });
-      flight.runId = child.firstExecutionRunId;
+      one.runId = child.firstExecutionRunId;
       return child;
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
         // The session compacts itself: its row decides, when that has ended.
-        flight.own = false;
-        this.follow([flight]);
-      } else this.end(flight, endOfFailure(error));
+        one.own = false;
+        this.follow([one]);
+      } else this.end(one, endOfFailure(error));
       return null;
     } finally {
       this.starting--;
     }
   }
 
-  private end(flight: Flight, end: End): void {
-    const { session, incarnation, generation, force, rounds } = flight;
-    this.flights.delete(session);
+  private end(one: RunningCompaction, end: End): void {
+    const { session, incarnation, generation, force, rounds } = one;
+    this.running.delete(session);
     this.onEnd({ session, at: Date.now(), end, generation, incarnation, force, rounds: rounds + 1 });
   }
 
-  private follow(flights: readonly Flight[]): void {
-    for (const flight of flights) this.followed.add(flight);
+  private follow(compactions: readonly RunningCompaction[]): void {
+    for (const one of compactions) this.followed.add(one);
     this.lookMs = firstLookMs;
     if (this.following || this.followed.size === 0) return;
     this.following = true;
@@ -108,20 +109,20 @@ export class Window {
       await sleep(this.lookMs, { summary: `${this.followed.size} compactions under another parent` });
       const looked = [...this.followed];
       const ended = await this.endsOf(looked);
-      for (const flight of looked) {
-        const end = ended.get(flight.session);
+      for (const one of looked) {
+        const end = ended.get(one.session);
         if (end === undefined) continue;
-        this.followed.delete(flight);
-        this.end(flight, end);
+        this.followed.delete(one);
+        this.end(one, end);
       }
     }
     this.following = false;
   }
 
   /** A step that its retries could not bring through is the end of what it was to look at: a retry of the job looks again. */
-  private async endsOf(flights: readonly Flight[]): Promise<Map<string, End>> {
+  private async endsOf(compactions: readonly RunningCompaction[]): Promise<Map<string, End>> {
     const { followCompactions } = databaseActivities();
-    const followed = flights.map(({ session, workflowId, runId, own }) => ({
+    const followed = compactions.map(({ session, workflowId, runId, own }) => ({
       ...{ session, workflowId, runId, own },
     }));
     try {
@@ -129,7 +130,7 @@ export class Window {
       return new Map(ends.map(({ session, end }) => [session, end]));
     } catch (error) {
       const end = endOfFailure(error);
-      return new Map(flights.map(({ session }) => [session, end]));
+      return new Map(compactions.map(({ session }) => [session, end]));
     }
   }
 }

@@ -14,17 +14,17 @@ export const turnSignal = defineSignal<[TurnSignal]>('turn');
 /** The session's policy changed in Postgres: measure again. */
 export const configureSignal = defineSignal<[]>('configure');
 
-/** No further turns: finish what is in flight, then complete. */
+/** No further turns: finish the work in hand, then complete. */
 export const closeSignal = defineSignal<[]>('close');
 
-/** No compaction begins until `resume`; what is in flight ends as it ends, and turns are taken as ever. */
+/** No compaction begins until `resume`; a running one ends, and turns are stored as ever. */
 export const pauseSignal = defineSignal<[]>('pause');
 export const resumeSignal = defineSignal<[]>('resume');
 
-/** Compact now, whatever the size and whatever failed before: `compact` for those who cannot wait for an answer. */
+/** Compact now, whatever the size and whatever failed before: `compact` without an answer. */
 export const retrySignal = defineSignal<[]>('retry');
 
-/** The same as the signals of these names, answered when it has happened. */
+/** Like the signals of these names, answered when they have taken effect. */
 export const pauseUpdate = defineUpdate<void>('pause');
 export const resumeUpdate = defineUpdate<void>('resume');
 export const configureUpdate = defineUpdate<void>('configure');

@@ -5,7 +5,7 @@ import { count } from '../src/numbers.js';
 const columns =
   'generation | reason | method | tokens | evicted | chunks | model calls | tokens in / out | cost | pays back | archive part';
 
-/** What an operator sees of a session: Markdown, the newest compaction first because the page shows a few lines. */
+/** The operator's page of a session: Markdown, the newest compaction first because the page shows a few lines. */
 export function sessionPage({
   running,
   generation,
@@ -46,7 +46,7 @@ function row(outcome: CompactionOutcome): string {
   );
 }
 
-/** What an earlier version handed over has neither cost nor pay-back. */
+/** Outcomes handed over by an earlier version have neither cost nor pay-back. */
 function costOf({ cost = null, currency = null }: Partial<CompactionOutcome>): string {
   return cost === null || currency === null ? '–' : `${cost.toFixed(4)} ${currency}`;
 }

@@ -7,11 +7,11 @@ export interface SessionInput extends SessionStart {
 }
 
 export interface ReceivedTurn extends TurnSignal {
-  /** Unix milliseconds. Set for those that carry their messages. */
+  /** Unix milliseconds. Set for turns that carry their messages. */
   receivedAt?: number;
 }
 
-/** What one run hands to the next: small, versioned with the input, no text. */
+/** The state that one run hands to the next: small, versioned with the input, no text. */
 export interface Carried {
   inbox: ReceivedTurn[];
   mustMeasure: boolean;

@@ -28,7 +28,7 @@ export async function sweep(input: SweepStart): Promise<Swept> {
   return signalling;
 }
 
-/** A page of them after another, until there are no more, none of a page could be signalled, or the sweep has done its share. */
+/** Page after page, until no session is left, none of a page could be signalled, or the sweep has done its share. */
 async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepStart): Promise<Swept> {
   const { sweepSessions } = steps();
   const all: Swept = { signalled: 0, failed: 0, left: 0 };

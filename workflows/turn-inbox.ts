@@ -21,13 +21,13 @@ export class TurnInbox {
     private readonly ids: SessionIds,
     private readonly state: Pick<Carried, 'inbox' | 'seen' | 'rejectedTurns'>,
     private readonly appending: () => void,
-    /** Told which session has an inline turn. */
+    /** Called with the session that an inline turn was appended to. */
     private readonly met: (incarnation: string | undefined) => void,
   ) {}
 
   receive(turn: TurnSignal): void {
     const { inbox, seen } = this.state;
-    // A repeated inline turn is the store's to recognise; a repeated reference may say `due` anew.
+    // The store recognises a repeated inline turn; a repeated reference may say `due` anew.
     if (seen.includes(turn.turnId) && turn.due === false) return;
     if (!isInline(turn)) seen.push(turn.turnId);
     if (seen.length > seenTurns) seen.shift();
@@ -38,7 +38,7 @@ export class TurnInbox {
     return this.state.inbox.some(isInline);
   }
 
-  /** What only refers to stored messages counts as looked at. */
+  /** Turns that only refer to stored messages count as looked at. */
   forgetReferences(): void {
     this.state.inbox = this.state.inbox.filter(isInline);
   }
@@ -100,10 +100,10 @@ export class TurnInbox {
   }
 }
 
-/** What runs that began under an earlier version replay. */
+/** The answer of the activity; runs that began under an earlier version replay one without `incarnation`. */
 type Earlier = { due: boolean; incarnation?: string };
 
-/** A step that its retries could not bring through: the database, or every worker, was away or busy for that long. */
+/** True for a step whose retries ran out: the database, or every worker, was away or busy for that long. */
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof ActivityFailure)) return false;
   const type = failureOf(error)?.type ?? 'Store.Unavailable';

@@ -1,6 +1,6 @@
 /** What is played live and what is imported: recorded sessions where PALIMPSEST_TRANSCRIPTS names them, else made from a seed. */
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { cutTurns } from '../../src/conversation/turns.js';
+import { cutTurns } from '../../src/conversation/groups.js';
 import { readTranscripts } from '../../test/support/transcripts.js';
 import { agentTurns } from '../conversation.js';
 
@@ -68,7 +68,7 @@ export function liveSessionOf({ scripts }: Material, index: number, id: string):
 
 function taken(turns: Iterator<ChatMessage[]>, size: number): ChatMessage[] {
   const messages: ChatMessage[] = [];
-  while (sizeOf(messages) < size) messages.push(...(turns.next().value));
+  while (sizeOf(messages) < size) messages.push(...turns.next().value);
   return messages;
 }
 

@@ -1,7 +1,7 @@
 import os from 'node:os';
 import Table from 'cli-table3';
 import { quantile, shown } from '../figures.js';
-import { inWords } from '../processes.js';
+import { describeCpu } from '../processes.js';
 import { window } from './material.js';
 import type { Memory, Outcome } from './main.js';
 
@@ -52,8 +52,8 @@ export function print({ options, source, imported, alone, beside, job, memory, v
       `Alone for ${seconds(alone)} s, beside the backfill for ${seconds(beside)} s; ${alone.contexts.length + beside.contexts.length} contexts read, ${alone.unreachable + beside.unreachable} that cannot fit; waits still open: ${alone.waits.open} and ${beside.waits.open}.`,
       `Import: ${imported.stored} sessions, ${imported.added?.toLocaleString('en-US')} messages in ${((imported.milliseconds ?? 0) / 1_000).toFixed(1)} s, ${shown(perSecond)} sessions/s.`,
       `Backfill (${options.concurrency} at once): ${job.state}${job.reason ? ` (${job.reason})` : ''}; ${counts.selected.toLocaleString('en-US')} selected: ${states}${failures.length > 0 ? ` (${failures.join(', ')})` : ''}; ${job.modelCalls.toLocaleString('en-US')} model calls, ${job.tokensBefore.toLocaleString('en-US')} → ${job.tokensAfter.toLocaleString('en-US')} tokens.`,
-      `Cores alone: ${inWords(alone.cpu)}.`,
-      `Cores beside: ${inWords(beside.cpu)}.`,
+      `Cores alone: ${describeCpu(alone.cpu)}.`,
+      `Cores beside: ${describeCpu(beside.cpu)}.`,
       `Verified: ${verified.live} live sessions (${verified.liveMessages.toLocaleString('en-US')} messages) and ${verified.old.toLocaleString('en-US')} old ones are what was sent, ${verified.archiveParts.toLocaleString('en-US')} archive parts are whole; ${verified.wrong.length === 0 ? 'nothing is lost' : `WRONG: ${verified.wrong.length}`}.`,
       ...verified.wrong.slice(0, 20).map((text) => `  ${text}`),
       `${os.cpus().length} cores (${os.cpus()[0]?.model ?? 'unknown'}), ${Math.round(os.totalmem() / 2 ** 30)} GB, Node ${process.version}; load ${os.loadavg()[0]!.toFixed(1)}.`,

@@ -1,6 +1,6 @@
 /** Whole sessions through the product's own planning, consolidation and acceptance: part two of the quality bench. */
-import { cutTurns } from '../../src/conversation/turns.js';
-import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import { cutTurns } from '../../src/conversation/groups.js';
+import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { countMessage } from '../../src/tokens/message.js';

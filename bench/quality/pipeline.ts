@@ -1,7 +1,7 @@
-import { cutTurns } from '../../src/conversation/turns.js';
+import { cutTurns } from '../../src/conversation/groups.js';
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
-import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import { isFailure } from '../../src/errors.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';

@@ -4,7 +4,7 @@
  * the same request always gives the same answer, and another rewriting draws anew.
  */
 import { createHash } from 'node:crypto';
-import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { TokenCounter } from '../../src/tokens/token-counter.js';
 import { identifiersOf } from './grammar.js';
 

@@ -12,7 +12,7 @@ const health = component<{ status: 'ok' }>()('Health', z.object({ status: z.lite
   example: { status: 'ok' },
 });
 
-const trouble = z
+const serverFailure = z
   .object({ type: z.enum(failureTypes), message: z.string(), hint: z.string().optional() })
   .nullable();
 
@@ -23,8 +23,8 @@ const readiness = component<ReadinessReport>()(
   z.object({
     ready: z.boolean(),
     ending: z.boolean().describe('The process takes nothing new; what is in work finishes.'),
-    postgres: trouble.describe("Answers and has this version's schema: null."),
-    temporal: trouble.describe('Answers: null. Turns are stored without it.'),
+    postgres: serverFailure.describe("Answers and has this version's schema: null."),
+    temporal: serverFailure.describe('Answers: null. Turns are stored without it.'),
   }),
   {
     description: 'Whether requests should be sent here.',

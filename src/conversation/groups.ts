@@ -3,7 +3,7 @@
  * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
  */
 import { atOnce, type Steps } from '../steps.js';
-import type { MessageMeta } from './message.js';
+import type { ChatMessage, MessageMeta } from './message.js';
 
 /** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
 interface Group {
@@ -91,4 +91,24 @@ function partition(reach: readonly number[]): Group[] {
     last = index + 1;
   });
   return groups;
+}
+
+/** Messages that an agent platform appends together. Indexes count from 0, `to` is exclusive. */
+export interface TranscriptTurn {
+  from: number;
+  to: number;
+}
+
+/**
+ * A transcript as its platform would have appended it: a new turn at each user message after something else, and at
+ * each assistant message; tool results belong to the turn of their calls, leading system messages to the first turn.
+ */
+export function cutTurns(messages: readonly ChatMessage[]): TranscriptTurn[] {
+  const first = messages.findIndex(({ role }) => role !== 'system' && role !== 'developer');
+  const starts = [0];
+  for (let index = first + 1; first >= 0 && index < messages.length; index++) {
+    const role = messages[index]?.role;
+    if (role === 'assistant' || (role === 'user' && messages[index - 1]?.role !== 'user')) starts.push(index);
+  }
+  return starts.map((from, turn) => ({ from, to: starts[turn + 1] ?? messages.length }));
 }

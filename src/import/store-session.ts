@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage } from '../conversation/message.js';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
-import { cutTurns } from '../conversation/turns.js';
+import { cutTurns } from '../conversation/groups.js';
 import { serializeMessage } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/append/imported.js';

@@ -16,13 +16,8 @@ import type {
   BackfillItemRequest,
   BackfillRequest,
 } from '../contract/backfills.js';
-import {
-  insertBackfill,
-  listBackfills,
-  loadBackfill,
-  loadBackfillRow,
-} from '../store/backfills/backfills.js';
-import type { BackfillWorkflows } from '../temporal/backfills.js';
+import { insertBackfill, listBackfills, loadBackfill, loadBackfillRow } from '../store/backfills/jobs.js';
+import type { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { encodeIdPart } from '../contract/ids.js';
 
 /** The backfills of one tenant: rows in PostgreSQL say what a job is, its workflow does the work. */

@@ -6,7 +6,7 @@ import type { DeploymentPolicy } from '../policy/layers.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
 import type { SummarizerFacts } from '../store/backfills/estimate.js';
-import { BackfillWorkflows } from '../temporal/backfills.js';
+import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
 import { SessionWorkflows, type Warnings } from '../temporal/session-workflows.js';

@@ -1,16 +1,26 @@
+import { createHash } from 'node:crypto';
+import { fitting } from '../context/fit.js';
+import { arrangeNative } from '../formats/arrange.js';
+import type { ContextSource, Reduction, ViewItem } from '../context/view/view-types.js';
+import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
+import { limitsOf } from '../limits/limits.js';
+import { contextFormatOf, formatOf } from '../formats/index.js';
+import type { ContextFormat } from '../conversation/format-names.js';
+import { shownUnits } from '../formats/native.js';
+import { policyOf } from '../policy/layers.js';
+import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
+import { counterFor } from '../tokens/counter.js';
 import { currentCaller } from '../store/connection/caller.js';
 import type { ContextRequest } from '../contract/client.js';
-import { contextFormatOf } from '../formats/index.js';
-import { checkContextRequest, type SessionContext } from '../contract/context.js';
-import { fitted } from './session-context.js';
-import { inSlices } from '../steps.js';
+import { checkContextRequest, type ContextShape, type SessionContext } from '../contract/context.js';
+import { inSlices, type Steps } from '../steps.js';
 import { readContextLocked, readContextSource } from '../store/compactions/context.js';
 import { saveReductions } from '../store/compactions/reductions.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';
 
-/** How often a context is read without a lock although commits and other readers overtake it; then it takes one. */
+/** Most reads without a lock while commits and other readers overtake them; the next one takes a lock. */
 const lockFreeReads = 3;
 
 /** One statement, unless the context has to be cut to its budget anew. */
@@ -36,4 +46,76 @@ export async function readContext(
       return context;
   }
   return (await readContextLocked(pool, ids, key, fit)).context;
+}
+
+/**
+ * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages
+ * take seconds.
+ * @internal
+ */
+export function* fitted(
+  name: string,
+  { session, source }: { session: SessionRow; source: ContextSource },
+  { format = formatOf(session.format).contextFormat, budget: own }: ContextShape = {},
+): Steps<{ context: SessionContext; budget: number; reductions: Reduction[] }> {
+  const policy = policyOf(session.policy);
+  const limits = limitsOf(policy, factsOf(session));
+  const budget = own ?? limits.budget;
+  const counter = counterFor(limits.tokenizer);
+  const logged = new Map<number, LoggedMessage>(
+    [...source.system, ...source.tail].map((message) => [message.seq, message]),
+  );
+  // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
+  const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
+  const fit = yield* fitting(source, policy, limits, counter, {
+    budget,
+    ...(format === 'openai-chat' ? {} : { arrange }),
+  });
+  const context = contextOf(name, session, fit.items, { budget, window: limits.window });
+  // The row's own budget is the key under which its reductions are stored and read.
+  const key = own ?? session.budget;
+  return {
+    context: yield* inFormat(context, fit.items, logged, format),
+    budget: key,
+    reductions: fit.reductions,
+  };
+}
+
+function* inFormat(
+  context: Omit<SessionContext, 'etag'>,
+  items: readonly ViewItem[],
+  logged: ReadonlyMap<number, LoggedMessage>,
+  format: ContextFormat,
+): Steps<SessionContext> {
+  const rendered =
+    format === 'openai-chat'
+      ? { messages: context.messages }
+      : contextFormatOf(format).render(shownUnits(items, logged, format));
+  yield;
+  const shown = { ...context, format, ...(rendered as { messages: ChatMessage[]; system?: Json }) };
+  return { ...shown, etag: createHash('sha256').update(JSON.stringify(shown)).digest('hex').slice(0, 32) };
+}
+
+function contextOf(
+  session: string,
+  { generation }: SessionRow,
+  view: readonly ViewItem[],
+  { budget, window }: { budget: number; window: number },
+): Omit<SessionContext, 'etag'> {
+  const messages = view.map(({ message }) => message);
+  const tokens = view.reduce((sum, item) => sum + item.tokens, 0);
+  return {
+    session,
+    generation,
+    format: 'openai-chat',
+    messages,
+    entries: view.map(({ fromSeq, source, tokens: size }) => ({
+      seq: fromSeq === 0 ? null : fromSeq,
+      source,
+      tokens: size,
+    })),
+    tokens,
+    budget,
+    window,
+  };
 }

@@ -1,4 +1,4 @@
-import { outcomeOf } from '../store/compactions/outcome.js';
+import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
 import type { CompactionOutcome } from '../contract/outcome.js';
 import type * as jobs from '../contract/backfills.js';
 import type * as client from '../contract/client.js';
@@ -28,7 +28,6 @@ import type {
   ResponseReference,
   ToolResponse,
 } from '../contract/archive.js';
-import { listCompactions } from '../store/compactions/generations.js';
 import { expand } from '../store/reading/expand.js';
 import { exportSession } from '../store/reading/export.js';
 import { fork } from '../store/compactions/fork.js';

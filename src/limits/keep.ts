@@ -1,6 +1,6 @@
-/** What stays verbatim: the ceilings of the tail, and what they have to leave to the triggers. */
+/** The ceilings of the verbatim tail, and the room that they must leave below the triggers. */
 import type { Policy } from '../policy/resolve.js';
-import { contradiction, inWords, type Frame, type Threshold } from './thresholds.js';
+import { contradiction, formatTokens, type Frame, type Threshold } from './thresholds.js';
 
 /** Ceilings of the tail; null: none. */
 export interface Keep {
@@ -21,7 +21,7 @@ interface Room {
   threshold: number;
   /** The largest head, pins included. */
   headTokens: number;
-  /** What the target leaves for the tail. */
+  /** Room of the tail below the target. */
   tailTarget: number;
 }
 
@@ -57,9 +57,9 @@ function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }:
       keep.tokens !== undefined && frame.counted(keep.tokens) === tokens
         ? 'policy.keep.tokens'
         : 'policy.keep.fraction',
-      `Keeping ${inWords(tokens)} tokens beside a summary of up to ${inWords(headTokens)} reaches the threshold of ` +
-        `${inWords(threshold)} context tokens again at once.`,
-      `Keep fewer than ${inWords(threshold - headTokens)} tokens, or raise the trigger.`,
+      `Keeping ${formatTokens(tokens)} tokens beside a summary of up to ${formatTokens(headTokens)} reaches the threshold of ` +
+        `${formatTokens(threshold)} context tokens again at once.`,
+      `Keep fewer than ${formatTokens(threshold - headTokens)} tokens, or raise the trigger.`,
       { keepTokens: tokens, head: headTokens, threshold },
     );
   }

@@ -1,4 +1,4 @@
-/** What a session's sizes take over from reported usage: which request a report is of, and when the sizes in use must give way. */
+/** Sizes learnt from reported usage: the request that a report is about, and when learnt sizes replace those in use. */
 import { knownOf, type Calibration, type ReportedRequest } from '../tokens/calibration.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/overhead.js';
@@ -8,7 +8,7 @@ import { resolveWindow } from '../tokens/windows.js';
 import { limitsOf, type SessionFacts } from './limits.js';
 import type { Policy } from '../policy/resolve.js';
 
-/** As sizes take it, in the provider's tokens. */
+/** In the provider's tokens. */
 export interface Learnt {
   /** For one of ours. */
   factor: number;
@@ -19,7 +19,7 @@ export interface Learnt {
 /** Sizes in use stay while the learnt ones are this close: a change starts new emergency reductions. */
 const TOLERANCE = 0.05;
 
-/** What was learnt of the policy's model; nothing where calibration is off. */
+/** Learnt of the policy's model; a factor of 1 and no overhead where calibration is off. */
 export function learntOf(
   policy: Pick<Policy, 'calibration' | 'model' | 'tokenizer'>,
   calibration: Calibration,
@@ -60,8 +60,8 @@ export function requestOf(
 }
 
 /**
- * What sizes must take over, null where those in use may stay: their budget is close to the learnt one, and what fills
- * it fits the window all the same.
+ * The learnt values that must replace those in use. Null where these may stay: their budget is close to the learnt one,
+ * and a context that fills it fits the window all the same.
  */
 export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: SessionFacts): Learnt | null {
   if (learnt.factor === inUse.factor && learnt.overhead === inUse.overhead) return null;
@@ -72,4 +72,12 @@ export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: Se
   const largest = learnt.factor * budget + Math.max(learnt.overhead, share * declared);
   const exceeds = largest > resolveWindow(policy).tokens;
   return exceeds || Math.abs(next / budget - 1) > TOLERANCE ? learnt : null;
+}
+
+/** A newer turn weighs this much in the running mean. */
+const TURN_WEIGHT = 0.1;
+
+/** The running mean of the tokens of a turn once one more of `size` has come; the first one is taken as it is. */
+export function meanTurn({ turns, mean }: { turns: number; mean: number }, size: number): number {
+  return turns === 0 ? size : mean + TURN_WEIGHT * (size - mean);
 }

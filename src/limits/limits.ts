@@ -23,7 +23,7 @@ import {
 import {
   contradiction,
   frameOf,
-  inWords,
+  formatTokens,
   smallestThreshold,
   thresholdsOf,
   type Frame,
@@ -36,7 +36,7 @@ import {
 export interface Limits {
   /** The agent's window, tokens. */
   window: number;
-  /** Where the window came from; `fallback` deserves a visible warning. */
+  /** Source of the window; `fallback` deserves a visible warning. */
   windowSource: ResolvedWindow['source'];
   /** The provider's tokens for one of these; sizes that the policy gives are divided by it. 1 where nothing is known. */
   factor: number;
@@ -49,7 +49,7 @@ export interface Limits {
   budget: number;
   /** Ceiling of a head without pins and carried request: snapshot + ledger + note. Context tokens. */
   headMax: number;
-  /** What `headMax` plans for the note, the acknowledgment and their framing. */
+  /** Part of `headMax` for the note, the acknowledgment and their framing. */
   noteTokens: number;
   /** Tokens of the pins, which come on top of `headMax`. */
   pinTokens: number;
@@ -87,9 +87,9 @@ function targetOf(policy: Policy, threshold: number, frame: Frame): number {
   if (target <= 0.9 * threshold) return target;
   throw contradiction(
     'policy.target',
-    `A target of ${inWords(policy.target)} tokens is too close to the threshold of ` +
-      `${inWords(threshold + frame.overhead)}: the next turns would compact again.`,
-    `Give at most ${inWords(Math.floor(0.9 * threshold) + frame.overhead)}, or a share such as 0.6.`,
+    `A target of ${formatTokens(policy.target)} tokens is too close to the threshold of ` +
+      `${formatTokens(threshold + frame.overhead)}: the next turns would compact again.`,
+    `Give at most ${formatTokens(Math.floor(0.9 * threshold) + frame.overhead)}, or a share such as 0.6.`,
     { target: policy.target, threshold: threshold + frame.overhead },
   );
 }
@@ -101,9 +101,9 @@ function headMaxOf(contextTarget: number, frame: Frame): number {
   const { window, overhead, reservedOutput, usable, budget } = frame;
   throw contradiction(
     'policy',
-    `Too small to compact: a budget of ${inWords(budget)} context tokens (window ${inWords(window)}, overhead ` +
-      `${inWords(overhead)}, reserved output ${inWords(reservedOutput)}) and a target of ` +
-      `${inWords(contextTarget)} leave ${inWords(Math.max(0, headMax))} for a summary, which needs ${SMALLEST_HEAD}.`,
+    `Too small to compact: a budget of ${formatTokens(budget)} context tokens (window ${formatTokens(window)}, overhead ` +
+      `${formatTokens(overhead)}, reserved output ${formatTokens(reservedOutput)}) and a target of ` +
+      `${formatTokens(contextTarget)} leave ${formatTokens(Math.max(0, headMax))} for a summary, which needs ${SMALLEST_HEAD}.`,
     'Raise contextWindow, trigger or target, or lower overhead.',
     { window, overhead, reservedOutput, usable, budget, contextTarget, headMax },
   );
@@ -121,8 +121,8 @@ function pinTokensOf(texts: number, messages: number, room: number): number {
   if (texts <= most) return Math.min(texts + messages, most);
   throw contradiction(
     'policy.pins',
-    `Pins of ${inWords(texts)} tokens leave too little of the ${inWords(room)} that a compaction keeps beside its summary.`,
-    `Shorten them to ${inWords(most)} tokens, or raise the trigger or the window.`,
+    `Pins of ${formatTokens(texts)} tokens leave too little of the ${formatTokens(room)} that a compaction keeps beside its summary.`,
+    `Shorten them to ${formatTokens(most)} tokens, or raise the trigger or the window.`,
     { pinTokens: texts, room },
   );
 }
@@ -139,7 +139,7 @@ function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
   );
 }
 
-/** What a session has shown of itself; sizes of a policy follow it. */
+/** Facts about a session that the sizes of a policy follow. */
 export interface SessionFacts {
   /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. At least 0.5. @default 1 */
   factor?: number;

@@ -2,7 +2,7 @@ import { counterFor } from '../tokens/counter.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { PROMPT_TOKENS } from './economics.js';
 import type { Policy } from '../policy/resolve.js';
-import { contradiction, inWords } from './thresholds.js';
+import { contradiction, formatTokens } from './thresholds.js';
 
 /** Sizes of summarizer requests and answers, tokens. */
 export interface SummarizerLimits {
@@ -51,7 +51,7 @@ export function refuseCrowdedSections({ summary: { sections } }: Policy, snapsho
   if (sections === null || sections.length * SMALLEST_SECTION <= snapshot) return;
   throw contradiction(
     'policy.summary.sections',
-    `${sections.length} sections do not fit a snapshot of ${inWords(snapshot)} tokens: each takes at least ${SMALLEST_SECTION}.`,
+    `${sections.length} sections do not fit a snapshot of ${formatTokens(snapshot)} tokens: each takes at least ${SMALLEST_SECTION}.`,
     `Ask for at most ${Math.max(1, Math.floor(snapshot / SMALLEST_SECTION))} sections, a smaller ledgerTokens, or a larger trigger or window.`,
     { sections: sections.length, snapshot, section: SMALLEST_SECTION },
   );
@@ -105,8 +105,8 @@ export function summarizerLimits(
       summary.reservedOutputTokens === null
         ? 'policy.summary.contextWindow'
         : 'policy.summary.reservedOutputTokens',
-      `The summarizer's window of ${inWords(window)} tokens leaves no room for a transcript beside the prompt ` +
-        `(${inWords(promptTokens)}), the previous snapshot (${inWords(longest)}) and its answer (${inWords(reservedOutput)}).`,
+      `The summarizer's window of ${formatTokens(window)} tokens leaves no room for a transcript beside the prompt ` +
+        `(${formatTokens(promptTokens)}), the previous snapshot (${formatTokens(longest)}) and its answer (${formatTokens(reservedOutput)}).`,
       "Use a summarizer with a larger window, a smaller summary.reservedOutputTokens, or summary.method: 'extractive'.",
       { window, prompt: promptTokens, snapshot: longest, reservedOutput },
     );
@@ -114,8 +114,8 @@ export function summarizerLimits(
   if (summary.chunkTokens !== null && summary.chunkTokens > room) {
     throw contradiction(
       'policy.summary.chunkTokens',
-      `Chunks of ${inWords(summary.chunkTokens)} tokens do not fit the summarizer's window of ${inWords(window)}.`,
-      `At most ${inWords(room)} leave room for the prompt, the previous snapshot and the answer.`,
+      `Chunks of ${formatTokens(summary.chunkTokens)} tokens do not fit the summarizer's window of ${formatTokens(window)}.`,
+      `At most ${formatTokens(room)} leave room for the prompt, the previous snapshot and the answer.`,
       { chunkTokens: summary.chunkTokens, window, room },
     );
   }

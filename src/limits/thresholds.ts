@@ -1,4 +1,5 @@
 import { invalid, PalimpsestError } from '../errors.js';
+import { count } from '../numbers.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/overhead.js';
 import type { Policy } from '../policy/resolve.js';
@@ -26,7 +27,7 @@ const HIGHEST_THRESHOLD = 0.9;
 /** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
 const SMALLEST_SIZE = 1_000;
 
-export const inWords = (count: number): string => count.toLocaleString('en-US');
+export const formatTokens = (tokens: number): string => count(Math.round(tokens));
 
 /** A policy whose parts contradict each other: says which, with the numbers, and what to change. */
 export function contradiction(
@@ -61,8 +62,8 @@ export function frameOf(policy: Policy, given: number, factor = 1, learnt = 0): 
   if (budget > 0) return { window, overhead, reservedOutput, usable, budget, counted };
   throw contradiction(
     policy.contextWindow === null ? 'policy.overhead' : 'policy.contextWindow',
-    `The window of ${inWords(window)} tokens is not larger than the request overhead of ${inWords(overhead)} and ` +
-      `the ${inWords(reservedOutput)} reserved for output: nothing is left for a context.`,
+    `The window of ${formatTokens(window)} tokens is not larger than the request overhead of ${formatTokens(overhead)} and ` +
+      `the ${formatTokens(reservedOutput)} reserved for output: nothing is left for a context.`,
     'Give the real contextWindow, or a smaller overhead or reservedOutputTokens.',
     { window, overhead, reservedOutput },
   );
@@ -113,7 +114,7 @@ export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
     if (tokens === null || messages !== null || tokens > frame.overhead) continue;
     throw contradiction(
       path,
-      `A trigger at ${inWords(tokens)} tokens is not above the request overhead of ${inWords(frame.overhead)}: it ` +
+      `A trigger at ${formatTokens(tokens)} tokens is not above the request overhead of ${formatTokens(frame.overhead)}: it ` +
         'would fire on an empty session.',
       'Raise the trigger, lower the overhead, or give the real contextWindow.',
       { trigger: tokens, overhead: frame.overhead },
@@ -129,8 +130,8 @@ function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
   if (lowest <= frame.usable) return;
   throw contradiction(
     thresholds[tokens.indexOf(lowest)]?.path ?? 'policy.trigger',
-    `A trigger at ${inWords(lowest)} tokens can never fire: the window of ${inWords(frame.window)} holds ` +
-      `${inWords(frame.usable)} beside the ${inWords(frame.reservedOutput)} reserved for output.`,
+    `A trigger at ${formatTokens(lowest)} tokens can never fire: the window of ${formatTokens(frame.window)} holds ` +
+      `${formatTokens(frame.usable)} beside the ${formatTokens(frame.reservedOutput)} reserved for output.`,
     'Use a fraction, a smaller number of tokens, or give the real contextWindow.',
     { trigger: lowest, window: frame.window, reservedOutput: frame.reservedOutput },
   );

@@ -95,9 +95,7 @@ function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
   for (const key of path) {
     places = places.flatMap((place) => {
       const next = typeof key === 'number' ? place.items : place.properties?.[String(key)];
-      return next !== undefined && typeof next === 'object' && !Array.isArray(next)
-        ? branchesOf(next)
-        : [];
+      return next !== undefined && typeof next === 'object' && !Array.isArray(next) ? branchesOf(next) : [];
     });
   }
   return places;

@@ -1,7 +1,6 @@
 import { presets } from './presets.js';
-import type { PresetName } from './preset-names.js';
+import type { PolicyInput, PresetName } from './schema.js';
 import { withDefaults, type Policy } from './resolve.js';
-import type { PolicyInput } from './schema.js';
 
 /** From the first that is asked to the last. @internal */
 export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;

@@ -1,5 +1,4 @@
-import type { PresetName } from './preset-names.js';
-import type { PolicyInput } from './schema.js';
+import type { PolicyInput, PresetName } from './schema.js';
 
 /**
  * Tails stay word for word: arguments are not truncated, and no result leaves the newest-first budget. Only what must still be

@@ -3,10 +3,13 @@ import { invalid } from '../errors.js';
 import { tokenizerNames } from '../tokens/token-counter.js';
 import { complain } from './issues.js';
 import { pricesSchema, spendSchema } from './money-schema.js';
-import { presetNames } from './preset-names.js';
 import { reduceSchema } from './reduce-schema.js';
 import { milliseconds, summarySchema, tokens } from './summary-schema.js';
 import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigger-schema.js';
+
+/** Systems whose documented defaults can be taken over by name. `hybrid` is what `smart-agent` calls its own. */
+export const presetNames = ['adk', 'smart-agent', 'hybrid', 'langchain', 'deepagents', 'zrb'] as const;
+export type PresetName = (typeof presetNames)[number];
 
 /** `policy.retention`: what is kept for how long. @internal */
 export const retentionSchema = z.strictObject({

@@ -3,26 +3,26 @@ import { isFailure, type FailureType } from '../errors.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
-/** Why a server cannot be used; null: it can. */
-export type Trouble = { type: FailureType; message: string; hint?: string } | null;
+/** The failure of a server that cannot be used; null where it can. */
+export type ServerFailure = { type: FailureType; message: string; hint?: string } | null;
 
 export interface Readiness {
   /** Answers, and has the schema of this version. */
-  postgres: Trouble;
-  temporal: Trouble;
+  postgres: ServerFailure;
+  temporal: ServerFailure;
 }
 
 /** Asks both servers, which takes seconds at most. */
 export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Promise<Readiness> {
   const [postgres, temporal] = await Promise.all([
-    troubleWith(() => assertMigrated(pool)),
-    troubleWith(() => workflows.reach()),
+    failureOfServer(() => assertMigrated(pool)),
+    failureOfServer(() => workflows.reach()),
   ]);
   return { postgres, temporal };
 }
 
-/** What keeps `ask` from being answered; null: nothing. */
-export async function troubleWith(ask: () => Promise<void>): Promise<Trouble> {
+/** The typed failure of `ask`; null where it is answered. */
+export async function failureOfServer(ask: () => Promise<void>): Promise<ServerFailure> {
   try {
     await ask();
     return null;

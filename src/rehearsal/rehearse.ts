@@ -13,7 +13,7 @@ import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
 import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './cache.js';
 import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './rehearsed.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
-import { cutTurns } from '../conversation/turns.js';
+import { cutTurns } from '../conversation/groups.js';
 
 /** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
 export interface RehearsalOptions {

@@ -2,7 +2,8 @@
 import type { Plan, SummarizerSettings } from '../compaction/plan/plan-types.js';
 import { countRequest } from '../compaction/summarize/questions.js';
 import { settingsOf } from '../compaction/plan/summarizer-settings.js';
-import { summarize, type DigestRef, type ModelSteps } from '../compaction/summarize/summarize.js';
+import type { DigestRef, ModelSteps } from '../compaction/summarize/model-steps.js';
+import { summarize } from '../compaction/summarize/summarize.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import { openingTag, renderMessage } from '../conversation/render.js';
 import { PalimpsestError } from '../errors.js';

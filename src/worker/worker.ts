@@ -8,15 +8,15 @@ import {
 import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import type { Dependencies } from '../../activities/dependencies.js';
-import { measured } from '../../activities/measured.js';
-import { Pace } from '../../activities/pace.js';
+import { attemptMetrics } from '../../activities/attempt-metrics.js';
+import { BackfillThrottle } from '../../activities/backfill-throttle.js';
 import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
 import { invalid } from '../errors.js';
 import { createModelClient, type ModelClient } from '../llm/client.js';
 import type { Metrics } from '../process/metrics.js';
 import { checkedDeployment } from '../config/policy-sources.js';
 import type { DeploymentPolicy } from '../policy/layers.js';
-import { troubleWith, type Readiness } from '../process/readiness.js';
+import { failureOfServer, type Readiness } from '../process/readiness.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
@@ -29,7 +29,7 @@ import {
   type TemporalSettings,
 } from '../temporal/connection.js';
 import { defaultQueuePrefix, taskQueues } from '../temporal/names.js';
-import { BackfillWorkflows } from '../temporal/backfills.js';
+import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { SessionWorkflows } from '../temporal/session-workflows.js';
 import { ensureSweep } from '../temporal/sweep-schedule.js';
 import { registerCounters, type Counters } from '../tokens/counter.js';
@@ -141,8 +141,8 @@ export async function startWorker(settings: WorkerSettings): Promise<RunningWork
       finished,
       readiness: async () => {
         const [postgres, temporal] = await Promise.all([
-          pool ? troubleWith(() => assertMigrated(pool)) : null,
-          troubleWith(() => reachNamespace(connection, settings.temporal)),
+          pool ? failureOfServer(() => assertMigrated(pool)) : null,
+          failureOfServer(() => reachNamespace(connection, settings.temporal)),
         ]);
         return { polling: workers.every((worker) => worker.getState() === 'RUNNING'), postgres, temporal };
       },
@@ -249,21 +249,21 @@ function steps(
   const { db, llm, backfill } = taskQueues(settings.queuePrefix);
   const { databaseSteps, backfillSteps, backfillShare, modelCalls } = limitsOf(settings);
   const dependencies = dependenciesOf(roles, settings, pool, connection);
-  const counted = metrics ? [measured(metrics)] : [];
-  const pace = new Pace(backfillShare);
+  const counted = metrics ? [attemptMetrics(metrics)] : [];
+  const throttle = new BackfillThrottle(backfillShare);
   const served: WorkerOptions[] = [];
   if (roles.has('database'))
     served.push({
       taskQueue: db,
       activities: createDatabaseActivities(dependencies),
-      interceptors: { activity: [pace.live, ...counted] },
+      interceptors: { activity: [throttle.live, ...counted] },
       maxConcurrentActivityTaskExecutions: databaseSteps,
     });
   if (roles.has('backfill'))
     served.push({
       taskQueue: backfill.db,
       activities: createDatabaseActivities(dependencies),
-      interceptors: { activity: [pace.backfill, ...counted] },
+      interceptors: { activity: [throttle.backfill, ...counted] },
       maxConcurrentActivityTaskExecutions: backfillSteps,
     });
   if (roles.has('model'))
@@ -308,7 +308,7 @@ function dependenciesOf(
           baseUrl: model.baseUrl,
           timeoutMs: model.timeoutMs ?? 150_000,
         })
-      : elsewhere,
+      : noModelClient,
     summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
     tokensPerMinute: model.tokensPerMinute,
     metrics,
@@ -320,8 +320,8 @@ function dependenciesOf(
   };
 }
 
-/** Who plans without calling takes it that the workers of the role `model` have an endpoint. */
-const elsewhere: ModelClient = {
+/** Without the role `model` a worker plans as if an endpoint were configured: other workers call it. */
+const noModelClient: ModelClient = {
   available: true,
   summarize: () => Promise.reject(new Error('this process makes no model calls')),
 };

@@ -1,7 +1,7 @@
 /** Plays a case of ours through the pure core. Answers everything that does not hold as a sentence. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
-import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ViewItem } from '../../src/context/view/view-types.js';
 import { validateView } from '../../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../src/errors.js';

@@ -1,6 +1,6 @@
 /** One compaction pass over a case: the history that it supposes, its messages, its scripted summarizer. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
-import type { Summarizer } from '../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isTriggered } from '../../src/limits/limits.js';
 import type { PolicyInput } from '../../src/policy/schema.js';

@@ -5,7 +5,7 @@ import type { PolicyInput } from '../../src/policy/schema.js';
 import type { Backfill } from '../../src/contract/backfills.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { appendTurn } from '../../src/store/append/turns.js';
-import { BackfillWorkflows } from '../../src/temporal/backfills.js';
+import { BackfillWorkflows } from '../../src/temporal/backfill-workflows.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { dialogue, smallPolicy, type Stack } from './stack.js';
 

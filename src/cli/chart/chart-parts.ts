@@ -1,3 +1,4 @@
+import { count } from '../../numbers.js';
 import type { ChartSeries } from './series.js';
 
 /** Colour of the line on light and on dark pages, and its dashes, so that colours are not all that tells lines apart. */
@@ -61,7 +62,7 @@ export function niceCeiling(size: number): number {
 }
 
 export const rounded = (value: number): string => String(Math.round(value * 10) / 10);
-export const inWords = (value: number): string => Math.round(value).toLocaleString('en-US');
+export const roundedCount = (value: number): string => count(Math.round(value));
 
 /** Colours and text of a chart: nothing here depends on what is drawn. */
 export function shortened(content: string, most: number): string {

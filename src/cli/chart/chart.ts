@@ -1,7 +1,7 @@
 /** A line chart of sizes over turns as SVG: readable on light and dark pages, without fonts or scripts from elsewhere. */
 import {
   escaped,
-  inWords,
+  roundedCount,
   line,
   niceCeiling,
   rounded,
@@ -71,7 +71,7 @@ function verticalAxis(top: number, y: (size: number) => number, label: string): 
   return [
     ...ticks.flatMap((size) => [
       line('grid', plot.left, y(size), plot.left + plot.width, y(size)),
-      text(plot.left - 8, y(size) + 4, 'quiet end', inWords(size)),
+      text(plot.left - 8, y(size) + 4, 'quiet end', roundedCount(size)),
     ]),
     `<text class="quiet middle" transform="translate(16 ${plot.top + plot.height / 2}) rotate(-90)">${escaped(label)}</text>`,
   ];
@@ -85,7 +85,7 @@ function horizontalAxis(turns: number, x: (turn: number) => number, label: strin
     line('axis', plot.left, bottom, plot.left + plot.width, bottom),
     ...[...new Set(ticks)]
       .filter((turn) => turn === 1 || x(turn) - x(1) > 24)
-      .map((turn) => text(x(turn), bottom + 18, 'quiet middle', inWords(turn))),
+      .map((turn) => text(x(turn), bottom + 18, 'quiet middle', roundedCount(turn))),
     text(plot.left + plot.width / 2, bottom + 40, 'quiet middle', label),
   ];
 }

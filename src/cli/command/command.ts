@@ -6,6 +6,7 @@ import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
 import { columnsOfTerminal } from '../terminal/width.js';
 import { styleFor, wantsColour } from '../terminal/style.js';
+import { wholeNumber, type Range } from '../terminal/numbers.js';
 
 /** How a command is written down: what its help says, and the function that runs it. */
 export interface CommandText {
@@ -187,4 +188,14 @@ const globalHelp = Object.assign(new Help(), { showGlobalOptions: true });
 function helpStyle() {
   const style = styleFor(wantsColour(process.stdout, !process.argv.includes('--no-color')));
   return { styleTitle: style.bold, styleCommandText: style.cyan, styleOptionTerm: style.cyan };
+}
+
+/** An argument that commander has checked to be there. */
+export const argument = (args: readonly string[], index: number, name: string): string =>
+  args[index] ?? absent(name);
+export const numberArgument = (args: readonly string[], index: number, name: string, range?: Range): number =>
+  wholeNumber(argument(args, index, name), name, range);
+
+function absent(name: string): never {
+  throw new Error(`argument ${name} is missing`);
 }

@@ -1,5 +1,4 @@
-import { argument, numberArgument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { positive } from '../terminal/numbers.js';
 
 /** What changes a running job; each answers what it is then. */

@@ -1,6 +1,5 @@
 import type { BackfillItemState, BackfillRequest, BackfillSelection } from '../../contract/backfills.js';
-import { argument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup } from '../command/command.js';
 import type { FormatName } from '../../conversation/format-names.js';
 import { moment, oneOf, positive, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';

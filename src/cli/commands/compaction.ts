@@ -1,6 +1,5 @@
 import type { CompactionOutcome } from '../../contract/outcome.js';
-import { argument, numberArgument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
 
@@ -218,7 +217,7 @@ function addErase(group: CommandGroup): void {
           await confirmErase(client, { session, forks }, run.signal);
         }
         const erased = await client.erase({ session, forks });
-        const { erasedText } = await import('../pages/erased-text.js');
+        const { erasedText } = await import('../pages/outcome-page.js');
         await told(run, { session, ...erased }, erasedText(session, erased));
       },
     )

@@ -1,7 +1,6 @@
 import type { Command } from 'commander';
 import { invalid } from '../../errors.js';
-import { argument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup } from '../command/command.js';
 
 /** `program` holds every command by the time one runs. */
 export function addCompletionCommands(group: CommandGroup, program: Command): void {

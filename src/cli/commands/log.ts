@@ -1,6 +1,5 @@
 import type { Role } from '../../conversation/message.js';
-import { argument, numberArgument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { oneOf, wholeNumber } from '../terminal/numbers.js';
 
 const whole = (text: string | undefined, option: string, least: number, most?: number): number | undefined =>

@@ -1,6 +1,5 @@
 import type { PolicyInput } from '../../policy/schema.js';
-import { argument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup } from '../command/command.js';
 import type { PolicyFlags } from '../command/flags.js';
 import type { Run } from '../command/run.js';
 
@@ -172,7 +171,7 @@ function addPins(group: CommandGroup): void {
       ],
     },
     async (run, args) => {
-      const { numberArgument } = await import('../command/arguments.js');
+      const { numberArgument } = await import('../command/command.js');
       const number = numberArgument(args, 1, 'number', { least: 1 });
       await changePins(run, argument(args, 0, 'session'), async (pins) => {
         const { invalid } = await import('../../errors.js');

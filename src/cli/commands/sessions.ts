@@ -1,7 +1,6 @@
 import type { ContextFormat } from '../../conversation/format-names.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup } from '../command/command.js';
 import { duration, wholeNumber } from '../terminal/numbers.js';
-import { argument } from '../command/arguments.js';
 
 export function addSessionCommands(group: CommandGroup): void {
   addSessions(group);

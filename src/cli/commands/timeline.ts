@@ -1,5 +1,4 @@
-import { argument } from '../command/arguments.js';
-import type { CommandGroup } from '../command/command.js';
+import { argument, type CommandGroup } from '../command/command.js';
 
 export function addTimelineCommand(group: CommandGroup): void {
   group

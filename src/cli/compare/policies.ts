@@ -7,8 +7,7 @@ import { invalid, isFailure } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
 import { limitsOf } from '../../limits/limits.js';
 import { presets } from '../../policy/presets.js';
-import { type PresetName, presetNames } from '../../policy/preset-names.js';
-import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import { parsePolicy, type PolicyInput, type PresetName, presetNames } from '../../policy/schema.js';
 import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
 
 /** The policies that `palimpsest plan` compares, from its flags. */

@@ -1,7 +1,7 @@
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createModelClient } from '../../llm/client.js';
-import { adviceFor } from '../command/advice.js';
+import { adviceFor } from '../terminal/failures.js';
 import { seconds } from '../terminal/numbers.js';
 import { fail, failed, ok, warn, type Finding } from './doctor-finding.js';
 

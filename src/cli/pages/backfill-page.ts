@@ -1,5 +1,5 @@
 import type { Backfill, BackfillEstimate } from '../../contract/backfills.js';
-import { adviceFor } from '../command/advice.js';
+import { adviceFor } from '../terminal/failures.js';
 import { ago, count, money, percent, plural, span } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
 import { Progress } from '../terminal/progress.js';

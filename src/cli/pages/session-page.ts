@@ -1,6 +1,6 @@
 /** `palimpsest status`: one session on one screen. */
 import type { Status } from '../../contract/status.js';
-import { adviceFor } from '../command/advice.js';
+import { adviceFor } from '../terminal/failures.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
 import type { Column } from '../terminal/table.js';

@@ -9,18 +9,18 @@ import { inBatches } from './batch.js';
 import { configOf, refuseUrl, type Globals } from '../command/connect.js';
 import { checkOutFile, policyFromFlags, type PolicyFlags } from '../command/flags.js';
 import { Interrupted, onInterrupt } from '../terminal/interrupt.js';
-import { nextSteps } from './next-steps.js';
-import { playSession, storedSessionId } from './player.js';
-import type { PlayedSession, PlayEvents } from './played.js';
 import {
   compactedLine,
   compactionTable,
+  nextSteps,
   replayLine,
   sessionJson,
   sessionLine,
   turnLine,
   warningLines,
 } from './report.js';
+import { playSession, storedSessionId } from './player.js';
+import type { PlayedSession, PlayEvents } from './played.js';
 import { errorJson, errorLines } from '../terminal/failures.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import { Screen } from '../terminal/screen.js';

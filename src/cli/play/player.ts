@@ -11,7 +11,7 @@ import { resolvePolicy } from '../../policy/layers.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import type { Transcript } from './transcripts.js';
-import { cutTurns } from '../../conversation/turns.js';
+import { cutTurns } from '../../conversation/groups.js';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */

@@ -2,6 +2,7 @@ import Table from 'cli-table3';
 import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { PlayedSession, PlayedTurn } from './played.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
+import type { Stack } from '../servers/stack.js';
 
 /** The Temporal UI that operators look at; `url` is null where none is known. */
 export interface TemporalUi {
@@ -151,4 +152,22 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
     ...{ session, messages, window, budget, tokens, compactions, replay, context },
     ...(warnings.length > 0 ? { warnings } : {}),
   });
+}
+
+/** The last lines of `dev`: how to look at what is up. */
+export function nextSteps(
+  { uiUrl, apiUrl }: Pick<Stack, 'uiUrl' | 'apiUrl'>,
+  session = 'SESSION',
+  env: NodeJS.ProcessEnv = process.env,
+): string[] {
+  // Whoever typed `npm start` has no `palimpsest` on the PATH.
+  const program = env.npm_lifecycle_event === 'start' ? 'npm run -s palimpsest --' : 'palimpsest';
+  const path = `/v1/sessions/${encodeURIComponent(session)}/context`;
+  return [
+    'Everything stays up; Ctrl-C ends it. Look around:',
+    ...(uiUrl === null ? [] : [`  ${uiUrl}`]),
+    ...(apiUrl === null ? [] : [`  curl ${apiUrl}${path}`]),
+    `  ${program} status ${session}`,
+    `  ${program} --help`,
+  ];
 }

@@ -5,10 +5,9 @@ import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../..
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import { promptSettings } from '../../summary/ask/prompts.js';
+import { promptSettings, type SummaryRequest } from '../../summary/ask/prompts.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { digestByRule, isOfChunk } from '../replace/by-rule.js';
-import type { Summarizer } from './summarizer.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './log.js';
 import type { Plan } from '../plan/plan-types.js';
@@ -23,7 +22,8 @@ import {
 } from '../summarize/questions.js';
 import type { Asking } from '../summarize/answers.js';
 import type { LayerText, RepairNeeded, Written } from '../replace/input.js';
-import type { DigestRef, ModelSteps, Summarized } from '../summarize/summarize.js';
+import type { DigestRef, ModelSteps } from '../summarize/model-steps.js';
+import type { Summarized } from '../summarize/summarize.js';
 
 /** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
@@ -67,7 +67,7 @@ export class MemoryAsker {
   /** One compaction's worth of asking; `calls` fills while it goes on. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    /** What no retry helps against: nothing that still waits for its turn is asked any more. */
+    /** A failure that no retry helps against: requests that still wait for their turn are not made. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;
@@ -188,3 +188,12 @@ class Overflow extends PalimpsestError {
     super(error.type, error.message, { cause: error });
   }
 }
+
+/**
+ * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
+ * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ */
+export type Summarizer = (
+  request: SummaryRequest,
+  about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
+) => string | Promise<string>;

@@ -3,9 +3,15 @@ import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
 import { isFailure, isModelFailure, PalimpsestError } from '../../errors.js';
 import { policyOf } from '../../policy/layers.js';
-import { learntOf, overdue, requestOf, type Learnt, type ReportedTurn } from '../../limits/learnt.js';
+import {
+  type Learnt,
+  learntOf,
+  meanTurn,
+  overdue,
+  type ReportedTurn,
+  requestOf,
+} from '../../limits/learnt.js';
 import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
-import { meanTurn } from '../../limits/mean-turn.js';
 import { marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import type { Policy } from '../../policy/resolve.js';
@@ -17,15 +23,13 @@ import type { TokenCounter } from '../../tokens/token-counter.js';
 import { readUsage, type UsageReport } from '../../tokens/reported-usage.js';
 import { fitContext } from '../../context/fit.js';
 import { genesis, type Generation } from './generation.js';
-import { MemoryAsker } from './asker.js';
+import { MemoryAsker, type Summarizer } from './asker.js';
 import { MemoryStore } from './store.js';
 import type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
-import { assertPlanOf } from '../plan/assert-plan-of.js';
-import { makePlan } from '../plan/plan.js';
+import { assertPlanOf, makePlan } from '../plan/plan.js';
 import { makeReplacement } from '../replace/replacement.js';
 import type { RepairNeeded, Replacement, ReplacementInput } from '../replace/input.js';
 import { summarize } from '../summarize/summarize.js';
-import type { Summarizer } from './summarizer.js';
 
 /**
  * A session in memory: the same planning, questions, reductions and acceptance as the service, without PostgreSQL and
@@ -85,7 +89,7 @@ export class Conversation {
     return this.store.generations;
   }
 
-  /** What reported usage has shown, by model and tokenizer. */
+  /** Learnt from reported usage, by model and tokenizer. */
   get calibration(): Calibration {
     return this.learnt;
   }
@@ -107,7 +111,7 @@ export class Conversation {
     if (this.policy.economic) this.followSizes();
   }
 
-  /** What to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
+  /** The messages to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
   context(budget: number = this.limits.budget): {
     messages: ChatMessage[];
     items: ViewItem[];
@@ -344,6 +348,6 @@ export interface PlanOptions {
   /** Regardless of size and exhausted mark. */
   force?: boolean;
   reason?: CompactionReason;
-  /** Why no model may be asked; null: one may. */
+  /** The reason why no model may be asked; null where one may. */
   withoutModel?: string | null;
 }

@@ -31,11 +31,11 @@ export interface Generation {
   tokensAfter: number;
   /** Archive parts along the chain of parents. */
   parts: number;
-  /** What was paid for it, by our own count. */
+  /** Calls and tokens paid for it, by our own count. */
   calls: { kind: string; key: string; inputTokens: number; outputTokens: number }[];
 }
 
-/** What every conversation begins with: nothing is replaced yet. */
+/** The first generation of every conversation: nothing is replaced yet. */
 export const genesis: Generation = {
   generation: 0,
   parent: 0,

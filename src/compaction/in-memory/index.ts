@@ -3,12 +3,12 @@ import type { PolicyInput } from '../../policy/schema.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { Conversation } from './conversation.js';
 import type { Generation } from './generation.js';
-import type { Summarizer } from './summarizer.js';
+import type { Summarizer } from './asker.js';
 import type { NothingToDo, Plan } from '../plan/plan-types.js';
 
 export { Conversation, type ConversationOptions } from './conversation.js';
 export { type Generation } from './generation.js';
-export { type Summarizer } from './summarizer.js';
+export { type Summarizer } from './asker.js';
 export type { CompactionReason, NothingToDo, Plan } from '../plan/plan-types.js';
 
 /**
@@ -26,13 +26,13 @@ export interface CompactionOptions {
 }
 
 export interface CompactedHistory {
-  /** What to send to the model from now on; keep the originals: nothing here brings them back. */
+  /** To be sent to the model from now on; keep the originals: nothing here brings them back. */
   messages: ChatMessage[];
   tokens: number;
   generation: Generation;
 }
 
-/** Where the history would be cut and what would be read; references and sizes only. Throws `Input.Invalid`. */
+/** Plans the cut and the chunks to be read; references and sizes only. Throws `Input.Invalid`. */
 export async function planCompaction(
   messages: readonly ChatMessage[],
   { force = false, ...options }: CompactionOptions = {},

@@ -1,4 +1,4 @@
-/** What the service keeps in PostgreSQL, in memory: the log, the committed generations, emergency reductions, sizes. */
+/** The rows of the service in memory: the log, the committed generations, emergency reductions, sizes. */
 import { buildView, sizeOf } from '../../context/view/view.js';
 import type { ContextSource, Reduction } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
@@ -8,7 +8,7 @@ import type { TokenCounter } from '../../tokens/token-counter.js';
 import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './log.js';
 import type { ChainLink, Plan } from '../plan/plan-types.js';
-import type { PlanReads, PlanState } from '../plan/plan.js';
+import type { PlanReads, PlanState } from '../plan/planning.js';
 import type { Parent } from '../replace/input.js';
 
 export class MemoryStore {

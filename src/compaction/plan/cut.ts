@@ -2,7 +2,7 @@ import type { MessageMeta } from '../../conversation/message.js';
 import { leadingSystem, legalBoundaries, seqBefore, type LegalCut, type Liveness } from './safe-cuts.js';
 
 /**
- * Where the log is cut best, among the places where it may be cut. In four phases, each for what the one before it left:
+ * The best cut among the places where the log may be cut. It is chosen in four phases; each is tried where the one before it finds no cut:
  *
  * 1. `turn`: the tail begins with a user turn, and at least half of what may stay does stay;
  * 2. `step`: it begins with an assistant message inside a run, so that a run without a user turn is cut too; its request is carried;
@@ -26,7 +26,7 @@ export interface CutChoice {
   throughSeq: LegalCut;
   /** The user message of the run that the cut lies inside, to be carried verbatim in the head; null where the tail begins with a user turn. */
   carriedSeq: number | null;
-  /** What the tail begins with: a user turn, an assistant message inside a run, or anything else. */
+  /** The first message of the tail: a user turn, an assistant message inside a run, or anything else. */
   boundary: 'user' | 'assistant' | 'best';
   /** Interrupted calls that the cut tears from what the agent did next. */
   torn: number;
@@ -73,7 +73,7 @@ interface OutlinePoint {
   request: MessageMeta | null;
 }
 
-/** What lies around every boundary. System messages inside the log belong to the turn that follows them. */
+/** The neighbourhood of every boundary. System messages inside the log belong to the turn that follows them. */
 function outlineOf(metas: readonly MessageMeta[]): (index: number) => OutlinePoint {
   const speaks = ({ role, empty }: MessageMeta) => !empty && role !== 'system' && role !== 'developer';
   const nextShown: (MessageMeta | null)[] = [null];

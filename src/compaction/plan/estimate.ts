@@ -2,7 +2,7 @@ import { MESSAGE_LABEL_TOKENS } from '../../summary/ask/chunk.js';
 import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 
-/** What a compaction would come to, from sizes alone: nothing is read, nothing is asked. */
+/** The expected outcome of a compaction, from sizes alone: nothing is read, no model is asked. */
 export interface EstimatedCompaction {
   tokensAfter: number;
   modelCalls: number;
@@ -13,7 +13,7 @@ export interface EstimatedCompaction {
   cost: number | null;
 }
 
-/** Of its ceiling, what a head usually takes: the models that were measured write about half of what they may. */
+/** Usual size of a head as a share of its ceiling: the models that were measured write about half of what they may. */
 const headShare = 0.6;
 
 /** A session of this many context tokens and messages, compacted until its trigger is out of reach. */

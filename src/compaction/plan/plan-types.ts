@@ -9,10 +9,9 @@ import type { TokenizerName } from '../../tokens/token-counter.js';
 export type CompactionReason =
   'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
 
-/** What one compaction will do: references and sizes, no text, so that it may travel through Temporal. */
 export type Method = 'model' | 'extractive' | 'none';
 
-/** What one compaction asks of the summarizer; frozen at planning so that every call of it is made alike. */
+/** The settings of every model call of one compaction, frozen at planning. */
 export interface SummarizerSettings {
   model: string;
   tokenizer: TokenizerName;
@@ -29,7 +28,7 @@ export interface SummarizerSettings {
   concurrency: number;
   depthLimit: number;
   deadlineMs: number;
-  /** What is redacted, as a hash, '' for nothing: chunks name characters of messages without their secrets. */
+  /** Hash of the redaction rules, '' for none: chunks name characters of messages without their secrets. */
   redaction: string;
 }
 
@@ -40,6 +39,7 @@ export interface LargeMessage {
   chunks: ChunkRef[];
 }
 
+/** The plan of one compaction: references and sizes, no text, so that it may travel through Temporal. */
 export interface Plan {
   baseGeneration: number;
   /** Of the session as it was planned. Absent without a database, and in plans of earlier versions. */
@@ -88,13 +88,13 @@ export interface Plan {
 }
 
 export interface NothingToDo {
-  /** Why. */
+  /** The reason. */
   nothing: string;
   /** Nothing will help until something compactable arrives (invariant 9). */
   exhausted: boolean;
 }
 
-/** What the plan must know of the generations behind the head, newest first, the genesis last. */
+/** A generation behind the head as planning sees it. */
 export interface ChainLink {
   generation: number;
   /** Last seq that its head replaces. */

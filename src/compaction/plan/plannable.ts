@@ -9,7 +9,7 @@ import type { Limits } from '../../limits/limits.js';
 import { shortestStandIn } from '../../context/reductions/to-fit.js';
 import type { Liveness } from './safe-cuts.js';
 
-/** Whether any compaction could make a session fit: asked at planning, of sizes and links alone, before anything is paid for. */
+/** The input of the check whether any compaction could make a session fit: sizes and links alone, before anything is paid for. */
 export interface PlannableState {
   /** Leading system messages. */
   system: readonly MessageMeta[];

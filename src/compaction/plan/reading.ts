@@ -2,13 +2,14 @@ import type { Policy } from '../../policy/resolve.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { ChainLink, Plan } from './plan-types.js';
 
-/** From where a compaction reads, and what it folds the result with. */
+/** The first message that a compaction reads, and the snapshot or layers that it builds on. */
 export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
 
 /**
- * `incremental` folds the snapshot of the head, or where the fallback wrote that, the last one that it did not write
- * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole archive: its chunks are cut from the first message
- * on, so all but the newest are found among the stored digests. `layered` keeps what a model wrote and reads on from there.
+ * `incremental` folds the snapshot of the head. Where the fallback wrote that one, it folds the last snapshot by a model
+ * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole
+ * archive: its chunks are cut from the first message on, so all but the newest are found among the stored digests.
+ * `layered` keeps the layers that a model wrote and reads on from there.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],
@@ -25,7 +26,7 @@ export function readingOf(
   return after(mode, baseOf(chain, persists) ?? head);
 }
 
-/** How often a model is given again, unasked, what it has failed at. */
+/** Most times that a model is given a part again, unasked, that it has failed at. */
 const MOST_TRIES = 2;
 
 /** The newest generation that no fallback had a part in; the head itself where a model has read on from there often enough. */
@@ -35,7 +36,7 @@ function baseOf(chain: readonly ChainLink[], persists: boolean): ChainLink | und
   return tries >= MOST_TRIES && !persists ? chain[0] : chain[base];
 }
 
-/** Where all of that would be too much for one compaction: the head's snapshot as it stands, whoever wrote it. */
+/** For more than one compaction can read: goes on from the head's snapshot as it stands, even one by the fallback. */
 export function shortReading(chain: readonly ChainLink[]): Reading {
   const [head] = chain;
   return head ? after('incremental', head) : afresh('incremental');

@@ -1,5 +1,5 @@
 /**
- * Where the log may be cut at all: between groups, in front of no orphan result, and behind no call that can still be answered. A cut
+ * The places where the log may be cut: between groups, in front of no orphan result, and behind no call that can still be answered. A cut
  * evicts everything of the tail up to and including a seq.
  */
 import { groupMessages } from '../../conversation/groups.js';
@@ -12,7 +12,7 @@ export type LegalCut = number & { readonly [legal]: 'LegalCut' };
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** How long a call may stay open once a later user or assistant message exists. */
+  /** Longest time that a call may stay open once a later user or assistant message exists. */
   deadCallAfterMs: number;
   /** The session is closed: no call is answered any more. */
   closed: boolean;

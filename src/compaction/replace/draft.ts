@@ -53,7 +53,7 @@ function byModel(
 ): Drafted | RepairNeeded {
   if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
     return { repair: 'too long', snapshot: draft, missing: [] };
-  // What was read anew is more than what is evicted now.
+  // More was read anew than is evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
   const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
   return { snapshot, method: 'model', layers: null, newLayer: null };

@@ -1,4 +1,4 @@
-/** What goes into the replacement of a prefix, and what comes out. */
+/** Input and result of the replacement of a prefix. */
 import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Redact } from '../../summary/redaction/redact.js';
@@ -11,7 +11,7 @@ import type { RepairProblem } from '../../summary/ask/repair.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { Method, Plan } from '../plan/plan-types.js';
 
-/** What the generation that is replaced has left. */
+/** The generation that is replaced. */
 export interface Parent {
   snapshot: string | null;
   ledger: string | null;
@@ -29,7 +29,7 @@ export interface LayerText {
   text: string;
 }
 
-/** What a model, or several, have written; references resolved to texts. */
+/** The texts written by one or several models, references resolved. */
 export interface Written {
   /** Null in `layered` mode, and where only messages were summarized. */
   snapshot: string | null;

@@ -1,4 +1,4 @@
-/** What a head carries word for word. */
+/** The texts that a head carries word for word. */
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Steps } from '../../steps.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts } from '../../summary/answer/pins.js';

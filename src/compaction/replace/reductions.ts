@@ -1,4 +1,4 @@
-/** What is shorter in a context from one commit on. */
+/** The reductions of a context from one commit on. */
 import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
 import type { Head, Reduction, ViewItem } from '../../context/view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';

@@ -13,7 +13,7 @@ import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
-/** What replaces the planned prefix of a context: accepted head, ledger and reductions, or why they are refused. */
+/** The replacement of the planned prefix of a context: accepted head, ledger and reductions, or the reason of a refusal. */
 
 /**
  * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
@@ -68,7 +68,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     if (made && 'repair' in made) return made;
     const head = made?.head ?? source.head;
     const fit = reductionsFor(given, kept, head, tokensBefore);
-    // What came since it was planned is no part of what it was to make smaller.
+    // Messages that came since the plan are not part of what it was to make smaller.
     const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
     return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
   }
@@ -100,7 +100,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
   }
 }
 
-/** What a new head would make of the context. */
+/** The context as a new head would make it. */
 interface Attempted {
   made: MadeHead | null;
   head: Head | null;

@@ -1,4 +1,4 @@
-/** What is stored of a model's answer: judged as the model wrote it, then with what only tools said where it belongs. */
+/** The stored form of a model's answer: judged as the model wrote it, then with claims that only tools made moved to their section. */
 import type { Redact } from '../../summary/redaction/redact.js';
 import { PalimpsestError } from '../../errors.js';
 import { acceptDigest, acceptSnapshot, digestLimit, draftOf } from '../../summary/answer/accept.js';
@@ -20,7 +20,7 @@ export interface Asking {
   counter: TokenCounter;
 }
 
-/** What an answer was asked for and about. */
+/** The request behind an answer, as the answer is judged by it. */
 export interface Asked {
   kind: 'digest' | 'draft' | 'snapshot';
   /** The limit that was asked for. Drafts and snapshots are judged by the snapshot's own. */

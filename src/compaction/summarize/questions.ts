@@ -7,9 +7,9 @@ import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
-import type { ChunkStep, MergeStep } from './summarize.js';
+import type { ChunkStep, MergeStep } from './model-steps.js';
 
-/** What a summarizer is asked for one chunk, one merge or one repair, under which key the answer is kept, and what is accepted. */
+/** A question to the summarizer about one chunk, merge or repair: the key of its answer, the request, and the check of the answer. */
 export interface Question {
   kind: 'chunk' | 'fold' | 'merge' | 'repair';
   /** Content key: the same question finds the stored answer. */

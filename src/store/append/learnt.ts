@@ -1,12 +1,11 @@
-/** What a session learns of itself from a turn: the mean size of its turns, and how our counts compare with its provider's. */
-import { meanTurn } from '../../limits/mean-turn.js';
+/** Facts that a session learns from a turn: the mean size of its turns, and how our counts compare with its provider's. */
+import { meanTurn, type ReportedTurn, requestOf } from '../../limits/learnt.js';
 import type { Policy } from '../../policy/resolve.js';
-import { requestOf, type ReportedTurn } from '../../limits/learnt.js';
 import { calibrated, calibrationKey } from '../../tokens/calibration.js';
 import { readUsage, type ReportedUsage } from '../../tokens/reported-usage.js';
 import { factsOf, type SessionRow } from '../sessions/session-row.js';
 import { recalibrated, settingsIfValid } from '../sessions/settings.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 import type { Transaction } from '../connection/transaction.js';
 
 /** A compaction that was committed this shortly before the previous turn may have waited for it. */
@@ -56,7 +55,7 @@ export async function progressed(
   return row;
 }
 
-/** Whether a compaction came between the previous turn and this one: the request may have held what it replaced. */
+/** True where a compaction came between the previous turn and this one: the request may have held the replaced messages. */
 async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
   if (session.generation === 0) return false;
   const [found] = await query<{ moved: boolean }>(

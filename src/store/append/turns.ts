@@ -18,7 +18,7 @@ import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answe
 import { checkIds, replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { insertSession, lockSession, noticedBy, readSession } from '../sessions/session-table.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 import type { TurnInput } from './turn.js';
 

@@ -1,10 +1,9 @@
-/** What became of each session of a backfill. */
+/** The sessions of a backfill, one row each, with their outcomes. */
 import type { Pool } from 'pg';
 import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
-import { lockBackfill, loadBackfillRow, updateBackfill } from './backfills.js';
+import { lockBackfill, loadBackfillRow, updateBackfill } from './jobs.js';
 import type { BackfillIds } from '../../contract/ids.js';
-import { checkWhole } from '../connection/bounds.js';
-import { checkId, storable } from '../connection/text.js';
+import { checkId, checkWhole, storable } from '../connection/values.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 
 /** A session that waits for its turn. */
@@ -102,7 +101,7 @@ export interface ItemResult {
   state: Extract<BackfillItemState, 'running' | 'compacted' | 'unchanged' | 'failed'>;
   step: CommittedStep | null;
   error: { type: string; message: string } | null;
-  /** What a failed attempt at a generation has paid for. */
+  /** Money that a failed attempt at a generation has cost. */
   unsettled: { generation: number; cost: number } | null;
 }
 

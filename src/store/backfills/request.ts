@@ -3,7 +3,7 @@ import { formatNames } from '../../conversation/format-names.js';
 import { invalid } from '../../errors.js';
 import { complain } from '../../policy/issues.js';
 import type { BackfillRequest } from '../../contract/backfills.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 
 const maxConcurrency = 500;
 

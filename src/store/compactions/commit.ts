@@ -16,7 +16,7 @@ import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { liveSizes } from '../sessions/sizes.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 
 /** One compaction as accepted, to be committed as a whole or not at all. */

@@ -4,8 +4,7 @@ import type { ContextSource, Reduction } from '../../context/view/view-types.js'
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';
-import { toHead } from '../log/heads.js';
-import { toLogged } from '../log/messages.js';
+import { toHead, toLogged } from '../log/messages.js';
 import { addReductions } from './reductions.js';
 import {
   checkIds,

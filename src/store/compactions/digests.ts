@@ -1,13 +1,13 @@
 import { and, eq, inArray, sum } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { PalimpsestError } from '../../errors.js';
-import { forgetFlights } from './digest-flights.js';
+import { forgetLeases } from './digest-leases.js';
 import { addHold, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import { compactionDigests, digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { read, readWith, withTransaction, type Transaction } from '../connection/transaction.js';
 
 type Columns = typeof digests.$inferSelect;
@@ -150,7 +150,7 @@ export async function expireDigests(pool: Pool, tenant: string, olderThanMs: num
       [tenant, olderThanMs / 1_000],
     );
     await query('delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()', [tenant]);
-    await query(forgetFlights, [tenant]);
+    await query(forgetLeases, [tenant]);
     if (old.length === 0) return 0;
     // Looked at once more now that they are locked: a compaction may have come to use one since the first look.
     const gone = await query(

@@ -2,7 +2,7 @@ import { getTableColumns, sql } from 'drizzle-orm';
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
-import { checkWhole } from '../connection/bounds.js';
+import { checkId, checkWhole } from '../connection/values.js';
 import { recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
@@ -13,7 +13,6 @@ import { keepSession, lockSession, updateSession } from '../sessions/session-tab
 import type { SessionIds } from '../../contract/ids.js';
 import { settingsOf } from '../sessions/settings.js';
 import { liveSizes } from '../sessions/sizes.js';
-import { checkId } from '../connection/text.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
 import type { Forked, ForkRequest } from '../../contract/sessions.js';
 

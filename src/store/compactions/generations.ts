@@ -6,7 +6,8 @@ import { PalimpsestError } from '../../errors.js';
 import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { readWith } from '../connection/transaction.js';
-import { toHead } from '../log/heads.js';
+import { toHead } from '../log/messages.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 
 type Columns = typeof compactions.$inferSelect;
 
@@ -85,4 +86,16 @@ export function toCompaction({ tenantId, sessionId, head, headTokens, ...row }: 
 
 function sum(tokens: readonly number[]): number {
   return tokens.reduce((total, count) => total + count, 0);
+}
+
+export function outcomeOf(row: CompactionFacts): CompactionOutcome {
+  const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = row;
+  const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
+  const { cost, currency, paysBackAfter } = row;
+  return {
+    ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
+    ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
+    ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cost, currency, paysBackAfter },
+    ...{ workflowId: row.workflowId ?? '', runId: row.runId ?? '' },
+  };
 }

@@ -3,7 +3,7 @@ import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { marksBeyond } from '../../limits/marks.js';
 import { PalimpsestError } from '../../errors.js';
-import { checkWhole } from '../connection/bounds.js';
+import { checkWhole } from '../connection/values.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { recount } from '../sessions/recount.js';
 import { compactions } from '../schema/compactions.js';

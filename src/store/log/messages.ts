@@ -1,9 +1,10 @@
 import type { Pool } from 'pg';
-import type { LoggedMessage } from '../../conversation/message.js';
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { PalimpsestError } from '../../errors.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
+import type { Head } from '../../context/view/view-types.js';
 
 /** Identity and size of one message, without its text. */
 export interface Member {
@@ -105,4 +106,13 @@ export function toLogged({
       details: { seq },
     });
   }
+}
+
+export function headMessages(messages: string | null): ChatMessage[] {
+  return messages === null ? [] : (JSON.parse(messages) as ChatMessage[]);
+}
+
+/** The head as stored: `messages` is a JSON array. */
+export function toHead(messages: string | null, tokens: number[], carriedSeq: number | null): Head | null {
+  return messages === null ? null : { messages: headMessages(messages), tokens, carriedSeq };
 }

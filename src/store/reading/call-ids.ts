@@ -7,7 +7,7 @@ import { invalid, type PalimpsestError } from '../../errors.js';
 import { readMetas } from '../compactions/chain.js';
 import { readTailMetas } from '../compactions/context.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, type Query } from '../connection/transaction.js';
 

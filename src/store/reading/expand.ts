@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { listArchiveParts, noSuchPart, verifiedRange } from '../compactions/archive.js';
-import { checkWhole } from '../connection/bounds.js';
+import { checkWhole } from '../connection/values.js';
 import { toLogged } from '../log/messages.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';

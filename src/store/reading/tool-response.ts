@@ -2,7 +2,7 @@ import { parseBody } from '../../formats/native.js';
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../../conversation/message.js';
 import { verifiedRange } from '../compactions/archive.js';
-import { checkWhole } from '../connection/bounds.js';
+import { checkWhole } from '../connection/values.js';
 import { occurrencesOf, toolOfResult } from './call-ids.js';
 import { partsBehind } from './replay.js';
 import { splitsPair } from '../search/words.js';

@@ -9,7 +9,7 @@ import { keepSession } from '../sessions/session-table.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 

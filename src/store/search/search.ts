@@ -2,13 +2,12 @@ import type { Pool } from 'pg';
 import { roles, type Role } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { invalid } from '../../errors.js';
-import { checkWhole } from '../connection/bounds.js';
+import { checkWhole, storable } from '../connection/values.js';
 import { indexTexts } from './index-texts.js';
 import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { storable } from '../connection/text.js';
 import { read } from '../connection/transaction.js';
 import type {
   FollowingMessage,

@@ -6,7 +6,7 @@
 import type { ChatMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { textOf } from '../../conversation/validate.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 
 /**
  * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`.

@@ -10,7 +10,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { settle, type SessionSettings } from './settings.js';
 import { liveSizes } from './sizes.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 /** How often counting outside the lock is tried before it happens under the lock. */

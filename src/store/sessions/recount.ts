@@ -4,8 +4,7 @@ import { counterFor } from '../../tokens/counter.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { countAll } from '../../intake/count.js';
-import { headMessages } from '../log/heads.js';
-import { messagePages } from '../log/messages.js';
+import { headMessages, messagePages } from '../log/messages.js';
 import type { ContextRange } from './sizes.js';
 import type { Query } from '../connection/transaction.js';
 

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
 import type { LastError } from '../../contract/status.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 import { read } from '../connection/transaction.js';
 import type { ListedSession } from '../../contract/sessions.js';
 

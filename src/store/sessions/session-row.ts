@@ -7,7 +7,7 @@ import type { TokenizerName } from '../../tokens/token-counter.js';
 import type { sessions } from '../schema/log.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { isAllowed, readCalibration } from './stored-calibration.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 
 type Columns = typeof sessions.$inferSelect;
 

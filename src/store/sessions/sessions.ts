@@ -8,7 +8,7 @@ import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { limitsOfSession, settingsOf } from './settings.js';
-import { storable } from '../connection/text.js';
+import { storable } from '../connection/values.js';
 import { read, withSession } from '../connection/transaction.js';
 
 /**

@@ -4,7 +4,7 @@ import { type DeploymentPolicy, policyOf } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import { defined } from './configure.js';
 import type { TenantPolicy } from './session-row.js';
-import { checkId } from '../connection/text.js';
+import { checkId } from '../connection/values.js';
 import { read, withTransaction } from '../connection/transaction.js';
 
 /**

@@ -1,16 +1,15 @@
+import type { LoggedMessage } from '../../conversation/message.js';
+import { wordAtoms, type AtomKind } from './atoms.js';
+import { containsAtom, withoutReferences } from '../text/sentences.js';
+import { pairsOf } from './facts.js';
+import { rankedAtoms } from './ledger.js';
+import { Mentions, keyOf, type Atom } from './mentions.js';
+import { parseSnapshot } from '../answer/snapshot.js';
+
 /**
  * What a new snapshot should not have dropped: rules of the user, facts in canonical form, and identifiers that the
  * session goes on using. Whoever asks for a repair is given these, the most important first.
  */
-import type { LoggedMessage } from '../../conversation/message.js';
-import { wordAtoms, type AtomKind } from './atoms.js';
-import { containsAtom } from '../text/contains.js';
-import { pairsOf } from './facts.js';
-import { rankedAtoms } from './ledger.js';
-import { Mentions, keyOf, type Atom } from './mentions.js';
-import { withoutReferences } from '../text/sentences.js';
-import { parseSnapshot } from '../answer/snapshot.js';
-
 export interface IntegrityInput {
   /** The snapshot before this one. */
   previous: string | null;

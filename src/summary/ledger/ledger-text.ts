@@ -2,9 +2,8 @@
 import { escapeTags } from '../../conversation/tags.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { atomKinds, type AtomKind } from './atoms.js';
-import { containsAtom } from '../text/contains.js';
+import { clip, containsAtom } from '../text/sentences.js';
 import type { Atom } from './mentions.js';
-import { clip } from '../text/sentences.js';
 
 /** Tokens of the tags that the head puts around the ledger. */
 export const FRAME_TOKENS = 12;

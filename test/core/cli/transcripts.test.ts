@@ -11,7 +11,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import { readTranscripts, type ReadTranscript } from '../../../src/cli/play/transcripts.js';
-import { cutTurns } from '../../../src/conversation/turns.js';
+import { cutTurns } from '../../../src/conversation/groups.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 
 const hello: ChatMessage[] = [

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
-import type { Summarizer } from '../../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../../src/errors.js';
 import { counterFor } from '../../../src/tokens/counter.js';

@@ -3,14 +3,13 @@ import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { readTranscripts } from '../../../src/cli/play/transcripts.js';
-import { cutTurns } from '../../../src/conversation/turns.js';
+import { cutTurns } from '../../../src/conversation/groups.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import { isFailure } from '../../../src/errors.js';
 import { policyOf, resolvePolicy } from '../../../src/policy/layers.js';
 import { isTriggered, limitsOf, type Limits } from '../../../src/limits/limits.js';
 import { presets } from '../../../src/policy/presets.js';
-import { type PresetName, presetNames } from '../../../src/policy/preset-names.js';
-import { parsePolicy, type PolicyInput } from '../../../src/policy/schema.js';
+import { parsePolicy, type PolicyInput, type PresetName, presetNames } from '../../../src/policy/schema.js';
 
 const limitsFor = (preset: PresetName, input: PolicyInput = {}): Limits =>
   limitsOf(resolvePolicy(parsePolicy({ ...input, preset })));

@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
-import type { Summarizer } from '../../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import type { SummaryRequest } from '../../../src/summary/ask/prompts.js';

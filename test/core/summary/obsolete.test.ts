@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
-import { containsAtom } from '../../../src/summary/text/contains.js';
+import { containsAtom } from '../../../src/summary/text/sentences.js';
 import { buildLedger } from '../../../src/summary/ledger/ledger.js';
 import { declaredObsolete } from '../../../src/summary/ledger/obsolete.js';
 import { counterFor } from '../../../src/tokens/counter.js';

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
-import type { Summarizer } from '../../../src/compaction/in-memory/summarizer.js';
+import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';

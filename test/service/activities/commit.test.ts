@@ -16,7 +16,7 @@ import {
 import type { Measurement } from '../../../activities/measure.js';
 import type { PlanInput } from '../../../activities/plan.js';
 import type { NothingToDo, Plan } from '../../../src/compaction/plan/plan-types.js';
-import type { DigestRef } from '../../../src/compaction/summarize/summarize.js';
+import type { DigestRef } from '../../../src/compaction/summarize/model-steps.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { ModelClient } from '../../../src/llm/client.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';

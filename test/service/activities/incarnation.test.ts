@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDatabaseActivities } from '../../../activities/index.js';
 import type { PlanInput } from '../../../activities/plan.js';
 import type { NothingToDo, Plan } from '../../../src/compaction/plan/plan-types.js';
-import { insertBackfill } from '../../../src/store/backfills/backfills.js';
+import { insertBackfill } from '../../../src/store/backfills/jobs.js';
 import { insertPage, readPending, recordItems } from '../../../src/store/backfills/items.js';
 import { readSelection } from '../../../src/store/backfills/selection.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';

@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { baseline, policiesFromFlags } from '../../../src/cli/compare/policies.js';
 import { rehearse } from '../../../src/rehearsal/rehearse.js';
 import { cutLines, planTable } from '../../../src/cli/compare/report.js';
-import { presetNames } from '../../../src/policy/preset-names.js';
+import { presetNames } from '../../../src/policy/schema.js';
 import { sample, sampleMessages, small, talk } from '../../support/plan-sessions.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));

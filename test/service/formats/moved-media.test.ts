@@ -12,7 +12,7 @@ import { contextFormats, type ContextFormat } from '../../../src/conversation/fo
 import type { ChatMessage, ContentPart, Json } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure } from '../../../src/errors.js';
-import { fitted } from '../../../src/library/session-context.js';
+import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';

@@ -9,7 +9,7 @@ import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
 import { contextFormats, type FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
 import { metaOf } from '../../../src/conversation/validate.js';
-import { fitted } from '../../../src/library/session-context.js';
+import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';
 import { exportSession } from '../../../src/store/reading/export.js';

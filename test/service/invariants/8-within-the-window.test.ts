@@ -5,7 +5,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { fitted } from '../../../src/library/session-context.js';
+import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/compactions/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';

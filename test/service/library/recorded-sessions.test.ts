@@ -5,7 +5,7 @@
  */
 import { encode } from 'gpt-tokenizer/encoding/o200k_base';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { cutTurns } from '../../../src/conversation/turns.js';
+import { cutTurns } from '../../../src/conversation/groups.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure } from '../../../src/errors.js';

@@ -65,9 +65,7 @@ describe('withTransaction', () => {
     const spy = vi
       .spyOn(pg.Client.prototype, 'query')
       .mockRejectedValueOnce(new Error('Connection terminated unexpectedly'));
-    spy.mockRejectedValueOnce(
-      new Error('Client has encountered a connection error and is not queryable'),
-    );
+    spy.mockRejectedValueOnce(new Error('Client has encountered a connection error and is not queryable'));
     await expect(withTransaction(pool, async () => 1)).rejects.toMatchObject({ type: 'Store.Unavailable' });
     spy.mockRestore();
     expect(pool.totalCount).toBe(0);

@@ -19,10 +19,14 @@ test('the workflow bundle holds the Temporal SDK, its small helpers and our own 
     .filter((name) => /^\.\/(?!node_modules)/.test(name))
     .map((name) => name.replace(/^\.\//, ''));
   expect(own.filter((name) => name.startsWith('src/')).sort()).toEqual([
-    'src/compaction/summarize.ts',
+    'src/compaction/summarize/consolidate.ts',
+    'src/compaction/summarize/digests.ts',
+    'src/compaction/summarize/model-steps.ts',
+    'src/compaction/summarize/summarize.ts',
+    'src/contract/ids.ts',
     'src/errors.ts',
-    'src/ids.ts',
-    'src/summary/layers.ts',
+    'src/numbers.ts',
+    'src/summary/ask/layers.ts',
     'src/temporal/compaction-end.ts',
     'src/temporal/failures.ts',
     'src/temporal/names.ts',

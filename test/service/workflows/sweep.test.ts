@@ -12,13 +12,13 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { Metrics } from '../../../src/process/metrics.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { insertBackfill, loadBackfill } from '../../../src/store/backfills/backfills.js';
+import { insertBackfill, loadBackfill } from '../../../src/store/backfills/jobs.js';
 import { parseBackfill } from '../../../src/store/backfills/request.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { findErasure } from '../../../src/store/sessions/erasures.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
-import { BackfillWorkflows } from '../../../src/temporal/backfills.js';
+import { BackfillWorkflows } from '../../../src/temporal/backfill-workflows.js';
 import {
   backfillWorkflowId,
   compactionWorkflowId,

@@ -2,23 +2,23 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { isFailure, isFailureType, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
 import {
-  claimFlight,
-  endFlight,
+  claimLease,
+  endLease,
   renewEveryMs,
-  renewFlight,
-  seeFlight,
+  renewLease,
+  seeLease,
   type PassingFailure,
-} from '../src/store/compactions/digest-flights.js';
+} from '../src/store/compactions/digest-leases.js';
 import type { Attempt } from './run.js';
 
-/** How long a step keeps its slot while it waits for another's answer; then it comes back after `returnMs`. */
+/** A step waits this long in its slot for another's answer; then it comes back after `returnMs`. */
 const patienceMs = 15_000;
 const returnMs = 1_000;
 const firstLookMs = 100;
 const longestLookMs = 1_000;
 
-/** Asked by another step: its answer, or the right to ask. */
-export interface OneFlight<Found> {
+/** An answer for which at most one step at a time asks a model. */
+export interface LeasedAnswer<Found> {
   tenant: string;
   key: string;
   /** The stored answer; null where there is none. */
@@ -26,21 +26,21 @@ export interface OneFlight<Found> {
 }
 
 /**
- * The stored answer, found now or once the step that is asking for it has stored it. Null: this step is the one that
- * asks, and must do so `inFlight`. Throws what the other's call has passingly failed with, so that one failure of the
- * endpoint is one failure for all that need the same; `Llm.InFlight` where it takes long.
+ * The stored answer, found now or once the step that is asking for it has stored it. Null where this step now holds the
+ * lease, and must ask under `whileLeased`. Throws the passing failure of the other's call, so that one failure of the
+ * endpoint is one failure for all that need the same answer; `Llm.InFlight` where the other takes long.
  */
 export async function findOrClaim<Found>(
   pool: Pool,
-  flight: OneFlight<Found>,
+  leased: LeasedAnswer<Found>,
   attempt: Attempt,
 ): Promise<Found | null> {
   const until = Date.now() + patienceMs;
   for (let pauseMs = firstLookMs; ; pauseMs = Math.min(longestLookMs, pauseMs * 1.5)) {
-    const found = await flight.find();
+    const found = await leased.find();
     if (found !== null) return found;
-    if (await claimFlight(pool, flight, attempt.asker)) return unlessStored(pool, flight, attempt);
-    const seen = await seeFlight(pool, flight);
+    if (await claimLease(pool, leased, attempt.asker)) return unlessStored(pool, leased, attempt);
+    const seen = await seeLease(pool, leased);
     if (seen?.failure) throw sharedFailure(seen.failure, seen.remainingMs);
     if (Date.now() > until) throw stillInFlight();
     await sleep(pauseMs, undefined, { signal: attempt.signal });
@@ -50,27 +50,27 @@ export async function findOrClaim<Found>(
 /** Another may have stored its answer between the look and the claim. */
 async function unlessStored<Found>(
   pool: Pool,
-  flight: OneFlight<Found>,
+  leased: LeasedAnswer<Found>,
   { asker }: Attempt,
 ): Promise<Found | null> {
-  const found = await flight.find().catch(async (error: unknown) => {
-    await end(pool, flight, asker, null);
+  const found = await leased.find().catch(async (error: unknown) => {
+    await end(pool, leased, asker, null);
     throw error;
   });
-  if (found !== null) await end(pool, flight, asker, null);
+  if (found !== null) await end(pool, leased, asker, null);
   return found;
 }
 
-/** Asks, and keeps the right to do so for as long as that takes. `asked` says whether the endpoint was. */
-export async function inFlight<T>(
+/** Asks, and renews the lease until the answer has come. `ask` sets `asked` once it calls the endpoint. */
+export async function whileLeased<T>(
   pool: Pool,
-  flight: { tenant: string; key: string },
+  leased: { tenant: string; key: string },
   { asker }: Attempt,
   ask: (call: { asked: boolean }) => Promise<T>,
 ): Promise<T> {
   const renewing = setInterval(() => {
     // A renewal that fails is made up by the next; where none succeeds the lease runs out, as it must.
-    renewFlight(pool, flight, asker).catch(() => undefined);
+    renewLease(pool, leased, asker).catch(() => undefined);
   }, renewEveryMs);
   const call = { asked: false };
   let failure: PassingFailure | null = null;
@@ -82,18 +82,18 @@ export async function inFlight<T>(
     throw error;
   } finally {
     clearInterval(renewing);
-    await end(pool, flight, asker, failure);
+    await end(pool, leased, asker, failure);
   }
 }
 
-/** Where the database is away or busy the lease runs out by itself; what the step has come to is worth more. */
+/** A failure of the database is ignored: the lease runs out by itself, and the answer of the step must not be lost. */
 async function end(
   pool: Pool,
-  flight: { tenant: string; key: string },
+  leased: { tenant: string; key: string },
   asker: Attempt['asker'],
   failure: PassingFailure | null,
 ): Promise<void> {
-  await endFlight(pool, flight, asker, failure).catch((error: unknown) => {
+  await endLease(pool, leased, asker, failure).catch((error: unknown) => {
     if (!isPassingFailureOfStore(error)) throw error;
   });
 }

@@ -8,7 +8,7 @@ import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } fr
 /** Started or answered in milliseconds; longer where a worker replays a history first. */
 const callTimeoutMs = 5_000;
 
-/** What a message changes is written to PostgreSQL before it is answered. */
+/** A message is answered after its change is written to PostgreSQL. */
 const answerTimeoutMs = 30_000;
 
 /** The workflows of backfills as their callers see them. All that they are asked for stands in PostgreSQL. */

@@ -1,7 +1,7 @@
 /** Steps of a backfill leave live sessions the process: they rest while those are at work, and only then. */
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Pace } from '../../../activities/pace.js';
+import { BackfillThrottle } from '../../../activities/backfill-throttle.js';
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
@@ -25,40 +25,40 @@ async function answered(
 }
 
 test('with nothing live a step of a backfill is answered at once', async () => {
-  const pace = new Pace(0.25);
-  expect(await answered(pace.backfill, 40)).toBe(40);
-  expect(await answered(pace.backfill, 40)).toBe(40);
+  const throttle = new BackfillThrottle(0.25);
+  expect(await answered(throttle.backfill, 40)).toBe(40);
+  expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
 test('beside live sessions it takes a quarter of the time, and rests 2.5 s at most; live steps never do', async () => {
-  const pace = new Pace(0.25);
-  expect(await answered(pace.live, 10)).toBe(10);
-  expect(await answered(pace.backfill, 40)).toBe(160);
-  expect(await answered(pace.live, 10)).toBe(10);
-  expect(await answered(pace.backfill, 1_500)).toBe(4_000);
+  const throttle = new BackfillThrottle(0.25);
+  expect(await answered(throttle.live, 10)).toBe(10);
+  expect(await answered(throttle.backfill, 40)).toBe(160);
+  expect(await answered(throttle.live, 10)).toBe(10);
+  expect(await answered(throttle.backfill, 1_500)).toBe(4_000);
 });
 
 test('a failure rests as well and stays the failure it is', async () => {
-  const pace = new Pace(0.25);
-  await answered(pace.live, 10);
+  const throttle = new BackfillThrottle(0.25);
+  await answered(throttle.live, 10);
   const fails = () => elapse(40).then(() => Promise.reject(new Error('gone')));
-  const { execute } = pace.backfill({} as never).inbound!;
+  const { execute } = throttle.backfill({} as never).inbound!;
   const failed = expect(execute!({ args: [], headers: {} }, fails)).rejects.toThrow('gone');
   await vi.runAllTimersAsync();
   await failed;
-  await answered(pace.live, 10);
-  expect(await answered(pace.backfill, 40, fails)).toBe(160);
+  await answered(throttle.live, 10);
+  expect(await answered(throttle.backfill, 40, fails)).toBe(160);
 });
 
 test('with the whole of the time it never rests', async () => {
-  const pace = new Pace(1);
-  await answered(pace.live, 10);
-  expect(await answered(pace.backfill, 40)).toBe(40);
+  const throttle = new BackfillThrottle(1);
+  await answered(throttle.live, 10);
+  expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
 test('once it is quiet again a backfill goes at full speed', async () => {
-  const pace = new Pace(0.25);
-  await answered(pace.live, 10);
+  const throttle = new BackfillThrottle(0.25);
+  await answered(throttle.live, 10);
   await vi.advanceTimersByTimeAsync(3_000);
-  expect(await answered(pace.backfill, 40)).toBe(40);
+  expect(await answered(throttle.backfill, 40)).toBe(40);
 });

@@ -5,7 +5,7 @@ import type { Metrics } from '../src/process/metrics.js';
 import { backfillPriorityKey } from '../src/temporal/names.js';
 
 /** Counts every attempt of every step: how long it waited in its queue, how long it took, how it ended. */
-export function measured(metrics: Metrics): ActivityInterceptorsFactory {
+export function attemptMetrics(metrics: Metrics): ActivityInterceptorsFactory {
   return () => ({
     inbound: {
       async execute(input, next) {

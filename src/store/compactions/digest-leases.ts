@@ -1,6 +1,6 @@
 /**
- * Who is asking a model for which answer, over all workers: a lease by content key, renewed while the call is in flight.
- * No transaction is open meanwhile. A lease that is not renewed ends by the database's clock.
+ * The right to ask a model for an answer, over all workers: a lease by content key, renewed while the call goes on. No
+ * transaction is open meanwhile. A lease that is not renewed ends by the database's clock.
  */
 import type { Pool } from 'pg';
 import { read } from '../connection/transaction.js';
@@ -11,21 +11,21 @@ export interface Asker {
   attempt: number;
 }
 
-/** The answer that is asked for. */
-export interface Flight {
+/** The digest that the answer becomes, by content key. */
+export interface LeasedDigest {
   tenant: string;
   key: string;
 }
 
-/** How a call failed whose next attempt may succeed; with the delay that the endpoint asked for. */
+/** A failed call whose next attempt may succeed, with the delay that the endpoint asked for. */
 export interface PassingFailure {
   type: string;
   retryAfterMs: number | null;
 }
 
-/** Why nobody else may ask now. */
-export interface FlightSeen {
-  /** What the latest call came to; null while it goes on. */
+/** A lease that another asker holds. */
+export interface LeaseSeen {
+  /** Of the latest call; null while it goes on. */
   failure: PassingFailure | null;
   /** Milliseconds until another may ask, if nothing happens before. */
   remainingMs: number;
@@ -34,36 +34,36 @@ export interface FlightSeen {
 const leaseSeconds = 15;
 /** A fifth of the lease, so that some late renewals do no harm. */
 export const renewEveryMs = 3_000;
-/** After a passing failure nobody else asks for so long, so that many that need the same do not fail one after the other. */
+/** Rest after a passing failure, so that many steps that need the same answer do not fail one after the other. */
 const shortestCoolMs = 1_000;
 /** The endpoint may have asked for more than others can wait: then they ask for themselves. */
 const longestCoolMs = 30_000;
-/** Leases that nobody took over go after this long. */
+/** Ended leases are deleted after this long. */
 const forgottenAfter = '1 hour';
 
-/** True: this asker is the one that asks, and nobody else is until it ends the flight or its lease runs out. */
-export async function claimFlight(
+/** True where this asker holds the lease: nobody else asks until it ends or runs out. */
+export async function claimLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
 ): Promise<boolean> {
   const claimed = await read(
     pool,
-    `insert into palimpsest.digest_flights as flight (tenant_id, key, step, attempt, expires_at)
+    `insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
      values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => ${leaseSeconds}))
      on conflict (tenant_id, key) do update
        set step = excluded.step, attempt = excluded.attempt, expires_at = excluded.expires_at, failure = null
-       where flight.expires_at <= clock_timestamp()
-         or (flight.step = excluded.step and flight.attempt <= excluded.attempt)
+       where lease.expires_at <= clock_timestamp()
+         or (lease.step = excluded.step and lease.attempt <= excluded.attempt)
      returning 1`,
     [tenant, key, step, attempt],
   );
   return claimed.length > 0;
 }
 
-/** Null: anybody may ask. */
-export async function seeFlight(pool: Pool, { tenant, key }: Flight): Promise<FlightSeen | null> {
-  const [seen] = await read<FlightSeen & Record<string, unknown>>(
+/** Null where nobody holds it. */
+export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {
+  const [seen] = await read<LeaseSeen & Record<string, unknown>>(
     pool,
     `select failure, 1000 * extract(epoch from expires_at - clock_timestamp())::float8 as "remainingMs"
      from palimpsest.digest_flights where tenant_id = $1 and key = $2 and expires_at > clock_timestamp()`,
@@ -72,9 +72,9 @@ export async function seeFlight(pool: Pool, { tenant, key }: Flight): Promise<Fl
   return seen ?? null;
 }
 
-export async function renewFlight(
+export async function renewLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
 ): Promise<void> {
   await read(
@@ -86,9 +86,9 @@ export async function renewFlight(
 }
 
 /** The call has ended. Somebody else may ask at once; after a passing failure, once that has cooled down. */
-export async function endFlight(
+export async function endLease(
   pool: Pool,
-  { tenant, key }: Flight,
+  { tenant, key }: LeasedDigest,
   { step, attempt }: Asker,
   failure: PassingFailure | null,
 ): Promise<void> {
@@ -107,6 +107,6 @@ export async function endFlight(
   );
 }
 
-/** Statement that deletes what ended long ago; $1 is the tenant. */
-export const forgetFlights = `delete from palimpsest.digest_flights
+/** Statement that deletes leases that ended long ago; $1 is the tenant. */
+export const forgetLeases = `delete from palimpsest.digest_flights
   where tenant_id = $1 and expires_at < now() - interval '${forgottenAfter}'`;

@@ -1,10 +1,10 @@
-/** Jobs over many sessions: what was asked for, how far they are, and what they came to. */
+/** Jobs over many sessions: request, progress and outcome. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Pool } from 'pg';
 import { invalid, PalimpsestError } from '../../errors.js';
 import type { FullRequest } from './request.js';
 import type { Backfill, BackfillItemState, BackfillState } from '../../contract/backfills.js';
-import { checkId, storable } from '../connection/text.js';
+import { checkId, storable } from '../connection/values.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 import type { BackfillIds } from '../../contract/ids.js';
 

@@ -1,16 +1,16 @@
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 
-/** A step of a live session no longer ago than this says that live sessions are at work. Milliseconds. */
+/** Live sessions count as at work until this many milliseconds after their last step. */
 const recentMs = 2_000;
 /** Below the heartbeat timeout of a step. */
 const longestRestMs = 2_500;
 
 /**
- * How fast a backfill may go in a process that serves live sessions too: while they are at work, its steps rest so long
- * that they take `share` of their slots' time; otherwise none rests. What has begun is not preempted, hence live work
- * finds the process, PostgreSQL and Temporal idle more often.
+ * Slows a backfill down in a process that serves live sessions too: while they are at work, each step of the backfill
+ * rests afterwards, so that it takes `share` of its slot's time. A running step is not preempted; with the rests, live
+ * steps find the process, PostgreSQL and Temporal idle more often.
  */
-export class Pace {
+export class BackfillThrottle {
   private liveAt = -Infinity;
 
   /** `share`: above 0, at most 1. */

@@ -1,0 +1,101 @@
+import { count } from '../../numbers.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Plan } from '../plan/plan-types.js';
+import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
+
+/** A chunk as it was read in the end. */
+export interface Leaf {
+  chunk: ChunkRef;
+  digest: DigestRef;
+}
+
+/** The digests of one compaction: asks for them, at most `concurrency` at a time, and keeps what each stands for. */
+export class Digests {
+  /** In the order of their answers. */
+  readonly used: DigestRef[] = [];
+  /** Tokens of the originals behind each digest, by key. */
+  private readonly covered = new Map<string, number>();
+  private readonly inTurn: <T>(task: () => Promise<T>) => Promise<T>;
+
+  constructor(
+    readonly plan: Plan,
+    readonly steps: ModelSteps,
+    readonly progress: Progress,
+  ) {
+    this.inTurn = limiter(plan.summarizer.concurrency);
+  }
+
+  /** Reads the only chunk and folds the previous snapshot into the answer, which is the new snapshot. */
+  readAndFold(chunk: ChunkRef): Promise<DigestRef> {
+    return this.read(chunk, { number: 1, of: 1, fold: true });
+  }
+
+  /** In order. A chunk that does not fit is read as two. */
+  async readEach(chunks: readonly ChunkRef[]): Promise<Leaf[]> {
+    const read = chunks.map((chunk, index) => this.readOrHalve(chunk, index + 1, chunks.length));
+    return (await Promise.all(read)).flat();
+  }
+
+  /** One digest of neighbours; of the root, a snapshot, into which the previous one is folded. */
+  async merge(
+    members: readonly { key: string; tokens: number }[],
+    about: { root: boolean; maxTokens: number },
+    where: string,
+  ): Promise<DigestRef> {
+    const digests = members.map(({ key }) => key);
+    const coveredTokens = members.reduce(
+      (sum, { key, tokens }) => sum + (this.covered.get(key) ?? tokens),
+      0,
+    );
+    const foldGeneration = about.root ? this.plan.foldGeneration : null;
+    const label = `${about.root ? 'snapshot' : 'merge'} of ${digests.length} digests · ${where}`;
+    const step = { ...about, coveredTokens, digests, foldGeneration };
+    const merged = await this.inTurn(() => this.steps.merge(step, label));
+    this.used.push(merged);
+    this.covered.set(merged.key, coveredTokens);
+    return merged;
+  }
+
+  private async readOrHalve(chunk: ChunkRef, number: number, of: number): Promise<Leaf[]> {
+    try {
+      return [{ chunk, digest: await this.read(chunk, { number, of, fold: false }) }];
+    } catch (error) {
+      const halves = this.steps.overflow(error)?.halves;
+      if (!halves) throw error;
+      return (await Promise.all(halves.map((half) => this.readOrHalve(half, number, of)))).flat();
+    }
+  }
+
+  private async read(
+    chunk: ChunkRef,
+    { number, of, fold }: { number: number; of: number; fold: boolean },
+  ): Promise<DigestRef> {
+    const { summarizer, foldGeneration, fallback } = this.plan;
+    const maxTokens = fold ? summarizer.snapshotTokens : summarizer.digestTokens;
+    const rulesServe = fallback === 'extractive' && !fold;
+    const label = `chunk ${number}/${of}${fold ? ' and fold' : ''} · ${count(chunk.tokens)} → at most ${count(maxTokens)} tokens`;
+    const step = { chunk, fold, foldGeneration, maxTokens, rulesServe };
+    const digest = await this.inTurn(() => this.steps.readChunk(step, label));
+    this.used.push(digest);
+    this.covered.set(digest.key, chunk.tokens);
+    this.progress.chunk(number, of, chunk.tokens, digest.tokens);
+    return digest;
+  }
+}
+
+/** Runs at most `most` tasks at once, in the order they were asked for. */
+function limiter(most: number): <T>(task: () => Promise<T>) => Promise<T> {
+  let running = 0;
+  const waiting: (() => void)[] = [];
+  return async (task) => {
+    if (running >= most) await new Promise<void>((resolve) => waiting.push(resolve));
+    else running++;
+    try {
+      return await task();
+    } finally {
+      const next = waiting.shift();
+      if (next) next();
+      else running--;
+    }
+  };
+}

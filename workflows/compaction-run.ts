@@ -1,0 +1,29 @@
+import { patched, workflowInfo } from '@temporalio/workflow';
+import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
+import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import { isModelFailureType } from '../src/errors.js';
+import type { CompactionPage } from './compaction-page.js';
+
+/** The state that the steps of one compaction share. */
+export interface CompactionRun {
+  /** With the incarnation of the session that was planned, once it is known. */
+  ids: SessionIds;
+  reason: CompactionReason;
+  /** Requested by an operator: regardless of size, gain, exhausted mark and back-off. */
+  force: boolean;
+  page: CompactionPage;
+  /** Every answer of the model, whether or not its part comes to an end. */
+  answers: DigestRef[];
+}
+
+/** Milliseconds until the deadline of the summary, which counts from the start of the workflow. */
+export function msToDeadline({ summarizer }: Plan): number {
+  return workflowInfo().startTime.getTime() + summarizer.deadlineMs - Date.now();
+}
+
+/** True for failures of the model, which the rules can replace; a defect or a failing database must reach its owner. */
+export function fallsBack(type: string): boolean {
+  const others = ['Store.Corrupt', 'Store.DigestGone', 'Worker.Failed'];
+  return isModelFailureType(type) || (others.includes(type) && !patched('only model failures fall back'));
+}

@@ -1,0 +1,58 @@
+import type { CompactAnswer } from '../src/contract/workflows.js';
+
+/** A caller of `compact` that waits for the outcome. */
+export interface Caller {
+  settle: (answer: CompactAnswer, error?: unknown) => void;
+  resummarize: boolean;
+}
+
+/** Callers of `compact`: each joins the running compaction where that does the same, or waits for the next one. */
+export class Callers {
+  private readonly waiting: Caller[] = [];
+  /** Answered by the running compaction. */
+  private joined: Caller[] = [];
+  private running: { resummarizes: boolean } | null = null;
+
+  get count(): number {
+    return this.waiting.length;
+  }
+
+  /** Leaves the caller to the next compaction, whatever runs. */
+  addToNext(caller: Caller): void {
+    this.waiting.push(caller);
+  }
+
+  joinOrAdd(caller: Caller): void {
+    const joins = this.running !== null && caller.resummarize === this.running.resummarizes;
+    if (joins) this.joined.push(caller);
+    else this.waiting.push(caller);
+  }
+
+  takeWaiting(): Caller[] {
+    return this.waiting.splice(0);
+  }
+
+  refuseWaiting(error: unknown): void {
+    for (const { settle } of this.takeWaiting()) settle(null, error);
+  }
+
+  /** A compaction begins that answers `asked`, and those that join it. */
+  begin(asked: readonly Caller[], resummarizes: boolean): void {
+    this.joined = [...asked];
+    this.running = { resummarizes };
+  }
+
+  answer(answer: CompactAnswer, error?: unknown): void {
+    for (const { settle } of this.joined) settle(answer, error);
+  }
+
+  /** The running compaction leaves those that joined it to the next one. */
+  postpone(): void {
+    this.waiting.push(...this.joined);
+  }
+
+  end(): void {
+    this.joined = [];
+    this.running = null;
+  }
+}

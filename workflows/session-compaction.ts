@@ -1,0 +1,94 @@
+import { CancellationScope, isCancellation, log, sleep, upsertSearchAttributes } from '@temporalio/workflow';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
+import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
+import type { CompactionOutcome } from '../src/contract/outcome.js';
+import { failureOf } from '../src/temporal/failures.js';
+import { compactionWorkflowId, livePriority, searchAttributes } from '../src/temporal/names.js';
+import { executeCompaction } from './compaction-child.js';
+import { databaseActivities } from './options.js';
+import type { Caller } from './session-callers.js';
+import type { SessionRun } from './session-run.js';
+import { lookAgainMs } from './session-waits.js';
+
+const shownCompactions = 20;
+const longestLookMs = 60_000;
+
+/** Runs the compactions of a session, one at a time, while its turns are stored as they come. */
+export class SessionCompactions {
+  /** The wait for a compaction of another parent: doubled each time. */
+  private nextLookMs = lookAgainMs;
+
+  constructor(private readonly run: SessionRun) {}
+
+  /** `asked`: the callers that it answers, beside those that join; none where a trigger began it. */
+  async compact(reason: CompactionReason, asked: readonly Caller[]): Promise<void> {
+    const { run } = this;
+    const { ids, state, inbox, callers } = run;
+    const generation = (state.generation ?? 0) + 1;
+    const workflowId = compactionWorkflowId(ids, generation);
+    run.phase = 'compacting';
+    run.running = { generation, workflowId, startedAt: Date.now() };
+    callers.begin(asked, reason === 'resummarize');
+    run.showPage();
+    try {
+      const live = livePriority(ids.tenant);
+      const child = executeCompaction(run.metIds, generation, reason, {
+        tokens: state.tokens,
+        priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
+      });
+      const outcome = await inbox.appendingMeanwhile(child);
+      this.nextLookMs = lookAgainMs;
+      if (outcome) this.note(outcome);
+      // With nothing to do by its trigger, a compaction by hand may still find something.
+      if (outcome === null && asked.length === 0) callers.postpone();
+      else callers.answer(outcome);
+    } catch (error) {
+      if (error instanceof WorkflowExecutionAlreadyStartedError) await this.waitForOther(workflowId);
+      else if (CancellationScope.current().consideredCancelled) throw error;
+      else this.noteFailed(error, asked);
+    } finally {
+      run.running = null;
+      callers.end();
+      run.showPage();
+    }
+  }
+
+  private note(outcome: CompactionOutcome): void {
+    const { state, metIds } = this.run;
+    state.generation = outcome.generation;
+    state.tokens = outcome.tokensAfter;
+    state.compactions++;
+    if (state.lastError) upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: null }]);
+    state.lastError = null;
+    state.recent.push(outcome);
+    if (state.recent.length > shownCompactions) state.recent.shift();
+    upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
+    // Not awaited: should this run end first, a search indexes the rest.
+    const { indexTexts } = databaseActivities();
+    indexTexts(metIds).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
+    // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
+    state.mustMeasure = true;
+  }
+
+  /** Another parent started it, for instance a terminated run of this session: its commit decides, then look again. */
+  private async waitForOther(workflowId: string): Promise<void> {
+    const { inbox, callers, state } = this.run;
+    await inbox.appendingMeanwhile(sleep(this.nextLookMs, { summary: `${workflowId} is running already` }));
+    this.nextLookMs = Math.min(2 * this.nextLookMs, longestLookMs);
+    callers.postpone();
+    state.mustMeasure = true;
+  }
+
+  /** A failed compaction counts as looked at: the next turn that is due starts anew. */
+  private noteFailed(error: unknown, asked: readonly Caller[]): void {
+    const { run } = this;
+    run.noteFailure(error);
+    if (isCancellation(error)) run.inbox.forgetReferences();
+    const type = failureOf(error)?.type;
+    // Too little for its trigger: by hand less is enough, and nothing to gain is no failure.
+    if (type === 'Summary.NotSmaller' && asked.length === 0) run.callers.postpone();
+    else run.callers.answer(null, error);
+    // Another commit came first: plan anew.
+    if (type === 'Store.StaleGeneration') run.state.mustMeasure = true;
+  }
+}

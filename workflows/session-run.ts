@@ -1,0 +1,183 @@
+import {
+  condition,
+  isCancellation,
+  log,
+  setCurrentDetails,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { Measurement } from '../activities/measure.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import type { Phase, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
+import { failureOf } from '../src/temporal/failures.js';
+import { searchAttributes } from '../src/temporal/names.js';
+import { isTurn } from './messages.js';
+import { databaseActivities } from './options.js';
+import { Callers } from './session-callers.js';
+import { sessionPage } from './session-page.js';
+import { freshState, type Carried, type SessionInput } from './session-state.js';
+import { SessionWaits } from './session-waits.js';
+import { startTimer } from './timer.js';
+import { TurnInbox } from './turn-inbox.js';
+
+/**
+ * Well below what the server suggests (4,096): a signal that arrives in the very task that hands over fails it and makes
+ * the worker replay the whole history (about 0.6 ms an event), while more signals arrive.
+ */
+const handOverAfterEvents = 1_000;
+
+/** The answer of an activity in a run that began under an earlier version: later fields are missing. */
+type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation'> & Partial<Answer>;
+
+/** One run of the workflow `session`: the carried state, and all that ends with the run. */
+export class SessionRun {
+  readonly ids: SessionIds;
+  readonly state: Carried;
+  readonly inbox: TurnInbox;
+  readonly callers = new Callers();
+  readonly waits: SessionWaits;
+  phase: Phase = 'idle';
+  /** The compaction in flight. */
+  running: SessionStatus['compaction'] = null;
+  /** The session was erased and begun anew: the history of this run is of the erased one. */
+  private begunAnew = false;
+  private pausing: Promise<void> = Promise.resolve();
+  private readonly maxHistoryEvents: number;
+
+  constructor({ tenant, session, carried, idleAfterMs, maxHistoryEvents }: SessionInput) {
+    this.ids = { tenant, session };
+    this.state = carried ?? freshState();
+    this.waits = new SessionWaits(idleAfterMs);
+    this.maxHistoryEvents = maxHistoryEvents ?? handOverAfterEvents;
+    this.inbox = new TurnInbox(
+      this.ids,
+      this.state,
+      () => (this.phase = 'appending'),
+      (incarnation) => this.meet(incarnation),
+    );
+  }
+
+  /** Ids of the session that this run has met. */
+  get metIds(): SessionIds {
+    return { ...this.ids, incarnation: this.state.incarnation };
+  }
+
+  get hasWork(): boolean {
+    return this.state.inbox.length > 0 || this.callers.count > 0 || this.state.mustMeasure;
+  }
+
+  get mustHandOver(): boolean {
+    const { continueAsNewSuggested, historyLength } = workflowInfo();
+    return this.begunAnew || continueAsNewSuggested || historyLength > this.maxHistoryEvents;
+  }
+
+  /** The carried state holds neither callers, who wait in this run, nor messages. */
+  get mayHandOver(): boolean {
+    return this.callers.count === 0 && !this.inbox.hasInline();
+  }
+
+  /** Any client may signal anything, and a handler that throws holds the session up for good: no turn at all means measure. */
+  receive(turn: TurnSignal | null | undefined): void {
+    this.waits.heard();
+    if (isTurn(turn)) this.inbox.receive(turn);
+    else this.state.mustMeasure = true;
+  }
+
+  configure(): void {
+    this.waits.heard();
+    this.waits.endRetry();
+    this.state.mustMeasure = true;
+  }
+
+  /** One after the other, so that the last request holds. */
+  pause(paused: boolean): Promise<void> {
+    const { setPaused } = databaseActivities();
+    const done = this.pausing.then(() => setPaused({ ...this.metIds, paused })).then(() => this.configure());
+    this.pausing = done.catch((error: unknown) => {
+      // Measuring finds out which session has the id now.
+      if (failureOf(error)?.type === 'Store.StaleGeneration') this.state.mustMeasure = true;
+    });
+    return done;
+  }
+
+  /** Measures; once more after the debounce where a compaction is due. Callers and `close` cut the debounce short. */
+  async measure(): Promise<Earlier<Measurement>> {
+    const { measure } = databaseActivities();
+    this.phase = 'measuring';
+    let measured: Earlier<Measurement> = await measure(this.ids);
+    if (measured.due && measured.debounceMs > 0 && this.callers.count === 0) {
+      this.phase = 'debouncing';
+      const debounce = startTimer(measured.debounceMs, 'debounce');
+      await this.inbox.appendingMeanwhile(
+        condition(() => debounce.fired || this.callers.count > 0 || this.state.closing),
+      );
+      this.phase = 'measuring';
+      measured = await measure(this.ids);
+    }
+    this.take(measured);
+    return measured;
+  }
+
+  private take(measured: Earlier<Measurement>): void {
+    const { due, generation, tokens, idleAfterMs, notBefore } = measured;
+    const { incarnation, coldAfterMs = null, paused = false } = measured;
+    this.meet(incarnation);
+    this.state.generation = generation;
+    this.state.tokens = tokens;
+    this.waits.idleAfterMs = idleAfterMs;
+    this.waits.retryAt(notBefore);
+    if (paused !== (this.state.paused === true)) {
+      this.state.paused = paused;
+      upsertSearchAttributes([{ key: searchAttributes.phase, value: paused ? 'paused' : 'idle' }]);
+    }
+    this.waits.coldAfter(due ? null : coldAfterMs);
+    upsertSearchAttributes([{ key: searchAttributes.tokensBefore, value: tokens }]);
+    this.showPage();
+  }
+
+  /** Forgets an erased session of the same id; the next run starts without its history. */
+  private meet(incarnation: string | undefined): void {
+    const { state } = this;
+    if (incarnation === undefined || incarnation === state.incarnation) return;
+    if (state.incarnation !== undefined) {
+      this.begunAnew = true;
+      const { inbox: _inbox, mustMeasure: _mustMeasure, ...fresh } = freshState();
+      Object.assign(state, fresh);
+      upsertSearchAttributes([
+        { key: searchAttributes.generation, value: null },
+        { key: searchAttributes.lastErrorType, value: null },
+      ]);
+    }
+    state.incarnation = incarnation;
+  }
+
+  noteFailure(error: unknown): void {
+    const unknown = { type: isCancellation(error) ? 'Cancelled' : 'Unknown', message: String(error) };
+    const { type, message } = failureOf(error) ?? unknown;
+    log.warn('session step failed', { type });
+    this.state.lastError = { type, message, at: Date.now() };
+    upsertSearchAttributes([{ key: searchAttributes.lastErrorType, value: type }]);
+    this.showPage();
+  }
+
+  showPage(): void {
+    const { generation, tokens, lastError, recent, paused } = this.state;
+    setCurrentDetails(
+      sessionPage({
+        ...{ running: this.running, generation, tokens, lastError, recent },
+        paused: paused === true,
+      }),
+    );
+  }
+
+  status(): SessionStatus {
+    const { phase, state, callers, running } = this;
+    const { generation, tokens, compactions, lastError, rejectedTurns } = state;
+    return {
+      phase,
+      inbox: state.inbox.length + callers.count + Number(state.mustMeasure),
+      compaction: running,
+      ...{ generation, tokens, compactions, lastError, rejectedTurns, paused: state.paused === true },
+    };
+  }
+}
