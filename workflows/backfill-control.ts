@@ -73,7 +73,7 @@ export class Control {
       retryUpdate,
       (request) =>
         new Promise<void>((resolve, reject) => {
-          const settle = (error?: unknown) => (error === undefined ? resolve() : reject(error as Error));
+          const settle = (error?: unknown) => (error === undefined ? resolve() : reject(error));
           this.retries.push({ request: request ?? {}, settle });
         }),
       { validator: checkRetryRequest },

@@ -80,7 +80,7 @@ function listen(run: SessionRun): void {
       waits.heard();
       return new Promise<CompactAnswer>((resolve, reject) => {
         const settle = (answer: CompactAnswer, error?: unknown) =>
-          error === undefined ? resolve(answer) : reject(error as Error);
+          error === undefined ? resolve(answer) : reject(error);
         callers.joinOrAdd({ settle, resummarize: request?.resummarize === true });
       });
     },

@@ -66,7 +66,7 @@ export function liveSessionOf({ scripts }: Material, index: number, id: string):
   );
 }
 
-function taken(turns: Iterator<ChatMessage[]>, size: number): ChatMessage[] {
+function taken(turns: Iterator<ChatMessage[], never>, size: number): ChatMessage[] {
   const messages: ChatMessage[] = [];
   while (sizeOf(messages) < size) messages.push(...turns.next().value);
   return messages;

@@ -112,7 +112,7 @@ export const archive = [
     answer: null,
     answers: { 200: { description: 'The file.', content: { [fileMediaType]: z.string() } } },
     failures: reading,
-    handle: async ({ client, params }) => new Streamed(fileMediaType, client.export(params)),
+    handle: ({ client, params }) => Promise.resolve(new Streamed(fileMediaType, client.export(params))),
   }),
   operation({
     ...{ method: 'GET', path: '/v1/sessions/{session}/messages', id: 'expand', tag, lane: 'heavy' },

@@ -69,20 +69,23 @@ async function committed(
   ids: SessionIds,
   { chunks: _chunks, messages: _messages, method, ...plan }: Plan,
 ): Promise<CompactionOutcome> {
-  const outcome = (await new MockActivityEnvironment().run(activities().commit, {
-    ...ids,
-    plan,
-    method,
-    ...{ written: null, failed: false, repaired: true, digests: [], force: false },
-    ...{
-      startedAt: Date.now(),
-      paid: [],
-      modelSpans: [],
-      workflowId: 'w',
-      runId: randomUUID(),
-      failure: null,
+  const outcome: CompactionOutcome | RepairWanted = await new MockActivityEnvironment().run(
+    activities().commit,
+    {
+      ...ids,
+      plan,
+      method,
+      ...{ written: null, failed: false, repaired: true, digests: [], force: false },
+      ...{
+        startedAt: Date.now(),
+        paid: [],
+        modelSpans: [],
+        workflowId: 'w',
+        runId: randomUUID(),
+        failure: null,
+      },
     },
-  })) as CompactionOutcome | RepairWanted;
+  );
   if ('repair' in outcome) throw new Error(`a repair of what is ${outcome.repair}`);
   return outcome;
 }
