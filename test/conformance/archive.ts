@@ -1,4 +1,4 @@
-import type { ChatMessage } from '../../src/conversation/message.js';
+import type { ChatMessage, Json } from '../../src/conversation/message.js';
 import { dialogue } from '../support/stack.js';
 import { all, compacted, failure, invalidAt, noSession, talked, type Case } from './case.js';
 
@@ -66,6 +66,25 @@ export const archive: Case[] = [
       return [JSON.stringify(logged?.message) === JSON.stringify(message), logged];
     },
     expected: [true, { seq: 1 }],
+  },
+  {
+    name: 'a session is exported as the list of its messages, or as the file that it came from',
+    async run(client) {
+      await compacted(client, 'exported');
+      const file: Json[] = [
+        { 'palimpsest.document': { layout: 'lines' } },
+        { role: 'user', content: 'half \ud800, NUL \u0000', own: { b: 1, a: [2.5] } },
+        { role: 'assistant', content: 'Noted.' },
+      ];
+      await client.appendTurn({ session: 'exported lines', turnId: '1', messages: file });
+      return [
+        JSON.parse((await all(client.export({ session: 'exported' }))).join('')),
+        (await all(client.export({ session: 'exported lines' }))).join('') ===
+          `${JSON.stringify(file[1])}\n${JSON.stringify(file[2])}\n`,
+        await failure(all(client.export({ session: 'nobody' }))),
+      ];
+    },
+    expected: [dialogue(10).flat(), true, noSession],
   },
   {
     name: 'the history is written as Markdown',

@@ -56,7 +56,7 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
     ...{ invalid: 0, invalidContexts: [] },
   };
   const progress = new Progress({ unit: 'messages' });
-  const these = await Promise.all(named.map((session) => wantedOf(client, session)));
+  const these = await wantedOf(client, named, run.signal);
   const wanted = these.length > 0 ? these.values() : allOf(client);
   const total = await messagesOf(these.length > 0 ? these.values() : allOf(client), run.signal);
   progress.update(0, total);
@@ -81,8 +81,22 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   return found.damaged + found.invalid > 0 ? exitCodes.failed : exitCodes.done;
 }
 
-async function wantedOf(client: PalimpsestClient, session: string): Promise<Wanted> {
-  return { session, messages: (await client.status({ session })).messages };
+/** A few at once: each asks for several connections. */
+async function wantedOf(
+  client: PalimpsestClient,
+  named: readonly string[],
+  signal: AbortSignal,
+): Promise<Wanted[]> {
+  const wanted = named.map((session): Wanted => ({ session, messages: 0 }));
+  const left = wanted.values();
+  const workers = Array.from({ length: atOnce }, async () => {
+    for (const one of left) {
+      signal.throwIfAborted();
+      one.messages = (await client.status({ session: one.session })).messages;
+    }
+  });
+  await Promise.all(workers);
+  return wanted;
 }
 
 /** Shared by several readers: a generator answers them one after the other. */

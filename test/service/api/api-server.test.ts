@@ -82,6 +82,7 @@ describe('a running API', () => {
         'context',
         'status',
         'replay',
+        'export',
         'archive',
         'policy',
         'compactions',

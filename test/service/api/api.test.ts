@@ -184,6 +184,12 @@ const cases: Record<string, () => Promise<Answered[]>> = {
     expect(last.json).toEqual({ messages: [], next: null });
     return [all, page, last];
   },
+  export: async () => {
+    const file = await ask(at('walk', '/export'));
+    expect(file.headers.get('content-type')).toBe('application/octet-stream');
+    expect(JSON.parse(file.text)).toHaveLength(26);
+    return [file];
+  },
   expand: async () => {
     const page = await ask(at('walk', '/messages?part=1&fromSeq=2&limit=2&maxCharacters=100000'));
     expect(page.json).toMatchObject({ part: 1, messages: [{ seq: 2 }, { seq: 3 }], nextSeq: 4 });

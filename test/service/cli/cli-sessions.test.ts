@@ -269,6 +269,7 @@ describe.concurrent('wrong input', () => {
     [['search', 'nobody', 'x']],
     [['archive', 'nobody']],
     [['history', 'nobody']],
+    [['export', 'nobody']],
     [['timeline', 'nobody']],
     [['policy', 'get', 'nobody']],
     [['erase', 'nobody', '--yes']],
