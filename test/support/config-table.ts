@@ -1,10 +1,5 @@
-<<<<<<<< HEAD:test/core/docs/config-table.ts
-import { settings, type Setting } from '../../../src/config/schema.js';
-import { policyVariables } from '../../../src/config/policy-sources.js';
-========
 import { settings, type Setting } from '../../src/config/schema.js';
 import { policyVariables } from '../../src/config/policy-sources.js';
->>>>>>>> k/export:test/support/config-table.ts
 
 /** README's table of the configuration: one row a setting. */
 export function configTable(): string[] {
