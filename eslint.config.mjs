@@ -1,102 +1,70 @@
 import tseslint from 'typescript-eslint';
 
-// Dependencies point one way (README, "Where things are"): pure core <- store, llm, temporal <- activities <- shells.
-const pure = ['conversation', 'tokens', 'policy', 'summary', 'compaction'];
-const withIo = [
-  'store',
-  'llm',
-  'temporal',
-  'runtime',
-  'api',
-  'cli',
-  'worker.js',
-  'palimpsest.js',
-  'config.js',
+// test/floors.ts holds which folder may import which.
+const pure = [
+  'errors.ts',
+  'numbers.ts',
+  'conversation/**',
+  'tokens/**',
+  'policy/**',
+  'limits/**',
+  'context/**',
+  'summary/**',
+  'formats/**',
+  'compaction/**',
+  'contract/**',
 ];
-const forbid = (names, message) => ({
-  patterns: [{ regex: `(^|/)(${names.join('|').replaceAll('.', '\\.')})(/|$)`, message }],
-});
 
 export default tseslint.config(
   { ignores: ['dist/', 'node_modules/', '.palimpsest/'] },
-  ...tseslint.configs.recommended,
+  { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
     files: ['**/*.ts'],
-    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    extends: [tseslint.configs.recommendedTypeChecked],
+    languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: import.meta.dirname } },
     rules: {
-      '@typescript-eslint/no-floating-promises': 'error',
-      '@typescript-eslint/no-misused-promises': 'error',
-      '@typescript-eslint/no-explicit-any': 'error',
-      '@typescript-eslint/consistent-type-imports': 'error',
+      '@typescript-eslint/consistent-type-imports': ['error', { fixStyle: 'inline-type-imports' }],
+      '@typescript-eslint/no-import-type-side-effects': 'error',
       '@typescript-eslint/no-unused-vars': [
         'error',
         { argsIgnorePattern: '^_', varsIgnorePattern: '^_', ignoreRestSiblings: true },
       ],
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
+      // What was caught is passed on as it came.
+      '@typescript-eslint/only-throw-error': ['error', { allowThrowingUnknown: true }],
+      '@typescript-eslint/prefer-promise-reject-errors': 'off',
+      'no-duplicate-imports': 'error',
       'no-console': 'error',
       eqeqeq: ['error', 'always'],
     },
   },
   {
-    files: pure.map((folder) => `src/${folder}/**/*.ts`),
+    files: pure.map((name) => `src/${name}`),
     rules: {
       'no-restricted-imports': [
         'error',
-        forbid(
-          [
-            ...withIo,
-            'activities',
-            'workflows',
-            'pg',
-            'openai',
-            'drizzle-orm',
-            '@temporalio',
-            'node:fs',
-            'node:net',
-            'node:http',
-            'node:child_process',
+        {
+          patterns: [
+            {
+              regex: '^(?!\\.{1,2}/|node:crypto$|node:module$|re2js$|zod$)',
+              message: 'The pure core does no I/O.',
+            },
           ],
-          'The pure core does no I/O.',
-        ),
+        },
       ],
     },
   },
   {
-    files: ['src/store/**/*.ts', 'src/llm/**/*.ts', 'src/temporal/**/*.ts'],
-    rules: {
-      'no-restricted-imports': [
-        'error',
-        forbid(
-          ['activities', 'api', 'cli', 'worker.js', 'palimpsest.js'],
-          'store, llm and temporal import the pure core only.',
-        ),
-      ],
-    },
-  },
-  {
-    files: ['activities/**/*.ts'],
-    rules: {
-      'no-restricted-imports': [
-        'error',
-        forbid(['api', 'cli', 'worker.js', 'palimpsest.js'], 'Activities sit below the shells.'),
-      ],
-    },
-  },
-  {
-    files: ['workflows/**/*.ts'],
+    files: ['workflows/**'],
     rules: {
       '@typescript-eslint/no-restricted-imports': [
         'error',
         {
           patterns: [
             {
-              regex: '(^|/)(activities)(/|$)',
-              message: 'Workflows import only types of activities.',
-              allowTypeImports: true,
-            },
-            {
-              regex: '(^|/)(store|llm|runtime|api|cli)(/|$)|^(pg|openai|drizzle-orm|zod)$|^node:',
-              message: 'Workflow code is deterministic: no I/O, no heavy packages.',
+              regex:
+                '^(?!\\./|@temporalio/(common|workflow)$|\\.\\./src/(errors|numbers|contract/.*|compaction/summarize/.*|temporal/(names|failures|compaction-end))(\\.js)?$)',
+              message: 'Workflow code is deterministic and small: no I/O, no heavy packages.',
               allowTypeImports: true,
             },
           ],
@@ -105,7 +73,34 @@ export default tseslint.config(
     },
   },
   {
-    files: ['src/cli/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts', 'test/**/*.ts'],
+    files: ['src/**'],
+    ignores: ['src/index.ts', 'src/http-client/index.ts', 'src/compaction/in-memory/index.ts'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector: 'ExportAllDeclaration, ExportNamedDeclaration[source]',
+          message: 'Import it from where it is declared.',
+        },
+      ],
+    },
+  },
+  {
+    files: ['src/cli/**', 'bench/**', 'examples/**', 'test/**'],
     rules: { 'no-console': 'off' },
+  },
+  {
+    // A test reads JSON and asks for one field, stands in for what answers later, and takes methods apart to break them; a
+    // wrong type or `[object Object]` fails the test itself.
+    files: ['test/**'],
+    rules: {
+      '@typescript-eslint/no-unsafe-argument': 'off',
+      '@typescript-eslint/no-unsafe-assignment': 'off',
+      '@typescript-eslint/no-unsafe-member-access': 'off',
+      '@typescript-eslint/no-unsafe-return': 'off',
+      '@typescript-eslint/no-base-to-string': 'off',
+      '@typescript-eslint/require-await': 'off',
+      '@typescript-eslint/unbound-method': 'off',
+    },
   },
 );

@@ -161,7 +161,7 @@ function replacementToStore(
   { view, missed, ...replacement }: Replacement,
   { plan, method, written, workflowId, runId, chunksByRule, chunkFailure }: CommitRequest,
   { policy, limits }: ReplacementInput,
-): Omit<CommitInput, 'digestKeys' | 'promptVersion' | 'usage'> {
+): Omit<CommitInput, 'digestKeys' | 'usage'> {
   return {
     ...replacement,
     baseGeneration: plan.baseGeneration,

@@ -1,6 +1,6 @@
 import { log } from '@temporalio/activity';
 import { isFailure } from '../src/errors.js';
-import { policyOf } from '../src/policy/layers.js';
+import { policyOf, type PolicyLayers } from '../src/policy/layers.js';
 import { postpone, readOverdue, type OverdueSession } from '../src/store/sessions/overdue.js';
 import { reasonOf } from '../src/temporal/calls.js';
 import type { Dependencies } from './dependencies.js';
@@ -63,7 +63,10 @@ async function tell(
 ): Promise<Outcome> {
   if (inBackfill) return 'left';
   try {
-    await workflows.signalMeasure({ tenant, session }, policyOf(JSON.parse(policy)).idleAfter);
+    await workflows.signalMeasure(
+      { tenant, session },
+      policyOf(JSON.parse(policy) as PolicyLayers).idleAfter,
+    );
     return 'signalled';
   } catch (error) {
     log.warn('a waiting session could not be signalled', { tenant, session, ...reasonOf(error) });

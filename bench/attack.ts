@@ -27,7 +27,7 @@ interface Summary {
   answers: Record<string, number>;
 }
 
-export interface AttackRun {
+interface AttackRun {
   kind: string;
   run: number;
   /** `alone`: without the attack, before it, on the same servers. */

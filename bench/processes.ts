@@ -19,7 +19,7 @@ function kilobytesOf(pid: number, shared: boolean): number {
     ? ['smaps_rollup', /^Pss:\s+(\d+) kB$/m]
     : ['status', /^VmRSS:\s+(\d+) kB$/m];
   try {
-    return Number((pattern as RegExp).exec(readFileSync(`/proc/${pid}/${file as string}`, 'utf8'))?.[1] ?? 0);
+    return Number(pattern.exec(readFileSync(`/proc/${pid}/${file}`, 'utf8'))?.[1] ?? 0);
   } catch {
     // It has ended meanwhile.
     return 0;

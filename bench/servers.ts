@@ -18,7 +18,7 @@ export interface Servers {
   /** File that holds the workflow code as one script. */
   workflowBundle: string;
   /** Something more to be ended with the servers, whatever ends them. */
-  alsoStop(work: () => Promise<void>): void;
+  alsoStop: (work: () => Promise<void>) => void;
   stop(): Promise<void>;
   /** A signal has come: they are being stopped, and the process ends then. */
   interrupted(): boolean;

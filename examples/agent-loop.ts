@@ -186,7 +186,7 @@ function tool(name: string, description: string) {
 }
 
 /** What runs elsewhere in production: servers, a worker, the API. */
-async function start(): Promise<{ palimpsest: PalimpsestClient; close(): Promise<void> }> {
+async function start(): Promise<{ palimpsest: PalimpsestClient; close: () => Promise<void> }> {
   const say = (line: string) => void process.stdout.write(`${line}\n`);
   const config = readConfig({
     ...process.env,

@@ -1,7 +1,12 @@
 /** The npm package's public face. */
-export * from './library/palimpsest.js';
+export { Palimpsest } from './library/palimpsest.js';
+export type { PalimpsestOptions } from './library/connections.js';
+export type { Readiness, ServerFailure } from './process/readiness.js';
 export { PalimpsestError, failureTypes, isFailure, type FailureType } from './errors.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from './conversation/message.js';
+export type * from './contract/client.js';
+export type * from './contract/backfills.js';
+export type { ContextEntry, SessionContext } from './contract/context.js';
 export type { CompactionOutcome } from './contract/outcome.js';
 export {
   applyCompaction,
@@ -20,6 +25,8 @@ export { presetNames, type PresetName } from './policy/schema.js';
 export { presets } from './policy/presets.js';
 export {
   effectivePolicy,
+  resolvePolicy,
+  type DeploymentPolicy,
   type EffectivePolicy,
   type PolicyLayers,
   type PolicySource,
@@ -27,12 +34,10 @@ export {
 export { describePolicy, type PolicyRow } from './policy/describe.js';
 export { limitsOf, type Limits, type SessionFacts } from './limits/limits.js';
 export { parsePolicy, type PolicyInput } from './policy/schema.js';
-export { resolvePolicy } from './policy/layers.js';
-export { type Policy } from './policy/resolve.js';
+export type { Policy } from './policy/resolve.js';
 export { startWorker, type RunningWorker, type WorkerSettings } from './worker/worker.js';
 export { migrate } from './store/connection/migrate.js';
 export { readDeploymentPolicy } from './config/policy-sources.js';
-export { type DeploymentPolicy } from './policy/layers.js';
 export { registerCounter, type Counters } from './tokens/counter.js';
 export type { ReportedUsage, UsageReport } from './tokens/reported-usage.js';
 export {
@@ -42,10 +47,7 @@ export {
   type RecoveryToolName,
   type ToolDefinition,
 } from './library/recovery-tools.js';
-export type { Expansion, ExpandRequest } from './contract/archive.js';
+export type { Expansion, ExpandRequest, Page, ResponseReference, ToolResponse } from './contract/archive.js';
 export type { Forked, ForkRequest } from './contract/sessions.js';
-export type { ArchivedTool, SessionRecords, SummaryRecord } from './contract/status.js';
-export type { SearchHit, SearchRequest, SearchResult } from './contract/search.js';
-export type { SearchMode } from './contract/search.js';
-export type { Page } from './contract/archive.js';
-export type { ResponseReference, ToolResponse } from './contract/archive.js';
+export type { ArchivedTool, SessionRecords, Status, SummaryRecord } from './contract/status.js';
+export type { SearchHit, SearchMode, SearchRequest, SearchResult } from './contract/search.js';

@@ -13,7 +13,7 @@ import {
   resumeUpdate,
   retryUpdate,
 } from './messages.js';
-import type { RetryRequest } from '../src/contract/workflows.js';
+import type { ResizeRequest, RetryRequest } from '../src/contract/workflows.js';
 
 /** The early end of a job: no further compaction begins. */
 export interface Cut {
@@ -24,7 +24,7 @@ export interface Cut {
 /** A caller that waits for the job to run again. */
 export interface Retry {
   request: RetryRequest;
-  settle(error?: unknown): void;
+  settle: (error?: unknown) => void;
 }
 
 /**
@@ -63,7 +63,7 @@ export class Control {
       resizeUpdate,
       ({ concurrency }) => this.changing(() => void (this.said.concurrency = concurrency)),
       {
-        validator: (request) => {
+        validator: (request: ResizeRequest) => {
           refuseCut();
           checkResizeRequest(request);
         },

@@ -3,7 +3,7 @@ import type { Backfill } from '../src/contract/backfills.js';
 import { BackfillRun, type BackfillInput } from './backfill-run.js';
 
 /** The answer of the workflow; the same is in Postgres. */
-export type BackfillResult = Omit<Backfill, 'request'>;
+type BackfillResult = Omit<Backfill, 'request'>;
 
 /** Compacts many sessions of one tenant: page after page of them, at most `concurrency` at once. */
 export function backfill(input: BackfillInput): Promise<BackfillResult> {

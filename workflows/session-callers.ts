@@ -2,7 +2,7 @@ import type { CompactAnswer } from '../src/contract/workflows.js';
 
 /** A caller of `compact` that waits for the outcome. */
 export interface Caller {
-  settle(answer: CompactAnswer, error?: unknown): void;
+  settle: (answer: CompactAnswer, error?: unknown) => void;
   resummarize: boolean;
 }
 

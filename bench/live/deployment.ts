@@ -15,7 +15,7 @@ export interface LiveDeployment {
   client: HttpPalimpsest;
   watched: Watched[];
   /** Imports a file with `palimpsest import`; answers its last line. */
-  importFile(file: string, args: readonly string[]): Promise<Record<string, number>>;
+  importFile: (file: string, args: readonly string[]) => Promise<Record<string, number>>;
   close(): Promise<void>;
 }
 

@@ -20,7 +20,7 @@ import { print } from './report.js';
 import { verify, type Verified } from './verify.js';
 import { compactionWaits, type Waits } from './waits.js';
 
-export interface LiveOptions {
+interface LiveOptions {
   live: number;
   backfill: number;
   minutes: number;

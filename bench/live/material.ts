@@ -61,14 +61,14 @@ export function oldSessionOf({ scripts }: Material, index: number): { id: string
 export function liveSessionOf({ scripts }: Material, index: number, id: string): Script {
   const turns = endless(scripts[index % scripts.length]!, id, index);
   const begun = taken(turns, head * Math.random());
-  return [begun, ...Array.from({ length: liveTurns }, () => turns.next().value as ChatMessage[])].filter(
+  return [begun, ...Array.from({ length: liveTurns }, () => turns.next().value)].filter(
     ({ length }) => length > 0,
   );
 }
 
-function taken(turns: Iterator<ChatMessage[]>, size: number): ChatMessage[] {
+function taken(turns: Iterator<ChatMessage[], never>, size: number): ChatMessage[] {
   const messages: ChatMessage[] = [];
-  while (sizeOf(messages) < size) messages.push(...(turns.next().value as ChatMessage[]));
+  while (sizeOf(messages) < size) messages.push(...turns.next().value);
   return messages;
 }
 

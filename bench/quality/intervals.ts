@@ -39,7 +39,7 @@ function total(counts: readonly SessionCount[], field: keyof SessionCount): numb
 }
 
 /** mulberry32: 0 to 1, the same sequence for the same seed. */
-export function randomNumbers(seed: number): () => number {
+function randomNumbers(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;

@@ -108,7 +108,7 @@ function isWordChar(char: string | undefined): boolean {
   return char !== undefined && /[A-Za-z0-9_]/.test(char);
 }
 
-export interface Kept {
+interface Kept {
   needed: number;
   kept: number;
 }

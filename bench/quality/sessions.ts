@@ -69,6 +69,6 @@ function familiesOf(folder: string): Map<string, string> {
   return new Map(entries.map(({ id, family }) => [id, family]));
 }
 
-export function halfOf(id: string): Recorded['half'] {
+function halfOf(id: string): Recorded['half'] {
   return createHash('sha256').update(`half ${id}`).digest()[0]! % 2 === 0 ? 'tuning' : 'held out';
 }

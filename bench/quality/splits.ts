@@ -1,5 +1,5 @@
 /** Where a recorded session is split into evicted messages, tail, and the future that shows what was needed. */
-import { legalCuts } from '../../src/compaction/plan/safe-cuts.js';
+import { legalCuts } from '../../test/support/cuts.js';
 import type { ChatMessage, LoggedMessage, MessageMeta } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import type { Recorded } from './sessions.js';
@@ -24,14 +24,12 @@ export function splitsOf(session: Recorded): Split[] {
     const evictedTo = cuts.find(
       (cut) => now - cut <= KEEP.messages && sum(session.tokens.slice(cut, now)) <= KEEP.fraction * said,
     );
-    return evictedTo === undefined || evictedTo > now
-      ? []
-      : [{ evictedTo: Number(evictedTo), now: Number(now) }];
+    return evictedTo === undefined || evictedTo > now ? [] : [{ evictedTo, now }];
   });
   return splits.filter(({ now }, index) => splits.findIndex((one) => one.now === now) === index);
 }
 
-export function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
+function metasOf({ messages, tokens }: Recorded): MessageMeta[] {
   return messages.map((message, index) => ({
     seq: index + 1,
     tokens: tokens[index]!,

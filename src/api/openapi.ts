@@ -93,7 +93,7 @@ function described(operation: Operation): JsonObject {
 }
 
 function parametersOf(place: 'path' | 'query', schema: z.ZodObject | undefined): JsonObject[] {
-  return Object.entries(schema?.shape ?? {}).map(([name, field]) => {
+  return Object.entries<z.ZodType>(schema?.shape ?? {}).map(([name, field]) => {
     const { description, ...json } = inline(field);
     const required = place === 'path' || !field.safeParse(undefined).success;
     return { name, in: place, required, ...(description === undefined ? {} : { description }), schema: json };
@@ -121,7 +121,7 @@ function headersDocument(headers: Readonly<Record<string, string>>): JsonObject 
 function contentOf(content: Readonly<Record<string, z.ZodType>>): JsonObject {
   return Object.fromEntries(
     Object.entries(content).map(([mediaType, schema]) => [
-      mediaType.split(';')[0],
+      mediaType.split(';', 1)[0] ?? mediaType,
       { schema: referenceTo(schema) },
     ]),
   );

@@ -32,7 +32,7 @@ const readiness = component<ReadinessReport>()(
   },
 );
 
-export const metricsMediaType = 'text/plain; version=0.0.4; charset=utf-8';
+const metricsMediaType = 'text/plain; version=0.0.4; charset=utf-8';
 
 interface ServiceOperation {
   path: string;

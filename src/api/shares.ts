@@ -1,8 +1,7 @@
 /** How much of a process its tenants hold, each kind of thing by itself. */
 import { PalimpsestError } from '../errors.js';
 
-export const limitNames = ['requests', 'bodyBytes', 'waits', 'connections'] as const;
-export type LimitName = (typeof limitNames)[number];
+export type LimitName = 'requests' | 'bodyBytes' | 'waits' | 'connections';
 
 const held: Record<LimitName, string> = {
   requests: 'requests in work',

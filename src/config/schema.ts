@@ -15,10 +15,10 @@ export function orchestrates(roles: readonly WorkerRole[]): boolean {
   return roles.includes('workflow') || roles.includes('backfill');
 }
 
-export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
 /** What is said about a setting beside what its schema says. */
-export interface About {
+interface About {
   variable: string;
   description: string;
   /** The default in words, where there is none or its value says little. */

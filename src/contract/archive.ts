@@ -1,8 +1,19 @@
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import type { archiveParts } from '../store/schema.js';
 
 /** The evicted range of one compaction. */
-export type ArchivePart = Omit<typeof archiveParts.$inferSelect, 'tenantId' | 'sessionId'>;
+export interface ArchivePart {
+  part: number;
+  generation: number;
+  fromSeq: number;
+  throughSeq: number;
+  messages: number;
+  tokens: number;
+  /** Bytes of the bodies in UTF-8. */
+  bytes: number;
+  /** Over the 32-byte sha256 of each message, in order. */
+  sha256: string;
+  createdAt: Date;
+}
 
 export interface ExpandRequest {
   /** Archive part; where left out, any range of the log. */
@@ -57,7 +68,7 @@ export interface ToolResponse {
 }
 
 /** One result with the id. */
-export interface Occurrence {
+interface Occurrence {
   seq: number;
   /** Archive part that holds it; null while it is in the tail. */
   part: number | null;

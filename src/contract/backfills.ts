@@ -69,6 +69,20 @@ export interface BackfillItem {
   endedAt: string | null;
 }
 
+export interface BackfillItemList {
+  items: BackfillItem[];
+  /** Give it as `after` to read on; null at the end. */
+  next: string | null;
+}
+
+export interface BackfillItemRequest {
+  job: string;
+  state?: BackfillItemState;
+  after?: string;
+  /** 1 to 1,000. @default 100 */
+  limit?: number;
+}
+
 /** What a backfill would do, without doing it. Tokens and money are worked out from sizes alone. */
 export interface BackfillEstimate {
   /** Sessions that match the selection / that would be compacted. */

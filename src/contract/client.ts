@@ -16,21 +16,14 @@ import type {
 import type {
   Backfill,
   BackfillEstimate,
-  BackfillItem,
-  BackfillItemState,
+  BackfillItemList,
+  BackfillItemRequest,
   BackfillRequest,
 } from './backfills.js';
 import type { Forked, ForkRequest, ListedSession } from './sessions.js';
 import type { SearchRequest, SearchResult } from './search.js';
 import type { Timeline } from './timeline.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
-
-/**
- * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
- * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
- * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
- */
-export type * from './backfills.js';
 
 export interface OfSession {
   session: string;
@@ -146,20 +139,11 @@ export interface PinsRequest extends OfSession {
   pins: Pins;
 }
 
-export interface BackfillItemList {
-  items: BackfillItem[];
-  /** Give it as `after` to read on; null at the end. */
-  next: string | null;
-}
-
-export interface BackfillItemRequest {
-  job: string;
-  state?: BackfillItemState;
-  after?: string;
-  /** 1 to 1,000. @default 100 */
-  limit?: number;
-}
-
+/**
+ * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
+ * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
+ * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
+ */
 export interface PalimpsestClient {
   /**
    * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.

@@ -1,5 +1,4 @@
 import type { Role } from '../conversation/message.js';
-import type { SaidBy, FollowingMessage } from '../store/search/search.js';
 
 export interface SearchRequest {
   /** At most 10,000 characters; a substring, or a part in quotation marks, at most 2,000. */
@@ -22,6 +21,20 @@ export interface SearchRequest {
   limit?: number;
   /** Hits to leave out, as `nextOffset` said. @default 0 */
   offset?: number;
+}
+
+export interface SaidBy {
+  seq: number;
+  role: Role;
+  /** The message's `name`: who speaks, where a role has several speakers. */
+  speaker: string | null;
+  /** When the message was stored, ISO 8601. */
+  storedAt: string;
+}
+
+export interface FollowingMessage extends SaidBy {
+  /** The beginning of its text in one line, at most 500 characters. */
+  text: string;
 }
 
 export interface SearchHit extends SaidBy {

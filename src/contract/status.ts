@@ -1,7 +1,6 @@
 import type { SessionStatus } from './workflows.js';
 import type { PolicyRow } from '../policy/describe.js';
 import type { Policy } from '../policy/resolve.js';
-import type { SessionRow } from '../store/sessions/session-row.js';
 import type { SkippedPin } from '../summary/answer/pins.js';
 
 export interface Status extends SessionRecords {
@@ -25,7 +24,7 @@ export interface Status extends SessionRecords {
   overdue: string | null;
   /** An operator holds it: no compaction begins until it is resumed. */
   paused: boolean;
-  exhausted: SessionRow['exhausted'];
+  exhausted: Exhausted | null;
   failures: number;
   retryAt: string | null;
   lastError: { type: string; message: string } | null;
@@ -93,6 +92,13 @@ export interface SessionRecords {
   tokensSummarized: number;
   /** First 500 characters of the present snapshot; null without one. */
   lastSummary: string | null;
+}
+
+/** The latest compaction could free no more; none is tried again before something new can be compacted. */
+export interface Exhausted {
+  atSeq: number;
+  tokens: number;
+  reason: string;
 }
 
 /** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */

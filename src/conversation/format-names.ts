@@ -11,7 +11,7 @@ export const contextFormats = [
 export type ContextFormat = (typeof contextFormats)[number];
 
 /** Logs of agents: read and written back whole; a context of such a session is shown in the format of its provider. */
-export const logFormats = [
+const logFormats = [
   'claude-code',
   'codex',
   'gemini-cli',

@@ -2,11 +2,11 @@
  * Which messages belong together: an assistant message with calls, and everything up to its last result.
  * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
  */
-import type { ChatMessage, MessageMeta } from './message.js';
 import { atOnce, type Steps } from '../steps.js';
+import type { ChatMessage, MessageMeta } from './message.js';
 
 /** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
-export interface Group {
+interface Group {
   from: number;
   to: number;
 }

@@ -13,14 +13,17 @@ import {
   type PatternProblem,
 } from './pattern-syntax.js';
 
-/** Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all. */
+/**
+ * Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all.
+ * @internal
+ */
 export const LONGEST_FOUND = 1_000;
 
 /**
  * The same where nothing may be missed: texts are looked at in longer pieces, and the shorter the pattern, the longer, as a
  * step of the automaton takes time for each of its states.
  */
-export const LONGEST_HIDDEN = 50_000;
+const LONGEST_HIDDEN = 50_000;
 const mostSteps = 2_000_000;
 
 function longestHidden(pattern: string): number {
@@ -28,7 +31,7 @@ function longestHidden(pattern: string): number {
 }
 
 /** Milliseconds of matching that one activity may take. */
-export const MOST_MATCHING_MS = 20_000;
+const MOST_MATCHING_MS = 20_000;
 
 export interface Match {
   from: number;
@@ -113,7 +116,10 @@ export class Matching {
   *searchHidden(text: string, pattern: string, path: string): Generator<Match | null, void> {
     assertPattern(pattern, path);
     for (const found of this.searchIn(longestHidden(pattern), text, pattern, path)) {
-      if (found?.isPiece) return yield { ...found, to: text.length, match: text.slice(found.from) };
+      if (found?.isPiece) {
+        yield { ...found, to: text.length, match: text.slice(found.from) };
+        return;
+      }
       yield found;
     }
   }

@@ -45,3 +45,7 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
   }
   above.delete(value);
 }
+
+/** As the key of a map, or in a sentence. */
+export const asText = (value: Json | undefined): string =>
+  typeof value === 'object' ? JSON.stringify(value) : String(value);

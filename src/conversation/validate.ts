@@ -171,8 +171,7 @@ export function textOf(message: ChatMessage): string {
     .join('\n');
 }
 
-export type WarningType =
-  'orphan_result' | 'result_without_id' | 'reused_id' | 'empty_turn' | 'unanswered_call';
+type WarningType = 'orphan_result' | 'result_without_id' | 'reused_id' | 'empty_turn' | 'unanswered_call';
 
 /** Something malformed that is stored as it came and shown in a context only in a valid form. */
 export interface MessageWarning {

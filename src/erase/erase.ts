@@ -15,7 +15,10 @@ const mostEarlier = 5;
 export async function erase(connections: Connected, ids: SessionIds, forks = false): Promise<Erased> {
   const { pool } = connections;
   const erased: { ids: SessionIds; rows: ErasedRows }[] = [];
-  const note = async (of: SessionIds, rows: ErasedRows) => void erased.push({ ids: of, rows });
+  const note = (of: SessionIds, rows: ErasedRows): Promise<void> => {
+    erased.push({ ids: of, rows });
+    return Promise.resolve();
+  };
   try {
     if (forks) await eraseWithForks(pool, ids, note);
     else await note(ids, await eraseSession(pool, ids));

@@ -8,10 +8,10 @@ import type { Json } from '../conversation/message.js';
 import { isFields } from './content.js';
 import type { Rendered } from './format.js';
 
-export const MOST_CACHE_MARKS = 4;
+const MOST_CACHE_MARKS = 4;
 
 /** How many marks a value holds, at any depth that blocks have. */
-export function cacheMarks(value: Json | undefined): number {
+function cacheMarks(value: Json | undefined): number {
   if (Array.isArray(value)) return value.reduce<number>((sum, inner) => sum + cacheMarks(inner), 0);
   if (!isFields(value)) return 0;
   return (value.cache_control ? 1 : 0) + cacheMarks(Array.isArray(value.content) ? value.content : undefined);

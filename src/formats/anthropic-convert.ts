@@ -1,6 +1,15 @@
 /** Chat messages as Anthropic has them, for what a context does not show in its original blocks. */
 import type { ChatMessage, ContentPart, Json } from '../conversation/message.js';
-import { argumentsOf, mediaOf, partsOf, placeholder, textPart, type Fields, type Media } from './content.js';
+import {
+  argumentsOf,
+  mediaOf,
+  partsOf,
+  placeholder,
+  textOr,
+  textPart,
+  type Fields,
+  type Media,
+} from './content.js';
 
 export interface Turn {
   role: 'user' | 'assistant';
@@ -72,7 +81,7 @@ function resultBlock({ role, tool_call_id: id = '', name = '', content }: ChatMe
 
 /** Parts of a user or of a tool. */
 function blocksOf(parts: readonly ContentPart[]): Fields[] {
-  return parts.map(blockOf).filter(({ type, text }) => type !== 'text' || !isBlank(String(text)));
+  return parts.map(blockOf).filter(({ type, text }) => type !== 'text' || !isBlank(textOr(text)));
 }
 
 function blockOf(part: ContentPart): Fields {

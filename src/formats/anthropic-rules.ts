@@ -3,6 +3,7 @@
  * Sources: platform.claude.com/docs/en/api/messages, …/agents-and-tools/tool-use/handle-tool-calls and the API's own words.
  */
 import type { Json } from '../conversation/message.js';
+import { asText } from '../conversation/plain-json.js';
 import type { Rendered } from './format.js';
 
 type Block = Record<string, Json | undefined>;
@@ -24,7 +25,7 @@ export function violations({ messages, system }: Rendered): string[] {
     if (index === 0 && role !== 'user') fault("the first message is not a user's");
     // "messages: roles must alternate between "user" and "assistant"" (the same).
     if (index > 0 && asBlock(messages[index - 1]).role === role)
-      fault(`two messages of role ${String(role)} in a row`);
+      fault(`two messages of role ${asText(role)} in a row`);
     const last = index === messages.length - 1;
     if (typeof content === 'string') {
       // "messages: text content blocks must contain non-whitespace text"
@@ -42,8 +43,8 @@ export function violations({ messages, system }: Rendered): string[] {
     if (role === 'user') {
       // "messages.0: `tool_use` blocks can only be in `assistant` messages"
       for (const { type } of blocks)
-        if (/^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(String(type)))
-          fault(`${String(type)} in a user's message`);
+        if (/^(?:(?:redacted_)?thinking|tool_use|compaction)$/.test(asText(type)))
+          fault(`${asText(type)} in a user's message`);
       checkAnswers(blocks, expected, fault);
       expected = [];
     } else {
@@ -82,8 +83,8 @@ function checkAnswers(blocks: readonly Block[], expected: readonly string[], fau
   const results = blocks.filter(({ type }) => type === 'tool_result');
   const left = [...expected];
   for (const { tool_use_id: id } of results) {
-    const at = left.indexOf(String(id));
-    if (at < 0) fault(`result ${String(id)} without its call right before`);
+    const at = left.indexOf(asText(id));
+    if (at < 0) fault(`result ${asText(id)} without its call right before`);
     else left.splice(at, 1);
   }
   if (left.length > 0) fault(`calls ${left.join(', ')} have no result right after`);
@@ -109,12 +110,12 @@ function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): s
   }
   // Text behind a call is refused as a call without its result: the turn counts as ended there.
   const first = blocks.findIndex(({ type }) => type === 'tool_use');
-  const said = blocks.slice(first).some(({ type }) => type !== 'tool_use' && !/thinking/.test(String(type)));
+  const said = blocks.slice(first).some(({ type }) => type !== 'tool_use' && !/thinking/.test(asText(type)));
   if (first >= 0 && said) fault('content behind a call');
   for (const { type } of blocks)
     if (type === 'image' || type === 'document' || type === 'tool_result')
       fault(`${type} in an assistant's message`);
-  return calls.map(({ id }) => String(id));
+  return calls.map(({ id }) => asText(id));
 }
 
 /**
@@ -133,18 +134,18 @@ function checkServerPairs(messages: readonly Json[], found: string[]): void {
     }
     for (const { type, id, tool_use_id: answered, caller } of blocks) {
       const { tool_id: program } = asBlock(caller);
-      if (program !== undefined && !seen.has(String(program)))
-        fault(`a call by ${String(program)}, which is not shown`);
-      if (/^(?:server|mcp)_tool_use$/.test(String(type))) {
-        if (role === 'user' || seen.has(String(id)))
-          fault(`call ${String(id)} of the provider by the user or again`);
-        seen.add(String(id));
-        waiting.set(String(id), index);
+      if (program !== undefined && !seen.has(asText(program)))
+        fault(`a call by ${asText(program)}, which is not shown`);
+      if (/^(?:server|mcp)_tool_use$/.test(asText(type))) {
+        if (role === 'user' || seen.has(asText(id)))
+          fault(`call ${asText(id)} of the provider by the user or again`);
+        seen.add(asText(id));
+        waiting.set(asText(id), index);
       } else if (
-        /._tool_result$/.test(String(type)) &&
-        !(role === 'assistant' && waiting.delete(String(answered)))
+        /._tool_result$/.test(asText(type)) &&
+        !(role === 'assistant' && waiting.delete(asText(answered)))
       )
-        fault(`${String(type)} ${String(answered)} without its call`);
+        fault(`${asText(type)} ${asText(answered)} without its call`);
     }
   });
   const last = messages.length - 1;
@@ -156,7 +157,7 @@ function checkServerPairs(messages: readonly Json[], found: string[]): void {
 
 function checkEnd(block: Block, last: boolean, fault: Fault): void {
   // "The final block in an assistant message cannot be `thinking`."
-  if (/thinking/.test(String(block.type))) fault('thinking at the end');
+  if (/thinking/.test(asText(block.type))) fault('thinking at the end');
   // "messages: final assistant content cannot end with trailing whitespace"
   if (last && typeof block.text === 'string' && block.text !== block.text.trimEnd())
     fault('trailing white space at the end');

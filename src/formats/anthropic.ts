@@ -2,7 +2,7 @@ import type { Json } from '../conversation/message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { render } from './anthropic-render.js';
 import { violations } from './anthropic-rules.js';
-import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
+import { fieldsAt, isFields, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat, Unit } from './format.js';
@@ -73,7 +73,7 @@ const ownBlocks =
 /** Whether a message has blocks that no other format has. */
 function isOfAnthropic({ content }: Fields): boolean {
   return (
-    Array.isArray(content) && content.some((block) => isFields(block) && ownBlocks.test(String(block.type)))
+    Array.isArray(content) && content.some((block) => isFields(block) && ownBlocks.test(textOr(block.type)))
   );
 }
 

@@ -63,7 +63,7 @@ export function toolCall(id: string, name: string, input: Json | undefined): Too
 /** Arguments as the object that other providers want; text that is none goes under `input`. */
 export function argumentsOf(text: string): Fields {
   try {
-    const value: Json = JSON.parse(text);
+    const value = JSON.parse(text) as Json;
     return isFields(value) ? value : { input: value };
   } catch {
     return text.trim() === '' ? {} : { input: text };

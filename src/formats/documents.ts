@@ -120,9 +120,9 @@ export interface LineKind {
 
 /** What one line of a file is; null where no format knows it. */
 export function classifyLine(value: Json): LineKind | null {
-  const opens = ({ open }: Format, document: Json, layout: FileLayout): boolean => {
+  const opens = (format: Format, document: Json, layout: FileLayout): boolean => {
     try {
-      return (open?.(document, layout) ?? null) !== null;
+      return (format.open?.(document, layout) ?? null) !== null;
     } catch (error) {
       if (isFailure(error, 'Input.Invalid')) return true; // of this format, but without a message
       throw error;

@@ -53,7 +53,7 @@ export function chatMessages(content: Fields, path: string): ChatMessage[] {
 }
 
 /** Parts with their paths. An answer that was cut off before its first word has none. */
-export function partsAt(parts: Json | undefined, path: string): [Fields, string][] {
+function partsAt(parts: Json | undefined, path: string): [Fields, string][] {
   if (parts === undefined || parts === null) return [];
   if (!Array.isArray(parts)) throw mustBe('an array of parts', parts, path);
   return parts.map((part, index) => [fieldsAt(part, `${path}[${index}]`), `${path}[${index}]`]);

@@ -3,6 +3,7 @@
  * Sources: ai.google.dev/api/caching#Content, ai.google.dev/gemini-api/docs/function-calling and the API's own words.
  */
 import type { Json } from '../conversation/message.js';
+import { asText } from '../conversation/plain-json.js';
 import type { Rendered } from './format.js';
 
 type Part = Record<string, Json | undefined>;
@@ -13,7 +14,7 @@ const callOf = (part: Part): Json | undefined => part.functionCall ?? part.funct
 const responseOf = (part: Part): Json | undefined => part.functionResponse ?? part.function_response;
 const identity = (value: Json | undefined): string => {
   const { id, name } = asPart(value);
-  return `${String(name)} ${id ? String(id) : '-'}`;
+  return `${asText(name)} ${id ? asText(id) : '-'}`;
 };
 
 export function violations({ messages, system }: Rendered): string[] {

@@ -11,8 +11,8 @@ export class ItemReader {
 
   /** Undefined at the end. */
   async peek(): Promise<Json | undefined> {
-    const { value, done } = (this.ahead ??= await this.source.next());
-    return done ? undefined : value;
+    this.ahead ??= await this.source.next();
+    return this.ahead.done ? undefined : this.ahead.value;
   }
 
   /** Undefined at the end. */

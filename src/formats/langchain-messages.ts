@@ -22,7 +22,7 @@ import {
  */
 export type Form = 'plain' | 'data' | 'constructor';
 
-export const types = ['human', 'ai', 'system', 'tool', 'function', 'chat', 'remove'] as const;
+const types = ['human', 'ai', 'system', 'tool', 'function', 'chat', 'remove'] as const;
 export type MessageType = (typeof types)[number];
 
 export interface Unwrapped {

@@ -31,7 +31,7 @@ export function readPlain(value: readonly Json[], format: FormatName, path = 'me
 }
 
 /** The messages of units, each first one with its unit's items; a chat message is its own. */
-export function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
+function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
   return units.flatMap(({ items, messages }) =>
     messages.map((message, index) =>
       index > 0 || (items.length === 1 && items[0] === (message as unknown))
@@ -122,17 +122,17 @@ function wholeUnit(
   const originals = Array.from({ length: unit.messages }, (_, offset) => logged.get(unit.fromSeq + offset));
   const visible = originals.filter((original) => original && !metaOf(original.message).empty).length;
   const bySeq = new Map(view.slice(from, from + visible).map((item) => [item.fromSeq, item]));
-  const { requestItems } = formatOf(unit.format);
+  const format = formatOf(unit.format);
   const messages: ChatMessage[] = [];
   for (const original of originals) {
     if (!original) return null;
     const item = bySeq.get(original.seq);
     if (!item && !metaOf(original.message).empty) return null;
-    if (item && !isOriginal(item, original, requestItems !== undefined)) return null;
+    if (item && !isOriginal(item, original, format.requestItems !== undefined)) return null;
     messages.push(item?.message ?? original.message);
   }
   return {
-    items: requestItems ? requestItems(unit.items, messages) : unit.items,
+    items: format.requestItems?.(unit.items, messages) ?? unit.items,
     messages: [...bySeq.values()].map(({ message }) => message),
   };
 }

@@ -22,7 +22,7 @@ import { envelopeOf } from './envelope.js';
 import type { Unit } from './format.js';
 
 /** What an item adds to the assistant's message that it is part of. */
-export interface Spoken {
+interface Spoken {
   parts: ContentPart[];
   calls: ToolCall[];
   reasoning: string;
@@ -141,7 +141,7 @@ function readMessage(item: Fields, path: string): Meaning {
 }
 
 /** Content of a message or an output: text, or parts. */
-export function readParts(content: Json | undefined, path: string): ContentPart[] {
+function readParts(content: Json | undefined, path: string): ContentPart[] {
   if (content === undefined || content === null) return [];
   if (typeof content === 'string') return content === '' ? [] : [textPart(content)];
   if (!Array.isArray(content)) throw mustBe('a string or an array of parts', content, path);

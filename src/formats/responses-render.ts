@@ -3,6 +3,7 @@ import type { ChatMessage, ContentPart, Json } from '../conversation/message.js'
 import { isBlank, noOutput } from '../context/view/projection.js';
 import { textOf } from '../conversation/validate.js';
 import { isFields, mediaOf, partsOf, placeholder, textOr, type Fields } from './content.js';
+import { asText } from '../conversation/plain-json.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered, ShownUnit } from './format.js';
 import { callIdOf, isBlankMessage, isCall, isOutput, programOf } from './responses-items.js';
@@ -57,14 +58,14 @@ function withCallers(items: readonly Json[]): Json[] {
   const callers = new Map(
     items.flatMap((item): [string, Json][] =>
       isFields(item) && isCall(item) && programOf(item) !== null
-        ? [[String(callIdOf(item)), item.caller!]]
+        ? [[asText(callIdOf(item)), item.caller!]]
         : [],
     ),
   );
   const ended = new Set<string>();
   return items.map((item) => {
     if (!isFields(item) || !isOutput(item)) return item;
-    const id = String(callIdOf(item));
+    const id = asText(callIdOf(item));
     if (item.type === 'program_output') ended.add(id);
     const caller = callers.get(id);
     const program = caller && programOf({ caller });

@@ -7,6 +7,7 @@
  */
 import type { Json } from '../conversation/message.js';
 import { isFields, textOr, type Fields } from './content.js';
+import { asText } from '../conversation/plain-json.js';
 import { envelopeOf } from './envelope.js';
 import type { Rendered } from './format.js';
 import { callIdOf, isBlankMessage, isCall, isOutput } from './responses-items.js';
@@ -57,7 +58,7 @@ class Links {
     const type = this.waiting.get(call);
     if (type === undefined) fault(`output for ${call} without its call`);
     else if (`${type}_output` !== item.type && `${type.replace(/_call$/, '')}_output` !== item.type)
-      fault(`${String(item.type)} answers a ${type}`);
+      fault(`${asText(item.type)} answers a ${type}`);
     this.checkProgram(item, fault);
     this.waiting.delete(call);
     if (item.type === 'function_call_output' && !isOutputValue(item.output)) fault('no output');
@@ -68,7 +69,7 @@ class Links {
   private checkProgram({ caller }: Fields, fault: Fault): void {
     if (!isFields(caller) || caller.type !== 'program') return;
     if (this.waiting.get(textOr(caller.caller_id)) !== 'program')
-      fault(`called by the program ${String(caller.caller_id)}, which does not run`);
+      fault(`called by the program ${asText(caller.caller_id)}, which does not run`);
   }
 
   /** A program without its output is one that the API goes on with. */
@@ -105,12 +106,12 @@ function follows(next: Json | undefined): boolean {
 }
 
 function messageFaults({ role, content }: Fields): string[] {
-  if (!['user', 'assistant', 'system', 'developer'].includes(textOr(role))) return [`role ${String(role)}`];
+  if (!['user', 'assistant', 'system', 'developer'].includes(textOr(role))) return [`role ${asText(role)}`];
   if (isBlankMessage({ role: role!, content: content ?? null })) return ['empty message'];
   if (!Array.isArray(content)) return [];
   const allowed = role === 'assistant' ? outputParts : inputParts;
   return content.flatMap((part) => {
     const type = isFields(part) ? textOr(part.type) : '';
-    return allowed.test(type) ? [] : [`a part of type ${type} in a message of ${String(role)}`];
+    return allowed.test(type) ? [] : [`a part of type ${type} in a message of ${asText(role)}`];
   });
 }

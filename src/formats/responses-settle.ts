@@ -5,6 +5,7 @@
 import type { ChatMessage, Json, ToolCall } from '../conversation/message.js';
 import { noResult } from '../context/view/projection.js';
 import { isFields, textOr, type Fields } from './content.js';
+import { asText } from '../conversation/plain-json.js';
 import type { ShownUnit } from './format.js';
 import { answersType, callIdOf, isCall, isOutput, programOf } from './responses-items.js';
 
@@ -16,7 +17,7 @@ export function settled(units: readonly ShownUnit[]): ShownUnit[] {
 }
 
 const itemsIn = ({ items }: ShownUnit): Fields[] => (items ?? []).filter(isFields);
-const idOf = (item: Fields): string => String(callIdOf(item));
+const idOf = (item: Fields): string => asText(callIdOf(item));
 const converted = ({ messages }: ShownUnit): ShownUnit => ({ items: null, messages });
 
 /** "Duplicate item found with id": the first one stays. */

@@ -1,5 +1,4 @@
-import type { ChatMessage, Json, Role, ToolCall } from '../conversation/message.js';
-import { roles } from '../conversation/message.js';
+import { roles, type ChatMessage, type Json, type Role, type ToolCall } from '../conversation/message.js';
 import { invalid } from '../errors.js';
 import { fieldsAt, isFields, mustBe, stringAt, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';

@@ -227,7 +227,7 @@ export class HttpPalimpsest implements client.PalimpsestClient {
     return this.get(ofJob(job));
   }
 
-  async backfillItems({ job, ...query }: client.BackfillItemRequest): Promise<client.BackfillItemList> {
+  async backfillItems({ job, ...query }: jobs.BackfillItemRequest): Promise<jobs.BackfillItemList> {
     return this.get(`${ofJob(job)}/items`, { ...query });
   }
 

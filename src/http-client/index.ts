@@ -1,5 +1,6 @@
 /** What `palimpsest/http` exports. */
 export { HttpPalimpsest, type HttpOptions } from './client.js';
+export type * from '../contract/backfills.js';
 export type * from '../contract/client.js';
 export type { ContextEntry, SessionContext } from '../contract/context.js';
 export type { Status } from '../contract/status.js';

@@ -77,7 +77,7 @@ export class Transport {
     arrived();
     try {
       const decoder = new TextDecoder();
-      const reader = response.body?.getReader();
+      const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
       while (reader) {
         const { done, value } = await this.connected(signal, () => reader.read());
         if (done) return;

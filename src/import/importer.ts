@@ -32,7 +32,7 @@ export async function importSessions(
   const known: Known = { seen, busy, places: new Remembered() };
   const running = new Set<Promise<void>>();
   let inWork = 0;
-  let failure: unknown;
+  let failure: { error: unknown } | undefined;
   const start = (source: string, record: ImportRecord): void => {
     const size = 'size' in record ? record.size : 0;
     inWork += size;
@@ -43,7 +43,7 @@ export async function importSessions(
         totals.added += one.added;
         return onReport?.({ source, line: record.line, ...one });
       })
-      .catch((error: unknown) => void (failure ??= error))
+      .catch((error: unknown) => void (failure ??= { error }))
       .finally(() => {
         inWork -= size;
         running.delete(task);
@@ -57,7 +57,7 @@ export async function importSessions(
         while (running.size >= concurrency || (running.size > 0 && inWork + size > mostInWork))
           await Promise.race(running);
         options.signal?.throwIfAborted();
-        if (failure !== undefined) throw failure;
+        if (failure !== undefined) throw failure.error;
         start(source.name, record);
       }
     }
@@ -65,7 +65,7 @@ export async function importSessions(
     // What has begun ends before the caller closes the pool.
     await Promise.all(running);
   }
-  if (failure !== undefined) throw failure;
+  if (failure !== undefined) throw failure.error;
   return totals;
 }
 

@@ -116,13 +116,13 @@ class TextReader {
   private async readLine(most: number): Promise<void> {
     const chunks = [this.buffer.slice(this.at)];
     for (let length = 0; length < most; length += chunks.at(-1)!.length) {
-      const { value, done } = await this.chunks.next();
-      if (done) {
+      const next = await this.chunks.next();
+      if (next.done) {
         this.ended = true;
         break;
       }
-      chunks.push(value);
-      if (value.includes('\n')) break;
+      chunks.push(next.value);
+      if (next.value.includes('\n')) break;
     }
     this.buffer = chunks.join('');
     this.at = 0;
@@ -178,10 +178,10 @@ class TextReader {
 
   private async more(): Promise<boolean> {
     if (this.ended) return false;
-    const { value, done } = await this.chunks.next();
-    this.buffer = this.buffer.slice(this.at) + (done ? '' : value);
+    const next = await this.chunks.next();
+    this.buffer = this.buffer.slice(this.at) + (next.done ? '' : next.value);
     this.at = 0;
-    this.ended = done === true;
+    this.ended = next.done === true;
     return !this.ended;
   }
 }

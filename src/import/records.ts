@@ -27,7 +27,7 @@ export interface ReadSession {
   items: Json[];
 }
 
-export interface UnreadSession {
+interface UnreadSession {
   id: string;
   line: number;
   error: PalimpsestError;

@@ -1,6 +1,5 @@
 /** Where old sessions come from: files, folders, standard input. */
-import { createReadStream } from 'node:fs';
-import type { Dirent } from 'node:fs';
+import { createReadStream, type Dirent } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { invalid } from '../errors.js';
@@ -73,7 +72,7 @@ function unreadable(name: string, id: string, error: Error): Source {
   return {
     name,
     async *records() {
-      yield { id, line: 1, error: invalid(`It cannot be read: ${error.message}`) };
+      yield Promise.resolve({ id, line: 1, error: invalid(`It cannot be read: ${error.message}`) });
     },
   };
 }

@@ -1,5 +1,4 @@
 import type { Pool } from 'pg';
-import type { BackfillItemList, BackfillItemRequest } from '../contract/client.js';
 import { invalid } from '../errors.js';
 import { estimateBackfill, type SummarizerFacts } from '../store/backfills/estimate.js';
 import { itemStates, listItems, spentBy } from '../store/backfills/items.js';
@@ -10,13 +9,14 @@ import {
   parseEstimate,
   parseSpendLimit,
 } from '../store/backfills/request.js';
-import type { Backfill, BackfillEstimate, BackfillRequest } from '../contract/backfills.js';
-import {
-  insertBackfill,
-  listBackfills,
-  loadBackfill,
-  loadBackfillRow,
-} from '../store/backfills/jobs.js';
+import type {
+  Backfill,
+  BackfillEstimate,
+  BackfillItemList,
+  BackfillItemRequest,
+  BackfillRequest,
+} from '../contract/backfills.js';
+import { insertBackfill, listBackfills, loadBackfill, loadBackfillRow } from '../store/backfills/jobs.js';
 import type { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { encodeIdPart } from '../contract/ids.js';
 

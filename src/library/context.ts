@@ -51,6 +51,7 @@ export async function readContext(
 /**
  * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages
  * take seconds.
+ * @internal
  */
 export function* fitted(
   name: string,

@@ -1,5 +1,6 @@
 import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
 import type { CompactionOutcome } from '../contract/outcome.js';
+import type * as jobs from '../contract/backfills.js';
 import type * as client from '../contract/client.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { append, type TurnOrText } from './append.js';
@@ -241,43 +242,43 @@ export class Palimpsest implements client.PalimpsestClient {
     return fork(this.connections.pool, this.ids(of), { to, throughSeq });
   }
 
-  async startBackfill(request: client.BackfillRequest): Promise<client.Backfill> {
+  async startBackfill(request: jobs.BackfillRequest): Promise<jobs.Backfill> {
     return this.jobs.start(request);
   }
 
-  async estimateBackfill(request: Omit<client.BackfillRequest, 'job'>): Promise<client.BackfillEstimate> {
+  async estimateBackfill(request: Omit<jobs.BackfillRequest, 'job'>): Promise<jobs.BackfillEstimate> {
     return this.jobs.estimate(request);
   }
 
-  async backfills(): Promise<client.Backfill[]> {
+  async backfills(): Promise<jobs.Backfill[]> {
     return this.jobs.list();
   }
 
-  async backfill(request: { job: string }): Promise<client.Backfill> {
+  async backfill(request: { job: string }): Promise<jobs.Backfill> {
     return this.jobs.report(request);
   }
 
-  async backfillItems(request: client.BackfillItemRequest): Promise<client.BackfillItemList> {
+  async backfillItems(request: jobs.BackfillItemRequest): Promise<jobs.BackfillItemList> {
     return this.jobs.items(request);
   }
 
-  async pauseBackfill(request: { job: string }): Promise<client.Backfill> {
+  async pauseBackfill(request: { job: string }): Promise<jobs.Backfill> {
     return this.jobs.pause(request);
   }
 
-  async resumeBackfill(request: { job: string }): Promise<client.Backfill> {
+  async resumeBackfill(request: { job: string }): Promise<jobs.Backfill> {
     return this.jobs.resume(request);
   }
 
-  async resizeBackfill(request: { job: string; concurrency: number }): Promise<client.Backfill> {
+  async resizeBackfill(request: { job: string; concurrency: number }): Promise<jobs.Backfill> {
     return this.jobs.resize(request);
   }
 
-  async cancelBackfill(request: { job: string }): Promise<client.Backfill> {
+  async cancelBackfill(request: { job: string }): Promise<jobs.Backfill> {
     return this.jobs.cancel(request);
   }
 
-  async retryBackfill(request: { job: string; spendLimit?: number }): Promise<client.Backfill> {
+  async retryBackfill(request: { job: string; spendLimit?: number }): Promise<jobs.Backfill> {
     return this.jobs.retry(request);
   }
 

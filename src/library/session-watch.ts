@@ -90,7 +90,7 @@ export class SessionWatch {
           if (done(look)) end(true);
           else if (late) end(false);
         },
-        fail: (error) => (leave(), reject(error as Error)),
+        fail: (error) => (leave(), reject(error)),
       };
       signal?.addEventListener('abort', gone, { once: true });
       asNobody(() => this.#join(ids, waiter));

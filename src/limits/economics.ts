@@ -52,7 +52,10 @@ export interface Cycle {
   asksModel?: boolean;
 }
 
-/** What one compaction costs whatever it evicts, in uncached input tokens: `F = w(s + K) + κ(p₀ + s + o·s) + R`. */
+/**
+ * What one compaction costs whatever it evicts, in uncached input tokens: `F = w(s + K) + κ(p₀ + s + o·s) + R`.
+ * @internal
+ */
 export function fixedCost(cycle: Cycle): number {
   const { write, summarizerInput, summarizerOutput } = relationsOf(cycle.prices);
   const { headTokens, tailTokens, promptTokens = PROMPT_TOKENS, reworkTokens = 0, asksModel = true } = cycle;

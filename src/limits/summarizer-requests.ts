@@ -24,8 +24,6 @@ export interface HeadShares {
   note: number;
 }
 
-export { PROMPT_TOKENS };
-
 /** A section below this holds its heading and one line. Tokens. */
 const SMALLEST_SECTION = 24;
 

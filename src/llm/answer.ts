@@ -45,7 +45,7 @@ async function readBody(response: Response): Promise<string> {
   let text = '';
   let bytes = 0;
   try {
-    for await (const piece of response.body ?? []) {
+    for await (const piece of (response.body ?? []) as AsyncIterable<Uint8Array>) {
       bytes += piece.byteLength;
       if (bytes > largestBody)
         throw badBody(`The model endpoint's answer is larger than ${largestBody} bytes.`);
@@ -100,7 +100,7 @@ function answerOf(choice: unknown, usage: unknown): Answer {
   ];
   return {
     text: visible.trim(),
-    finish: String(field(choice, 'finish_reason') ?? ''),
+    finish: textOf(field(choice, 'finish_reason')),
     refused: textOf(field(message, 'refusal')).trim() !== '',
     reasoned: thought || thoughtTokens !== null || thoughts.some((value) => textOf(value).trim() !== ''),
     promptTokens,

@@ -3,7 +3,10 @@ import { PalimpsestError, type FailureType } from '../errors.js';
 import { saysContextOverflow } from './overflow.js';
 import { EndpointRefusal, quote } from './refusal.js';
 
-/** A server may name any delay; waiting longer than this hides an outage instead of riding it out. */
+/**
+ * A server may name any delay; waiting longer than this hides an outage instead of riding it out.
+ * @internal
+ */
 export const longestRetryAfterMs = 15 * 60_000;
 
 /** A call that its caller cancelled: no failure. Named so that Temporal reports the activity as cancelled. */
@@ -58,7 +61,7 @@ export function classify(error: unknown, context: CallContext): unknown {
     );
   }
   if (error instanceof APIError && error.status !== undefined) {
-    const { status, headers } = error;
+    const { status, headers } = error as APIError<number, Headers | undefined>;
     return refused(
       new EndpointRefusal(
         status,
@@ -152,6 +155,7 @@ function hintFor(type: RefusalType, refusal: EndpointRefusal, { baseUrl, model }
 /**
  * The delay a server asks for: `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3), which is
  * read against the server's own `date` where it sends one. Milliseconds, 0 to 15 minutes; null where it asks for none.
+ * @internal
  */
 export function retryAfter(headers: Headers, now: number): number | null {
   const bounded = (ms: number): number => Math.round(Math.min(Math.max(ms, 0), longestRetryAfterMs));

@@ -86,18 +86,16 @@ function innermost(issue: Issue, value: unknown): Issue {
 }
 
 function branchesOf(place: JsonSchema): JsonSchema[] {
-  return [place, ...((place.anyOf ?? []) as JsonSchema[]).flatMap(branchesOf)];
+  return [place, ...(place.anyOf ?? []).flatMap(branchesOf)];
 }
 
 /** What the schema says about the value at a path: one entry, or one for each branch of a union. */
 function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
-  let places = branchesOf(z.toJSONSchema(schema, { unrepresentable: 'any' }) as JsonSchema);
+  let places = branchesOf(z.toJSONSchema(schema, { unrepresentable: 'any' }));
   for (const key of path) {
     places = places.flatMap((place) => {
       const next = typeof key === 'number' ? place.items : place.properties?.[String(key)];
-      return next !== undefined && typeof next === 'object' && !Array.isArray(next)
-        ? branchesOf(next as JsonSchema)
-        : [];
+      return next !== undefined && typeof next === 'object' && !Array.isArray(next) ? branchesOf(next) : [];
     });
   }
   return places;

@@ -2,9 +2,9 @@ import { presets } from './presets.js';
 import type { PolicyInput, PresetName } from './schema.js';
 import { withDefaults, type Policy } from './resolve.js';
 
-/** From the first that is asked to the last. */
+/** From the first that is asked to the last. @internal */
 export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;
-export type PolicyLayer = (typeof policyLayers)[number];
+type PolicyLayer = (typeof policyLayers)[number];
 
 /** The policies as given, by who gave them; every one checked by `parsePolicy`. Stored with the session. */
 export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;

@@ -1,13 +1,13 @@
 import { z } from 'zod';
 
 /** What becomes of a tool result that leaves the newest-first budget. */
-export const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
+const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
 export type Retention = (typeof retentions)[number];
 
 const retention = z.enum(retentions);
 const share = z.number().gt(0).max(1);
 
-/** `policy.reduce.arguments`: long call arguments of old messages. */
+/** `policy.reduce.arguments`: long call arguments of old messages. @internal */
 export const argumentsSchema = z.strictObject({
   tools: z
     .array(z.string().min(1))
@@ -31,7 +31,7 @@ export const argumentsSchema = z.strictObject({
     .describe('Share of the window, in overhead + context, from which arguments are truncated. Default 0.7.'),
 });
 
-/** `policy.reduce.toolResults`: what stays of tool results in the tail. */
+/** `policy.reduce.toolResults`: what stays of tool results in the tail. @internal */
 export const toolResultsSchema = z.strictObject({
   byTool: z
     .record(z.string(), retention)

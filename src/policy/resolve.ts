@@ -61,6 +61,7 @@ export interface Policy {
   idleAfter: number;
 }
 
+/** @internal */
 export const DEFAULT_ACKNOWLEDGMENT =
   'Understood. I have the earlier work as summarized above and continue from there.';
 

@@ -6,15 +6,7 @@ export const positive = z.int().min(1);
 export const milliseconds = z.int().min(0).max(MONTH_MS);
 export const tokens = positive.max(100_000_000);
 
-export const sectionKeys = [
-  'intent',
-  'constraints',
-  'decisions',
-  'artifacts',
-  'facts',
-  'state',
-  'next',
-] as const;
+const sectionKeys = ['intent', 'constraints', 'decisions', 'artifacts', 'facts', 'state', 'next'] as const;
 
 const sectionSchema = z
   .strictObject({

@@ -7,7 +7,7 @@ import pino from 'pino';
 import type { Config } from '../config/config.js';
 import { freePort } from '../runtime/ports.js';
 
-export type LogFormat = Config['logFormat'];
+type LogFormat = Config['logFormat'];
 
 export interface LoggerOptions {
   level: Config['logLevel'];
@@ -38,7 +38,7 @@ interface PlainError {
   cause?: PlainError;
 }
 
-function plainError(error: unknown): PlainError | unknown {
+function plainError(error: unknown): unknown {
   if (!(error instanceof Error)) return typeof error === 'string' ? error : typeof error;
   const own = 'type' in error && typeof error.type === 'string' ? error.type : error.name;
   return {
@@ -65,7 +65,7 @@ const noWarning = /^No (?:activities|workflows|Nexus services) registered/;
 
 export interface InstalledRuntime {
   /** The metrics of Temporal's SDK in Prometheus's text format; empty where they were not asked for. */
-  sdkMetrics(): Promise<string>;
+  sdkMetrics: () => Promise<string>;
 }
 
 /**

@@ -24,6 +24,7 @@ export interface RehearsalOptions {
   request?: (request: RehearsedRequest) => void;
 }
 
+/** @internal */
 export interface RehearsedRequest {
   turn: number;
   /** Commits before it. */

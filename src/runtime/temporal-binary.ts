@@ -11,7 +11,7 @@ import { withLock } from './lock.js';
 export type TemporalSource = 'address' | 'running' | 'path' | 'cache' | 'download' | 'build';
 
 /** The newest tag of the CLI that `go install` takes (later ones have a `replace` directive). It carries server 1.29.1. */
-export const temporalVersion = 'v1.5.1';
+const temporalVersion = 'v1.5.1';
 
 export interface TemporalProgram {
   path: string;

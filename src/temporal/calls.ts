@@ -49,7 +49,7 @@ export async function typed<T>(call: () => Promise<T>): Promise<T> {
  * throws in any form, is `Temporal.Unavailable` with the code and the message of its cause. A failure of a workflow that has
  * none of this product's types is a defect and stays as it is.
  */
-export function asTemporalFailure(error: unknown): unknown {
+function asTemporalFailure(error: unknown): unknown {
   if (error instanceof PalimpsestError) return error;
   const failure = toPalimpsestError(error);
   if (failure) return failure;

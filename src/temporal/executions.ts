@@ -120,7 +120,7 @@ async function unlessGoneFromServer<T>(call: () => Promise<T>): Promise<T | null
   try {
     return await unlessGone(call);
   } catch (error) {
-    if (isGrpcServiceError(error) && error.code === notFoundCode) return null;
+    if (isGrpcServiceError(error) && Number(error.code) === notFoundCode) return null;
     throw error;
   }
 }

@@ -49,7 +49,10 @@ const LEAST_EXPECTED = 0.7;
 /** Models remembered for one session; reports of further ones are not learnt from. */
 const MOST_MODELS = 32;
 
-/** A model as calibration knows it: routers' prefixes, dates and `-latest` left out; '' where none is named. */
+/**
+ * A model as calibration knows it: routers' prefixes, dates and `-latest` left out; '' where none is named.
+ * @internal
+ */
 export function calibratedModel(model: string | null | undefined): string {
   return modelName(model ?? '').replace(/[-@](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)$/, '');
 }

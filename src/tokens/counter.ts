@@ -6,7 +6,7 @@ import { unbrokenRunsSplit } from './runs.js';
 import type { TokenCounter, TokenizerName, tokenizerNames } from './token-counter.js';
 
 /** The part of gpt-tokenizer used here. */
-export interface Encoding {
+interface Encoding {
   countTokens(text: string, options: { disallowedSpecial: Set<string> }): number;
   clearMergeCache(): void;
 }
@@ -17,7 +17,7 @@ export interface Encoding {
  */
 const FORGET_AFTER_CHARACTERS = 4_000_000;
 
-/** A counter over a byte-pair encoding, loaded at the first use (tables of 1–2 MB). */
+/** A counter over a byte-pair encoding, loaded at the first use (tables of 1–2 MB). @internal */
 export function bytePairCounter(name: TokenizerName, load: () => Encoding): TokenCounter {
   let encoding: Encoding | undefined;
   let remembered = 0;

@@ -1,7 +1,10 @@
 import { invalid } from '../errors.js';
 import type { TokenCounter } from './token-counter.js';
 
-/** UTF-16 code units given to a custom counter at once: between two such slices a caller may do other work. */
+/**
+ * UTF-16 code units given to a custom counter at once: between two such slices a caller may do other work.
+ * @internal
+ */
 export const SLICE_CHARACTERS = 65_536;
 
 /** How far before its end a slice looks for white space to be cut at. */

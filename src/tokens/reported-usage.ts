@@ -11,7 +11,7 @@ export interface ReportedUsage {
 }
 
 /** `usage` of OpenAI's chat completions. `prompt_tokens` holds the cached tokens too. */
-export interface ChatCompletionsUsage {
+interface ChatCompletionsUsage {
   prompt_tokens: number;
   completion_tokens?: number | null;
   prompt_tokens_details?: object | null;
@@ -20,7 +20,7 @@ export interface ChatCompletionsUsage {
 }
 
 /** `usage` of OpenAI's Responses API. `input_tokens` holds the cached tokens too. */
-export interface ResponsesUsage {
+interface ResponsesUsage {
   input_tokens: number;
   output_tokens?: number | null;
   input_tokens_details?: object | null;
@@ -29,7 +29,7 @@ export interface ResponsesUsage {
 }
 
 /** `usage` of Anthropic's messages. `input_tokens` is what no cache was asked for or hit: a request is the sum of all three. */
-export interface AnthropicUsage {
+interface AnthropicUsage {
   input_tokens: number;
   cache_creation_input_tokens?: number | null;
   cache_read_input_tokens?: number | null;
@@ -38,7 +38,7 @@ export interface AnthropicUsage {
 }
 
 /** `usageMetadata` of Gemini. `promptTokenCount` holds the cached content too. */
-export interface GeminiUsage {
+interface GeminiUsage {
   promptTokenCount?: number;
   candidatesTokenCount?: number | null;
   thoughtsTokenCount?: number | null;

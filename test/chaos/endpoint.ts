@@ -27,7 +27,7 @@ import type { Random } from './random.js';
 export const junk = 'zqjunk7731';
 
 /** Names every second message of the record, as far as the limit goes. */
-export function fairSummary(request: RecordedRequest): string {
+function fairSummary(request: RecordedRequest): string {
   const material = materialOf(request);
   const found = markersIn(material).filter((_, index) => index % 2 === 0);
   const most = Math.max(1, Math.floor(Math.min(limitOf(request) / 2, material.length / 12) / 20));

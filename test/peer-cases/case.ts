@@ -18,13 +18,13 @@ export interface PeerClause {
   percent?: number;
 }
 
-export interface PeerKeep {
+interface PeerKeep {
   messages?: number;
   tokens?: number;
   fraction?: number;
 }
 
-export interface PeerConfig {
+interface PeerConfig {
   trigger?: PeerClause | PeerClause[] | null;
   keep?: PeerKeep;
   contextWindow?: number | null;

@@ -2,7 +2,7 @@
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
-import { safeCuts } from '../../src/compaction/plan/safe-cuts.js';
+import { safeCuts } from '../support/cuts.js';
 import { policyOf } from '../../src/policy/layers.js';
 import { isTriggered, limitsOf } from '../../src/limits/limits.js';
 import { parsePolicy } from '../../src/policy/schema.js';

@@ -4,7 +4,7 @@ import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
 
 /** `silent` and `stall-mid-body`: never answers, never ends. `drop-*`: destroys the connection at that point. */
-export type Fault = 'silent' | 'stall-mid-body' | 'drop-before-headers' | 'drop-mid-body';
+type Fault = 'silent' | 'stall-mid-body' | 'drop-before-headers' | 'drop-mid-body';
 
 export interface Reply {
   status: number;
@@ -226,7 +226,7 @@ const identifiers =
   /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
 
 /** A sectioned summary that depends on the request alone, at most a sixth of its material, of identifiers and words from it. */
-export function summaryOf(request: RecordedRequest): string {
+function summaryOf(request: RecordedRequest): string {
   const material = withoutLabels(materialOf(request));
   const room = Math.min(material.length / 6, limitOf(request) * 2);
   const words = wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24))));

@@ -35,7 +35,7 @@ const sizes = fc.oneof(
   { weight: 1, arbitrary: fc.integer({ min: 20_000, max: 200_000 }) },
 );
 
-export const sizedTexts = fc.tuple(fc.nat(40), sizes).map(([kind, size]) => textOf(kind, size));
+const sizedTexts = fc.tuple(fc.nat(40), sizes).map(([kind, size]) => textOf(kind, size));
 
 const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } };
 const tools = fc.constantFrom('bash', 'read_file', 'write_file', 'manage_todo_list');

@@ -112,7 +112,7 @@ export const archive = [
     answer: null,
     answers: { 200: { description: 'The file.', content: { [fileMediaType]: z.string() } } },
     failures: reading,
-    handle: async ({ client, params }) => new Streamed(fileMediaType, client.export(params)),
+    handle: ({ client, params }) => Promise.resolve(new Streamed(fileMediaType, client.export(params))),
   }),
   operation({
     ...{ method: 'GET', path: '/v1/sessions/{session}/messages', id: 'expand', tag, lane: 'heavy' },
@@ -176,7 +176,8 @@ export const archive = [
     answer: null,
     answers: { 200: { description: 'The history.', content: { [markdownMediaType]: z.string() } } },
     failures: reading,
-    handle: async ({ client, params }) => new Streamed(markdownMediaType, client.historyLog(params)),
+    handle: ({ client, params }) =>
+      Promise.resolve(new Streamed(markdownMediaType, client.historyLog(params))),
   }),
   operation({
     ...{ method: 'POST', path: '/v1/sessions/{session}/restore', id: 'restore', tag, lane: 'heavy' },

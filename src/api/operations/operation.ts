@@ -85,13 +85,13 @@ interface Specification<
   /** Further answers, and 200 where it is no JSON. */
   answers?: Readonly<Record<number, AnswerDocument>>;
   /** Whether the answer waits for something to happen in the session: few may at once. @default never */
-  waits?(query: z.output<Query>): boolean;
-  handle(
+  waits?: (query: z.output<Query>) => boolean;
+  handle: (
     call: Call<z.output<Params>, z.output<Query>, z.output<Body>>,
-  ): Promise<(Answer extends undefined ? void : Answer) | Reply | Streamed>;
+  ) => Promise<(Answer extends undefined ? void : Answer) | Reply | Streamed>;
 }
 
-export interface RawCall {
+interface RawCall {
   client: ApiClient;
   params: unknown;
   query: unknown;

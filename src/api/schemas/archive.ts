@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import { roles } from '../../conversation/message.js';
 import type { ArchivePart, ToolResponse } from '../../contract/archive.js';
-import type { FollowingMessage } from '../../store/search/search.js';
-import type { SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
+import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
 import { component, moment } from './component.js';
 
 /** Dates are ISO 8601 in JSON. */

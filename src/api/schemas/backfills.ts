@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import type { BackfillItemList } from '../../contract/client.js';
 import { formatNames } from '../../conversation/format-names.js';
 import type {
   Backfill,
   BackfillEstimate,
   BackfillItem,
+  BackfillItemList,
   BackfillRequest,
   BackfillSelection,
 } from '../../contract/backfills.js';

@@ -27,7 +27,7 @@ export function component<Type>() {
     schema: Schema & (Same<z.output<Schema>, Type> extends true ? unknown : { differsFrom: Type }),
     { description, example }: Documentation<Type>,
   ): Schema => {
-    const named = schema.meta({ description, examples: [example] }) as Schema;
+    const named = schema.meta({ description, examples: [example] });
     components.add(named, { id });
     return named;
   };

@@ -145,7 +145,10 @@ function seriesLines(
   ];
 }
 
-/** Of every step of the plot its first, smallest, largest and last point, so that no peak is lost. */
+/**
+ * Of every step of the plot its first, smallest, largest and last point, so that no peak is lost.
+ * @internal
+ */
 export function thinned(points: readonly ChartPoint[], turns: number): ChartPoint[] {
   if (points.length <= steps * 4) return [...points];
   const kept: ChartPoint[] = [];

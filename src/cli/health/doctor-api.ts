@@ -12,12 +12,14 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
   const started = performance.now();
   try {
     const health = await ask('/healthz');
-    if (!health.ok)
-      return yield fail(
+    if (!health.ok) {
+      yield fail(
         'API',
         `${url}/healthz answers ${health.status}`,
         'Is this the address of `palimpsest api`?',
       );
+      return;
+    }
     yield ok('API', `${url} answers in ${(performance.now() - started).toFixed(0)} ms`);
     const ready = await ask('/readyz');
     yield ready.ok

@@ -15,7 +15,8 @@ export async function* checkPostgres(databaseUrl: string, from: string): AsyncGe
   try {
     pool = openPool(databaseUrl, { max: 1, applicationName: 'palimpsest doctor' });
   } catch (error) {
-    return yield failed('PostgreSQL', error);
+    yield failed('PostgreSQL', error);
+    return;
   }
   try {
     yield await checkServer(pool, databaseUrl, from);

@@ -23,7 +23,8 @@ export async function* checkTemporal(
   try {
     client = await connectClient(settings);
   } catch (error) {
-    return yield failed('Temporal', error);
+    yield failed('Temporal', error);
+    return;
   }
   const connection = client.connection as Connection;
   const namespace = client.options.namespace;

@@ -46,7 +46,8 @@ async function* checkServers(run: Run): AsyncGenerator<Finding> {
   try {
     servers = await findServers(config);
   } catch (error) {
-    return yield failed('servers', error);
+    yield failed('servers', error);
+    return;
   }
   const { checkPostgres } = await import('./doctor-postgres.js');
   const { checkTemporal } = await import('./doctor-temporal.js');

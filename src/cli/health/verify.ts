@@ -57,8 +57,8 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   };
   const progress = new Progress({ unit: 'messages' });
   const these = await wantedOf(client, named, run.signal);
-  const wanted = these.length > 0 ? each(these) : allOf(client);
-  const total = await messagesOf(these.length > 0 ? each(these) : allOf(client), run.signal);
+  const wanted = these.length > 0 ? these.values() : allOf(client);
+  const total = await messagesOf(these.length > 0 ? these.values() : allOf(client), run.signal);
   progress.update(0, total);
   try {
     await Promise.all(
@@ -99,10 +99,6 @@ async function wantedOf(
   return wanted;
 }
 
-async function* each(these: readonly Wanted[]): AsyncGenerator<Wanted> {
-  yield* these;
-}
-
 /** Shared by several readers: a generator answers them one after the other. */
 async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
   for (let after: string | undefined; ;) {
@@ -114,7 +110,10 @@ async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
 }
 
 /** How much there is to read: what the bar goes to. */
-async function messagesOf(wanted: AsyncGenerator<Wanted>, signal: AbortSignal): Promise<number> {
+async function messagesOf(
+  wanted: Iterable<Wanted> | AsyncIterable<Wanted>,
+  signal: AbortSignal,
+): Promise<number> {
   let messages = 0;
   for await (const one of wanted) {
     signal.throwIfAborted();

@@ -1,5 +1,4 @@
-import type { BackfillItemRequest } from '../../contract/client.js';
-import type { BackfillItem } from '../../contract/backfills.js';
+import type { BackfillItem, BackfillItemRequest } from '../../contract/backfills.js';
 import { count, money, span } from '../terminal/numbers.js';
 import { showPages } from './pages.js';
 import type { Run } from '../command/run.js';

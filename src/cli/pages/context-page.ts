@@ -37,7 +37,7 @@ const columns: Column<Line>[] = [
 ];
 
 /** One line of text, or the calls that a message makes. */
-export function textOf({ content, tool_calls: calls }: ChatMessage): string {
+function textOf({ content, tool_calls: calls }: ChatMessage): string {
   const text =
     typeof content === 'string'
       ? content

@@ -136,7 +136,8 @@ class DevSession {
       await stack.close();
       screen.line(`stopped in ${seconds(Date.now() - started)}`);
     }
-    const { aborted, reason } = controller.signal;
+    const { aborted } = controller.signal;
+    const reason: unknown = controller.signal.reason;
     if (aborted && !(reason instanceof Interrupted)) throw reason;
     if (aborted && this.leaves) return 130;
     return this.failed > 0 ? 1 : 0;

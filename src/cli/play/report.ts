@@ -11,7 +11,7 @@ export interface TemporalUi {
 }
 
 /** Where a run is looked at: its page in the Temporal UI, else its ids. */
-export function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
+function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
   if (url === null) return `${workflowId} ${runId}`;
   return `${url}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(workflowId)}/${runId}/history`;
 }

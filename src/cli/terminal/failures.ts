@@ -24,7 +24,7 @@ export function failureJson(error: unknown): string {
 }
 
 /** A failure as scripts read it. What is no `PalimpsestError` is a defect of this program: type `Internal`. */
-export function errorShape(error: unknown): ErrorShape {
+function errorShape(error: unknown): ErrorShape {
   if (!(error instanceof PalimpsestError)) {
     return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
   }

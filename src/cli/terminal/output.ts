@@ -78,6 +78,6 @@ export class Output {
 export type Fact = readonly [name: string, value: string, paint?: (text: string) => string];
 
 /** Resolves once the stream takes more. */
-export async function writeTo(stream: NodeJS.WriteStream, text: string): Promise<void> {
+async function writeTo(stream: NodeJS.WriteStream, text: string): Promise<void> {
   if (!stream.write(text)) await once(stream, 'drain');
 }

@@ -1,11 +1,11 @@
 /** Colours of the terminal, where there is one and nobody has said no to them. */
 export interface Style {
-  bold(text: string): string;
-  dim(text: string): string;
-  red(text: string): string;
-  yellow(text: string): string;
-  green(text: string): string;
-  cyan(text: string): string;
+  bold: (text: string) => string;
+  dim: (text: string) => string;
+  red: (text: string) => string;
+  yellow: (text: string) => string;
+  green: (text: string) => string;
+  cyan: (text: string) => string;
 }
 
 const codes = {

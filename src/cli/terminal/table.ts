@@ -18,7 +18,7 @@ export interface Column<Row> {
 /** Columns and widths chosen for some rows; further rows are shortened to them. */
 export interface Layout<Row> {
   head: string;
-  line(row: Row): string;
+  line: (row: Row) => string;
 }
 
 const gap = '  ';

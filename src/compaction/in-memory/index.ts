@@ -9,7 +9,7 @@ import type { NothingToDo, Plan } from '../plan/plan-types.js';
 export { Conversation, type ConversationOptions } from './conversation.js';
 export { type Generation } from './generation.js';
 export { type Summarizer } from './asker.js';
-export type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
+export type { CompactionReason, NothingToDo, Plan } from '../plan/plan-types.js';
 
 /**
  * Compaction of an array of messages, without a database: what agent frameworks need that keep the history themselves.

@@ -25,7 +25,7 @@ export interface PlannableState {
 }
 
 /** Sizes in tokens of the smallest request that a compaction with all reductions could lead to; `tokens` is their sum. */
-export interface SmallestContext {
+interface SmallestContext {
   tokens: number;
   overhead: number;
   system: number;
@@ -36,7 +36,7 @@ export interface SmallestContext {
   rest: number;
 }
 
-/** A lower bound: no compaction gets below it. */
+/** A lower bound: no compaction gets below it. @internal */
 export function smallestContext({
   system,
   tail,

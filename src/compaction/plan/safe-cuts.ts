@@ -6,7 +6,7 @@ import { groupMessages } from '../../conversation/groups.js';
 import type { MessageMeta } from '../../conversation/message.js';
 
 declare const legal: unique symbol;
-/** The last evicted seq; only `legalCuts` and what builds on it produce one. */
+/** The last evicted seq; only `seqBefore` makes one, of a boundary. */
 export type LegalCut = number & { readonly [legal]: 'LegalCut' };
 
 export interface Liveness {
@@ -25,24 +25,9 @@ export interface Boundary {
   interrupted: number;
 }
 
-/** The seqs behind which the tail may be cut, ascending. The last one evicts everything. */
-export function legalCuts(metas: readonly MessageMeta[], liveness: Liveness): LegalCut[] {
-  return legalBoundaries(metas, liveness).map(({ index }) => seqBefore(metas, index));
-}
-
 /** The last seq evicted by a cut at this boundary. */
 export function seqBefore(metas: readonly MessageMeta[], index: number): LegalCut {
   return metas[index - 1]!.seq as LegalCut;
-}
-
-/** Indexes of the message that a safe cut keeps first, ascending: 0 keeps everything, the number of messages nothing. */
-export function safeCuts(metas: readonly MessageMeta[], liveness: Liveness): number[] {
-  return [0, ...legalBoundaries(metas, liveness).map(({ index }) => index)];
-}
-
-/** Whether everything before `index` may be evicted and the rest stay. For many indexes of one list ask {@link safeCuts}. */
-export function isSafeCut(metas: readonly MessageMeta[], index: number, liveness: Liveness): boolean {
-  return safeCuts(metas, liveness).includes(index);
 }
 
 /** Ascending. An orphan result goes with what stands before it: a tail never begins with one. */

@@ -14,15 +14,15 @@ export interface Question {
   kind: 'chunk' | 'fold' | 'merge' | 'repair';
   /** Content key: the same question finds the stored answer. */
   key: string;
-  prepare(): Promise<Prepared>;
+  prepare: () => Promise<Prepared>;
 }
 
-export interface Prepared {
+interface Prepared {
   request: SummaryRequest;
   /** Tokens of the request. Counted while the model is at work, because that takes as long as sending it. */
-  tokens(): number;
+  tokens: () => number;
   /** The text to store. Throws `Llm.BadOutput` or `Summary.NotSmaller`. */
-  accept(answer: string): string;
+  accept: (answer: string) => string;
 }
 
 /** A snapshot that texts are folded with. */

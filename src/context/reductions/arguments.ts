@@ -41,6 +41,7 @@ function shorter(tool: string, json: string, truncation: ArgumentTruncation): st
 /**
  * Arguments in which every string value longer than `longerThan` characters is cut to its first `prefix` characters and `text`. What is no
  * JSON becomes `{"truncated": "…"}`, so that the result is valid JSON wherever anything was cut.
+ * @internal
  */
 export function truncateArguments(
   json: string,
@@ -50,7 +51,7 @@ export function truncateArguments(
   const cut = (value: string) => startOf(value, prefix) + text;
   if (!isJson(json)) return JSON.stringify({ truncated: cut(json) });
   return mapStrings(json, longerThan, (literal) => {
-    const value: string = JSON.parse(literal);
+    const value = JSON.parse(literal) as string;
     return value.length > longerThan ? JSON.stringify(cut(value)) : literal;
   });
 }

@@ -161,7 +161,7 @@ function endOfLiteral(json: string, open: number): number {
 }
 
 function shortenLiteral(literal: string, longest: number, seq: number): string {
-  const text: string = JSON.parse(literal);
+  const text = JSON.parse(literal) as string;
   const head = startOf(text, Math.ceil(longest / 2));
   const tail = endOf(text, Math.floor(longest / 2));
   const leftOut = text.length - head.length - tail.length;

@@ -8,7 +8,7 @@ import { withShortestNewest } from './newest-user.js';
 import { StandIns, stages } from './stand-ins.js';
 
 /** The smallest size that a view can have, and the failure that says so where a budget lies below it. */
-export interface Floor {
+interface Floor {
   tokens: number;
   system: number;
   head: number;
@@ -18,7 +18,7 @@ export interface Floor {
   rest: number;
 }
 
-/** The size below which no reduction can bring a view. */
+/** The size below which no reduction can bring a view. @internal */
 export function* irreducibleFloor(view: readonly ViewItem[], counter: TokenCounter): Steps<Floor> {
   const layout = layoutOf(view);
   const shortest = new StandIns(view, counter);

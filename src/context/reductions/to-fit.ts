@@ -1,5 +1,5 @@
 import type { Reduction, ViewItem } from '../view/view-types.js';
-import { atOnce, type Steps } from '../../steps.js';
+import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { assertReachable, isReachable } from './floor.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from './layout.js';
@@ -25,14 +25,7 @@ export interface FitOptions {
   newestUser?: boolean;
 }
 
-/**
- * Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`.
- */
-export function reduceToFit(...given: Parameters<typeof reducing>): Fit {
-  return atOnce(reducing(...given));
-}
-
-/** The same in steps. */
+/** Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`. */
 export function* reducing(
   view: ViewItem[],
   { limit, target, commit = false, spared = () => false, newestUser = false }: FitOptions,

@@ -153,7 +153,7 @@ export class TailView {
     const { seq, message, tokens } = this.tail[index]!;
     const standIn = this.standIns.get(seq);
     if (standIn === undefined) return { message, tokens, reduced: false };
-    const body: ChatMessage = JSON.parse(standIn.body);
+    const body = JSON.parse(standIn.body) as ChatMessage;
     return { message: body, tokens: standIn.tokens, reduced: true };
   }
 
@@ -183,7 +183,7 @@ function toolOf({ calls }: MessageMeta, call: number): string | null {
 }
 
 function omittedItems({ fromSeq, throughSeq, body, tokens }: Reduction): ViewItem[] {
-  const message: ChatMessage | null = JSON.parse(body);
+  const message = JSON.parse(body) as ChatMessage | null;
   if (message === null) return [];
   const { role } = message;
   return [{ fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role, tool: null }];

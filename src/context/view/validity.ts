@@ -34,7 +34,10 @@ function partViolations(messages: readonly ChatMessage[]): string[] {
 const hasPlainText = (source: unknown): boolean =>
   typeof source === 'object' && source !== null && 'type' in source && source.type === 'text';
 
-/** What is wrong between the messages: calls without results, orphans, empty messages. Holds for views before media have moved. */
+/**
+ * What is wrong between the messages: calls without results, orphans, empty messages. Holds for views before media have moved.
+ * @internal
+ */
 export function linkViolations(messages: readonly ChatMessage[]): string[] {
   const violations: string[] = [];
   const seenIds = new Set<string>();

@@ -11,7 +11,7 @@ import type { TokenizerName } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 
 /** A body without its `messages`, and those as text in UTF-8; null where it has none. */
-export interface ReadBody {
+interface ReadBody {
   rest: Json;
   messages: { bytes: SharedArrayBuffer; count: number } | null;
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { policyOf } from '../../policy/layers.js';
+import { policyOf, type PolicyLayers } from '../../policy/layers.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 
@@ -42,6 +42,6 @@ export async function largeNewest(pool: Pool, { tenant, session }: SessionIds): 
   );
   if (!found) return null;
   const { tokens, budget, policy } = found;
-  const { enabled, reduce } = policyOf(JSON.parse(policy));
+  const { enabled, reduce } = policyOf(JSON.parse(policy) as PolicyLayers);
   return enabled && !reduce.newestUserMessage ? { tokens, budget } : null;
 }

@@ -5,21 +5,21 @@ import { complain } from '../../policy/issues.js';
 import type { BackfillRequest } from '../../contract/backfills.js';
 import { checkId } from '../connection/values.js';
 
-export const maxConcurrency = 500;
+const maxConcurrency = 500;
 
-export const concurrencySchema = z
+const concurrencySchema = z
   .int()
   .min(1)
   .max(maxConcurrency)
   .describe('Compactions at once, 1 to 500. Default 16.');
 
-export const spendLimitSchema = z
+const spendLimitSchema = z
   .number()
   .positive()
   .describe('Money for model calls of this job at most, in the currency of the policies’ prices.');
 
 /** Which sessions: all conditions hold. */
-export const selectionSchema = z.strictObject({
+const selectionSchema = z.strictObject({
   prefix: z.string().min(1).optional().describe('Session ids that begin with this.'),
   format: z.enum(formatNames).optional().describe('Sessions that are written in this format.'),
   idleSince: z.iso
@@ -41,9 +41,9 @@ const fields = {
   spendLimit: spendLimitSchema.optional(),
 };
 
-export const estimateSchema = z.strictObject(fields);
+const estimateSchema = z.strictObject(fields);
 
-export const backfillSchema = z.strictObject({
+const backfillSchema = z.strictObject({
   job: z.string().min(1).describe('Names the job within its tenant: the same name is the same job.'),
   ...fields,
 });

@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { messagePages, toLogged, type StoredMessage } from '../log/messages.js';
-import { archiveParts } from '../schema.js';
+import { archiveParts } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, readWith, type Query, type Transaction } from '../connection/transaction.js';
 import type { ArchivePart } from '../../contract/archive.js';

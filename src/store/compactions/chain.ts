@@ -108,8 +108,8 @@ export async function readMetas(
     [ids.tenant, ids.session, fromSeq, throughSeq],
   );
   return rows.map((row): MessageMeta => {
-    const calls: CallLink[] = row.calls === null ? [] : JSON.parse(row.calls);
-    const answers: string | null = row.answers === null ? null : JSON.parse(row.answers);
+    const calls: CallLink[] = row.calls === null ? [] : (JSON.parse(row.calls) as CallLink[]);
+    const answers: string | null = row.answers === null ? null : (JSON.parse(row.answers) as string | null);
     return { ...row, calls, answers };
   });
 }

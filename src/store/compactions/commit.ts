@@ -10,7 +10,7 @@ import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
 import { and, eq, sql } from 'drizzle-orm';
-import { archiveParts, compactions } from '../schema.js';
+import { archiveParts, compactions } from '../schema/compactions.js';
 import { cleared, lockSession, updateSession } from '../sessions/session-table.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';

@@ -210,18 +210,18 @@ async function readSnapshot(
 function sessionOf(rows: readonly SnapshotRow[], ids: SessionIds): SessionRow {
   const row = rows.find(({ part }) => part === 'session');
   if (!row) return notFound(ids);
-  const record: SessionRecord = JSON.parse(row.body ?? '');
+  const record = JSON.parse(row.body ?? '') as SessionRecord;
   checkIncarnation(ids, record);
   return toSession(record);
 }
 
-function headNumbers({ kind }: SnapshotRow): {
+interface HeadNumbers {
   headTokens: number[];
   carriedSeq: number | null;
   parts: number;
-} {
-  return JSON.parse(kind ?? '');
 }
+
+const headNumbers = ({ kind }: SnapshotRow) => JSON.parse(kind ?? '') as HeadNumbers;
 
 function headFacts(row: SnapshotRow): HeadFacts {
   const { headTokens, carriedSeq, parts } = headNumbers(row);
@@ -238,8 +238,8 @@ function toMessage({ first, tokens, body }: SnapshotRow): LoggedMessage {
 }
 
 function toMeta({ first, tokens, kind, calls, answers, empty, at }: SnapshotRow): MessageMeta {
-  const links: CallLink[] = calls === null ? [] : JSON.parse(calls);
-  const answered: string | null = answers === null ? null : JSON.parse(answers);
+  const links: CallLink[] = calls === null ? [] : (JSON.parse(calls) as CallLink[]);
+  const answered: string | null = answers === null ? null : (JSON.parse(answers) as string | null);
   return {
     seq: first,
     role: kind as Role,

@@ -4,7 +4,7 @@ import { PalimpsestError } from '../../errors.js';
 import { forgetLeases } from './digest-leases.js';
 import { addHold, unheld, type Holder } from './digest-holds.js';
 import type { Layer } from '../../summary/ask/layers.js';
-import { compactionDigests, digests } from '../schema.js';
+import { compactionDigests, digests } from '../schema/digests.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { keepSession } from '../sessions/session-table.js';
 import { storable } from '../connection/values.js';

@@ -4,15 +4,9 @@ import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
 import { checkId, checkWhole } from '../connection/values.js';
 import { recount } from '../sessions/recount.js';
-import {
-  archiveParts,
-  compactionDigests,
-  compactions,
-  messages,
-  reductions,
-  sessions,
-  turns,
-} from '../schema.js';
+import { archiveParts, compactions, reductions } from '../schema/compactions.js';
+import { compactionDigests } from '../schema/digests.js';
+import { messages, sessions, turns } from '../schema/log.js';
 import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';

@@ -3,7 +3,7 @@ import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import type { Head } from '../../context/view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
-import { compactions } from '../schema.js';
+import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { readWith } from '../connection/transaction.js';
 import { toHead } from '../log/messages.js';

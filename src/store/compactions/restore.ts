@@ -6,7 +6,7 @@ import { PalimpsestError } from '../../errors.js';
 import { checkWhole } from '../connection/values.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { recount } from '../sessions/recount.js';
-import { compactions } from '../schema.js';
+import { compactions } from '../schema/compactions.js';
 import { limitsOfSession } from '../sessions/settings.js';
 import { loadSession } from '../sessions/sessions.js';
 import { lockSession, updateSession } from '../sessions/session-table.js';

@@ -121,7 +121,7 @@ function migrationsOfThisCode(): Migration[] {
   }));
 }
 
-/** The folder of the migrations, of the sources and of the build alike. */
+/** The folder of the migrations, of the sources and of the build alike. @internal */
 export function migrationsFolder(): string {
   return path.join(packageRoot(), 'migrations');
 }

@@ -156,7 +156,9 @@ function queryOn(connection: PoolClient): Query {
 
 const numbers: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) =>
-    oid === pg.types.builtins.INT8 && format !== 'binary' ? Number : pg.types.getTypeParser(oid, format),
+    oid === pg.types.builtins.INT8 && format !== 'binary'
+      ? Number
+      : (pg.types.getTypeParser(oid, format) as unknown),
 };
 
 /** SQLSTATE classes and codes that say nothing about the statement: the same one may succeed a moment later. */

@@ -109,7 +109,7 @@ export function toLogged({
 }
 
 export function headMessages(messages: string | null): ChatMessage[] {
-  return messages === null ? [] : JSON.parse(messages);
+  return messages === null ? [] : (JSON.parse(messages) as ChatMessage[]);
 }
 
 /** The head as stored: `messages` is a JSON array. */

@@ -34,7 +34,7 @@ export async function toolNames(
   let next = 0;
   for (const { seq, answers: id } of answers) {
     for (let caller = callers[next]; caller && caller.seq < seq; caller = callers[++next]) {
-      const links: CallLink[] = JSON.parse(caller.calls);
+      const links = JSON.parse(caller.calls) as CallLink[];
       for (const link of links) known.set(link.id ?? link.name, link.name);
     }
     const name = id === null ? undefined : known.get(id);

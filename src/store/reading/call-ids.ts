@@ -130,7 +130,7 @@ async function unknown(query: Query, ids: SessionIds, callId: string): Promise<P
 }
 
 /** The candidates that share most pairs of characters with `wanted`, best first; of equals the first. */
-export function nearest(wanted: string, candidates: readonly string[]): string[] {
+function nearest(wanted: string, candidates: readonly string[]): string[] {
   const pairs = (text: string) =>
     new Set(Array.from({ length: Math.max(0, text.length - 1) }, (_, at) => text.slice(at, at + 2)));
   const own = pairs(wanted);

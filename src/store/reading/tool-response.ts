@@ -69,7 +69,10 @@ function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content
   return { format: 'message', content: JSON.stringify(message) };
 }
 
-/** Never cuts through a surrogate pair: begins one earlier and ends one earlier, or later where nothing would be left. */
+/**
+ * Never cuts through a surrogate pair: begins one earlier and ends one earlier, or later where nothing would be left.
+ * @internal
+ */
 export function pageOf(
   text: string,
   offset: number,

@@ -1,4 +1,9 @@
-/** What columns of several tables have in common. */
+/**
+ * What the tables have in common. All are in the schema `palimpsest`. `tenant_id` leads every key, so that tables can be partitioned by it.
+ * What drizzle cannot say (deferred foreign keys, the check of each body's hash, triggers that refuse to change the
+ * log) stands in migrations/0001_guards.sql. Seqs, generations and parts are 32-bit: two thousand million messages a
+ * session; sums are 64-bit.
+ */
 import { bigint, customType, pgSchema, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const palimpsest = pgSchema('palimpsest');

@@ -16,7 +16,7 @@ import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
-import type { LastError } from '../../contract/status.js';
+import type { Exhausted, LastError } from '../../contract/status.js';
 
 /** The policy of all sessions of a tenant that say nothing else. */
 export const tenants = palimpsest.table(
@@ -71,7 +71,7 @@ export const sessions = palimpsest.table(
     /** Sizes at which `measure` wants to be asked again; null: never. */
     measureAtTokens: count('measure_at_tokens'),
     measureAtMessages: count('measure_at_messages'),
-    exhausted: jsonb('exhausted').$type<{ atSeq: number; tokens: number; reason: string }>(),
+    exhausted: jsonb('exhausted').$type<Exhausted>(),
     failures: integer('failures').notNull().default(0),
     retryAt: moment('retry_at'),
     lastError: jsonb('last_error').$type<LastError>(),

@@ -4,7 +4,7 @@ import { storable } from '../connection/values.js';
 import type { SearchMode } from '../../contract/search.js';
 
 /** One way in which a text can answer a word of the query. */
-export interface Alternative {
+interface Alternative {
   /** As PostgreSQL reads it. */
   tsquery: string;
   /** Of the word's own weight: 1 for the word itself, less for a part of it. */
@@ -77,7 +77,7 @@ function wordsPattern(text: string): WordsPattern | null {
   const last = chunks.at(-1);
   const beginning = last?.word !== undefined && last.word.length >= shortestPiece && text.endsWith(last.text);
   const prefix = beginning ? last.word! : null;
-  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0]!.tsquery, chunk.alternatives]));
+  const terms = new Map(chunks.map((chunk) => [chunk.alternatives[0].tsquery, chunk.alternatives]));
   if (prefix !== null)
     terms.get(quoted(prefix))?.push({ tsquery: `${quoted(prefix)}:*`, share: shares.beginning });
   return {
@@ -149,7 +149,7 @@ function neighbours(parts: readonly string[]): string[] {
 }
 
 /** Around the first match of a snippet; the text may hold such marks itself. */
-export const matchMarks = { open: '«', close: '»' } as const;
+const matchMarks = { open: '«', close: '»' } as const;
 
 /** Code units before and behind a match. */
 const around = { before: 100, behind: 200 };

@@ -9,34 +9,26 @@ import { ranked, type Candidate, type Ranked } from './rank.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
-import type { SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
-
-/**
- * Search in one session, its archive and its tail alike. A session's texts are read through by their primary key: 0.1 to
- * 0.5 s for 100,000 messages (88 MB), 0.05 s for one result of 20 MB. GIN indexes over words and trigrams would answer in
- * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
- * extension that managed servers may refuse.
- */
-export interface SaidBy {
-  seq: number;
-  role: Role;
-  /** The message's `name`: who speaks, where a role has several speakers. */
-  speaker: string | null;
-  /** When the message was stored, ISO 8601. */
-  storedAt: string;
-}
-
-export interface FollowingMessage extends SaidBy {
-  /** The beginning of its text in one line, at most 500 characters. */
-  text: string;
-}
+import type {
+  FollowingMessage,
+  SaidBy,
+  SearchHit,
+  SearchRequest,
+  SearchResult,
+} from '../../contract/search.js';
 
 const followingCharacters = 500;
 
 /** A longer message is not read only to learn its speaker. */
 const longestNamed = 200_000;
 
-/** Messages that answer the query, best first. Throws `Input.Invalid`, `Store.SessionNotFound`. */
+/**
+ * Messages of the archive and the tail that answer the query, best first. Throws `Input.Invalid`, `Store.SessionNotFound`.
+ * A session's texts are read through by their primary key: 0.1 to
+ * 0.5 s for 100,000 messages (88 MB), 0.05 s for one result of 20 MB. GIN indexes over words and trigrams would answer in
+ * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
+ * extension that managed servers may refuse.
+ */
 export async function search(pool: Pool, ids: SessionIds, request: SearchRequest): Promise<SearchResult> {
   const { limit = 10, offset = 0, fromSeq = 1, throughSeq = 2 ** 31 - 1, after = 0, role, tool } = request;
   const pattern = parseQuery(request.query, request.mode);

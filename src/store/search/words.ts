@@ -8,7 +8,10 @@ import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { textOf } from '../../conversation/validate.js';
 import { storable } from '../connection/values.js';
 
-/** UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`. */
+/**
+ * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`.
+ * @internal
+ */
 export const sliceLength = 32_768;
 /** Code units that a slice shares with the one before it: what is no longer is found across the edge, too. */
 export const sliceOverlap = 2_000;
@@ -99,7 +102,7 @@ export function splitsPair(text: string, at: number): boolean {
 }
 
 /** One word of a text; `from` and `to` are where it stands, in UTF-16 code units. */
-export interface Word {
+interface Word {
   word: string;
   from: number;
   to: number;

@@ -12,7 +12,10 @@ export interface KnownSession {
   tokenizer: TokenizerName;
 }
 
-/** Sessions remembered for each pool, some 200 bytes each; the one used least recently is forgotten first. */
+/**
+ * Sessions remembered for each pool, some 200 bytes each; the one used least recently is forgotten first.
+ * @internal
+ */
 export const mostKnown = 10_000;
 
 const byPool = new WeakMap<Pool, Map<string, KnownSession>>();

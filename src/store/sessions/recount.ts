@@ -1,3 +1,4 @@
+import type { ChatMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { counterFor } from '../../tokens/counter.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
@@ -44,7 +45,7 @@ export async function recount(
     'select budget, position, body from palimpsest.reductions where tenant_id = $1 and session_id = $2 and generation = $3',
     key,
   );
-  const reduced = reductions.map(({ body }) => countMessage(JSON.parse(body), counter));
+  const reduced = reductions.map(({ body }) => countMessage(JSON.parse(body) as ChatMessage, counter));
 
   return {
     store: async (update) => {

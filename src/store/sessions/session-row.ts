@@ -4,7 +4,7 @@ import type { PolicyLayers } from '../../policy/layers.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
-import type { sessions } from '../schema.js';
+import type { sessions } from '../schema/log.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { isAllowed, readCalibration } from './stored-calibration.js';
 import { checkId } from '../connection/values.js';
@@ -119,7 +119,7 @@ export function tenantPolicyOf(record: {
 }): TenantPolicy | undefined {
   const { newer_tenant_policy: policy, newer_tenant_version: version } = record;
   if (typeof policy !== 'string' || typeof version !== 'number') return undefined;
-  return { policy: JSON.parse(policy), version };
+  return { policy: JSON.parse(policy) as PolicyInput, version };
 }
 
 export function toSession(record: SessionRecord): SessionRow {
@@ -131,7 +131,7 @@ export function toSession(record: SessionRecord): SessionRow {
     tenant: record.tenant_id,
     session: record.session_id,
     incarnation: record.incarnation,
-    policy: JSON.parse(record.policy),
+    policy: JSON.parse(record.policy) as PolicyLayers,
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,
     calibration,

@@ -3,7 +3,7 @@ import { and, eq, sql } from 'drizzle-orm';
 import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
 import type { FormatName } from '../../conversation/format-names.js';
-import { sessions } from '../schema.js';
+import { sessions } from '../schema/log.js';
 import {
   checkIds,
   checkIncarnation,

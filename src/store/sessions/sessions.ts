@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { measureAt } from '../../limits/limits.js';
 import { marksBeyond } from '../../limits/marks.js';
 import { upToDate } from './configure.js';
-import { sessions } from '../schema.js';
+import { sessions } from '../schema/log.js';
 import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';

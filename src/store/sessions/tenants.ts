@@ -42,5 +42,5 @@ export async function findTenantPolicy(pool: Pool, tenant: string): Promise<Tena
     'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1',
     [tenant],
   );
-  return stored ? { policy: JSON.parse(stored.policy), version: stored.version } : null;
+  return stored ? { policy: JSON.parse(stored.policy) as PolicyInput, version: stored.version } : null;
 }

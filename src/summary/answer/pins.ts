@@ -37,7 +37,7 @@ export function missingPins(pins: readonly string[], text: string): number[] {
 
 /** Most texts that one pattern pins, the newest, and characters of each; a pattern that matches everything stays bounded. */
 export const MOST_MATCHES = 50;
-export const LONGEST_MATCH = 1_000;
+const LONGEST_MATCH = 1_000;
 
 /**
  * What the pins say, word for word, each once, in the order of `pins`: texts as they are; a message with its number and

@@ -145,7 +145,7 @@ function collect(
     for (const entry of value) collectTitled(entry, sections, items, depth);
     return;
   }
-  const fields = Object.entries(value);
+  const fields = Object.entries(value as Record<string, unknown>);
   const [only] = fields;
   if (fields.length === 1 && only && holdsSections(only[1], sections)) {
     collect(only[1], sections, items, depth + 1);

@@ -74,7 +74,7 @@ export class Mentions {
   }
 }
 
-export function speakerOf({ role }: ChatMessage): Exclude<Speaker, 'calls'> {
+function speakerOf({ role }: ChatMessage): Exclude<Speaker, 'calls'> {
   if (role === 'assistant') return 'assistant';
   return role === 'tool' || role === 'function' ? 'tools' : 'user';
 }

@@ -13,11 +13,14 @@ import type { ContextSource, Reduction, ViewItem } from '../../../src/context/vi
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import { linkViolations } from '../../../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../../../src/errors.js';
-import { reduceToFit, reducing } from '../../../src/context/reductions/to-fit.js';
+import { reducing } from '../../../src/context/reductions/to-fit.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import type { TokenCounter } from '../../../src/tokens/token-counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
+import { atOnce } from '../../../src/steps.js';
 import { histories, logOf, sourceOf } from '../../support/histories.js';
+
+const reduceToFit = (...given: Parameters<typeof reducing>) => atOnce(reducing(...given));
 
 const counter = counterFor('chars/4');
 const user = (content: string): ChatMessage => ({ role: 'user', content });

@@ -11,7 +11,7 @@ import { linkViolations } from '../../../src/context/view/validity.js';
 import { truncateArguments } from '../../../src/context/reductions/arguments.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { largeMessages, summarizedMessage } from '../../../src/context/reductions/large-message.js';
-import { reduceToFit } from '../../../src/context/reductions/to-fit.js';
+import { reducing } from '../../../src/context/reductions/to-fit.js';
 import {
   commitReductions,
   leastAfterPolicy,
@@ -21,7 +21,10 @@ import { resolvePolicy } from '../../../src/policy/layers.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
+import { atOnce } from '../../../src/steps.js';
 import { histories, logOf, sourceOf, texts } from '../../support/histories.js';
+
+const reduceToFit = (...given: Parameters<typeof reducing>) => atOnce(reducing(...given));
 
 const counter = counterFor('chars/4');
 const user = (content: string): ChatMessage => ({ role: 'user', content });
@@ -57,7 +60,11 @@ function policyWith(reduce: Reduce = {}, more: PolicyInput = {}) {
 function commit(
   messages: ChatMessage[],
   reduce: Reduce,
-  { tokensBefore = 0, what = 'policy' as 'policy' | 'all', more = {} as PolicyInput } = {},
+  {
+    tokensBefore = 0,
+    what = 'policy',
+    more = {},
+  }: { tokensBefore?: number; what?: 'policy' | 'all'; more?: PolicyInput } = {},
 ) {
   return commitReductions(viewOf(messages), { ...policyWith(reduce, more), tokensBefore, what }, counter);
 }

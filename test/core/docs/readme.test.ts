@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { z } from 'zod';
-import { configTable } from '../../../src/config/table.js';
+import { configTable } from '../../support/config-table.js';
 import { operations } from '../../../src/api/operations/index.js';
 import { failureTypes } from '../../../src/errors.js';
 import { pricesSchema, spendSchema } from '../../../src/policy/money-schema.js';

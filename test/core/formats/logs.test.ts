@@ -229,7 +229,7 @@ describe('ChatGPT exports', () => {
   it('takes nodes that came later at the end of its tree', async () => {
     const { items } = formatOf('chatgpt').open!({ mapping, current_node: 'new' }, 'document')!;
     const later = node('later', 'new', [], 'assistant');
-    const text = await joined(closeDocument(each([...items, later as Json]), 'chatgpt'));
-    expect(text).toBe(fileText({ mapping: { ...mapping, later }, current_node: 'new' } as Json, 'document'));
+    const text = await joined(closeDocument(each([...items, later]), 'chatgpt'));
+    expect(text).toBe(fileText({ mapping: { ...mapping, later }, current_node: 'new' }, 'document'));
   });
 });

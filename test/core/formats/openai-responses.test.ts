@@ -156,7 +156,7 @@ describe('a context as input of the Responses API', () => {
       output,
     ];
     const { messages } = shown(
-      logged([[asked('List.'), thought, call, output], again as Json[]], 'openai-responses'),
+      logged([[asked('List.'), thought, call, output], again], 'openai-responses'),
       'openai-responses',
     );
     expect(messages.slice(5)).toEqual([

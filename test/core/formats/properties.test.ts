@@ -37,7 +37,7 @@ function isProgramRunning(items: readonly Json[]): boolean {
   const of = (type: string) =>
     (items as Item[]).filter((item) => item.type === type).map((item) => item.call_id);
   const ended = of('program_output');
-  return of('program').some((id) => !ended.includes(id!));
+  return of('program').some((id) => !ended.includes(id));
 }
 
 const ownFormats = ['openai-responses', 'langchain', 'ai-sdk'] as const;

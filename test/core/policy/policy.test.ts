@@ -9,7 +9,7 @@ import { isTriggered, limitsOf, measureAt, type Limits } from '../../../src/limi
 import { DEFAULT_ACKNOWLEDGMENT } from '../../../src/policy/resolve.js';
 import { parsePolicy, type PolicyInput } from '../../../src/policy/schema.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
-import { PROMPT_TOKENS } from '../../../src/limits/summarizer-requests.js';
+import { PROMPT_TOKENS } from '../../../src/limits/economics.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 
 const limitsFor = (input: unknown): Limits => limitsOf(resolvePolicy(parsePolicy(input)));

@@ -60,7 +60,7 @@ async function sessionOf(messages: ChatMessage[], policy: PolicyInput): Promise<
 async function planned(ids: SessionIds, { force = false, model = false } = {}): Promise<Plan> {
   const { plan } = activities(model);
   const input: PlanInput = { ...ids, reason: 'trigger', force };
-  const made = (await new MockActivityEnvironment().run(plan, input)) as Plan | NothingToDo;
+  const made: Plan | NothingToDo = await new MockActivityEnvironment().run(plan, input);
   if ('nothing' in made) throw new Error(made.nothing);
   return made;
 }
@@ -69,20 +69,23 @@ async function committed(
   ids: SessionIds,
   { chunks: _chunks, messages: _messages, method, ...plan }: Plan,
 ): Promise<CompactionOutcome> {
-  const outcome = (await new MockActivityEnvironment().run(activities().commit, {
-    ...ids,
-    plan,
-    method,
-    ...{ written: null, failed: false, repaired: true, digests: [], force: false },
-    ...{
-      startedAt: Date.now(),
-      paid: [],
-      modelSpans: [],
-      workflowId: 'w',
-      runId: randomUUID(),
-      failure: null,
+  const outcome: CompactionOutcome | RepairWanted = await new MockActivityEnvironment().run(
+    activities().commit,
+    {
+      ...ids,
+      plan,
+      method,
+      ...{ written: null, failed: false, repaired: true, digests: [], force: false },
+      ...{
+        startedAt: Date.now(),
+        paid: [],
+        modelSpans: [],
+        workflowId: 'w',
+        runId: randomUUID(),
+        failure: null,
+      },
     },
-  })) as CompactionOutcome | RepairWanted;
+  );
   if ('repair' in outcome) throw new Error(`a repair of what is ${outcome.repair}`);
   return outcome;
 }
@@ -135,7 +138,7 @@ test('an answer that was paid for outlives a moment without the database', async
     asked += 1;
     // Gone when the answer arrives, back at the second try.
     const connect = vi.spyOn(own, 'connect');
-    connect.mockRejectedValueOnce(Object.assign(new Error('down'), { code: 'ECONNREFUSED' }) as never);
+    connect.mockRejectedValueOnce(Object.assign(new Error('down'), { code: 'ECONNREFUSED' }));
     return {
       ...{ text: `- ${words(12)}`, inputTokens: 9, outputTokens: 3 },
       usageEstimated: false,
@@ -151,8 +154,8 @@ test('an answer that was paid for outlives a moment without the database', async
   const chunk = { fromSeq: 1, fromChar: 0, throughSeq: 4, throughChar: null, tokens: 500 };
   const step = { chunk, fold: false, foldGeneration: null, maxTokens: summarizer.digestTokens };
   const input = { ...ids, baseGeneration: 0, step, summarizer };
-  const first = (await new MockActivityEnvironment().run(summarizeChunk, input)) as DigestRef;
-  const again = (await new MockActivityEnvironment().run(summarizeChunk, input)) as DigestRef;
+  const first: DigestRef = await new MockActivityEnvironment().run(summarizeChunk, input);
+  const again: DigestRef = await new MockActivityEnvironment().run(summarizeChunk, input);
   expect(asked).toBe(1);
   expect([first.cached, again.cached, again.key === first.key]).toEqual([false, true, true]);
   await own.end();

@@ -283,7 +283,7 @@ describe('a compaction that began under an earlier version, which names no incar
 
   async function planned(ids: SessionIds): Promise<Plan> {
     const input: PlanInput = { ...ids, reason: 'manual', force: true };
-    const made = (await new MockActivityEnvironment().run(activities().plan, input)) as Plan | NothingToDo;
+    const made: Plan | NothingToDo = await new MockActivityEnvironment().run(activities().plan, input);
     if ('nothing' in made) throw new Error(made.nothing);
     return made;
   }

@@ -64,7 +64,7 @@ const raw = (text: string, headers: Record<string, string> = {}): Asked => ({
 });
 
 const turn = (fields: Json & object): Asked => ({
-  body: { turnId: 'new', messages: hello, ...fields } as Json,
+  body: { turnId: 'new', messages: hello, ...fields },
 });
 
 const put = (body: Json): Asked => ({ method: 'PUT', body });

@@ -45,7 +45,7 @@ async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Wo
     env: { ...process.env, WORKER: JSON.stringify(settings) },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
-  const lines = createInterface({ input: worker.stdout! })[Symbol.asyncIterator]();
+  const lines = createInterface({ input: worker.stdout })[Symbol.asyncIterator]();
   const said = async () => {
     for (;;) {
       const { value, done } = await lines.next();

@@ -86,7 +86,7 @@ const odd = fc
     const shuffled = entries
       .map((entry, index) => ({ entry, at: order[index] ?? 0 }))
       .sort((a, b) => a.at - b.at);
-    return Object.fromEntries(shuffled.map(({ entry }) => entry)) as unknown as ChatMessage;
+    return Object.fromEntries(shuffled.map(({ entry }) => entry));
   });
 
 const odyssey = fc

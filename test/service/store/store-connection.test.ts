@@ -64,10 +64,8 @@ describe('withTransaction', () => {
   it('drops a connection whose BEGIN fails instead of leaking it or giving it to the next one', async () => {
     const spy = vi
       .spyOn(pg.Client.prototype, 'query')
-      .mockRejectedValueOnce(new Error('Connection terminated unexpectedly') as never);
-    spy.mockRejectedValueOnce(
-      new Error('Client has encountered a connection error and is not queryable') as never,
-    );
+      .mockRejectedValueOnce(new Error('Connection terminated unexpectedly'));
+    spy.mockRejectedValueOnce(new Error('Client has encountered a connection error and is not queryable'));
     await expect(withTransaction(pool, async () => 1)).rejects.toMatchObject({ type: 'Store.Unavailable' });
     spy.mockRestore();
     expect(pool.totalCount).toBe(0);

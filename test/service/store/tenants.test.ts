@@ -2,8 +2,7 @@
  * A tenant's policy holds for all its sessions, as far as they say nothing themselves: new ones from the start, others
  * from their next use on. Deployment layers lie below it and are frozen into a session.
  */
-import type { Pool } from 'pg';
-import pg from 'pg';
+import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
 import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';

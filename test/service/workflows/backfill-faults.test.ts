@@ -88,7 +88,7 @@ async function startWorker(die?: DoomedWorker['die']): Promise<ChildProcess> {
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   workers.add(worker);
-  await once(worker.stdout!, 'data');
+  await once(worker.stdout, 'data');
   return worker;
 }
 

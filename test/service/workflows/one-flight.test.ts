@@ -74,7 +74,7 @@ async function allAsking(sessions = family): Promise<void> {
     const begun = async () => {
       const { raw } = await compactionOf(session).describe();
       return (raw.pendingActivities ?? []).some(
-        ({ activityType, state }) => activityType?.name !== 'plan' && state === 2,
+        ({ activityType, state }) => activityType?.name !== 'plan' && Number(state) === 2,
       );
     };
     await expect.poll(() => begun().catch(() => false), patience).toBe(true);

@@ -1,5 +1,5 @@
-import { settings, type Setting } from './schema.js';
-import { policyVariables } from './policy-sources.js';
+import { settings, type Setting } from '../../src/config/schema.js';
+import { policyVariables } from '../../src/config/policy-sources.js';
 
 /** README's table of the configuration: one row a setting. */
 export function configTable(): string[] {
