@@ -11,12 +11,7 @@ import {
   parseSpendLimit,
 } from '../store/backfills/request.js';
 import type { Backfill, BackfillEstimate, BackfillRequest } from '../contract/backfills.js';
-import {
-  insertBackfill,
-  listBackfills,
-  loadBackfill,
-  loadBackfillRow,
-} from '../store/backfills/jobs.js';
+import { insertBackfill, listBackfills, loadBackfill, loadBackfillRow } from '../store/backfills/jobs.js';
 import type { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { encodeIdPart } from '../contract/ids.js';
 
