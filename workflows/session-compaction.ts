@@ -1,10 +1,21 @@
-import { CancellationScope, isCancellation, log, sleep, upsertSearchAttributes } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  executeChild,
+  isCancellation,
+  log,
+  ParentClosePolicy,
+  sleep,
+  upsertSearchAttributes,
+} from '@temporalio/workflow';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
+import type { SessionIds } from '../src/contract/ids.js';
 import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactAnswer } from '../src/contract/workflows.js';
+import { count } from '../src/numbers.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { compactionWorkflowId, livePriority, searchAttributes } from '../src/temporal/names.js';
-import { executeCompaction } from './compaction-child.js';
+import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';
 import type { Caller } from './session-callers.js';
 import type { SessionRun } from './session-run.js';
@@ -91,4 +102,27 @@ export class SessionCompactions {
     // Another commit came first: plan anew.
     if (type === 'Store.StaleGeneration') run.state.mustMeasure = true;
   }
+}
+
+/** Runs one compaction of a session as a workflow of its own, which outlives the one that asked for it. */
+function executeCompaction(
+  ids: SessionIds,
+  generation: number,
+  reason: CompactionReason,
+  { tokens, priority }: { tokens: number | null; priority: ReturnType<typeof livePriority> },
+): Promise<CompactAnswer> {
+  const size = tokens === null ? '' : ` · ${count(tokens)} tokens`;
+  return executeChild<typeof compaction>('compaction', {
+    workflowId: compactionWorkflowId(ids, generation),
+    args: [{ v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize' }],
+    parentClosePolicy: ParentClosePolicy.ABANDON,
+    staticSummary: `generation ${generation} · ${reason}${size}`,
+    staticDetails: `Compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\`. Its originals stay in the log; the context changes only at the commit.`,
+    typedSearchAttributes: [
+      { key: searchAttributes.tenantId, value: ids.tenant },
+      { key: searchAttributes.sessionId, value: ids.session },
+      { key: searchAttributes.phase, value: 'planning' },
+    ],
+    priority,
+  });
 }

@@ -34,7 +34,7 @@ export async function makePlan(
     return { ...withoutEviction(planning), reason: 'reduce', reductions: 'policy' };
   if (!triggered) return nothing('no trigger is met');
 
-  const options = await plannableCut(planning);
+  const options = await checkedCutOptions(planning);
   const cut = chooseCut(state.tail, options);
   if (cut && (force || worthEvicting(planning, cut))) return evict(planning, cut, options);
 
@@ -50,8 +50,8 @@ export async function makePlan(
   };
 }
 
-/** Throws `Budget.Unreachable` where even the smallest context would not fit. */
-async function plannableCut(planning: Planning): Promise<CutOptions> {
+/** Options of the cut. Throws `Budget.Unreachable` where even the smallest context would not fit. */
+async function checkedCutOptions(planning: Planning): Promise<CutOptions> {
   const { state, policy, limits, counter, now, force } = planning;
   const { system, tail } = state;
   const liveness = { now, deadCallAfterMs: policy.deadCallAfter, closed: state.closed };
