@@ -1,6 +1,6 @@
 /**
- * A session is written back as the file that it came from: every recorded file and a small one of each format, by the
- * command line and over HTTP; while others export, append or erase; and never by half.
+ * A session is written back as the file that it came from: every recorded file and a small one of each format, over HTTP
+ * and by the command line; while others export, append or erase; and never by half.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -72,20 +72,20 @@ async function exportedByCli(session: string): Promise<string> {
 const native = nativeFiles();
 
 describe.skipIf(native.length === 0)('every recorded file comes back as it was', () => {
-  test('by the command line and over HTTP', { timeout: 300_000 }, async () => {
+  test('over HTTP, and the first of each format by the command line', { timeout: 300_000 }, async () => {
     const reports = await imported(native.map(nativePath));
     expect(reports.filter(({ status }) => status !== 'stored')).toEqual([]);
     expect(new Set(reports.map(({ source }) => source)).size).toBe(native.length);
     const several = (source: string) => reports.filter((one) => one.source === source).length > 1;
-    const left = [...reports];
-    const workers = Array.from({ length: 3 }, async () => {
-      for (let one = left.pop(); one; one = left.pop()) {
-        const expected = textOf(one, several(one.source));
-        expect(await joined(http.export(one)), one.source).toBe(expected);
-        expect(await exportedByCli(one.session), one.source).toBe(expected);
-      }
-    });
-    await Promise.all(workers);
+    const seen = new Set<FormatName>();
+    for (const one of reports) {
+      const expected = textOf(one, several(one.source));
+      expect(await joined(http.export(one)), one.source).toBe(expected);
+      if (seen.has(one.format)) continue;
+      seen.add(one.format);
+      expect(await exportedByCli(one.session), one.source).toBe(expected);
+    }
+    expect(seen.size).toBeGreaterThan(10);
   });
 
   /** Of a file that holds several sessions, one a line, its line. */
