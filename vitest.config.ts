@@ -1,5 +1,7 @@
 import { defineConfig } from 'vitest/config';
 
+const { RECORD_HISTORIES } = process.env;
+
 export default defineConfig({
   test: {
     setupFiles: ['test/support/seed.ts'],
@@ -14,7 +16,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'service',
-          include: ['test/service/**/*.test.ts'],
+          include: ['test/service/**/*.test.ts', ...(RECORD_HISTORIES ? ['test/recording/*.test.ts'] : [])],
           setupFiles: ['test/support/quiet.ts', 'test/support/seed.ts'],
           globalSetup: ['test/support/global-setup.ts'],
           // The Temporal native core panics in worker threads (vitest#2065).
