@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import type { PalimpsestClient } from '../../src/contract/client.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { PalimpsestError } from '../../src/errors.js';
-import { dialogue } from '../support/stack.js';
+import { dialogue } from '../support/dialogue.js';
 
 export interface Case {
   name: string;

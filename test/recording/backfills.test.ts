@@ -7,9 +7,9 @@ import {
   taskQueues,
 } from '../../src/temporal/names.js';
 import { ended, fillSessions, openBackfills, until, type BackfillBench } from '../support/backfills.js';
+import { smallPolicy } from '../support/dialogue.js';
 import { failure, status } from '../support/model-replies.js';
 import { appendTurns } from '../support/sessions.js';
-import { smallPolicy } from '../support/stack.js';
 import { chunky, startRecorder, talk, type Recorder } from './recorder.js';
 
 let recorder: Recorder;

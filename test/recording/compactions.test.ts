@@ -3,6 +3,7 @@ import type { ChatMessage, ToolCall } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { eraseSession } from '../../src/store/sessions/erase.js';
 import { sessionWorkflowId } from '../../src/temporal/names.js';
+import { smallPolicy, words } from '../support/dialogue.js';
 import { wordsFrom } from '../support/material.js';
 import {
   about,
@@ -16,7 +17,6 @@ import {
 } from '../support/model-replies.js';
 import type { RecordedRequest } from '../support/model-server.js';
 import { appendTurns } from '../support/sessions.js';
-import { smallPolicy, words } from '../support/stack.js';
 import { chunky, startRecorder, talk, type Recorder } from './recorder.js';
 
 let recorder: Recorder;

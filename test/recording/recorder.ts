@@ -10,8 +10,9 @@ import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { openPool } from '../../src/store/connection/pool.js';
 import { compactionWorkflowId, sessionWorkflowId } from '../../src/temporal/names.js';
+import { dialogue, smallPolicy } from '../support/dialogue.js';
 import { appendTurns } from '../support/sessions.js';
-import { dialogue, smallPolicy, startStack, type Stack, type StackOptions } from '../support/stack.js';
+import { startStack, type Stack, type StackOptions } from '../support/stack.js';
 
 export interface Recorder {
   stack: Stack;

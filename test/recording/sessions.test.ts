@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { compactionWorkflowId, sessionWorkflowId, taskQueues } from '../../src/temporal/names.js';
+import { smallPolicy } from '../support/dialogue.js';
 import { failure, status } from '../support/model-replies.js';
 import { appendTurns } from '../support/sessions.js';
-import { smallPolicy } from '../support/stack.js';
 import { chunky, hasEvent, startRecorder, talk, type Recorder } from './recorder.js';
 
 let recorder: Recorder;

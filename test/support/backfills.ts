@@ -7,7 +7,8 @@ import { openPool } from '../../src/store/connection/pool.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../src/temporal/backfills.js';
 import { connectClient } from '../../src/temporal/connection.js';
-import { dialogue, smallPolicy, type Stack } from './stack.js';
+import { dialogue, smallPolicy } from './dialogue.js';
+import { type Stack } from './stack.js';
 
 export interface BackfillBench {
   pool: Pool;
@@ -74,7 +75,7 @@ export async function until(
   backfills: Backfills,
   job: string,
   condition: (report: Backfill) => boolean,
-  timeoutMs = 60_000,
+  timeoutMs = 180_000,
 ): Promise<Backfill> {
   for (const deadline = Date.now() + timeoutMs; ;) {
     const report = await backfills.report({ job });

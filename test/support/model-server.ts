@@ -61,12 +61,12 @@ export interface ModelServerOptions {
   script?: Script | Script[];
   /** For a test that must find the server at the same place again. @default a free port */
   port?: number;
-  /** After this long the waits above fail. Milliseconds. @default 20,000 */
+  /** After this long the waits above fail. Milliseconds. @default 90,000 */
   patienceMs?: number;
 }
 
 export async function startModelServer(options: ModelServerOptions = {}): Promise<ModelServer> {
-  const { script = ok(), port = 0, patienceMs = 20_000 } = options;
+  const { script = ok(), port = 0, patienceMs = 90_000 } = options;
   const requests: RecordedRequest[] = [];
   const open = new Set<RecordedRequest>();
   const turnstile = new Turnstile();

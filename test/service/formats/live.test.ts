@@ -5,7 +5,8 @@ import { contextFormats, type ContextFormat } from '../../../src/conversation/fo
 import type { Json, LoggedMessage } from '../../../src/conversation/message.js';
 import { originalItems } from '../../../src/formats/native.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { smallPolicy, words } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 

@@ -12,7 +12,8 @@ import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { dialogue } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { newSession, replayed, talk } from '../../support/store.js';
 
 let stack: Stack;
