@@ -13,7 +13,6 @@ import { chunkRequest } from '../../../src/summary/ask/prompts.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { notSummaries } from '../../acceptance/no-summaries.js';
 import { records, type TestRecord } from '../../acceptance/records.js';
-import { sized } from '../../support/size.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
 const asked = chunkRequest({ transcript: '', key: 'k', maxTokens: 500 })
@@ -88,7 +87,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
 
   test('false accepts stay below one in a thousand, false refusals below one in two hundred', async () => {
     const counts = { first: [0, 0], second: [0, 0], summaries: [0, 0] } as Record<string, [number, number]>;
-    for await (const { line } of readTranscripts(sized(5, 1))) {
+    for await (const { line } of readTranscripts()) {
       const { messages } = JSON.parse(line) as { messages: ChatMessage[] };
       for (const slice of slicesOf(messages)) {
         const ground = new Ground(slice.map(renderMessage).join('\n'), asked);
