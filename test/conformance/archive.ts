@@ -1,5 +1,5 @@
 import type { ChatMessage, Json } from '../../src/conversation/message.js';
-import { dialogue } from '../support/stack.js';
+import { dialogue } from '../support/dialogue.js';
 import { all, compacted, failure, invalidAt, noSession, talked, type Case } from './case.js';
 
 const called: ChatMessage[] = [

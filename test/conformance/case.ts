@@ -1,10 +1,10 @@
-/** What a case of the conformance suite is made of. */
 import { expect } from 'vitest';
 import type { PalimpsestClient } from '../../src/contract/client.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { PalimpsestError } from '../../src/errors.js';
-import { dialogue } from '../support/stack.js';
+import { dialogue } from '../support/dialogue.js';
 
+/** What a case of the conformance suite is made of. */
 export interface Case {
   name: string;
   /** Asks the client; what it answers must be the same from every client. Sessions of a case carry its own names. */

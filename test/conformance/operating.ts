@@ -1,5 +1,5 @@
 import { compacted, failure, invalidAt, noSession, talked, type Case } from './case.js';
-import { dialogue } from '../support/stack.js';
+import { dialogue } from '../support/dialogue.js';
 
 const pinned = { pins: ['Answer in French.'] };
 

@@ -1,6 +1,6 @@
 import type { FormatName } from '../../src/conversation/format-names.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import { dialogue, words } from '../support/stack.js';
+import { dialogue, words } from '../support/dialogue.js';
 import { failure, invalidAt, noSession, talked, type Case } from './case.js';
 
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];

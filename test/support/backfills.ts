@@ -1,4 +1,3 @@
-/** Backfills on a stack: many old sessions that no workflow knows, and the job's side of the library. */
 import type { Pool } from 'pg';
 import { Backfills } from '../../src/library/backfills.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
@@ -7,8 +6,10 @@ import { openPool } from '../../src/store/connection/pool.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../src/temporal/backfill-workflows.js';
 import { connectClient } from '../../src/temporal/connection.js';
-import { dialogue, smallPolicy, type Stack } from './stack.js';
+import { dialogue, smallPolicy } from './dialogue.js';
+import { type Stack } from './stack.js';
 
+/** Backfills on a stack: many old sessions that no workflow knows, and the job's side of the library. */
 export interface BackfillBench {
   pool: Pool;
   backfills: Backfills;
@@ -74,7 +75,7 @@ export async function until(
   backfills: Backfills,
   job: string,
   condition: (report: Backfill) => boolean,
-  timeoutMs = 60_000,
+  timeoutMs = 180_000,
 ): Promise<Backfill> {
   for (const deadline = Date.now() + timeoutMs; ;) {
     const report = await backfills.report({ job });

@@ -1,13 +1,14 @@
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import { inject } from 'vitest';
+import { program } from './compiled.js';
+import { leashed } from './leash.js';
+import type { Stack } from './stack.js';
+
 /**
  * `palimpsest worker` in a process of its own, as operators run it: configured by variables, told by signals, read by its log
  * and its metrics.
  */
-import { spawn } from 'node:child_process';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { inject } from 'vitest';
-import type { Stack } from './stack.js';
-
 export interface CliWorker {
   pid: number;
   /** What it has written so far, both streams. */
@@ -21,15 +22,14 @@ export interface CliWorker {
   exited: Promise<number | NodeJS.Signals>;
 }
 
-const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
-const startMs = 55_000;
+const startMs = 180_000;
 
 /** Resolves once it polls. */
 export async function startCliWorker(
   stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix' | 'model'>,
   env: Record<string, string> = {},
 ): Promise<CliWorker> {
-  const child = spawn(process.execPath, ['--import', 'tsx', main, 'worker'], {
+  const child = spawn(process.execPath, [program('src/cli/main.ts'), 'worker'], {
     env: {
       ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
       DATABASE_URL: stack.databaseUrl,
@@ -46,6 +46,7 @@ export async function startCliWorker(
     },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
+  leashed(child);
   let output = '';
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (piece: Buffer) => void (output += piece.toString()));

@@ -1,12 +1,13 @@
-/** The command line in a process of its own, on the servers of a stack. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { program } from './compiled.js';
+import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 const ownVariables = /^(?:DATABASE_URL|TEMPORAL_|OPENAI_|PALIMPSEST_|LOG_|NO_COLOR|FORCE_COLOR|COLUMNS|npm_)/;
 
+/** The command line in a process of its own, on the servers of a stack. */
 export interface Ended {
   code: number | null;
   signal: string | null;
@@ -23,11 +24,12 @@ export class CliProcess {
 
   constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
     const clean = Object.entries(process.env).filter(([name]) => !ownVariables.test(name));
-    this.child = spawn(process.execPath, ['--import', 'tsx', main, ...args], {
+    const child = spawn(process.execPath, [program('src/cli/main.ts'), ...args], {
       cwd: root,
       env: { ...Object.fromEntries(clean), PALIMPSEST_DATA: '/nowhere/palimpsest', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
+    this.child = leashed(child);
     this.child.stdout?.on('data', (chunk: Buffer) => this.note((this.stdout += chunk.toString())));
     this.child.stderr?.on('data', (chunk: Buffer) => this.note((this.stderr += chunk.toString())));
     this.ended = new Promise((resolve) =>

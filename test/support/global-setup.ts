@@ -1,16 +1,19 @@
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { defaultCacheDir } from '../../src/runtime/home.js';
-import { ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
+import { liveTickets, ownerOf, putTicket, removeTicket } from '../../src/runtime/lock.js';
 import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { isRunning } from '../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { loadWorkflowBundle } from '../../src/worker/workflow-bundle.js';
+import { compileSources } from './compiled.js';
+import { leashServers } from './leash.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -20,6 +23,8 @@ declare module 'vitest' {
     temporalAddress: string;
     /** File that holds the workflow code as one script, bundled once. */
     workflowBundlePath: string;
+    /** Folder of the compiled sources: see `program`. */
+    compiledSources: string;
   }
 }
 
@@ -36,8 +41,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const ticket = putTicket(tickets);
   const dataDir = path.join(runs, ticket);
   mkdirSync(dataDir);
+  leashServers(dataDir);
   const teardown = () => removeRun(ticket);
-  const parts = [setUpPostgres(project, dataDir), setUpTemporal(project, dataDir), setUpWorkflows(project)];
+  const parts = [setUpPostgres(project, dataDir), setUpTemporal(project, dataDir), setUpSources(project)];
   const failed = (await Promise.allSettled(parts)).find((part) => part.status === 'rejected');
   if (!failed) return teardown;
   await teardown();
@@ -76,15 +82,24 @@ async function setUpTemporal(project: TestProject, dataDir: string): Promise<voi
   project.provide('temporalAddress', address);
 }
 
-async function setUpWorkflows(project: TestProject): Promise<void> {
+async function setUpSources(project: TestProject): Promise<void> {
   const bundle = await loadWorkflowBundle(path.join(runs, 'bundles'));
   if (!('codePath' in bundle)) throw new Error('the workflow bundle is in no file');
   project.provide('workflowBundlePath', bundle.codePath);
+  // A folder for each worktree.
+  const folder = path.join(
+    runs,
+    'compiled',
+    createHash('sha256').update(process.cwd()).digest('hex').slice(0, 16),
+  );
+  compileSources(folder, bundle.codePath);
+  project.provide('compiledSources', folder);
 }
 
-/** What a killed test run left: its servers run on, and its folder says by name that nobody owns it any more. */
+/** What a run left that was killed together with its leash: folders say by name that nobody owns them any more. */
 async function removeDeadRuns(): Promise<void> {
   if (!existsSync(runs)) return;
+  if (existsSync(tickets)) liveTickets(tickets);
   for (const name of readdirSync(runs)) {
     const owner = ownerOf(name);
     if (owner && !isRunning(owner)) await removeRun(name);

@@ -1,12 +1,12 @@
-/**
- * A model endpoint for tests: a real HTTP server on 127.0.0.1 with the shape of OpenAI chat completions, whose answers and
- * faults are scripted. It records every request with a key of its content, so that a test can show how often the same was paid.
- */
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ok, type Reply, type Script } from './model-replies.js';
 
+/**
+ * A model endpoint for tests: a real HTTP server on 127.0.0.1 with the shape of OpenAI chat completions, whose answers and
+ * faults are scripted. It records every request with a key of its content, so that a test can show how often the same was paid.
+ */
 export interface ChatBody {
   model: string;
   messages: { role: string; content: string }[];
@@ -61,12 +61,12 @@ export interface ModelServerOptions {
   script?: Script | Script[];
   /** For a test that must find the server at the same place again. @default a free port */
   port?: number;
-  /** After this long the waits above fail. Milliseconds. @default 20,000 */
+  /** After this long the waits above fail. Milliseconds. @default 90,000 */
   patienceMs?: number;
 }
 
 export async function startModelServer(options: ModelServerOptions = {}): Promise<ModelServer> {
-  const { script = ok(), port = 0, patienceMs = 20_000 } = options;
+  const { script = ok(), port = 0, patienceMs = 90_000 } = options;
   const requests: RecordedRequest[] = [];
   const open = new Set<RecordedRequest>();
   const turnstile = new Turnstile();

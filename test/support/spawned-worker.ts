@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
+import { program } from './compiled.js';
+import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
 import type { DoomedWorker } from './worker-process.js';
 
@@ -17,9 +18,10 @@ export function spawnWorker(
     modelUrl: stack.model.url,
     ...options,
   };
-  const script = fileURLToPath(new URL('./worker-process.ts', import.meta.url));
-  return spawn(process.execPath, ['--import', 'tsx', script], {
-    env: { ...process.env, WORKER: JSON.stringify(settings) },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  return leashed(
+    spawn(process.execPath, [program('test/support/worker-process.ts')], {
+      env: { ...process.env, WORKER: JSON.stringify(settings) },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    }),
+  );
 }

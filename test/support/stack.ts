@@ -1,16 +1,14 @@
-/**
- * The whole product on real servers: a database of its own, task queues of its own on the shared Temporal server, a
- * scripted HTTP model endpoint, a worker in this process, and the library. What a test needs end to end.
- */
 import { inject } from 'vitest';
-import type { ChatMessage } from '../../src/conversation/message.js';
 import { Palimpsest } from '../../src/library/palimpsest.js';
-import type { PolicyInput } from '../../src/policy/schema.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from '../../src/worker/worker.js';
 import { createDatabase } from './database.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 import { temporalAddress, uniqueQueuePrefix } from './temporal.js';
 
+/**
+ * The whole product on real servers: a database of its own, task queues of its own on the shared Temporal server, a
+ * scripted HTTP model endpoint, a worker in this process, and the library. What a test needs end to end.
+ */
 export interface Stack {
   palimpsest: Palimpsest;
   model: ModelServer;
@@ -75,35 +73,4 @@ export async function startStack({
       await database.drop();
     },
   };
-}
-
-/** A small window, so that short conversations compact. */
-export const smallPolicy: PolicyInput = { contextWindow: 4_000 };
-
-/** Deterministic filler of about `tokens` tokens. */
-export function words(tokens: number, seed = 1): string {
-  const vocabulary = [
-    'ledger',
-    'invoice',
-    'retry',
-    'queue',
-    'commit',
-    'branch',
-    'schema',
-    'window',
-    'budget',
-    'digest',
-  ];
-  return Array.from(
-    { length: tokens },
-    (_, index) => vocabulary[(index * 7 + seed * 3) % vocabulary.length],
-  ).join(' ');
-}
-
-/** `count` turns of a user message and an answer, each message about `tokens` tokens. */
-export function dialogue(count: number, tokens = 100): ChatMessage[][] {
-  return Array.from({ length: count }, (_, index) => [
-    { role: 'user', content: `Request ${index + 1}: ${words(tokens, index)}` },
-    { role: 'assistant', content: `Answer ${index + 1}: ${words(tokens, index + 5)}` },
-  ]);
 }

@@ -24,9 +24,10 @@ export interface RecordedLine {
   dirty: boolean;
 }
 
-/** All recorded sessions, one line of JSON each. */
-export async function* readTranscripts(): AsyncGenerator<RecordedLine> {
+/** Recorded sessions, one line of JSON each: all of them, or one in `every`. */
+export async function* readTranscripts(every = 1): AsyncGenerator<RecordedLine> {
   if (folder === undefined) return;
+  let sessions = 0;
   for (const kind of ['sessions', 'dirty', 'cc-by-nc']) {
     const files = await readdir(path.join(folder, kind)).catch(() => []);
     for (const file of files.filter((name) => /\.jsonl(\.gz)?$/.test(name) && !name.startsWith('qa-'))) {
@@ -35,7 +36,8 @@ export async function* readTranscripts(): AsyncGenerator<RecordedLine> {
       let number = 0;
       for await (const line of createInterface({ input, crlfDelay: Infinity })) {
         number++;
-        if (line !== '') yield { line, number, file: `${kind}/${file}`, dirty: kind === 'dirty' };
+        if (line !== '' && sessions++ % every === 0)
+          yield { line, number, file: `${kind}/${file}`, dirty: kind === 'dirty' };
       }
     }
   }

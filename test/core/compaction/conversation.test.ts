@@ -1,9 +1,5 @@
-/**
- * The engine without database and workflow: over an array of messages, and as a session in memory that does what the
- * service does with the same turns and the same answers.
- */
-import { readFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+/** The engine without database and workflow: over an array of messages, and as a session in memory. */
+import { describe, expect, test } from 'vitest';
 import {
   applyCompaction,
   Conversation,
@@ -14,38 +10,10 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
-
-const recorded: ChatMessage[] = readFileSync(
-  new URL('../../../examples/debugging-session.jsonl', import.meta.url),
-  'utf8',
-)
-  .split('\n')
-  .filter((line) => line !== '')
-  .map((line) => JSON.parse(line) as ChatMessage);
-
-/** Depends on the words of the material alone, not on nonces. */
-const summaryOf = (material: string): string => {
-  const found = [...new Set(material.match(/[\w./-]*[\d_/][\w./-]*/g) ?? [])].filter((word) =>
-    /^[\w./-]{5,30}$/.test(word),
-  );
-  const items = found.filter((word) => !/^[0-9a-f]{16}$/.test(word)).slice(0, 12);
-  return ['## Current state', `- ${found.length} names were read.`, ...items.map((item) => `- ${item}`)].join(
-    '\n',
-  );
-};
+import { recorded, summaryOf, turnsOf } from '../../support/debugging-session.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 
 const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.content ?? '');
-
-/** A user turn and what follows it. */
-function turnsOf(messages: readonly ChatMessage[]): ChatMessage[][] {
-  const turns: ChatMessage[][] = [];
-  for (const message of messages) {
-    if (message.role === 'user' || turns.length === 0) turns.push([message]);
-    else turns.at(-1)!.push(message);
-  }
-  return turns;
-}
 
 describe('over an array of messages', () => {
   const messages = dialogue(18).flat();
@@ -168,51 +136,4 @@ describe('a session in memory', () => {
     });
     expect(JSON.stringify(conversation.replay())).toBe(JSON.stringify(recorded));
   });
-});
-
-describe('the service', () => {
-  let stack: Stack;
-  beforeAll(async () => {
-    stack = await startStack();
-  });
-  afterAll(() => stack.stop());
-
-  for (const mode of ['incremental', 'full_rewrite', 'layered'] as const) {
-    test(`does the same with the same turns and answers: ${mode}`, async () => {
-      const { palimpsest, model } = stack;
-      model.reply((request) => {
-        const text = summaryOf(request.body.messages.at(-1)?.content ?? '');
-        return {
-          status: 200,
-          body: {
-            id: 'x',
-            object: 'chat.completion',
-            created: 1,
-            model: request.body.model,
-            choices: [{ index: 0, message: { role: 'assistant', content: text }, finish_reason: 'stop' }],
-          },
-        };
-      });
-      const policy: PolicyInput = {
-        contextWindow: 16_000,
-        summary: { mode, model: 'test-summarizer', contextWindow: 16_000 },
-      };
-      const conversation = new Conversation({ policy, now: () => Date.now() });
-      for (const [index, turn] of turnsOf(recorded).entries()) {
-        await palimpsest.appendTurn({
-          session: mode,
-          turnId: `t-${index}`,
-          messages: turn,
-          ...(index === 0 ? { policy } : {}),
-        });
-        await palimpsest.settled({ session: mode });
-        conversation.append(turn);
-        while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
-        const { messages, generation } = await palimpsest.context({ session: mode });
-        expect(generation).toBe(conversation.generations.length);
-        expect(messages).toEqual(conversation.context().messages);
-      }
-      expect(conversation.generations.length).toBeGreaterThan(2);
-    });
-  }
 });

@@ -17,6 +17,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { policies, sessions, type Turn } from '../../support/random-sessions.js';
+import { sized } from '../../support/size.js';
 
 /** A model that does what it is asked for, in few words; different for different requests. */
 const writes: Summarizer = (request) => {
@@ -31,7 +32,11 @@ const writes: Summarizer = (request) => {
 const mostInARow = 6;
 
 /** A failing session is reported with its seed as it was found: shrinking megabytes of text would take hours. */
-const runs = (numRuns: number) => ({ numRuns, endOnFailure: true, interruptAfterTimeLimit: 12_000 });
+const runs = (numRuns: number) => ({
+  numRuns,
+  endOnFailure: true,
+  interruptAfterTimeLimit: sized(3_000, 12_000),
+});
 
 interface Played {
   conversation: Conversation;

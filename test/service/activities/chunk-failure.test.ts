@@ -8,10 +8,11 @@ import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { saidOf } from '../../support/material.js';
 import { failure, ok, refusalText, status, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 const policy: PolicyInput = { ...smallPolicy, summary: { chunkTokens: 500 } };
 

@@ -25,7 +25,7 @@ import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
-import { dialogue, words } from '../../support/stack.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { configureSession, newSession } from '../../support/store.js';
 
 let database: TestDatabase;

@@ -8,9 +8,10 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { expireDigests } from '../../../src/store/compactions/digests.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { fillSessions, openBackfills, until, ended, type BackfillBench } from '../../support/backfills.js';
+import { dialogue } from '../../support/dialogue.js';
 import { ok, status, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;

@@ -31,8 +31,8 @@ import type { SessionIds } from '../../../src/contract/ids.js';
 import { configureTenant } from '../../../src/store/sessions/tenants.js';
 import { appendTurn, appendTurns } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { dialogue } from '../../support/dialogue.js';
 import { rowsOfSession } from '../../support/rows.js';
-import { dialogue } from '../../support/stack.js';
 import { compactThrough, configureSession, newSession, talk } from '../../support/store.js';
 
 let database: TestDatabase;

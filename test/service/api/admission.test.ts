@@ -11,7 +11,8 @@ import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { type RunningApi, startApi } from '../../../src/api/server.js';
 import type { ApiService, ApiSettings } from '../../../src/api/settings.js';
 import { ask, digestOf, type Asked } from '../../support/api.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let palimpsest: Palimpsest;
@@ -20,7 +21,7 @@ let observer: pg.Pool;
 const sockets: Socket[] = [];
 
 /** Waits on a machine that may be busy with something else. */
-const eventually = <T>(look: () => T | Promise<T>) => expect.poll(look, { timeout: 25_000 });
+const eventually = <T>(look: () => T | Promise<T>) => expect.poll(look);
 const hello = [{ role: 'user', content: 'hello' }];
 const turn = { body: { turnId: 't', messages: hello } };
 

@@ -44,7 +44,7 @@ test('PostgreSQL: 503 with its type, and served again when it is back', async ()
     });
     expect((await call('/healthz')).status).toBe(200);
     await way.open(port);
-    await expect.poll(async () => (await call('/readyz')).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await call('/readyz')).status).toBe(200);
     expect((await call('/v1/sessions/s/turns', turn)).json).toMatchObject({
       fromSeq: 1,
       repeated: false,

@@ -4,15 +4,16 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { HttpPalimpsest } from '../../../src/http-client/index.js';
 import { freePort } from '../../../src/runtime/ports.js';
 import { commitsOf, fillSessions } from '../../support/backfills.js';
 import { openPool } from '../../../src/store/connection/pool.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { program } from '../../support/compiled.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { leashed } from '../../support/leash.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
-const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 let stack: Stack;
 let port: number;
 let api: ChildProcess;
@@ -31,7 +32,7 @@ afterAll(async () => {
 });
 
 async function startApi(): Promise<ChildProcess> {
-  const child = spawn(process.execPath, ['--import', 'tsx', main, 'api', '--port', String(port)], {
+  const child = spawn(process.execPath, [program('src/cli/main.ts'), 'api', '--port', String(port)], {
     env: {
       ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
       DATABASE_URL: stack.databaseUrl,
@@ -41,7 +42,8 @@ async function startApi(): Promise<ChildProcess> {
     },
     stdio: 'ignore',
   });
-  for (const deadline = Date.now() + 30_000; ;) {
+  leashed(child);
+  for (const deadline = Date.now() + 120_000; ;) {
     const ready = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => null);
     if (ready?.status === 200) return child;
     if (child.exitCode !== null || Date.now() > deadline) throw new Error('the API does not start');
@@ -57,7 +59,7 @@ async function kill(): Promise<void> {
 
 /** What a client does with a server that comes and goes: the same call again. */
 async function again<T>(call: () => Promise<T>): Promise<T> {
-  for (const deadline = Date.now() + 60_000; ;) {
+  for (const deadline = Date.now() + 120_000; ;) {
     try {
       return await call();
     } catch (error) {
@@ -70,15 +72,18 @@ async function again<T>(call: () => Promise<T>): Promise<T> {
 test('turns that were in flight are stored once each, in order, and nothing that was answered is missing', async () => {
   const turns = dialogue(12);
   const sessions = Array.from({ length: 8 }, (_, index) => `live-${index}`);
+  let answered = 0;
   const players = sessions.map(async (session) => {
     for (const [index, messages] of turns.entries()) {
       const turn = { session, turnId: `t-${index}`, messages, policy: smallPolicy };
       const { fromSeq } = await again(() => client.appendTurn(turn));
       expect(fromSeq).toBe(2 * index + 1);
+      answered++;
     }
   });
   for (let kills = 0; kills < 2; kills++) {
-    await new Promise((resolve) => setTimeout(resolve, 60));
+    const before = answered;
+    await expect.poll(() => answered, { interval: 5 }).toBeGreaterThan(before + sessions.length / 2);
     await kill();
     api = await startApi();
   }

@@ -8,8 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { digestOf, startApiStack, type Answered, type ApiStack, type Asked } from '../../support/api.js';
+import { words } from '../../support/dialogue.js';
 import { differences, document, errorsOf } from '../../support/openapi.js';
-import { words } from '../../support/stack.js';
 
 const otherToken = randomUUID();
 const bodyLimitBytes = 200_000;

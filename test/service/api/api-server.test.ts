@@ -1,7 +1,6 @@
 /** The API as a process of an operator: what it takes at most, what it logs, whom it serves, and how it ends. */
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
@@ -9,8 +8,7 @@ import { component } from '../../../src/api/schemas/component.js';
 import { startApi } from '../../../src/api/server.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { ask, digestOf, startApiStack, type ApiStack } from '../../support/api.js';
-import { delayed } from '../../support/model-replies.js';
-import { dialogue } from '../../support/stack.js';
+import { dialogue } from '../../support/dialogue.js';
 
 const secret = 'the launch code is 0000';
 const hello = [{ role: 'user', content: secret }];
@@ -105,7 +103,8 @@ describe('a running API', () => {
   test('refuses more requests at once than it may have in work', async () => {
     await server.stack.palimpsest.pause({ session: 's' });
     // Waits of a session whose workflow is asleep end at once; three that hold their places: bodies that do not end.
-    const slow = await Promise.all([1, 2, 3].map(() => unfinished(server, '/v1/sessions/s/turns')));
+    const slow = [1, 2, 3].map(() => unfinished(server, '/v1/sessions/s/turns'));
+    await expect.poll(() => server.api.load().requests).toBe(3);
     const { status, json, headers } = await server.ask('/v1/sessions');
     expect([status, headers.get('retry-after')]).toEqual([429, '1']);
     expect(json).toMatchObject({ failure: 'Tenant.LimitReached', details: { limit: 'requests', most: 3 } });
@@ -115,11 +114,11 @@ describe('a running API', () => {
   });
 
   test('a request that does not arrive in time ends with 408, headers that are too large with 431', async () => {
-    const { answer } = await unfinished(server, '/v1/sessions/s/turns');
+    const { answer } = unfinished(server, '/v1/sessions/s/turns');
     expect(await answer).toMatch(/^HTTP\/1.1 408 .*application\/problem\+json.*"failure":"Input.Invalid"/s);
-    const { answer: large } = await unfinished(server, '/v1/sessions', `x-large: ${'x'.repeat(20_000)}\r\n`);
+    const { answer: large } = unfinished(server, '/v1/sessions', `x-large: ${'x'.repeat(20_000)}\r\n`);
     expect(await large).toMatch(/^HTTP\/1.1 431 .*"path":"headers"/s);
-    const { answer: other } = await unfinished(server, '/v1/sessions', 'no header\r\n');
+    const { answer: other } = unfinished(server, '/v1/sessions', 'no header\r\n');
     expect(await other).toMatch(/^HTTP\/1.1 400 .*application\/problem\+json/s);
   });
 
@@ -178,7 +177,7 @@ async function readAll(response: Response): Promise<{ text: string; whole: boole
 }
 
 /** A request whose body never ends, by a connection of its own. */
-async function unfinished(server: ApiStack, path: string, more = '') {
+function unfinished(server: ApiStack, path: string, more = '') {
   const { hostname, port } = new URL(server.api.address);
   const socket = connect(Number(port), hostname);
   let text = '';
@@ -189,7 +188,6 @@ async function unfinished(server: ApiStack, path: string, more = '') {
     `POST ${path} HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer ${server.token}\r\n` +
       `content-type: application/json\r\ncontent-length: 100\r\n${more}\r\n{"turnId"`,
   );
-  await sleep(100);
   return { answer, end: () => (socket.destroy(), answer) };
 }
 
@@ -206,14 +204,16 @@ describe('the end', () => {
             ...(index > 0 ? {} : { policy: { contextWindow: 4_000 } }),
           },
         });
-      server.stack.model.reply(delayed(700));
+      const { model } = server.stack;
+      model.hold();
       const compacting = call('/v1/sessions/s/compact', { method: 'POST' });
-      await sleep(150);
+      await model.waitForRequests(1);
       const closed = server.api.close();
       expect((await call('/readyz')).json).toMatchObject({ ready: false, ending: true });
       const refused = await call('/v1/sessions');
       expect([refused.status, refused.headers.get('connection')]).toEqual([503, 'close']);
       expect(refused.json).toMatchObject({ failure: 'Api.Overloaded' });
+      model.release();
       expect((await compacting).json).toMatchObject({ generation: 1 });
       await closed;
       await expect(call('/healthz')).rejects.toThrow();
@@ -224,7 +224,8 @@ describe('the end', () => {
 
   test('cuts off what takes longer than the grace', async () => {
     const server = await startApiStack({ shutdownGraceMs: 200 });
-    const { answer } = await unfinished(server, '/v1/sessions/s/turns');
+    const { answer } = unfinished(server, '/v1/sessions/s/turns');
+    await expect.poll(() => server.api.load().requests).toBe(1);
     await server.api.close();
     expect(await answer).toBe('');
     await server.stop();

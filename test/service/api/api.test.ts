@@ -6,8 +6,8 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
 import { startApiStack, type Answered, type ApiStack, type Ask } from '../../support/api.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { differences, document, errorsOf } from '../../support/openapi.js';
-import { dialogue, smallPolicy } from '../../support/stack.js';
 
 const listed = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({
@@ -244,7 +244,7 @@ const cases: Record<string, () => Promise<Answered[]>> = {
   backfillItems: async () => {
     await started('items');
     const done = () => ask('/v1/backfills/items').then(({ json }) => (json as { state: string }).state);
-    await expect.poll(done, { timeout: 30_000 }).toBe('completed');
+    await expect.poll(done).toBe('completed');
     const items = await ask('/v1/backfills/items/items?limit=2');
     expect(items.json).toMatchObject({ items: [{ session: 'old' }], next: null });
     return [items, await ask('/v1/backfills/items/items?state=failed&after=a')];
@@ -269,7 +269,7 @@ const cases: Record<string, () => Promise<Answered[]>> = {
   retryBackfill: async () => {
     await started('again');
     const done = () => ask('/v1/backfills/again').then(({ json }) => (json as { state: string }).state);
-    await expect.poll(done, { timeout: 30_000 }).toBe('completed');
+    await expect.poll(done).toBe('completed');
     return [await ask('/v1/backfills/again/retry', { body: { spendLimit: 5 } })];
   },
   healthz: async () => [await ask('/healthz', { token: null })],
@@ -298,7 +298,7 @@ describe('every operation answers as the document says', () => {
     expect(Object.keys(cases).sort()).toEqual(listed.map(({ id }) => id).sort());
   });
 
-  test.each(listed)('$id: $method $path', { timeout: 90_000 }, async ({ id, operation }) => {
+  test.each(listed)('$id: $method $path', async ({ id, operation }) => {
     const answers = (await cases[id]?.()) ?? [];
     expect(answers.length).toBeGreaterThan(0);
     for (const answer of answers) expect(differences(operation, answer)).toEqual([]);

@@ -2,7 +2,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Backfill, BackfillEstimate, BackfillItem } from '../../../src/contract/backfills.js';
 import { cliOf, linesOf } from '../../support/cli.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let cli: ReturnType<typeof cliOf>;
@@ -42,7 +43,7 @@ test('estimate and --dry-run say what it would do, and do nothing', async () => 
   expect(await cli.run(['backfill', 'list'])).toMatchObject({ code: 0, stderr: 'No backfill.\n' });
 });
 
-test('start --watch ends with the job’s page; list, status and items', { timeout: 120_000 }, async () => {
+test('start --watch ends with the job’s page; list, status and items', async () => {
   const args = ['backfill', 'start', 'job', '--prefix', 'old-', '--mode', 'all', '--concurrency', '2'];
   const watched = await cli.run([...args, '--watch']);
   expect(watched.stdout).toMatch(/^job +job$/m);
@@ -69,7 +70,7 @@ test('start --watch ends with the job’s page; list, status and items', { timeo
   expect(failed).toMatchObject({ code: 0, stderr: 'No session is failed.\n' });
 });
 
-test('pause, resize, resume, cancel, retry', { timeout: 120_000 }, async () => {
+test('pause, resize, resume, cancel, retry', async () => {
   stack.model.hold();
   const asked = stack.model.requests.length;
   const start = ['backfill', 'start', 'steered', '--prefix', 'other', '--mode', 'all'];
@@ -87,7 +88,7 @@ test('pause, resize, resume, cancel, retry', { timeout: 120_000 }, async () => {
   await cli.run(['backfill', 'cancel', 'steered']);
   stack.model.release();
   await expect
-    .poll(async () => (await stack.palimpsest.backfill({ job: 'steered' })).state, { timeout: 30_000 })
+    .poll(async () => (await stack.palimpsest.backfill({ job: 'steered' })).state)
     .toBe('cancelled');
   const again = await cli.run(['backfill', 'retry', 'steered', '--watch']);
   expect(again.stdout).toMatch(/^state +completed$/m);

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { program } from '../../support/compiled.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { replayed, talk } from '../../support/store.js';
 
@@ -48,7 +49,7 @@ async function run(
     onOutput,
   }: { input?: string; env?: object; onOutput?: (text: string, kill: () => void) => void } = {},
 ): Promise<Ended> {
-  const child = spawn(process.execPath, ['--import', 'tsx', 'src/cli/main.ts', 'import', ...args], {
+  const child = spawn(process.execPath, [program('src/cli/main.ts'), 'import', ...args], {
     cwd: root,
     env: { PATH: process.env.PATH, HOME: folder, DATABASE_URL: database.url, ...env },
     stdio: 'pipe',

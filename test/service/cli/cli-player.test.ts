@@ -6,7 +6,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { playSession } from '../../../src/cli/play/player.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { Palimpsest } from '../../../src/library/palimpsest.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 

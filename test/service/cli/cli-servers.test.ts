@@ -15,13 +15,15 @@ import { sweepId } from '../../../src/temporal/names.js';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
 import { CliProcess, cliOf, linesOf, runCli, stackEnv } from '../../support/cli.js';
+import { program } from '../../support/compiled.js';
 import { createDatabase } from '../../support/database.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { dialogue } from '../../support/dialogue.js';
+import { leashServers } from '../../support/leash.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { uniqueQueuePrefix } from '../../support/temporal.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(path.join(tmpdir(), 'cli-servers-'));
-const startMs = 240_000;
 const running = new Set<CliProcess>();
 let stack: Stack;
 let cli: ReturnType<typeof cliOf>;
@@ -127,7 +129,7 @@ describe('doctor', () => {
         (await schedule.describe()).info.recentActions.at(-1)?.action.workflow.workflowId;
       await expect.poll(latest).toBeDefined();
       await expect
-        .poll(async () => (await doctorOf(cli.env, ['--no-model'])).of('sweep'), { timeout: 60_000 })
+        .poll(async () => (await doctorOf(cli.env, ['--no-model'])).of('sweep'))
         .toMatchObject({ level: 'ok', detail: expect.stringContaining('the last') as string });
       await database.query(
         `update palimpsest.sessions set measure_at_tokens = 1, overdue_at = now() - interval '1 hour'`,
@@ -193,7 +195,7 @@ describe('doctor', () => {
 });
 
 describe('over HTTP', () => {
-  test('the same commands, by token', { timeout: startMs }, async () => {
+  test('the same commands, by token', async () => {
     const api = started(
       new CliProcess(['api', '--port', '0'], {
         ...cli.env,
@@ -231,7 +233,7 @@ describe('over HTTP', () => {
   });
 });
 
-test('worker --role serves the queues of its role only', { timeout: startMs }, async () => {
+test('worker --role serves the queues of its role only', async () => {
   const queuePrefix = uniqueQueuePrefix();
   const env = { ...stackEnv(stack), PALIMPSEST_QUEUE_PREFIX: queuePrefix, LOG_LEVEL: 'info' };
   const wrong = await runCli(['worker', '--role', 'cook'], env);
@@ -241,9 +243,7 @@ test('worker --role serves the queues of its role only', { timeout: startMs }, a
   });
   const worker = started(new CliProcess(['worker', '--role', 'database', '--role', 'model'], env));
   await worker.shows(/worker is polling/);
-  await expect
-    .poll(async () => (await doctorOf(env, ['--no-model'])).of('queue model')?.level, { timeout: 30_000 })
-    .toBe('ok');
+  await expect.poll(async () => (await doctorOf(env, ['--no-model'])).of('queue model')?.level).toBe('ok');
   const checked = await doctorOf(env, ['--no-model']);
   expect(checked.of('queue database')?.level).toBe('ok');
   expect(checked.of('queue workflow')?.level).toBe('fail');
@@ -252,65 +252,59 @@ test('worker --role serves the queues of its role only', { timeout: startMs }, a
 });
 
 describe('beside a running dev', () => {
-  const dataDir = path.join(folder, 'data');
+  const dataDir = leashServers(path.join(folder, 'data'));
   const talk = path.join(folder, 'talk.json');
   const env = { PALIMPSEST_DATA: dataDir };
   afterAll(() => Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]));
 
-  test(
-    'commands find its servers, its API answers also where the port is taken; afterwards they say how to start',
-    { timeout: startMs },
-    async () => {
-      writeFileSync(talk, JSON.stringify(dialogue(2, 20).flat()));
-      const squatter = createServer();
-      const port = await new Promise<number>((resolve) =>
-        squatter.listen(0, '127.0.0.1', () => resolve((squatter.address() as { port: number }).port)),
-      );
-      const dev = started(new CliProcess(['dev', talk], { ...env, PALIMPSEST_API_PORT: String(port) }));
-      await dev.shows(/Ctrl-C ends it[\s\S]*--help/);
-      expect(dev.stdout).toMatch(
-        new RegExp(
-          `^HTTP API {4}http://127\\.0\\.0\\.1:\\d+ \\(tenant default, no token asked for; port ${port} is taken\\)$`,
-          'm',
-        ),
-      );
-      const curl = /curl (\S+)/.exec(dev.stdout)?.[1] ?? '';
-      expect(await (await fetch(curl)).json()).toMatchObject({ messages: dialogue(2, 20).flat() });
-      const log = path.join(dataDir, 'worker.log');
-      await expect.poll(() => readFileSync(log, 'utf8')).toContain('"route":"/v1/sessions/:session/context"');
-      const session = decodeURIComponent(/sessions\/([^/]+)\//.exec(curl)?.[1] ?? '');
-      expect(dev.stdout).toContain(`palimpsest status ${session}`);
-      expect(linesOf((await runCli(['sessions', '--json'], env)).stdout)).toMatchObject([{ session }]);
-      const { of } = await doctorOf(env);
-      expect(of('PostgreSQL')?.detail).toMatch(/\(embedded\)/);
-      expect(of('disk')?.level).toBe('ok');
-      dev.child.kill('SIGINT');
-      expect(await dev.ended).toMatchObject({ code: 0 });
-      squatter.close();
-      const after = await runCli(['sessions', '--json'], env);
-      expect(after.code).toBe(2);
-      expect(linesOf(after.stdout)).toMatchObject([
-        {
-          error: {
-            type: 'Input.Invalid',
-            path: 'DATABASE_URL',
-            hint: expect.stringContaining('npm start') as string,
-          },
+  test('commands find its servers, its API answers also where the port is taken; afterwards they say how to start', async () => {
+    writeFileSync(talk, JSON.stringify(dialogue(2, 20).flat()));
+    const squatter = createServer();
+    const port = await new Promise<number>((resolve) =>
+      squatter.listen(0, '127.0.0.1', () => resolve((squatter.address() as { port: number }).port)),
+    );
+    const dev = started(new CliProcess(['dev', talk], { ...env, PALIMPSEST_API_PORT: String(port) }));
+    await dev.shows(/Ctrl-C ends it[\s\S]*--help/);
+    expect(dev.stdout).toMatch(
+      new RegExp(
+        `^HTTP API {4}http://127\\.0\\.0\\.1:\\d+ \\(tenant default, no token asked for; port ${port} is taken\\)$`,
+        'm',
+      ),
+    );
+    const curl = /curl (\S+)/.exec(dev.stdout)?.[1] ?? '';
+    expect(await (await fetch(curl)).json()).toMatchObject({ messages: dialogue(2, 20).flat() });
+    const log = path.join(dataDir, 'worker.log');
+    await expect.poll(() => readFileSync(log, 'utf8')).toContain('"route":"/v1/sessions/:session/context"');
+    const session = decodeURIComponent(/sessions\/([^/]+)\//.exec(curl)?.[1] ?? '');
+    expect(dev.stdout).toContain(`palimpsest status ${session}`);
+    expect(linesOf((await runCli(['sessions', '--json'], env)).stdout)).toMatchObject([{ session }]);
+    const { of } = await doctorOf(env);
+    expect(of('PostgreSQL')?.detail).toMatch(/\(embedded\)/);
+    expect(of('disk')?.level).toBe('ok');
+    dev.child.kill('SIGINT');
+    expect(await dev.ended).toMatchObject({ code: 0 });
+    squatter.close();
+    const after = await runCli(['sessions', '--json'], env);
+    expect(after.code).toBe(2);
+    expect(linesOf(after.stdout)).toMatchObject([
+      {
+        error: {
+          type: 'Input.Invalid',
+          path: 'DATABASE_URL',
+          hint: expect.stringContaining('npm start') as string,
         },
-      ]);
-    },
-  );
+      },
+    ]);
+  });
 });
 
 describe('completion', () => {
   /** What bash offers for a line, as Readline would ask for it. */
   function completed(line: string): string[] {
-    const program = path.join(folder, 'palimpsest');
-    writeFileSync(
-      program,
-      `#!/bin/sh\nexec '${process.execPath}' --import tsx '${root}/src/cli/main.ts' "$@"\n`,
-    );
-    chmodSync(program, 0o755);
+    const main = program('src/cli/main.ts');
+    const command = path.join(folder, 'palimpsest');
+    writeFileSync(command, `#!/bin/sh\nexec '${process.execPath}' '${main}' "$@"\n`);
+    chmodSync(command, 0o755);
     const script = `
       source <(palimpsest completion bash)
       COMP_LINE=${JSON.stringify(line)}
@@ -339,7 +333,7 @@ describe('completion', () => {
     expect(completed('palimpsest context talk --budget ')).toEqual([]);
   });
 
-  test('session ids of the tenant that the line names', { timeout: 60_000 }, () => {
+  test('session ids of the tenant that the line names', () => {
     // Not within 200 ms where the machine is busy: then nothing is offered.
     const offers = Array.from({ length: 5 }, () =>
       completed(`palimpsest status --tenant ${stack.queuePrefix} ta`),

@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cliOf, linesOf } from '../../support/cli.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let cli: ReturnType<typeof cliOf>;

@@ -8,7 +8,9 @@ import { appendTurn } from '../../../src/store/append/turns.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { compactThrough } from '../../support/store.js';
 import { CliProcess, cliOf, linesOf, stackEnv } from '../../support/cli.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { program } from '../../support/compiled.js';
+import { dialogue, words } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let cli: ReturnType<typeof cliOf>;
@@ -59,8 +61,7 @@ test('Ctrl-C ends it with 130', async () => {
 });
 
 test('a reader that goes away ends a long output in silence', async () => {
-  const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
-  const line = `'${process.execPath}' --import tsx '${main}' replay long --json --tenant ${stack.queuePrefix} | head -n 2; echo "\${PIPESTATUS[0]}"`;
+  const line = `'${process.execPath}' '${program('src/cli/main.ts')}' replay long --json --tenant ${stack.queuePrefix} | head -n 2; echo "\${PIPESTATUS[0]}"`;
   const shell = spawn('bash', ['-c', line], {
     cwd: fileURLToPath(new URL('../../..', import.meta.url)),
     env: { ...process.env, ...stackEnv(stack) },

@@ -18,11 +18,11 @@ import { PalimpsestError } from '../../../src/errors.js';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
 import { CliProcess } from '../../support/cli.js';
+import { program } from '../../support/compiled.js';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'cli-'));
 const dataDir = path.join(folder, 'data');
 const processes = new Set<ChildProcess>();
-const startMs = 240_000;
 
 beforeAll(() => {
   writeFileSync(path.join(folder, 'talk.json'), JSON.stringify(talk(4)));
@@ -166,7 +166,7 @@ describe('wrong usage and missing input end before anything is started', () => {
 });
 
 describe('servers that do not answer', () => {
-  test('PostgreSQL', { timeout: startMs }, async () => {
+  test('PostgreSQL', async () => {
     const env = { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x', TEMPORAL_ADDRESS: '127.0.0.1:1' };
     const ended = await run(['dev', '--json', path.join(folder, 'talk.json')], env);
     expect(ended.code).toBe(1);
@@ -181,7 +181,7 @@ describe('servers that do not answer', () => {
   });
 });
 
-test('a data folder that cannot be made is one clear error', { timeout: startMs }, async () => {
+test('a data folder that cannot be made is one clear error', async () => {
   const file = path.join(folder, 'talk.json');
   const ended = await run(['dev', '--once', file], { PALIMPSEST_DATA: path.join(file, 'data') });
   expect(ended.stderr).toMatch(
@@ -205,31 +205,25 @@ test('ids and messages do not steer the terminal', () => {
 
 /** One data folder, one run after the other: each builds on what the last one left. */
 describe.sequential('a user plays sessions', () => {
-  test(
-    'the bundled session compacts at least three times and comes back identical',
-    { timeout: startMs },
-    async () => {
-      const { code, stdout, stderr } = await run(['dev', '--once']);
-      expect(stderr).toBe('');
-      expect(stdout).toMatch(/PostgreSQL {2}127\.0\.0\.1:\d+\/palimpsest \(embedded/);
-      expect(stdout).toMatch(/Temporal UI http:\/\//);
-      expect(stdout).toMatch(/deterministic extractive summarizer \(no OPENAI_API_KEY\)/);
-      expect(stdout.match(/^turn +\d+\/41 /gm)).toHaveLength(41);
-      expect(stdout).toMatch(/compacting → generation 1/);
-      expect((stdout.match(/^ {2}compacted [\d,]+ → [\d,]+ tokens/gm) ?? []).length).toBeGreaterThanOrEqual(
-        3,
-      );
-      expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
-      expect(stdout).toMatch(
-        / 1 {2}http:\/\/127\.0\.0\.1:\d+\/namespaces\/default\/workflows\/compaction%2F.*\/history/,
-      );
-      expect(stdout).toMatch(/messages\[\d+\]: reused_id/);
-      expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
-      expect(code).toBe(0);
-    },
-  );
+  test('the bundled session compacts at least three times and comes back identical', async () => {
+    const { code, stdout, stderr } = await run(['dev', '--once']);
+    expect(stderr).toBe('');
+    expect(stdout).toMatch(/PostgreSQL {2}127\.0\.0\.1:\d+\/palimpsest \(embedded/);
+    expect(stdout).toMatch(/Temporal UI http:\/\//);
+    expect(stdout).toMatch(/deterministic extractive summarizer \(no OPENAI_API_KEY\)/);
+    expect(stdout.match(/^turn +\d+\/41 /gm)).toHaveLength(41);
+    expect(stdout).toMatch(/compacting → generation 1/);
+    expect((stdout.match(/^ {2}compacted [\d,]+ → [\d,]+ tokens/gm) ?? []).length).toBeGreaterThanOrEqual(3);
+    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
+    expect(stdout).toMatch(
+      / 1 {2}http:\/\/127\.0\.0\.1:\d+\/namespaces\/default\/workflows\/compaction%2F.*\/history/,
+    );
+    expect(stdout).toMatch(/messages\[\d+\]: reused_id/);
+    expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
+    expect(code).toBe(0);
+  });
 
-  test('a second start continues with what is stored', { timeout: startMs }, async () => {
+  test('a second start continues with what is stored', async () => {
     const { code, stdout } = await run(['dev', '--once']);
     expect(stdout).toMatch(/continues: 41 of 41 turns are stored already/);
     expect(stdout).not.toMatch(/^ {2}compacted/m);
@@ -238,82 +232,73 @@ describe.sequential('a user plays sessions', () => {
     expect(code).toBe(0);
   });
 
-  test(
-    '--json: one object a session as soon as it is over, progress elsewhere, exit 1 for an error',
-    { timeout: startMs },
-    async () => {
-      const out = path.join(folder, 'context.json');
-      const inputs = ['day.jsonl', 'nowhere.json', 'talk.json'].map((name) => path.join(folder, name));
-      const ended = await run(['dev', '--json', '--window', '4000', '--out', out, ...inputs]);
-      const order = ['first', 'broken', 'last', 'nowhere', 'talk'];
-      const lines = linesOf(ended.stdout).sort((a, b) => order.indexOf(a.session) - order.indexOf(b.session));
-      expect(lines.map(({ session }) => session)).toEqual(order);
-      expect(ended.code).toBe(1);
+  test('--json: one object a session as soon as it is over, progress elsewhere, exit 1 for an error', async () => {
+    const out = path.join(folder, 'context.json');
+    const inputs = ['day.jsonl', 'nowhere.json', 'talk.json'].map((name) => path.join(folder, name));
+    const ended = await run(['dev', '--json', '--window', '4000', '--out', out, ...inputs]);
+    const order = ['first', 'broken', 'last', 'nowhere', 'talk'];
+    const lines = linesOf(ended.stdout).sort((a, b) => order.indexOf(a.session) - order.indexOf(b.session));
+    expect(lines.map(({ session }) => session)).toEqual(order);
+    expect(ended.code).toBe(1);
 
-      const first = lines[0]!;
-      const keys = ['session', 'messages', 'window', 'budget', 'tokens', 'compactions', 'replay', 'context'];
-      expect(Object.keys(first)).toEqual(keys);
-      expect(first).toMatchObject({
-        messages: 80,
-        window: 4000,
-        budget: 3500,
-        replay: { messages: 80, identical: true },
-      });
-      expect(first.tokens).toBeLessThanOrEqual(first.budget);
-      expect(first.compactions.length).toBeGreaterThan(0);
-      const compactionKeys =
-        'generation reason method tokensBefore tokensAfter evicted chunks chunksByRule modelCalls modelInputTokens modelOutputTokens modelMs overheadMs archivePart savedPerTurn cost currency paysBackAfter run';
-      expect(Object.keys(first.compactions[0]!)).toEqual(compactionKeys.split(' '));
-      expect(first.compactions[0]).toMatchObject({
-        generation: 1,
-        reason: 'trigger',
-        method: 'extractive',
-        archivePart: 1,
-      });
+    const first = lines[0]!;
+    const keys = ['session', 'messages', 'window', 'budget', 'tokens', 'compactions', 'replay', 'context'];
+    expect(Object.keys(first)).toEqual(keys);
+    expect(first).toMatchObject({
+      messages: 80,
+      window: 4000,
+      budget: 3500,
+      replay: { messages: 80, identical: true },
+    });
+    expect(first.tokens).toBeLessThanOrEqual(first.budget);
+    expect(first.compactions.length).toBeGreaterThan(0);
+    const compactionKeys =
+      'generation reason method tokensBefore tokensAfter evicted chunks chunksByRule modelCalls modelInputTokens modelOutputTokens modelMs overheadMs archivePart savedPerTurn cost currency paysBackAfter run';
+    expect(Object.keys(first.compactions[0]!)).toEqual(compactionKeys.split(' '));
+    expect(first.compactions[0]).toMatchObject({
+      generation: 1,
+      reason: 'trigger',
+      method: 'extractive',
+      archivePart: 1,
+    });
 
-      expect(lines[1]!.error).toMatchObject({ type: 'Input.Invalid', path: 'messages[0].role' });
-      expect(lines[2]).toMatchObject({
-        messages: 2,
-        warnings: [{ index: 1, type: 'orphan_result' }],
-        replay: { identical: true },
-      });
-      expect(lines[3]!.error).toMatchObject({ type: 'Input.Invalid' });
-      const written = JSON.parse(readFileSync(out, 'utf8')) as { session: string; messages: unknown[] }[];
-      expect(written.map(({ session }) => session)).toEqual(['first', 'last', 'talk']);
-      expect(written[0]!.messages).toEqual(first.context);
-      expect(ended.stderr).toMatch(/5 sessions in .*: 3 went through, 2 ended in an error/);
-    },
-  );
+    expect(lines[1]!.error).toMatchObject({ type: 'Input.Invalid', path: 'messages[0].role' });
+    expect(lines[2]).toMatchObject({
+      messages: 2,
+      warnings: [{ index: 1, type: 'orphan_result' }],
+      replay: { identical: true },
+    });
+    expect(lines[3]!.error).toMatchObject({ type: 'Input.Invalid' });
+    const written = JSON.parse(readFileSync(out, 'utf8')) as { session: string; messages: unknown[] }[];
+    expect(written.map(({ session }) => session)).toEqual(['first', 'last', 'talk']);
+    expect(written[0]!.messages).toEqual(first.context);
+    expect(ended.stderr).toMatch(/5 sessions in .*: 3 went through, 2 ended in an error/);
+  });
 
-  test(
-    'stays up after the job; Ctrl-C ends it with exit 0 and no server is left',
-    { timeout: startMs },
-    async () => {
-      const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
-        PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
-      });
-      await cli.shows(/Ctrl-C ends it/);
-      const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
-      const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
-      expect((await fetch(`${api}/healthz`)).status).toBe(200);
-      for (const url of [`${api}/metrics`, own]) {
-        const text = await (await fetch(url)).text();
-        expect(text).toMatch(/^palimpsest_http_request_seconds_count\{.*healthz/m);
-        expect(text).toMatch(/^temporal_/m);
-      }
-      const url = /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '';
-      expect((await fetch(url)).status).toBe(200);
-      cli.kill('SIGINT');
-      // The terminal and npm deliver the same press once more each.
-      cli.kill('SIGINT');
-      expect(await cli.ended).toMatchObject({ code: 0, signal: null });
-      await expect(fetch(url)).rejects.toThrow();
-    },
-  );
+  test('stays up after the job; Ctrl-C ends it with exit 0 and no server is left', async () => {
+    const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
+      PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
+    });
+    await cli.shows(/Ctrl-C ends it/);
+    const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+    const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
+    expect((await fetch(`${api}/healthz`)).status).toBe(200);
+    for (const url of [`${api}/metrics`, own]) {
+      const text = await (await fetch(url)).text();
+      expect(text).toMatch(/^palimpsest_http_request_seconds_count\{.*healthz/m);
+      expect(text).toMatch(/^temporal_/m);
+    }
+    const url = /http:\/\/127\.0\.0\.1:\d+/.exec(cli.stdout)?.[0] ?? '';
+    expect((await fetch(url)).status).toBe(200);
+    cli.kill('SIGINT');
+    // The terminal and npm deliver the same press once more each.
+    cli.kill('SIGINT');
+    expect(await cli.ended).toMatchObject({ code: 0, signal: null });
+    await expect(fetch(url)).rejects.toThrow();
+  });
 
   test('a reader that has had enough of the help ends nothing in an error', async () => {
-    const main = path.resolve('src/cli/main.ts');
-    const script = `"${process.execPath}" --import tsx "${main}" --help | head -1; echo "\${PIPESTATUS[0]}"`;
+    const script = `"${process.execPath}" "${program('src/cli/main.ts')}" --help | head -1; echo "\${PIPESTATUS[0]}"`;
     const shell = spawn('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] });
     let [stdout, stderr] = ['', ''];
     shell.stdout.on('data', (piece: Buffer) => (stdout += piece.toString()));
@@ -343,7 +328,7 @@ describe.sequential('a user plays sessions', () => {
     expect(told).toEqual(['quick', 'slow']);
   });
 
-  test('an output file that cannot be written costs only itself', { timeout: startMs }, async () => {
+  test('an output file that cannot be written costs only itself', async () => {
     const out = path.join(folder, 'o'.repeat(300));
     const { code, stdout } = await run(['dev', '--once', '--out', out, path.join(folder, 'talk.json')]);
     expect(stdout).toMatch(/^replay: 8 messages, identical$/m);
@@ -361,22 +346,18 @@ describe.sequential('a user plays sessions', () => {
           (JSON.parse(readFileSync(path.join(dataDir, 'temporal.json'), 'utf8')) as { pid: number }).pid,
         ),
     ],
-  ])(
-    'an embedded %s that is killed ends the job with its name',
-    { timeout: startMs },
-    async (name, type, pidOf) => {
-      const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
-      await cli.shows(/Ctrl-C ends it/);
-      process.kill(Number.parseInt(pidOf()), 'SIGKILL');
-      const { code, stderr } = await cli.ended;
-      expect(stderr).toMatch(
-        new RegExp(`^${type}\\.Unavailable: The embedded ${name} has ended\\.\\n  Start again`, 'm'),
-      );
-      expect(code).toBe(1);
-    },
-  );
+  ])('an embedded %s that is killed ends the job with its name', async (name, type, pidOf) => {
+    const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
+    await cli.shows(/Ctrl-C ends it/);
+    process.kill(Number.parseInt(pidOf()), 'SIGKILL');
+    const { code, stderr } = await cli.ended;
+    expect(stderr).toMatch(
+      new RegExp(`^${type}\\.Unavailable: The embedded ${name} has ended\\.\\n  Start again`, 'm'),
+    );
+    expect(code).toBe(1);
+  });
 
-  test('killed in the middle, the next start carries on and finishes', { timeout: startMs }, async () => {
+  test('killed in the middle, the next start carries on and finishes', async () => {
     const args = ['dev', '--once', '--window', '15000'];
     const cli = new Cli(args);
     await cli.shows(/compacting → generation 2/);

@@ -12,6 +12,7 @@ import { baseline, policiesFromFlags } from '../../../src/cli/compare/policies.j
 import { rehearse } from '../../../src/rehearsal/rehearse.js';
 import { cutLines, planTable } from '../../../src/cli/compare/report.js';
 import { presetNames } from '../../../src/policy/schema.js';
+import { program } from '../../support/compiled.js';
 import { sample, sampleMessages, small, talk } from '../../support/plan-sessions.js';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
@@ -43,7 +44,7 @@ async function run(...args: string[]): Promise<Ended> {
     PALIMPSEST_DATA: untouched,
     DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
   };
-  const child = spawn(process.execPath, ['--import', 'tsx', 'src/cli/main.ts', 'plan', ...args], {
+  const child = spawn(process.execPath, [program('src/cli/main.ts'), 'plan', ...args], {
     cwd: root,
     env,
     stdio: ['ignore', 'pipe', 'pipe'],

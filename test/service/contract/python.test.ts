@@ -9,7 +9,8 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { CompactionOutcome } from '../../../src/contract/outcome.js';
 import type { SessionStatus } from '../../../src/contract/workflows.js';
-import { smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 const run = promisify(execFile);
 const program = fileURLToPath(new URL('../../../examples/temporal_contract.py', import.meta.url));

@@ -5,14 +5,17 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
 import { describe, expect, inject, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { program } from '../../support/compiled.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { leashed } from '../../support/leash.js';
 import { rowsOfSession } from '../../support/rows.js';
 import { appendTurns } from '../../support/sessions.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import type { DoomedWorker } from '../../support/worker-process.js';
 
 const policy: PolicyInput = { ...smallPolicy, summary: { method: 'extractive' } };
@@ -40,11 +43,11 @@ async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Wo
     modelUrl: stack.model.url,
     ...(stop ? { stop } : {}),
   };
-  const script = fileURLToPath(new URL('../../support/worker-process.ts', import.meta.url));
-  const worker = spawn(process.execPath, ['--import', 'tsx', script], {
+  const worker = spawn(process.execPath, [program('test/support/worker-process.ts')], {
     env: { ...process.env, WORKER: JSON.stringify(settings) },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
+  leashed(worker);
   const lines = createInterface({ input: worker.stdout })[Symbol.asyncIterator]();
   const said = async () => {
     for (;;) {
@@ -123,6 +126,7 @@ describe('a session erased and begun anew while its worker is stopped in a commi
     expect(JSON.stringify(rows)).not.toContain(secret);
   }
 
-  test('32 times after its reads', { timeout: 600_000 }, () => play('begin', 32));
-  test('before its COMMIT, which the erasure waits for', { timeout: 240_000 }, () => play('commit', 3));
+  const rounds = sized(4, 32);
+  test(`${rounds} times after its reads`, { timeout: 600_000 }, () => play('begin', rounds));
+  test('before its COMMIT, which the erasure waits for', () => play('commit', sized(1, 3)));
 });

@@ -15,9 +15,10 @@ import { connectClient } from '../../../src/temporal/connection.js';
 import { finishErasures } from '../../../src/erase/executions.js';
 import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import type { SessionStatus } from '../../../src/contract/workflows.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { rowsHolding } from '../../support/rows.js';
 import { appendTurns } from '../../support/sessions.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { Way } from '../../support/way.js';
 
 let stack: Stack;
@@ -97,7 +98,7 @@ async function play(): Promise<Played> {
   await signalInline(session, 'inline', [{ role: 'user', content: `${marker} inline` }]);
   await signalInline(session, 'refused', [{ role: 'nobody', content: `${marker} refused` }]);
   const rejected = async () => (await palimpsest.status({ session })).rejectedTurns.length;
-  await expect.poll(rejected, { timeout: 30_000 }).toBe(1);
+  await expect.poll(rejected).toBe(1);
   await palimpsest.settled({ session });
   expect((await palimpsest.search({ session, query: 'inline' })).hits).not.toEqual([]);
   await palimpsest.context({ session, budget: 1_200 });
@@ -107,7 +108,7 @@ async function play(): Promise<Played> {
   const job = `job-${randomUUID()}`;
   await palimpsest.startBackfill({ job, mode: 'all', select: { prefix: session } });
   const ended = async () => (await palimpsest.backfill({ job })).endedAt;
-  await expect.poll(ended, { timeout: 60_000 }).not.toBeNull();
+  await expect.poll(ended).not.toBeNull();
   await palimpsest.settled({ session });
   // Every place of which this test speaks is filled.
   const { rows } = await pool.query<{ cursor: string }>(
@@ -140,7 +141,7 @@ async function expectGone(session: string): Promise<void> {
 
 const nothingLeft = { remaining: 0 } satisfies Partial<Erased>;
 
-describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
+describe('an erased session is erased everywhere', () => {
   test('its forks stay, and no longer say where they come from', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const { session, fork, forkOfFork, marker } = await play();
@@ -180,7 +181,7 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
     const [session, marker] = [randomUUID(), `marker-${randomUUID()}`];
     await signalInline(session, 'refused', [{ role: 'nobody', content: marker }]);
     const rejected = async () => (await statusOf(session)).rejectedTurns.length;
-    await expect.poll(rejected, { timeout: 30_000 }).toBe(1);
+    await expect.poll(rejected).toBe(1);
     const none = { messages: 0, generations: 0, digests: 0, forks: 0 };
     expect(await palimpsest.erase({ session })).toEqual({ ...none, executions: 1, remaining: 0 });
     await expectGone(session);
@@ -251,7 +252,7 @@ describe('an erased session is erased everywhere', { timeout: 300_000 }, () => {
     await palimpsest.settled({ session });
     await signalInline(session, 'refused', [{ role: 'nobody', content: 'refused' }]);
     const live = () => statusOf(session);
-    await expect.poll(async () => (await live()).rejectedTurns.length, { timeout: 30_000 }).toBe(1);
+    await expect.poll(async () => (await live()).rejectedTurns.length).toBe(1);
     await palimpsest.settled({ session });
     const { runId: first } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
     // As an erasure that was killed before Temporal was told.

@@ -4,7 +4,8 @@ import { contextFormatOf } from '../../../src/formats/index.js';
 import { contextFormats, type ContextFormat } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { smallPolicy, words } from '../../support/dialogue.js';
+import { type Stack, startStack } from '../../support/stack.js';
 import { joined } from '../../support/texts.js';
 
 let stack: Stack;

@@ -80,7 +80,7 @@ describe.skipIf(files.length === 0)('recorded files', () => {
     expect(files).toEqual(Object.keys(verdicts).sort());
   });
 
-  it.each(Object.entries(verdicts))('%s', { timeout: 120_000 }, async (file, [format, ...messages]) => {
+  it.each(Object.entries(verdicts))('%s', async (file, [format, ...messages]) => {
     const sessions = sessionsOf(file);
     expect(sessions).toHaveLength(messages.length);
     for (const [index, { value, layout }] of sessions.entries()) {

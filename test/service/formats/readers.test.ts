@@ -127,7 +127,7 @@ describe('each reader', () => {
     expect(await verdicts(file)).toEqual(expected);
   });
 
-  it.skipIf(recorded.length === 0)('every recorded file', { timeout: 300_000 }, async () => {
+  it.skipIf(recorded.length === 0)('every recorded file', async () => {
     let sessions = 0;
     for (const file of recorded) {
       const found = await verdicts(file);

@@ -7,7 +7,8 @@ import { contextFormatOf } from '../../../src/formats/index.js';
 import type { ContextFormat, FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { startStack, words, type Stack } from '../../support/stack.js';
+import { words } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 

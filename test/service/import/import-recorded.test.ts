@@ -43,7 +43,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
     return reports;
   }
 
-  test('keeps every message, and adds nothing the second time', { timeout: 300_000 }, async () => {
+  test('keeps every message, and adds nothing the second time', async () => {
     const files = new Set<string>();
     const expected = new Map<string, { id: string; messages: ChatMessage[] }>();
     for await (const { line, file } of readTranscripts()) {
@@ -72,7 +72,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
     );
   });
 
-  test('keeps every original of another format whole, or says why not', { timeout: 120_000 }, async () => {
+  test('keeps every original of another format whole, or says why not', async () => {
     const folder = path.join(recordings, 'native');
     const names = (await readdir(folder, { recursive: true })).filter((name) =>
       /\.(jsonl?|traj)(\.gz)?$/.test(name),
@@ -96,7 +96,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
     console.log(outcomes.join('\n'));
   });
 
-  test('continues a log of an agent that has grown since', { timeout: 120_000 }, async () => {
+  test('continues a log of an agent that has grown since', async () => {
     const folder = path.join(recordings, 'native');
     const files = [
       'claude-code/jnarowski+agentcmd--full-session-two.jsonl',

@@ -7,9 +7,11 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { dialogue } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { appendTurns, compactIfPossible, replayed } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -147,7 +149,7 @@ describe('invariant 1: nothing is lost', () => {
           next = throughSeq + 1;
         }
       }),
-      { numRuns: 10, endOnFailure: true },
+      { numRuns: sized(4, 10), endOnFailure: true },
     );
     expect(compacted).toBeGreaterThan(0);
   });

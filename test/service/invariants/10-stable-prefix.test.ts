@@ -9,9 +9,11 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import type { SessionContext } from '../../../src/contract/context.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { contextOrNull } from '../../support/sessions.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 
@@ -170,7 +172,7 @@ describe('invariant 10: a stable prefix', () => {
           for (const key of ['extended', 'emergencies', 'commits'] as const) sum[key] += tally[key];
         },
       ),
-      { numRuns: 8, endOnFailure: true },
+      { numRuns: sized(3, 8), endOnFailure: true },
     );
     expect(sum.extended).toBeGreaterThan(sum.emergencies);
     expect(sum.commits).toBeGreaterThan(0);

@@ -2,8 +2,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
+import { dialogue } from '../../support/dialogue.js';
 import { replayed } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 

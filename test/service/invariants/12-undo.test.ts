@@ -18,8 +18,9 @@ import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { replayed as replayedTexts } from '../../support/sessions.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { compactThrough, newSession, replayed, talk } from '../../support/store.js';
 
 type Step = { what: 'append'; messages: number } | { what: 'compact' | 'restore' | 'fork'; where: number };
@@ -94,7 +95,7 @@ describe('invariant 12: undo', () => {
     return to;
   }
 
-  test('any order of appends, compactions, restores and forks', { timeout: 120_000 }, async () => {
+  test('any order of appends, compactions, restores and forks', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 14 }), async (steps) => {
         let ids = newSession();

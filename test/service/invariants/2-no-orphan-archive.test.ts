@@ -10,9 +10,10 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { compactionWorkflowId } from '../../../src/temporal/names.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { ok } from '../../support/model-replies.js';
 import { appendTurns, replayed, rowsOf, type Rows } from '../../support/sessions.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { compactThrough } from '../../support/store.js';
 
 let stack: Stack;
@@ -90,7 +91,7 @@ async function waiting(other?: number): Promise<number> {
         pid = found.map((one) => one.pid).find((one) => one !== other);
         return pid;
       },
-      { timeout: 20_000, interval: 20 },
+      { interval: 20 },
     )
     .toBeDefined();
   return pid!;

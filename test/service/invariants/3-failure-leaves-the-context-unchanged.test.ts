@@ -9,11 +9,12 @@ import type { SessionContext } from '../../../src/contract/context.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { startWorker, type RunningWorker } from '../../../src/worker/worker.js';
+import { dialogue } from '../../support/dialogue.js';
 import * as replies from '../../support/model-replies.js';
 import type { Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
 import { committed } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 /** What an endpoint that fails says, in whatever form: none of it may be found in a context or a digest. */
 const said = {

@@ -9,6 +9,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { escapeTags } from '../../../src/conversation/tags.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { dialogue } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { ok, status, withWindow } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
@@ -19,7 +20,8 @@ import {
   replayed,
   type Committed,
 } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -302,7 +304,7 @@ describe('invariant 4: coverage', () => {
           expectRead(log, read(model.requests.slice(first)), stored);
         },
       ),
-      { numRuns: 8, endOnFailure: true },
+      { numRuns: sized(3, 8), endOnFailure: true },
     );
     expect(messages).toBeGreaterThan(0);
   });

@@ -12,9 +12,11 @@ import type { AppendedTurn } from '../../../src/contract/client.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
+import { dialogue } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { appendTurns, contextOrNull, replayed } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { compactThrough } from '../../support/store.js';
 
 let stack: Stack;
@@ -109,7 +111,7 @@ describe('invariant 5: appends during a compaction survive', () => {
           expect(seqs.every((seq) => seq > evicted)).toBe(true);
         },
       ),
-      { numRuns: 6, endOnFailure: true },
+      { numRuns: sized(3, 6), endOnFailure: true },
     );
   });
 
@@ -141,7 +143,7 @@ describe('invariant 5: appends during a compaction survive', () => {
       (await workflow.fetchHistory()).events?.filter(
         (event) => event.workflowExecutionUpdateAcceptedEventAttributes,
       );
-    await expect.poll(accepted, { timeout: 20_000 }).toHaveLength(3);
+    await expect.poll(accepted).toHaveLength(3);
     model.release();
     const [one, ...others] = await answers;
     expect(one).toMatchObject({ generation: 1 });

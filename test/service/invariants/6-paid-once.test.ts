@@ -7,10 +7,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { dialogue } from '../../support/dialogue.js';
 import { about, ok, refusalText, status, withWindow, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
 import { appendTurns } from '../../support/sessions.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;

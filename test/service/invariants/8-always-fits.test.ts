@@ -12,8 +12,10 @@ import type { SessionContext } from '../../../src/contract/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -34,9 +36,7 @@ afterAll(async () => {
 async function waiting(count: number): Promise<void> {
   const text = `select from pg_stat_activity
     where datname = current_database() and application_name = 'palimpsest' and wait_event_type = 'Lock'`;
-  await expect
-    .poll(async () => (await pool.query(text)).rowCount, { timeout: 20_000, interval: 20 })
-    .toBe(count);
+  await expect.poll(async () => (await pool.query(text)).rowCount, { interval: 20 }).toBe(count);
 }
 
 const counter = counterFor('o200k_base');
@@ -119,7 +119,7 @@ const policies = fc.record({
 });
 
 describe('invariant 8: the context always fits', () => {
-  test('at every turn of any session, while the model never answers', { timeout: 90_000 }, async () => {
+  test('at every turn of any session, while the model never answers', async () => {
     const { palimpsest } = stack;
     let run = 0;
     let reads = 0;
@@ -145,7 +145,7 @@ describe('invariant 8: the context always fits', () => {
         const compactions = await palimpsest.compactions({ session });
         expect(compactions.filter(({ archivePart }) => archivePart !== null)).toEqual([]);
       }),
-      { numRuns: 25, endOnFailure: true },
+      { numRuns: sized(8, 25), endOnFailure: true },
     );
     expect(reduced).toBeGreaterThan(reads / 10);
     expect(unreachable).toBeLessThan(reads / 2);

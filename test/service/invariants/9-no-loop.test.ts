@@ -8,8 +8,9 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { ok } from '../../support/model-replies.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let client: Client;

@@ -9,10 +9,11 @@ import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import type { Layer } from '../../../src/summary/ask/layers.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import type { RecordedRequest } from '../../support/model-server.js';
 import { about, ok, status, type Script } from '../../support/model-replies.js';
 import { appendTurns } from '../../support/sessions.js';
-import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -203,9 +204,7 @@ test('a session that falls quiet is compacted once its cache is cold', async () 
   };
   stack.model.reply(ok());
   await appendTurns(stack.palimpsest, 'cold', talk('cold', 60), { policy });
-  await expect
-    .poll(async () => (await stack.palimpsest.compactions({ session: 'cold' })).length, { timeout: 30_000 })
-    .toBe(1);
+  await expect.poll(async () => (await stack.palimpsest.compactions({ session: 'cold' })).length).toBe(1);
   const [outcome] = await stack.palimpsest.compactions({ session: 'cold' });
   expect(outcome).toMatchObject({ reason: 'idle', method: 'model', currency: 'USD' });
   expect(outcome!.savedPerTurn).toBe(outcome!.tokensBefore - outcome!.tokensAfter);

@@ -11,6 +11,7 @@ import { promisify } from 'node:util';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { agentModel, startScriptedModel } from '../../../examples/scripted-model.js';
+import { program } from '../../support/compiled.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { temporalAddress } from '../../support/temporal.js';
 
@@ -29,7 +30,7 @@ afterAll(async () => {
 });
 
 async function example(...flags: string[]): Promise<string[]> {
-  const args = ['--import', 'tsx', 'examples/agent-loop.ts', ...flags];
+  const args = [program('examples/agent-loop.ts'), ...flags];
   const servers = { DATABASE_URL: database.url, TEMPORAL_ADDRESS: temporalAddress() };
   const env = { ...process.env, ...servers, PALIMPSEST_DATA: dataDir };
   const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, env });

@@ -260,7 +260,7 @@ describe('bodies under way', () => {
       const large = { turnId: 't-1', messages: messagesOf(500, 1_500) } as unknown as Json;
       const asked = { method: 'POST', body: large };
       await expect
-        .poll(async () => (await server.ask(turnsOf('refused'), asked)).json, { timeout: 20_000 })
+        .poll(async () => (await server.ask(turnsOf('refused'), asked)).json)
         .toMatchObject({ failure: 'Tenant.LimitReached', details: { limit: 'bodyBytes', most: 24_000_000 } });
       const other = await server.ask(turnsOf('other'), { ...asked, token: otherToken });
       expect(other.status).toBe(200);
@@ -270,9 +270,7 @@ describe('bodies under way', () => {
     }
     const small = { turnId: 't-1', messages: messagesOf(500, 1_500) } as unknown as Json;
     await expect
-      .poll(async () => (await server.ask(turnsOf('refused'), { method: 'POST', body: small })).status, {
-        timeout: 20_000,
-      })
+      .poll(async () => (await server.ask(turnsOf('refused'), { method: 'POST', body: small })).status)
       .toBe(200);
   });
 });

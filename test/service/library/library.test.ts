@@ -4,14 +4,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
 import { connectClient } from '../../../src/temporal/connection.js';
-import {
-  dialogue,
-  smallPolicy,
-  startStack,
-  words,
-  type Stack,
-  type StackOptions,
-} from '../../support/stack.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
+import { startStack, type Stack, type StackOptions } from '../../support/stack.js';
 
 const stacks: Stack[] = [];
 

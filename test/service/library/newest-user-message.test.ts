@@ -12,7 +12,8 @@ import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
+import { dialogue, words } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
 const whole: PolicyInput = { contextWindow: 6_000, tokenizer: 'o200k_base' };
@@ -256,43 +257,39 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions as text agents play
     return played;
   }
 
-  test.each([8_000, 16_384, 32_768])(
-    'fit a window of %i at every turn',
-    { timeout: 240_000 },
-    async (window) => {
-      const found = { contexts: 0, shortened: 0, saved: 0 };
-      for await (const { line } of readTranscripts()) {
-        const { messages } = parseExact(line) as { messages: unknown };
-        const session = asTextAgent(checkMessages(messages));
-        const largest = session.reduce(
-          (most, one) => Math.max(most, one.role === 'user' ? textOf(one).length : 0),
-          0,
-        );
-        if (largest < 2 * window) continue;
-        const play = (reduce: NonNullable<PolicyInput['reduce']>) => {
-          const conversation = new Conversation({ policy: { contextWindow: window, reduce } });
-          let failures = 0;
-          for (const message of session) {
-            conversation.append([message]);
-            try {
-              const { messages: shown, items, tokens } = conversation.context();
-              expect(tokens).toBeLessThanOrEqual(conversation.limits.budget);
-              expect(validateView(shown)).toEqual([]);
-              const newest = items.findLast(({ role }) => role === 'user');
-              if (reduce.newestUserMessage) found.contexts++;
-              if (newest?.source === 'reduced') found.shortened++;
-            } catch (error) {
-              if (!isFailure(error, 'Budget.Unreachable')) throw error;
-              failures++;
-            }
+  test.each([8_000, 16_384, 32_768])('fit a window of %i at every turn', async (window) => {
+    const found = { contexts: 0, shortened: 0, saved: 0 };
+    for await (const { line } of readTranscripts()) {
+      const { messages } = parseExact(line) as { messages: unknown };
+      const session = asTextAgent(checkMessages(messages));
+      const largest = session.reduce(
+        (most, one) => Math.max(most, one.role === 'user' ? textOf(one).length : 0),
+        0,
+      );
+      if (largest < 2 * window) continue;
+      const play = (reduce: NonNullable<PolicyInput['reduce']>) => {
+        const conversation = new Conversation({ policy: { contextWindow: window, reduce } });
+        let failures = 0;
+        for (const message of session) {
+          conversation.append([message]);
+          try {
+            const { messages: shown, items, tokens } = conversation.context();
+            expect(tokens).toBeLessThanOrEqual(conversation.limits.budget);
+            expect(validateView(shown)).toEqual([]);
+            const newest = items.findLast(({ role }) => role === 'user');
+            if (reduce.newestUserMessage) found.contexts++;
+            if (newest?.source === 'reduced') found.shortened++;
+          } catch (error) {
+            if (!isFailure(error, 'Budget.Unreachable')) throw error;
+            failures++;
           }
-          return failures;
-        };
-        expect(play({ newestUserMessage: true })).toBe(0);
-        found.saved += play({});
-      }
-      process.stderr.write(`window ${window}: ${JSON.stringify(found)}\n`);
-      if (window < 32_768) expect(found.saved).toBeGreaterThan(0);
-    },
-  );
+        }
+        return failures;
+      };
+      expect(play({ newestUserMessage: true })).toBe(0);
+      found.saved += play({});
+    }
+    process.stderr.write(`window ${window}: ${JSON.stringify(found)}\n`);
+    if (window < 32_768) expect(found.saved).toBeGreaterThan(0);
+  });
 });

@@ -108,7 +108,7 @@ it('a worker’s layers hold for sessions that a turn inside a signal creates', 
     await connection.close();
   }
   await expect
-    .poll(async () => await sourcesOf('inline').catch(() => null), { timeout: 20_000 })
+    .poll(async () => await sourcesOf('inline').catch(() => null))
     .toMatchObject({ target: 'environment', pins: 'environment' });
   const { calibration } = await palimpsest.forTenant(ids.tenant).status({ session: 'inline' });
   expect(calibration).toMatchObject({ samples: 1, warning: null });

@@ -1,5 +1,5 @@
 /**
- * Every recorded session, clean and malformed, through the whole path with a scripted model at small windows: it ends
+ * Recorded sessions, clean and malformed, through the whole path with a scripted model at small windows: it ends
  * with a valid context within its budget and replays identically. `Budget.Unreachable` only where the messages that may
  * never be shortened exceed the budget by themselves.
  */
@@ -10,6 +10,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure } from '../../../src/errors.js';
 import type { SessionContext } from '../../../src/contract/context.js';
+import { sized } from '../../support/size.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
@@ -31,7 +32,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       const unreachable: string[] = [];
       let sessions = 0;
       let compactions = 0;
-      const transcripts = readTranscripts();
+      const transcripts = readTranscripts(sized(8, 1));
       const lanes = Array.from({ length: atOnce }, async () => {
         for (let next = await transcripts.next(); !next.done; next = await transcripts.next()) {
           const { id, messages } = JSON.parse(next.value.line) as { id: string; messages: ChatMessage[] };

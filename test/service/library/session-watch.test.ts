@@ -24,7 +24,7 @@ afterAll(async () => {
   await stack.stop();
 });
 
-const eventually = <T>(look: () => T) => expect.poll(look, { timeout: 25_000 });
+const eventually = <T>(look: () => T) => expect.poll(look);
 const idsOf = (session: string) => ({ tenant: stack.queuePrefix, session });
 const withinMs = 60_000;
 

@@ -1,7 +1,8 @@
 /** The agent is not held up by a Temporal server that is away: its turn is stored, and told when the server is back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { dialogue } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { Way } from '../../support/way.js';
 
 let stack: Stack;
@@ -33,7 +34,7 @@ test('a turn is stored while Temporal is away, the context is readable, and the 
     });
     await way.open(port);
     await expect
-      .poll(() => palimpsest.appendTurn({ session: 's', turnId: '2', messages: second }), { timeout: 20_000 })
+      .poll(() => palimpsest.appendTurn({ session: 's', turnId: '2', messages: second }))
       .toMatchObject({ signalled: true, repeated: true });
   } finally {
     await palimpsest.close();

@@ -3,16 +3,14 @@
  * secret is in every message; the endpoint fails in ways that repeat it.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startApi } from '../../../src/api/server.js';
 import { createLogger } from '../../../src/process/logging.js';
 import { Metrics } from '../../../src/process/metrics.js';
 import { samplesOf, startCliWorker, type CliWorker } from '../../support/cli-worker.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { about, contextOverflow, dropMidBody, empty, type Script } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
-
-// Processes take their time to start where the cores are busy.
-vi.setConfig({ testTimeout: 180_000 });
+import { startStack, type Stack } from '../../support/stack.js';
 
 describe('a worker process', () => {
   let stack: Stack;
@@ -77,7 +75,7 @@ describe('a worker process', () => {
 
     // The log comes through a pipe.
     const lines = () => worker.log().filter(({ msg }) => msg === 'compaction committed');
-    await expect.poll(lines, { timeout: 5_000 }).toHaveLength(outcomes.length);
+    await expect.poll(lines).toHaveLength(outcomes.length);
     const committed = lines();
     expect(committed[0]).toMatchObject({ level: 'info', session: 'counted', generation: 1, method: 'model' });
   });

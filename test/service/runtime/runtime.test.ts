@@ -19,6 +19,7 @@ import { findProcess, hasEnded } from '../../../src/runtime/process.js';
 import { findTemporal } from '../../../src/runtime/temporal-binary.js';
 import { startTemporal, stopTemporal } from '../../../src/runtime/temporal.js';
 import { createDatabase } from '../../support/database.js';
+import { leashed, leashServers } from '../../support/leash.js';
 
 const log = () => {};
 const cacheDir = defaultCacheDir();
@@ -26,7 +27,7 @@ let dataDir: string;
 let children: ChildProcess[];
 
 beforeEach(() => {
-  dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-runtime-'));
+  dataDir = leashServers(mkdtempSync(path.join(os.tmpdir(), 'palimpsest-runtime-')));
   children = [];
 });
 
@@ -51,7 +52,7 @@ async function inAnotherProcess<T>(body: string): Promise<{ said: T; kill: () =>
     cwd: fileURLToPath(new URL('../../..', import.meta.url)),
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  children.push(child);
+  children.push(leashed(child));
   const lines = createInterface({ input: child.stdout });
   const ended = once(child, 'exit').then(() => Promise.reject(new Error('the process ended without a word')));
   const [line] = (await Promise.race([once(lines, 'line'), ended])) as [string];
@@ -157,7 +158,7 @@ describe('PostgreSQL', () => {
       stdio: 'ignore',
       ...(process.getuid?.() === 0 ? { uid, gid } : {}),
     });
-    children.push(bystander);
+    children.push(leashed(bystander));
     writeFileSync(pidFile, readFileSync(pidFile, 'utf8').replace(/^\d+/, String(bystander.pid)));
 
     const second = await startPostgres({ dataDir, log });

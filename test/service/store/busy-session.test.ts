@@ -114,7 +114,7 @@ describe('a writer that stopped in its transaction', () => {
     const failed = withTransaction(pool, async ({ query }) => {
       await query('update palimpsest.sessions set next_seq = 99 where session_id = $1', [ids.session]);
       const gone = `select 1 from pg_stat_activity where application_name = 'stopped' and state = 'idle in transaction'`;
-      await expect.poll(async () => (await observer.query(gone)).rowCount, { timeout: 10_000 }).toBe(0);
+      await expect.poll(async () => (await observer.query(gone)).rowCount).toBe(0);
     });
     await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });
     expect((await loadSession(pool, ids)).nextSeq).toBe(3);

@@ -11,7 +11,8 @@ import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
-import { dialogue, startStack, type Stack } from '../../support/stack.js';
+import { dialogue } from '../../support/dialogue.js';
+import { type Stack, startStack } from '../../support/stack.js';
 import { configureSession, newSession, replayed, talk } from '../../support/store.js';
 
 let stack: Stack;

@@ -166,7 +166,7 @@ describe('a tool response', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  it('give back every tool result by the id that their context shows', { timeout: 300_000 }, async () => {
+  it('give back every tool result by the id that their context shows', async () => {
     let read = 0;
     let reused = 0;
     for await (const { line, number, dirty } of readTranscripts()) {

@@ -1,10 +1,8 @@
 /** SIGTERM ends a worker without loss: it takes nothing new, lets steps finish within the grace time, and what it aborts is done elsewhere. */
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startCliWorker, type CliWorker } from '../../support/cli-worker.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
-
-// Processes take their time to start where the cores are busy.
-vi.setConfig({ testTimeout: 180_000 });
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 const workers: CliWorker[] = [];

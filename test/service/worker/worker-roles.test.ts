@@ -2,7 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startWorker, type WorkerSettings } from '../../../src/worker/worker.js';
 import { ended, fillSessions, openBackfills, until } from '../../support/backfills.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 beforeAll(async () => void (stack = await startStack({ worker: false })));

@@ -50,8 +50,7 @@ async function held(sessions: number, concurrency: number): Promise<void> {
   await inFlight(concurrency);
 }
 
-const inFlight = (count: number) =>
-  expect.poll(() => stack.model.inFlight(), { timeout: 20_000 }).toBe(count);
+const inFlight = (count: number) => expect.poll(() => stack.model.inFlight()).toBe(count);
 
 async function expectAllOnce(sessions: number): Promise<void> {
   const commits = await commitsOf(bench.pool, tenant);
@@ -143,9 +142,7 @@ test('compactions in flight are handed from run to run', async () => {
   await held(40, 10);
   // Ten run at once, four a page: this is the third run.
   const query = `WorkflowId = "${backfillWorkflowId({ tenant, job })}" and ExecutionStatus = "ContinuedAsNew"`;
-  await expect
-    .poll(async () => (await client.workflow.count(query)).count, { timeout: 10_000 })
-    .toBeGreaterThanOrEqual(2);
+  await expect.poll(async () => (await client.workflow.count(query)).count).toBeGreaterThanOrEqual(2);
   stack.model.release();
   const report = await until(ours(), job, ended);
   expect(report).toMatchObject({ state: 'completed', counts: { selected: 40, compacted: 40 } });
@@ -208,15 +205,12 @@ test('the page is renewed while nothing ends for long', async () => {
   await held(9, 3);
   stack.model.release(3);
   await expect
-    .poll(
-      async () => {
-        const { currentDetails } = await handle().query<{ currentDetails: string }>(
-          '__temporal_workflow_metadata',
-        );
-        return currentDetails;
-      },
-      { timeout: 30_000 },
-    )
+    .poll(async () => {
+      const { currentDetails } = await handle().query<{ currentDetails: string }>(
+        '__temporal_workflow_metadata',
+      );
+      return currentDetails;
+    })
     .toMatch(/\| selected \| 8[^]*\| compacted \| 3 \|[^]*\| running \| 3 of 3/);
   stack.model.release();
   await until(ours(), job, ended);

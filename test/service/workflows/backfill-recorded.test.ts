@@ -1,5 +1,5 @@
 /**
- * 300 sessions, recorded ones and made ones, imported whole and then compacted by one job: each is done once, what it held
+ * Sessions, recorded ones and made ones, imported whole and then compacted by one job: each is done once, what it held
  * replays identically, and each context is valid and within its budget.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -9,19 +9,20 @@ import { isFailure } from '../../../src/errors.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { ended, fillSessions, openBackfills, until, type BackfillBench } from '../../support/backfills.js';
 import { replayed } from '../../support/sessions.js';
+import { sized } from '../../support/size.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
-const sessions = 300;
-const made = 60;
+const sessions = sized(60, 300);
+const made = sessions / 5;
 const policy = { contextWindow: 8_000 };
 
-describe.skipIf(skipWithoutTranscripts())('a job over recorded sessions', { timeout: 300_000 }, () => {
+describe.skipIf(skipWithoutTranscripts())('a job over recorded sessions', () => {
   let stack: Stack;
   let bench: BackfillBench;
   beforeAll(async () => {
     stack = await startStack();
-    bench = await openBackfills(stack, { pageSize: 50 });
+    bench = await openBackfills(stack, { pageSize: sessions / 6 });
   });
   afterAll(async () => {
     await bench.close();
@@ -32,7 +33,7 @@ describe.skipIf(skipWithoutTranscripts())('a job over recorded sessions', { time
     const { palimpsest, queuePrefix: tenant } = stack;
     const originals = new Map<string, string[]>();
     await fillSessions(bench.pool, tenant, made, { policy, turns: 40 });
-    const transcripts = readTranscripts();
+    const transcripts = readTranscripts(sized(5, 1));
     for await (const { line } of transcripts) {
       if (originals.size === sessions - made) break;
       const { id, messages } = JSON.parse(line) as { id: string; messages: ChatMessage[] };

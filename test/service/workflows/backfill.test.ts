@@ -11,8 +11,9 @@ import {
   until,
   type BackfillBench,
 } from '../../support/backfills.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { materialOf, ok, status } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let bench: BackfillBench;
@@ -250,14 +251,18 @@ describe('sessions that fail', () => {
     await fillSessions(bench.pool, tenant, 1, { prefix: 'bad-', policy });
     await fillSessions(bench.pool, tenant, 3, { policy });
     const backfills = bench.of(tenant);
-    stack.model.reply(async (request) => {
-      await new Promise((resolve) => setTimeout(resolve, 400));
-      return rejecting(request);
-    });
+    const { model } = stack;
+    const asked = model.requests.length;
+    model.reply(rejecting);
+    model.hold();
     await backfills.start({ job: 'j', concurrency: 1 });
+    await model.waitForRequests(asked + 1);
+    model.release(1);
     await until(backfills, 'j', ({ counts }) => counts.failed === 1);
-    stack.model.reply(ok());
+    await model.waitForRequests(asked + 2);
+    model.reply(ok());
     await backfills.retry({ job: 'j' });
+    model.release();
     const report = await until(backfills, 'j', ended);
     expect(report.counts).toMatchObject({ selected: 4, compacted: 4, failed: 0 });
     expect(await commits(tenant)).toEqual([1, 1, 1, 1]);

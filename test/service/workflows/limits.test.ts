@@ -4,18 +4,16 @@
  */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import type { compaction } from '../../../workflows/compaction.js';
 import { samplesOf, startCliWorker, type CliWorker } from '../../support/cli-worker.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { countPrompt, empty, ok, rateLimited } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, type Stack, type StackOptions } from '../../support/stack.js';
-
-// Processes take their time to start where the cores are busy.
-vi.setConfig({ testTimeout: 180_000 });
+import { startStack, type Stack, type StackOptions } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -144,9 +142,7 @@ test('the tokens of several worker processes stay within the rate, and backfill 
   // The bucket fills again: the backfill goes on by itself, and leaves 30 % of it.
   const resumedAt = Date.now() - startedAt;
   await setLevel(0.3 * perMinute);
-  await expect
-    .poll(() => arrivals(startedAt).filter(({ backfill }) => backfill).length, { timeout: 45_000 })
-    .toBeGreaterThan(3);
+  await expect.poll(() => arrivals(startedAt).filter(({ backfill }) => backfill).length).toBeGreaterThan(3);
   const afterwards = arrivals(startedAt).filter(({ backfill }) => backfill);
   for (const { at } of afterwards)
     expect(total(afterwards.filter((other) => other.at <= at))).toBeLessThanOrEqual(inflow(at - resumedAt));

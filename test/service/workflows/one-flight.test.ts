@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import type { ChildProcess } from 'node:child_process';
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
-import { afterEach, beforeEach, expect, inject, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, inject, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { fork } from '../../../src/store/compactions/fork.js';
@@ -14,14 +14,11 @@ import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { compactionWorkflowId } from '../../../src/temporal/names.js';
 import { ended, openBackfills, until } from '../../support/backfills.js';
+import { dialogue, words } from '../../support/dialogue.js';
 import { about, ok, rateLimited, status, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
 import { spawnWorker } from '../../support/spawned-worker.js';
-import { dialogue, startStack, words, type Stack } from '../../support/stack.js';
-
-// Processes take their time to start where the cores are busy.
-vi.setConfig({ testTimeout: 180_000 });
-const patience = { timeout: 60_000 };
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -77,7 +74,7 @@ async function allAsking(sessions = family): Promise<void> {
         ({ activityType, state }) => activityType?.name !== 'plan' && Number(state) === 2,
       );
     };
-    await expect.poll(() => begun().catch(() => false), patience).toBe(true);
+    await expect.poll(() => begun().catch(() => false)).toBe(true);
   }
 }
 
@@ -170,7 +167,7 @@ test('a slow call whose worker lives keeps its place beyond its lease', async ()
   const last = Math.max(...begun.map(({ at }) => at.getTime()));
   const now = async () =>
     (await pool.query<{ now: Date }>('select clock_timestamp() as now')).rows[0]!.now.getTime();
-  await expect.poll(now, { timeout: 60_000 }).toBeGreaterThan(last);
+  await expect.poll(now).toBeGreaterThan(last);
   expect((await leases()).filter(({ over }) => over)).toEqual([]);
   stack.model.release();
   const [outcome] = await compacting;

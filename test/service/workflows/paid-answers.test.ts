@@ -4,13 +4,11 @@
  */
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { dialogue, smallPolicy, startStack } from '../../support/stack.js';
-
-const patience = { timeout: 60_000 };
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack } from '../../support/stack.js';
 
 test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
   'an answer is paid for once although $table is held when it comes',
-  { timeout: 180_000 },
   async ({ table }) => {
     const stack = await startStack({ worker: false, modelTimeoutMs: 60_000 });
     const holder = new pg.Client({ connectionString: stack.databaseUrl });
@@ -39,10 +37,10 @@ test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
         for (const { since } of rows) waits.add(since);
         return waits.size >= 2 || (await committed());
       };
-      await expect.poll(wentOn, { ...patience, interval: 20 }).toBe(true);
+      await expect.poll(wentOn, { interval: 20 }).toBe(true);
       expect(waits.size).toBeGreaterThan(0);
       await holder.query('rollback');
-      await expect.poll(committed, patience).toBe(true);
+      await expect.poll(committed).toBe(true);
       expect(model.requests).toHaveLength(1);
       expect(await palimpsest.compactions({ session })).toMatchObject([{ method: 'model', modelCalls: 1 }]);
     } finally {

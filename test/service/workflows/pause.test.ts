@@ -3,8 +3,9 @@ import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { CompactAnswer } from '../../../src/contract/workflows.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { ok, status } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let client: Client;
@@ -33,10 +34,7 @@ async function play(session: string, turns: number, from = 0): Promise<void> {
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
-  for (let tries = 0; !(await condition()); tries++) {
-    if (tries > 200) throw new Error('it did not come');
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  await expect.poll(condition).toBe(true);
 }
 
 test('while paused nothing begins, turns are stored and the context fits; resumed, it compacts by itself', async () => {

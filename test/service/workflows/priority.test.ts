@@ -10,7 +10,8 @@ import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { startWorker, type RunningWorker } from '../../../src/worker/worker.js';
 import type { compaction } from '../../../workflows/compaction.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let client: Client;
@@ -70,7 +71,7 @@ async function waitsForModel(workflowId: string): Promise<void> {
     const { raw } = await handle.describe();
     return raw.pendingActivities?.some(({ activityType }) => activityType?.name === 'summarizeChunk');
   };
-  await expect.poll(() => pending().catch(() => false), { timeout: 30_000 }).toBe(true);
+  await expect.poll(() => pending().catch(() => false)).toBe(true);
 }
 
 /** Names of the sessions in the order in which the endpoint was asked. */
@@ -83,7 +84,7 @@ function order(): string[] {
 
 async function drain(calls: number): Promise<string[]> {
   workers.push(await startWorker({ ...stack.settings, roles: ['model'], modelCalls: 1 }));
-  await expect.poll(() => order().length, { timeout: 60_000 }).toBe(calls);
+  await expect.poll(() => order().length).toBe(calls);
   return order();
 }
 

@@ -4,8 +4,9 @@
  */
 import { once } from 'node:events';
 import { describe, expect, test } from 'vitest';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { spawnWorker } from '../../support/spawned-worker.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import type { DoomedWorker } from '../../support/worker-process.js';
 
 const session = 's-1';
@@ -50,7 +51,7 @@ const deaths: NonNullable<DoomedWorker['die']>[] = [
 describe.concurrent(
   'invariant 6: a worker killed at any step pays for nothing twice and commits once',
   () => {
-    test.for(deaths)('killed $when $activity #$nth', { timeout: 180_000 }, async (die) => {
+    test.for(deaths)('killed $when $activity #$nth', async (die) => {
       const stack = await startStack({ worker: false });
       try {
         const doomed = spawnWorker(stack, { die });
@@ -78,7 +79,7 @@ describe.concurrent(
       }
     });
 
-    test('killed in the middle of model calls', { timeout: 180_000 }, async () => {
+    test('killed in the middle of model calls', async () => {
       const stack = await startStack({ worker: false });
       try {
         stack.model.hold();

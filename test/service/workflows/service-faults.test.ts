@@ -14,10 +14,11 @@ import type { Layer } from '../../../src/summary/ask/layers.js';
 import type { SummaryRequest } from '../../../src/summary/ask/prompts.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
 import type { SessionStatus } from '../../../src/contract/workflows.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { saidOf } from '../../support/material.js';
 import { about, ok, status } from '../../support/model-replies.js';
 import { appendTurns } from '../../support/sessions.js';
-import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
@@ -144,12 +145,12 @@ describe('a model that is left alone', () => {
     };
     const session = 'no-fallback';
     await appendTurns(stack.palimpsest, session, talk(session, 60), { policy });
-    await expect.poll(async () => (await statusOf(session)).failures, { timeout: 20_000 }).toBe(1);
+    await expect.poll(async () => (await statusOf(session)).failures).toBe(1);
     await stack.palimpsest.settled({ session });
     // The failed one is not among them; the next comes once it has been quiet again.
     expect(await finishedRuns(session)).toBe(0);
     await appendTurns(stack.palimpsest, session, talk('again', 1), { from: 60 });
-    await expect.poll(() => finishedRuns(session), { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => finishedRuns(session)).toBe(1);
     expect(await compactions(session)).toEqual([]);
     expect((await statusOf(session)).failures).toBe(1);
     stack.model.reply(ok());
@@ -219,7 +220,7 @@ describe('who asks while another kind of compaction runs', () => {
     const anew = stack.palimpsest.resummarize({ session: 'kinds' });
     await stack.model.waitForRequests(length + 1);
     const evicting = stack.palimpsest.compact({ session: 'kinds' });
-    await expect.poll(() => inboxOf('kinds'), { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => inboxOf('kinds')).toBe(1);
     stack.model.release();
     expect(await anew).toMatchObject({ generation: 2, reason: 'resummarize', evicted: 0 });
     const outcome = await evicting;

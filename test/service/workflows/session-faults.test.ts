@@ -17,15 +17,9 @@ import {
   sessionWorkflowId,
   taskQueues,
 } from '../../../src/temporal/names.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { ok, status } from '../../support/model-replies.js';
-import {
-  dialogue,
-  smallPolicy,
-  startStack,
-  words,
-  type Stack,
-  type StackOptions,
-} from '../../support/stack.js';
+import { startStack, type Stack, type StackOptions } from '../../support/stack.js';
 import { uniqueQueuePrefix } from '../../support/temporal.js';
 
 let client: Client;
@@ -59,7 +53,6 @@ async function play(palimpsest: Palimpsest, from: number, to: number, policy: Po
 }
 
 /** The machine may be busy. */
-const patience = { timeout: 20_000 };
 const phaseOf = async ({ palimpsest }: Stack) => (await palimpsest.status({ session })).phase;
 
 /** Today's workflows over these steps in place of ours. Answers what stops them. */
@@ -114,9 +107,9 @@ test('who asks while another parent compacts is answered after it, at whatever m
       (await sessionOf(stack).fetchHistory()).events?.some(
         (event) => event.startChildWorkflowExecutionFailedEventAttributes,
       );
-    await expect.poll(refused, patience).toBe(true);
+    await expect.poll(refused).toBe(true);
     const second = palimpsest.compact({ session });
-    await expect.poll(async () => (await palimpsest.status({ session })).compaction, patience).not.toBeNull();
+    await expect.poll(async () => (await palimpsest.status({ session })).compaction).not.toBeNull();
     model.release();
     expect(await foreign.result()).toMatchObject({ generation: 1 });
     expect((await Promise.all([first, second])).map((outcome) => outcome?.generation)).toEqual([2, 2]);
@@ -125,7 +118,7 @@ test('who asks while another parent compacts is answered after it, at whatever m
 test('a request by hand does not wait for the debounce', () =>
   onStack(async (stack) => {
     await play(stack.palimpsest, 0, 18, { ...smallPolicy, debounceMs: 600_000 });
-    await expect.poll(() => phaseOf(stack), patience).toBe('debouncing');
+    await expect.poll(() => phaseOf(stack)).toBe('debouncing');
     expect(await stack.palimpsest.compact({ session })).toMatchObject({ generation: 1 });
   }));
 
@@ -135,16 +128,14 @@ test('inline turns are in the context while a compaction runs; refused ones are 
       const { palimpsest, model } = stack;
       model.hold();
       await play(palimpsest, 0, 18, smallPolicy);
-      await expect.poll(() => phaseOf(stack), patience).toBe('compacting');
+      await expect.poll(() => phaseOf(stack)).toBe('compacting');
       const handle = sessionOf(stack);
       const inline = { role: 'user', content: 'said inline' };
       await handle.signal('turn', { turnId: 'inline', messages: [inline] });
       await handle.signal('turn', { turnId: 7, messages: [inline] });
       await handle.signal('turn', { turnId: 'role', messages: [{ role: 'w'.repeat(100_000) }] });
       const rejected = async () => (await palimpsest.status({ session })).rejectedTurns;
-      await expect
-        .poll(async () => (await rejected()).map(({ turnId }) => turnId), patience)
-        .toEqual(['7', 'role']);
+      await expect.poll(async () => (await rejected()).map(({ turnId }) => turnId)).toEqual(['7', 'role']);
       expect(JSON.stringify(await rejected()).length).toBeLessThan(2_000);
       const context = await palimpsest.context({ session });
       expect(context).toMatchObject({ generation: 0 });
@@ -191,7 +182,7 @@ test.for([
       signal: 'turn',
       signalArgs: [{ turnId: 'inline', messages: [{ role: 'user', content: 'kept' }] }],
     });
-    await expect.poll(() => done, patience).toEqual(['appended', 'measured']);
+    await expect.poll(() => done).toEqual(['appended', 'measured']);
     expect(await handle.query('status')).toMatchObject({ rejectedTurns: [], generation: 0 });
     await handle.terminate();
   } finally {
@@ -239,7 +230,7 @@ test('a backfill ends although it cannot find out what became of a compaction th
       args: [{ v: 1, ...ids }],
     });
     const status = async () => (await job.describe()).status.name;
-    await expect.poll(status, patience).toBe('COMPLETED');
+    await expect.poll(status).toBe('COMPLETED');
     expect(ended).toMatchObject([{ session, end: { kind: 'failed', type: 'Temporal.Unavailable' } }]);
   } finally {
     await client.workflow
@@ -275,7 +266,7 @@ describe('invariant 9: no loop', () => {
         const fired = events.filter((event) => event.timerFiredEventAttributes).length;
         return completed > scheduled ? started - fired : null;
       };
-      await expect.poll(pendingTimers, patience).toBe(1);
+      await expect.poll(pendingTimers).toBe(1);
       expect(await phaseOf(stack)).toBe('idle');
     }));
 
@@ -293,12 +284,12 @@ describe('invariant 9: no loop', () => {
       model.reply(status(500));
       await play(palimpsest, 1, 18, smallPolicy);
       const failures = async () => (await palimpsest.status({ session })).failures;
-      await expect.poll(failures, patience).toBe(1);
+      await expect.poll(failures).toBe(1);
       await palimpsest.appendTurn({ session, turnId: 'x', messages: [{ role: 'user', content: words(50) }] });
       await palimpsest.settled({ session });
       expect((await sessionOf(stack).describe()).historyLength).toBeLessThan(60);
       model.reply([]);
-      await expect.poll(async () => (await palimpsest.status({ session })).generation, patience).toBe(1);
+      await expect.poll(async () => (await palimpsest.status({ session })).generation).toBe(1);
     }));
 
   test('under the fallback a dead model is left alone by every compaction until its time, and longer each time', () =>
@@ -384,7 +375,7 @@ test('who joins a compaction that saves too little is answered as by hand: with 
       (await sessionOf(stack).fetchHistory()).events?.some(
         (event) => event.workflowExecutionUpdateAcceptedEventAttributes,
       );
-    await expect.poll(accepted, patience).toBe(true);
+    await expect.poll(accepted).toBe(true);
     model.release();
     expect(await joined).toBeNull();
     expect(await palimpsest.status({ session })).toMatchObject({

@@ -7,8 +7,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
+import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { status } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, words, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 

@@ -6,8 +6,9 @@ import { once } from 'node:events';
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import { isFailure } from '../../../src/errors.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { spawnWorker } from '../../support/spawned-worker.js';
-import { dialogue, smallPolicy, startStack } from '../../support/stack.js';
+import { startStack } from '../../support/stack.js';
 
 const session = 's-1';
 
@@ -19,7 +20,7 @@ const gateSql = `
     for each row when (new.reason <> 'genesis') execute function palimpsest.test_gate();
   select pg_advisory_lock(7)`;
 
-test('a worker stopped inside its commit', { timeout: 180_000 }, async () => {
+test('a worker stopped inside its commit', async () => {
   const stack = await startStack({ worker: false });
   const { palimpsest } = stack;
   const gate = new pg.Client({ connectionString: stack.databaseUrl });
@@ -38,10 +39,10 @@ test('a worker stopped inside its commit', { timeout: 180_000 }, async () => {
   const worker = spawnWorker(stack, { timeouts: { idleTransactionTimeoutMs: 3_000 } });
   const exited = once(worker, 'exit');
   try {
-    await expect.poll(() => count(`wait_event = 'advisory'`), { timeout: 60_000 }).toBe(1);
+    await expect.poll(() => count(`wait_event = 'advisory'`)).toBe(1);
     worker.kill('SIGSTOP');
     await gate.query('select pg_advisory_unlock(7)');
-    await expect.poll(() => count(`state = 'idle in transaction'`), { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => count(`state = 'idle in transaction'`)).toBe(1);
 
     // Two agents that repeat their appends, as often as they like.
     const repeated = Array.from({ length: 40 }, (_, n) => store(16 + (n % 2)));
@@ -50,7 +51,7 @@ test('a worker stopped inside its commit', { timeout: 180_000 }, async () => {
     const outcomes = await Promise.allSettled(repeated);
     for (const outcome of outcomes)
       if (outcome.status === 'rejected') expect(isFailure(outcome.reason, 'Store.Busy')).toBe(true);
-    await expect.poll(() => count(`state = 'idle in transaction'`), { timeout: 20_000 }).toBe(0);
+    await expect.poll(() => count(`state = 'idle in transaction'`)).toBe(0);
     expect(await store(16)).toMatchObject({ throughSeq: expect.any(Number) });
     expect(await store(17)).toMatchObject({ throughSeq: expect.any(Number) });
     expect((await palimpsest.context({ session })).generation).toBe(0);

@@ -1,4 +1,4 @@
-/** A thousand sessions that wait at once: signalled in pages of a bounded size, every tenant's from the first page on, each once. */
+/** Hundreds of sessions that wait at once: signalled in pages of a bounded size, every tenant's from the first page on, each once. */
 import { defaultPayloadConverter } from '@temporalio/common';
 import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';
@@ -10,15 +10,19 @@ import { appendTurn } from '../../../src/store/append/turns.js';
 import { sweepId, taskQueues } from '../../../src/temporal/names.js';
 import type { SweepStart } from '../../../src/contract/workflows.js';
 import type { sweep } from '../../../workflows/sweep.js';
-import { startStack, words } from '../../support/stack.js';
+import { words } from '../../support/dialogue.js';
+import { sized } from '../../support/size.js';
+import { startStack } from '../../support/stack.js';
 
-test('1,000 sessions of three tenants', async () => {
+const pageSize = sized(40, 200);
+const tenants = { large: 4.5 * pageSize, middle: 0.45 * pageSize, small: 0.05 * pageSize };
+
+test(`${5 * pageSize} sessions of three tenants`, async () => {
   const stack = await startStack({ settings: { roles: ['workflow', 'database'], databaseSteps: 16 } });
   const pool = openPool(stack.databaseUrl);
   const client = new Client({ connection: await Connection.connect(stack.temporal) });
   const { queuePrefix } = stack;
   try {
-    const tenants = { large: 900, middle: 90, small: 10 };
     // Its size asks to be measured, and the measurement finds nothing to do.
     const policy = { trigger: [{ tokens: 3_000, messages: 100 }] };
     const messages = [{ role: 'user' as const, content: words(3_100) }];
@@ -34,10 +38,10 @@ test('1,000 sessions of three tenants', async () => {
     };
     await Promise.all(Array.from({ length: 8 }, fill));
     await pool.query('update palimpsest.sessions set overdue_at = now() where overdue_at is not null');
-    expect(await countOverdue(pool)).toMatchObject({ sessions: 1_000 });
+    expect(await countOverdue(pool)).toMatchObject({ sessions: 5 * pageSize });
 
     const run = async () => {
-      const input: SweepStart = { v: 1, pageSize: 200 };
+      const input: SweepStart = { v: 1, pageSize };
       const handle = await client.workflow.start<typeof sweep>('sweep', {
         workflowId: `${sweepId(queuePrefix)}-by-hand`,
         taskQueue: taskQueues(queuePrefix).workflow,
@@ -55,11 +59,12 @@ test('1,000 sessions of three tenants', async () => {
       return { all, pages };
     };
     const { all, pages } = await run();
-    expect(all).toEqual({ signalled: 1_000, failed: 0, left: 0 });
-    for (const page of pages) expect(page.signalled).toBeLessThanOrEqual(200);
+    expect(all).toEqual({ signalled: 5 * pageSize, failed: 0, left: 0 });
+    for (const page of pages) expect(page.signalled).toBeLessThanOrEqual(pageSize);
     expect(pages.filter(({ signalled }) => signalled > 0).length).toBeGreaterThanOrEqual(5);
     // A first page of two thirds for the tenants that have so many, and all that the smallest has.
-    expect(pages[0]?.signalled).toBe(67 + 67 + 10);
+    const share = Math.ceil(pageSize / 3);
+    expect(pages[0]?.signalled).toBe(share + Math.min(share, tenants.middle) + tenants.small);
 
     const asking = async () =>
       (await pool.query<{ n: number }>('select count(overdue_at)::int as n from palimpsest.sessions')).rows[0]

@@ -4,7 +4,6 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
 import { Client, Connection, WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -28,13 +27,14 @@ import {
 import { startWorker } from '../../../src/worker/worker.js';
 import { fillSessions, openBackfills } from '../../support/backfills.js';
 import { samplesOf } from '../../support/cli-worker.js';
+import { program } from '../../support/compiled.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import type { DoomedAppend } from '../../support/doomed-append.js';
 import { ok, status } from '../../support/model-replies.js';
-import { dialogue, smallPolicy, startStack, type Stack } from '../../support/stack.js';
+import { startStack, type Stack } from '../../support/stack.js';
 import { Way } from '../../support/way.js';
 
 const sweepIntervalMs = 2_000;
-const patience = { timeout: 90_000 };
 
 const metrics = new Metrics();
 
@@ -96,7 +96,7 @@ async function sweeps(count: number): Promise<void> {
   const schedule = client.schedule.getHandle(sweepId(stack.queuePrefix));
   const before = (await schedule.describe()).info.numActionsTaken;
   await expect
-    .poll(async () => (await schedule.describe()).info.numActionsTaken - before, patience)
+    .poll(async () => (await schedule.describe()).info.numActionsTaken - before)
     .toBeGreaterThan(count);
 }
 
@@ -112,15 +112,14 @@ describe('a session that no workflow knows of is compacted without another turn'
       ...{ databaseUrl: stack.databaseUrl, address: stack.temporal.address, queuePrefix: stack.queuePrefix },
       ...{ session, turns: outgrowing(session), policy: smallPolicy },
     };
-    const script = fileURLToPath(new URL('../../support/doomed-append.ts', import.meta.url));
-    const child = spawn(process.execPath, ['--import', 'tsx', script], {
+    const child = spawn(process.execPath, [program('test/support/doomed-append.ts')], {
       env: { ...process.env, APPEND: JSON.stringify(settings) },
       stdio: 'inherit',
     });
     expect(await once(child, 'exit')).toEqual([null, 'SIGKILL']);
     expect(await statusOf(session)).toMatchObject({ messages: 36, generation: 0 });
-    await expect.poll(async () => (await statusOf(session)).overdue, patience).not.toBeNull();
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(async () => (await statusOf(session)).overdue).not.toBeNull();
+    await expect.poll(() => generationOf(session)).toBe(1);
     expect((await statusOf(session)).overdue).toBeNull();
   });
 
@@ -136,7 +135,7 @@ describe('a session that no workflow knows of is compacted without another turn'
     } finally {
       await apart.close();
     }
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(() => generationOf(session)).toBe(1);
   });
 
   test('its compaction failed, its workflow went to sleep, and the time of the next attempt has come', async () => {
@@ -148,22 +147,22 @@ describe('a session that no workflow knows of is compacted without another turn'
       summary: { fallback: 'none', retryAfterFailure: 8_000 },
     } as const;
     await outgrow(session, policy);
-    await expect.poll(async () => (await statusOf(session)).failures, patience).toBe(1);
-    await expect.poll(async () => (await statusOf(session)).phase, patience).toBe('asleep');
+    await expect.poll(async () => (await statusOf(session)).failures).toBe(1);
+    await expect.poll(async () => (await statusOf(session)).phase).toBe('asleep');
     expect(await statusOf(session)).toMatchObject({ overdue: null, generation: 0 });
     stack.model.reply(ok());
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(() => generationOf(session)).toBe(1);
     expect(await statusOf(session)).toMatchObject({ failures: 0, retryAt: null, lastError: null });
   });
 
   test('it is a fork that is due from the start', async () => {
     const session = 'source';
     await outgrow(session);
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(() => generationOf(session)).toBe(1);
     await stack.palimpsest.restore({ session, generation: 0 });
     await stack.palimpsest.fork({ session, throughSeq: 36, to: 'forked' });
     const before = await generationOf('forked');
-    await expect.poll(() => generationOf('forked'), patience).toBeGreaterThan(before);
+    await expect.poll(() => generationOf('forked')).toBeGreaterThan(before);
     // What was restored waits until it has grown.
     expect(await generationOf(session)).toBe(2);
   });
@@ -180,7 +179,7 @@ describe('a session that no workflow knows of is compacted without another turn'
     stack.model.release();
     expect(await statusOf(session)).toMatchObject({ phase: 'asleep', overdue: null, generation: 0 });
     await letTimePass(session);
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(() => generationOf(session)).toBe(1);
   });
 
   test('one before it cannot be signalled', async () => {
@@ -191,7 +190,7 @@ describe('a session that no workflow knows of is compacted without another turn'
       for (const [index, messages] of outgrowing(session).entries())
         await appendTurn(pool, { tenant, session, turnId: `t-${index}`, messages, policy: smallPolicy });
     const behind = stack.palimpsest.forTenant(tenant);
-    await expect.poll(async () => (await behind.status({ session: 'behind' })).generation, patience).toBe(1);
+    await expect.poll(async () => (await behind.status({ session: 'behind' })).generation).toBe(1);
     const { rows } = await pool.query<{ waits: boolean }>(
       `select sweep_at > overdue_at as waits from palimpsest.sessions where tenant_id = $1 and session_id = $2`,
       [tenant, long],
@@ -209,7 +208,7 @@ describe('a session that no workflow knows of is compacted without another turn'
 test('an erasure whose process was killed before Temporal was told is finished by the sweep', async () => {
   const session = 'erased';
   await outgrow(session);
-  await expect.poll(() => generationOf(session), patience).toBe(1);
+  await expect.poll(() => generationOf(session)).toBe(1);
   const ids = { tenant: stack.queuePrefix, session };
   const compaction = client.workflow.getHandle(compactionWorkflowId(ids, 1));
   const held = await pool.connect();
@@ -227,8 +226,8 @@ test('an erasure whose process was killed before Temporal was told is finished b
       () => false,
       (error: unknown) => error instanceof WorkflowNotFoundError,
     );
-  await expect.poll(() => gone(workflowOf(session)), patience).toBe(true);
-  await expect.poll(() => gone(compaction), patience).toBe(true);
+  await expect.poll(() => gone(workflowOf(session))).toBe(true);
+  await expect.poll(() => gone(compaction)).toBe(true);
   const digests = async () =>
     (
       await pool.query('select from palimpsest.digests where tenant_id = $1 and payer_session = $2', [
@@ -236,10 +235,10 @@ test('an erasure whose process was killed before Temporal was told is finished b
         session,
       ])
     ).rowCount;
-  await expect.poll(digests, patience).toBe(0);
+  await expect.poll(digests).toBe(0);
   // A minute later nothing is found any more, and the erasure is forgotten.
   await pool.query("update palimpsest.erasures set erased_at = erased_at - interval '1 minute'");
-  await expect.poll(() => findErasure(pool, ids), patience).toBeNull();
+  await expect.poll(() => findErasure(pool, ids)).toBeNull();
 });
 
 describe('a backfill that has not ended and has no workflow', () => {
@@ -251,17 +250,17 @@ describe('a backfill that has not ended and has no workflow', () => {
   test('is taken up: Temporal was away when it was stored, or its workflow was terminated', async () => {
     const sessions = await fillSessions(pool, stack.queuePrefix, 2, { prefix: 'terminated-' });
     await insertBackfill(pool, stack.queuePrefix, request('stored', 'nobody-'));
-    await expect.poll(() => stateOf('stored'), patience).toBe('completed');
+    await expect.poll(() => stateOf('stored')).toBe('completed');
 
     stack.model.hold();
     const before = stack.model.requests.length;
     const backfills = new BackfillWorkflows(client, stack.queuePrefix);
     await insertBackfill(pool, stack.queuePrefix, request('terminated', 'terminated-'));
     await backfills.start(ids('terminated'));
-    await expect.poll(() => stack.model.requests.length - before, patience).toBeGreaterThan(0);
+    await expect.poll(() => stack.model.requests.length - before).toBeGreaterThan(0);
     await jobOf('terminated').terminate('by an operator');
     stack.model.release();
-    await expect.poll(() => stateOf('terminated'), patience).toBe('completed');
+    await expect.poll(() => stateOf('terminated')).toBe('completed');
     for (const session of sessions) expect(await generationOf(session)).toBe(1);
   });
 
@@ -291,7 +290,7 @@ describe('a session is not signalled', () => {
     expect(await signalsOf(session)).toBe(before + 1);
     expect((await statusOf(session)).overdue).not.toBeNull();
     stack.model.release();
-    await expect.poll(() => generationOf(session), patience).toBe(1);
+    await expect.poll(() => generationOf(session)).toBe(1);
     expect((await statusOf(session)).overdue).toBeNull();
   });
 
@@ -307,7 +306,7 @@ describe('a session is not signalled', () => {
     };
     for (const [session, end] of Object.entries(ends)) {
       await outgrow(session, later);
-      await expect.poll(async () => (await statusOf(session)).failures, patience).toBe(1);
+      await expect.poll(async () => (await statusOf(session)).failures).toBe(1);
       await end();
       await palimpsest.settled({ session });
     }
@@ -329,7 +328,7 @@ describe('a session is not signalled', () => {
       const [first = '', ...rest] = await fillSessions(pool, tenant, 3);
       stack.model.hold();
       await jobs.start({ job: 'old', concurrency: 1 });
-      await expect.poll(async () => (await jobs.report({ job: 'old' })).counts.running, patience).toBe(1);
+      await expect.poll(async () => (await jobs.report({ job: 'old' })).counts.running).toBe(1);
       // A live turn asks for what the backfill is about to do.
       for (const session of rest)
         await appendTurn(pool, {
@@ -348,7 +347,7 @@ describe('a session is not signalled', () => {
         await expect(workflow.describe()).rejects.toThrow(/not found/);
       }
       stack.model.release();
-      await expect.poll(async () => (await jobs.report({ job: 'old' })).state, patience).toBe('completed');
+      await expect.poll(async () => (await jobs.report({ job: 'old' })).state).toBe('completed');
       expect((await jobs.report({ job: 'old' })).counts).toMatchObject({ compacted: 3 });
     } finally {
       stack.model.release();
@@ -371,7 +370,7 @@ describe('the schedule', () => {
     const workers = await Promise.all([1, 2, 3].map(() => startWorker(own(prefix))));
     const schedule = client.schedule.getHandle(sweepId(prefix));
     try {
-      await expect.poll(() => schedules(prefix), patience).toEqual([sweepId(prefix)]);
+      await expect.poll(() => schedules(prefix)).toEqual([sweepId(prefix)]);
       const { spec, policies, action } = await schedule.describe();
       expect(spec.intervals).toMatchObject([{ every: sweepIntervalMs }]);
       expect(policies.overlap).toBe('SKIP');
@@ -395,10 +394,10 @@ describe('the schedule', () => {
     try {
       // No worker serves its steps.
       const running = async () => (await schedule.describe()).info.runningActions[0]?.workflow.workflowId;
-      await expect.poll(running, patience).toBeDefined();
+      await expect.poll(running).toBeDefined();
       const first = (await running())!;
       await client.workflow.getHandle(first).terminate('by hand');
-      await expect.poll(running, patience).not.toBe(first);
+      await expect.poll(running).not.toBe(first);
     } finally {
       await without.shutdown();
       await schedule.delete();

@@ -1,0 +1,45 @@
+/** A session in memory does what the service does with the same turns and the same answers. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { recorded, summaryOf, turnsOf } from '../../support/debugging-session.js';
+import { completion } from '../../support/model-replies.js';
+import { startStack, type Stack } from '../../support/stack.js';
+
+let stack: Stack;
+
+beforeAll(async () => {
+  stack = await startStack();
+  stack.model.reply((request) => {
+    const content = summaryOf(request.body.messages.at(-1)?.content ?? '');
+    return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
+  });
+});
+
+afterAll(() => stack.stop());
+
+const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.content ?? '');
+
+test.for(['incremental', 'full_rewrite', 'layered'] as const)('%s', async (mode) => {
+  const { palimpsest } = stack;
+  const policy: PolicyInput = {
+    contextWindow: 16_000,
+    summary: { mode, model: 'test-summarizer', contextWindow: 16_000 },
+  };
+  const conversation = new Conversation({ policy, now: () => Date.now() });
+  for (const [index, turn] of turnsOf(recorded).entries()) {
+    await palimpsest.appendTurn({
+      session: mode,
+      turnId: `t-${index}`,
+      messages: turn,
+      ...(index === 0 ? { policy } : {}),
+    });
+    await palimpsest.settled({ session: mode });
+    conversation.append(turn);
+    while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
+    const { messages, generation } = await palimpsest.context({ session: mode });
+    expect(generation).toBe(conversation.generations.length);
+    expect(messages).toEqual(conversation.context().messages);
+  }
+  expect(conversation.generations.length).toBeGreaterThan(2);
+});

@@ -1,0 +1,32 @@
+import { readFileSync } from 'node:fs';
+import type { ChatMessage } from '../../src/conversation/message.js';
+
+/** The recorded session of the examples, and a summarizer of which the same material gets the same answer. */
+export const recorded: ChatMessage[] = readFileSync(
+  new URL('../../examples/debugging-session.jsonl', import.meta.url),
+  'utf8',
+)
+  .split('\n')
+  .filter((line) => line !== '')
+  .map((line) => JSON.parse(line) as ChatMessage);
+
+/** Depends on the words of the material alone, not on nonces. */
+export const summaryOf = (material: string): string => {
+  const found = [...new Set(material.match(/[\w./-]*[\d_/][\w./-]*/g) ?? [])].filter((word) =>
+    /^[\w./-]{5,30}$/.test(word),
+  );
+  const items = found.filter((word) => !/^[0-9a-f]{16}$/.test(word)).slice(0, 12);
+  return ['## Current state', `- ${found.length} names were read.`, ...items.map((item) => `- ${item}`)].join(
+    '\n',
+  );
+};
+
+/** A user turn and what follows it. */
+export function turnsOf(messages: readonly ChatMessage[]): ChatMessage[][] {
+  const turns: ChatMessage[][] = [];
+  for (const message of messages) {
+    if (message.role === 'user' || turns.length === 0) turns.push([message]);
+    else turns.at(-1)!.push(message);
+  }
+  return turns;
+}

@@ -1,0 +1,11 @@
+/** For every process that runs service tests. */
+import { DefaultLogger, Runtime } from '@temporalio/worker';
+
+// The SDK's log of a worker's life would bury what a test prints; failures are asserted, not read.
+Runtime.install({ logger: new DefaultLogger('ERROR') });
+
+// Killed by SIGKILL, vitest leaves its workers to themselves.
+const { ppid } = process;
+process.once('disconnect', () => {
+  if (process.ppid !== ppid) process.kill(process.pid, 'SIGKILL');
+});
