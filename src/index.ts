@@ -46,7 +46,7 @@ export {
   type RecoverySource,
   type RecoveryToolName,
   type ToolDefinition,
-} from './library/recovery-tools.js';
+} from './contract/recovery-tools.js';
 export type { Expansion, ExpandRequest, Page, ResponseReference, ToolResponse } from './contract/archive.js';
 export type { Forked, ForkRequest } from './contract/sessions.js';
 export type { ArchivedTool, SessionRecords, Status, SummaryRecord } from './contract/status.js';

@@ -11,4 +11,4 @@ export {
   recoveryTools,
   type RecoverySource,
   type RecoveryToolName,
-} from '../library/recovery-tools.js';
+} from '../contract/recovery-tools.js';

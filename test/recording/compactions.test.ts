@@ -183,10 +183,12 @@ test('one waits for the answers that another has asked for', async () => {
   const asked = model.requests.length;
   const compacting = ['asking', 'waiting'].map((session) => palimpsest.compact({ session }));
   await model.waitForRequests(asked + 4);
+  /** `PENDING_ACTIVITY_STATE_STARTED` of Temporal's API. */
+  const started = 2;
   const begun = async (session: string) => {
     const { raw } = await recorder.compactionOf(session).describe();
     return (raw.pendingActivities ?? []).some(
-      ({ activityType, state }) => activityType?.name === 'summarizeChunk' && state === 2,
+      ({ activityType, state }) => activityType?.name === 'summarizeChunk' && Number(state) === started,
     );
   };
   for (const session of ['asking', 'waiting'])

@@ -7,7 +7,7 @@ import { appendTurn } from '../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../src/temporal/backfill-workflows.js';
 import { connectClient } from '../../src/temporal/connection.js';
 import { dialogue, smallPolicy } from './dialogue.js';
-import { type Stack } from './stack.js';
+import type { Stack } from './stack.js';
 
 /** Backfills on a stack: many old sessions that no workflow knows, and the job's side of the library. */
 export interface BackfillBench {

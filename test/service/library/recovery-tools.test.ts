@@ -2,7 +2,11 @@
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { callRecoveryTool, recoveryTools, type RecoverySource } from '../../../src/library/recovery-tools.js';
+import {
+  callRecoveryTool,
+  recoveryTools,
+  type RecoverySource,
+} from '../../../src/contract/recovery-tools.js';
 import { expand } from '../../../src/store/reading/expand.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { search } from '../../../src/store/search/search.js';

@@ -3,10 +3,10 @@
  * `callRecoveryTool`. Summaries and excerpts point to these names.
  */
 import { z } from 'zod';
-import type { SaidBy } from '../contract/search.js';
+import type { SaidBy } from './search.js';
 import { textOf } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
-import type { PalimpsestClient } from '../contract/client.js';
+import type { PalimpsestClient } from './client.js';
 
 const seq = z.number().int().min(1);
 
