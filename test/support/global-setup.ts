@@ -43,11 +43,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   mkdirSync(dataDir);
   leashServers(dataDir);
   const teardown = () => removeRun(ticket);
-  const parts = [
-    setUpPostgres(project, dataDir),
-    setUpTemporal(project, dataDir),
-    setUpSources(project),
-  ];
+  const parts = [setUpPostgres(project, dataDir), setUpTemporal(project, dataDir), setUpSources(project)];
   const failed = (await Promise.allSettled(parts)).find((part) => part.status === 'rejected');
   if (!failed) return teardown;
   await teardown();
