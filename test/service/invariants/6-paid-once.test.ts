@@ -158,7 +158,7 @@ describe('invariant 6: a model result is never paid for again', () => {
       expect(await run(other, 'one')).toBe(paid);
       const { rows } = await pool.query<{ keys: number; tenants: number }>(
         `select count(distinct key)::int as keys, count(distinct tenant_id)::int as tenants
-         from palimpsest.digests where model = 'shared'`,
+         from palimpsest.digests where payer_session = 'one'`,
       );
       expect(rows).toEqual([{ keys: 2 * paid, tenants: 2 }]);
       expect(new Set(inAll(requestsOf('shared'))).size).toBe(2 * paid);

@@ -13,7 +13,6 @@ import { countMessage } from '../../../src/tokens/message.js';
 import { words } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { compactIfPossible, contextOrNull } from '../../support/sessions.js';
-import { sized } from '../../support/size.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
@@ -110,7 +109,7 @@ describe('invariant 7: the context is always valid for its provider', () => {
           expect(mustStay(log), lastError.message).toBeGreaterThan(roomOf(policy));
         else expect([undefined, 'Summary.NotSmaller']).toContain(lastError?.type);
       }),
-      { numRuns: sized(3, 7), endOnFailure: true },
+      { numRuns: 7, endOnFailure: true },
     );
     expect(reads).toBeGreaterThan(50);
     expect(generations).toBeGreaterThan(4);
