@@ -1,13 +1,13 @@
+/**
+ * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
+ * Messages of a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
+ */
 import type { FormatName } from '../conversation/format-names.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import type { BackfillState } from './backfills.js';
 import type { BackfillIds, SessionIds } from './ids.js';
 import type { CompactionOutcome } from './outcome.js';
 
-/*
- * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
- * Messages of a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
- */
 /** A turn was appended. Signals are delivered at least once; `turnId` makes them idempotent. */
 export interface TurnSignal {
   turnId: string;

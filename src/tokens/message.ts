@@ -1,7 +1,7 @@
 import type { ChatMessage, ContentPart } from '../conversation/message.js';
 import type { TokenCounter } from './token-counter.js';
 import { encodedTokens, looksEncoded, mediaTokens } from './media.js';
-import { documentText, isMedia } from '../conversation/media.js';
+import { documentText, fieldsOf, isMedia } from '../conversation/media.js';
 
 /** Tokens around each message and each tool call: role, separators, JSON braces (OpenAI cookbook, "How to count tokens"). */
 export const FRAMING_TOKENS = 4;
@@ -21,10 +21,6 @@ const knownFields = new Set([
 /** Shorter texts are counted again where a message repeats them. UTF-16 code units. */
 const SHORTEST_REPEATED = 40;
 const deepestParts = 3;
-
-function record(value: unknown): Record<string, unknown> {
-  return value !== null && typeof value === 'object' ? { ...value } : {};
-}
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
@@ -71,8 +67,8 @@ class Scale {
     // A tool result inside a user message (Anthropic): its parts weigh what parts weigh.
     this.unknown(rest);
     for (const inner of content) {
-      const { type } = record(inner);
-      if (typeof type === 'string') this.part({ ...record(inner), type }, depth + 1);
+      const { type } = fieldsOf(inner);
+      if (typeof type === 'string') this.part({ ...fieldsOf(inner), type }, depth + 1);
       else this.unknown(inner);
     }
   }
@@ -80,8 +76,8 @@ class Scale {
 
 /** Name and arguments of each call. OpenAI's `custom` calls carry `input` where function calls carry `arguments`. */
 function callsOf(message: ChatMessage): Record<string, unknown>[] {
-  const calls = (message.tool_calls ?? []).map((call) => record(call.function ?? call.custom));
-  return message.function_call ? [...calls, record(message.function_call)] : calls;
+  const calls = (message.tool_calls ?? []).map((call) => fieldsOf(call.function ?? call.custom));
+  return message.function_call ? [...calls, fieldsOf(message.function_call)] : calls;
 }
 
 /**

@@ -1,20 +1,9 @@
 import type { Pool } from 'pg';
+import type { ChainLink } from '../../compaction/plan/plan-types.js';
 import type { CallLink, MessageMeta, Role } from '../../conversation/message.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
-
-/** A generation on the way from the head back to the genesis. */
-export interface ChainLink {
-  generation: number;
-  /** Last seq that its head replaces. */
-  throughSeq: number;
-  snapshotTokens: number;
-  fallback: boolean;
-  /** A model read what it evicts, or most of it. */
-  readByModel: boolean;
-  layers: Layer[] | null;
-}
 
 /** The generations behind this one along the chain of parents, itself first, the genesis last. */
 export async function readChain(pool: Pool, ids: SessionIds, generation: number): Promise<ChainLink[]> {
