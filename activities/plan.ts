@@ -4,7 +4,7 @@ import { isTriggered, limitsOf } from '../src/limits/limits.js';
 import { effectivePolicy, policyOf, withSummarizer, type PolicyLayers } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/resolve.js';
 import { readChain, readMetas, spentOn } from '../src/store/compactions/chain.js';
-import { readContextSource, readTailMetas } from '../src/store/compactions/context.js';
+import { readContextSource, readTailMetas } from '../src/store/reading/context.js';
 import { releaseEarlierHolds } from '../src/store/compactions/digest-holds.js';
 import { readMessages } from '../src/store/log/messages.js';
 import { factsOf } from '../src/store/sessions/session-row.js';

@@ -7,7 +7,7 @@ import { limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/resolve.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
-import { readContextSource } from '../src/store/compactions/context.js';
+import { readContextSource } from '../src/store/reading/context.js';
 import { readMessages } from '../src/store/log/messages.js';
 import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import type { ChunkRef } from '../src/summary/ask/chunk.js';

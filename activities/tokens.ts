@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { isFailure, isPassingFailureOfStore, PalimpsestError } from '../src/errors.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
-import { correctTokens, drawTokens } from '../src/store/model-tokens.js';
+import { correctTokens, drawTokens } from '../src/store/rate-limit/tokens-per-minute.js';
 import { onlyWaited } from '../src/temporal/failures.js';
 import type { Dependencies } from './dependencies.js';
 import type { Attempt } from './run.js';

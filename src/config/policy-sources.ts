@@ -32,7 +32,7 @@ const flag: Read = (text, variable) => {
   throw invalid(`${variable} must be one of 0, 1, true, false, not ${JSON.stringify(text)}.`, variable);
 };
 
-/** Single knobs of the policy; each goes before `PALIMPSEST_POLICY`. @internal */
+/** Single knobs of the policy; each goes before `PALIMPSEST_POLICY`. @internal A test holds the table in README to it. */
 export const policyVariables: Readonly<Record<string, { path: readonly string[]; read: Read }>> = {
   PALIMPSEST_PRESET: { path: ['preset'], read: word },
   PALIMPSEST_ENABLED: { path: ['enabled'], read: flag },

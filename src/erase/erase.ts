@@ -1,16 +1,16 @@
-/** Erasing: PostgreSQL first, which decides; then Temporal, as far as it answers. */
+/** Erasing: PostgreSQL first, which decides; then Temporal, as far as it answers soon. The sweep goes on with the rest. */
 import type { Erased } from '../contract/client.js';
 import { isFailure } from '../errors.js';
 import { eraseSession, eraseWithForks, type ErasedRows } from '../store/sessions/erase.js';
 import { findErasure, noteErasure } from '../store/sessions/erasures.js';
 import { notFound } from '../store/sessions/session-row.js';
 import { withTransaction } from '../store/connection/transaction.js';
-import { finishErasure, finishErasures, type Connected } from './executions.js';
+import { finishErasure, type Connected } from './executions.js';
 import { findExecutions } from '../temporal/executions.js';
 import type { SessionIds } from '../contract/ids.js';
 
-/** Earlier erasures that one call goes on with. */
-const mostEarlier = 5;
+/** Most that a caller waits for Temporal. */
+const answerWithinMs = 5_000;
 
 export async function erase(connections: Connected, ids: SessionIds, forks = false): Promise<Erased> {
   const { pool } = connections;
@@ -38,19 +38,21 @@ export async function erase(connections: Connected, ids: SessionIds, forks = fal
   };
 }
 
-/** Then, as far as Temporal answers, what earlier erasures have left. */
+/** Of the sessions for which no time is left, the sweep tells Temporal. */
 async function finishAll(
-  { pool, client }: Connected,
+  connected: Connected,
   erased: readonly { ids: SessionIds }[],
 ): Promise<Pick<Erased, 'executions' | 'remaining'>> {
+  const until = Date.now() + answerWithinMs;
   let [executions, remaining] = [0, 0];
   for (const { ids } of erased) {
-    const one = await finishErasure({ pool, client }, ids);
+    const timeoutMs = until - Date.now();
+    if (timeoutMs <= 0) return { executions, remaining: null };
+    const one = await finishErasure(connected, ids, { timeoutMs });
     executions += one.executions;
     if (one.remaining === null) return { executions, remaining: null };
     remaining += one.remaining;
   }
-  await finishErasures({ pool, client }, { most: mostEarlier });
   return { executions, remaining };
 }
 
@@ -60,9 +62,10 @@ async function finishAll(
  */
 async function eraseExecutions(connections: Connected, ids: SessionIds): Promise<Erased> {
   const { pool, client } = connections;
+  const until = Date.now() + answerWithinMs;
   const erasure = await findErasure(pool, ids);
   if (erasure === null) {
-    if ((await findExecutions(client, ids, 1)).length === 0) return notFound(ids);
+    if ((await findExecutions(client, ids, 1, until)).length === 0) return notFound(ids);
     await withTransaction(pool, ({ query }) => noteErasure(query, ids, 1));
   }
   const finished = await finishAll(connections, [{ ids }]);

@@ -25,7 +25,7 @@ export interface FinishOptions {
    * search is a moment behind, and a turn that was stored before may have started a workflow since. @default 60,000
    */
   settleMs?: number;
-  /** Milliseconds for each session; what is left then is found by the next call. @default 10,000 */
+  /** Milliseconds for each session, waiting for the server included; what is left then is found by the next call. @default 10,000 */
   timeoutMs?: number;
 }
 
@@ -98,10 +98,9 @@ async function tell(
   { settleMs = 60_000, timeoutMs = 10_000 }: FinishOptions,
 ): Promise<number> {
   const until = Date.now() + timeoutMs;
-  const released = await releaseDigests(pool, erasure);
   for (;;) {
     const lookedAt = Date.now();
-    const found = await findExecutions(client, erasure, erasure.generation);
+    const found = await findExecutions(client, erasure, erasure.generation, until);
     const begunAnew = await isBegunAnew(pool, erasure);
     // What began later is the new session's. Where there is none, a signal that came late has started it in vain; one
     // that has just begun may be about to begin the session anew.
@@ -110,11 +109,12 @@ async function tell(
     const erased = found.filter(isErased);
     const fresh = erased.filter(({ runId }) => !told.has(runId));
     if (fresh.length > 0 && Date.now() > until) return fresh.length;
-    await deleteExecutions(client, fresh, reason);
+    await deleteExecutions(client, fresh, reason, until);
     for (const { runId } of fresh) told.add(runId);
     if (fresh.length > 0) continue;
     const settled = lookedAt - erasure.erasedAt.getTime() >= settleMs;
     const nothingLeft = erased.length === 0 && (begunAnew || found.length === 0);
+    const released = await releaseDigests(pool, erasure);
     if (settled && nothingLeft && released) await forgetErasure(pool, erasure);
     else await noteTold(pool, erasure);
     return 0;

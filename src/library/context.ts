@@ -14,7 +14,7 @@ import { currentCaller } from '../store/connection/caller.js';
 import type { ContextRequest } from '../contract/client.js';
 import { checkContextRequest, type ContextShape, type SessionContext } from '../contract/context.js';
 import { inSlices, type Steps } from '../steps.js';
-import { readContextLocked, readContextSource } from '../store/compactions/context.js';
+import { readContextLocked, readContextSource } from '../store/reading/context.js';
 import { saveReductions } from '../store/compactions/reductions.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
@@ -51,7 +51,7 @@ export async function readContext(
 /**
  * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages
  * take seconds.
- * @internal
+ * @internal Tests fit contexts that no database holds.
  */
 export function* fitted(
   name: string,

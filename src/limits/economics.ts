@@ -54,7 +54,7 @@ export interface Cycle {
 
 /**
  * What one compaction costs whatever it evicts, in uncached input tokens: `F = w(s + K) + κ(p₀ + s + o·s) + R`.
- * @internal
+ * @internal A test compares it with a sum over turns.
  */
 export function fixedCost(cycle: Cycle): number {
   const { write, summarizerInput, summarizerOutput } = relationsOf(cycle.prices);

@@ -5,7 +5,7 @@ import { EndpointRefusal, quote } from './refusal.js';
 
 /**
  * A server may name any delay; waiting longer than this hides an outage instead of riding it out.
- * @internal
+ * @internal Tests stand on either side of it.
  */
 export const longestRetryAfterMs = 15 * 60_000;
 
@@ -155,7 +155,7 @@ function hintFor(type: RefusalType, refusal: EndpointRefusal, { baseUrl, model }
 /**
  * The delay a server asks for: `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3), which is
  * read against the server's own `date` where it sends one. Milliseconds, 0 to 15 minutes; null where it asks for none.
- * @internal
+ * @internal Tests give it every spelling of the header.
  */
 export function retryAfter(headers: Headers, now: number): number | null {
   const bounded = (ms: number): number => Math.round(Math.min(Math.max(ms, 0), longestRetryAfterMs));

@@ -2,7 +2,7 @@ import { presets } from './presets.js';
 import type { PolicyInput, PresetName } from './schema.js';
 import { withDefaults, type Policy } from './resolve.js';
 
-/** From the first that is asked to the last. @internal */
+/** From the first that is asked to the last. @internal A test tries every pair of layers. */
 export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;
 type PolicyLayer = (typeof policyLayers)[number];
 

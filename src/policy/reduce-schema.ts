@@ -7,7 +7,7 @@ export type Retention = (typeof retentions)[number];
 const retention = z.enum(retentions);
 const share = z.number().gt(0).max(1);
 
-/** `policy.reduce.arguments`: long call arguments of old messages. @internal */
+/** `policy.reduce.arguments`: long call arguments of old messages. @internal A test holds the docs to its fields. */
 export const argumentsSchema = z.strictObject({
   tools: z
     .array(z.string().min(1))
@@ -31,7 +31,7 @@ export const argumentsSchema = z.strictObject({
     .describe('Share of the window, in overhead + context, from which arguments are truncated. Default 0.7.'),
 });
 
-/** `policy.reduce.toolResults`: what stays of tool results in the tail. @internal */
+/** `policy.reduce.toolResults`: what stays of tool results in the tail. @internal A test holds the docs to its fields. */
 export const toolResultsSchema = z.strictObject({
   byTool: z
     .record(z.string(), retention)

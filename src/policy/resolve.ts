@@ -61,7 +61,7 @@ export interface Policy {
   idleAfter: number;
 }
 
-/** @internal */
+/** @internal A test holds the policy to it. */
 export const DEFAULT_ACKNOWLEDGMENT =
   'Understood. I have the earlier work as summarized above and continue from there.';
 

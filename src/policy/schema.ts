@@ -11,7 +11,7 @@ import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigg
 export const presetNames = ['adk', 'smart-agent', 'hybrid', 'langchain', 'deepagents', 'zrb'] as const;
 export type PresetName = (typeof presetNames)[number];
 
-/** `policy.retention`: what is kept for how long. @internal */
+/** `policy.retention`: what is kept for how long. @internal A test holds the docs to its fields. */
 export const retentionSchema = z.strictObject({
   digests: milliseconds
     .min(60_000)

@@ -24,7 +24,7 @@ export interface RehearsalOptions {
   request?: (request: RehearsedRequest) => void;
 }
 
-/** @internal */
+/** @internal A bench adds up the requests. */
 export interface RehearsedRequest {
   turn: number;
   /** Commits before it. */

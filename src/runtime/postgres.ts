@@ -74,7 +74,7 @@ export function runningPostgres(dataDir: string): string | null {
   return credentials ? urlOf(credentials, server.port) : null;
 }
 
-/** Ends the server that runs on this data folder, if any: a fast shutdown, then harder. @internal */
+/** Ends the server that runs on this data folder, if any: a fast shutdown, then harder. @internal Tests and benches end the servers of their own folders. */
 export async function stopPostgres(dataDir: string): Promise<void> {
   const home = path.resolve(dataDir);
   if (!existsSync(clusterOf(home))) return;

@@ -45,7 +45,7 @@ export function listPids(): number[] {
   return names.filter((name) => /^\d+$/.test(name)).map(Number);
 }
 
-/** Resolves to true as soon as the process has ended, to false when it has not within `ms`. @internal */
+/** Resolves to true as soon as the process has ended, to false when it has not within `ms`. @internal Tests wait with it for processes that they have killed. */
 export async function hasEnded(id: ProcessId, ms: number): Promise<boolean> {
   const deadline = Date.now() + ms;
   while (isRunning(id)) {

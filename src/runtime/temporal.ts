@@ -81,7 +81,7 @@ export function runningTemporal(dataDir: string): { address: string; uiUrl: stri
   return { address: addressOf(ports), uiUrl: ports.ui === null ? null : `http://127.0.0.1:${ports.ui}` };
 }
 
-/** Ends the server that runs on this data folder, if any. @internal */
+/** Ends the server that runs on this data folder, if any. @internal Tests and benches end the servers of their own folders. */
 export async function stopTemporal(dataDir: string): Promise<void> {
   const home = path.resolve(dataDir);
   if (!existsSync(databaseOf(home))) return;

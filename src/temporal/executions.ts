@@ -18,36 +18,39 @@ const pageSize = 500;
 /** Calls at once. */
 const together = 8;
 const callTimeoutMs = 10_000;
+/** What is begun is given at least this long. */
+const shortestCallMs = 500;
 const notFoundCode = 5;
 
 /**
  * Every run that the server knows, found by search attributes and by workflow id; the newest ones by their id alone, since
  * the search follows a moment behind. `generation`: the last one that a compaction may have prepared. Throws
- * `Temporal.Unavailable`.
+ * `Temporal.Unavailable`, also where the server has not answered by `until` (Unix milliseconds).
  */
 export async function findExecutions(
   client: Client,
   ids: SessionIds,
   generation: number,
+  until = Infinity,
 ): Promise<Execution[]> {
   const found = new Map<string, Execution>();
   const add = (execution: Execution) => found.set(`${execution.workflowId} ${execution.runId}`, execution);
-  for (const execution of await typed(() => listed(client, ids))) add(execution);
+  for (const execution of await typed(() => listed(client, ids, until))) add(execution);
   const newest = [generation - 1, generation].filter((one) => one > 0);
   for (const workflowId of [sessionWorkflowId(ids), ...newest.map((one) => compactionWorkflowId(ids, one))]) {
-    const latest = await typed(() => described(client, workflowId));
+    const latest = await typed(() => described(client, workflowId, until));
     if (latest) add(latest);
   }
   return [...found.values()];
 }
 
-async function listed(client: Client, ids: SessionIds): Promise<Execution[]> {
+async function listed(client: Client, ids: SessionIds, until: number): Promise<Execution[]> {
   const session = sessionWorkflowId(ids);
   const compactions = compactionsOf(ids);
   const query =
     `(TenantId = ${quoted(ids.tenant)} and SessionId = ${quoted(ids.session)})` +
     ` or WorkflowId = ${quoted(session)} or WorkflowId starts_with ${quoted(compactions)}`;
-  return client.withDeadline(Date.now() + callTimeoutMs, async () => {
+  return client.withDeadline(deadline(until), async () => {
     const found: Execution[] = [];
     for await (const { workflowId, runId, status, startTime } of client.workflow.list({ query, pageSize })) {
       // The search may compare otherwise than we do: what is deleted is deleted for good.
@@ -67,9 +70,9 @@ function quoted(value: string): string {
   return `'${value.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
 }
 
-async function described(client: Client, workflowId: string): Promise<Execution | null> {
+async function described(client: Client, workflowId: string, until: number): Promise<Execution | null> {
   return unlessGoneFromServer(async () => {
-    const { runId, status, startTime } = await client.withDeadline(Date.now() + callTimeoutMs, () =>
+    const { runId, status, startTime } = await client.withDeadline(deadline(until), () =>
       client.workflow.getHandle(workflowId).describe(),
     );
     return { workflowId, runId, running: status.name === 'RUNNING', startedAt: startTime };
@@ -84,11 +87,12 @@ export async function deleteExecutions(
   client: Client,
   executions: readonly Execution[],
   reason: string,
+  until = Infinity,
 ): Promise<void> {
   // Sessions first: they would start another compaction.
   const queue = executions.toSorted((a, b) => rank(a) - rank(b));
   const work = async () => {
-    for (let next = queue.shift(); next; next = queue.shift()) await deleteOne(client, next, reason);
+    for (let next = queue.shift(); next; next = queue.shift()) await deleteOne(client, next, reason, until);
   };
   await Promise.all(Array.from({ length: Math.min(together, queue.length) }, work));
 }
@@ -97,10 +101,15 @@ function rank({ workflowId, running }: Execution): number {
   return running && workflowId.startsWith('session/') ? 0 : 1;
 }
 
-async function deleteOne(client: Client, { workflowId, runId, running }: Execution, reason: string) {
+async function deleteOne(
+  client: Client,
+  { workflowId, runId, running }: Execution,
+  reason: string,
+  until: number,
+) {
   const { workflowService } = client.connection;
   const { namespace } = client.options;
-  const soon = <T>(call: () => Promise<T>) => client.withDeadline(Date.now() + callTimeoutMs, call);
+  const soon = <T>(call: () => Promise<T>) => client.withDeadline(deadline(until), call);
   await typed(async () => {
     // By itself, so that those who wait for its answer are told why there is none.
     if (running)
@@ -113,6 +122,12 @@ async function deleteOne(client: Client, { workflowId, runId, running }: Executi
       ),
     );
   });
+}
+
+/** Of one call, where all of them have to end at `until`. Unix milliseconds. */
+function deadline(until: number): number {
+  const now = Date.now();
+  return Math.max(now + shortestCallMs, Math.min(now + callTimeoutMs, until));
 }
 
 /** The server's own calls answer with a code. */

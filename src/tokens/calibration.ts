@@ -51,7 +51,7 @@ const MOST_MODELS = 32;
 
 /**
  * A model as calibration knows it: routers' prefixes, dates and `-latest` left out; '' where none is named.
- * @internal
+ * @internal Tests ask it for names as vendors write them.
  */
 export function calibratedModel(model: string | null | undefined): string {
   return modelName(model ?? '').replace(/[-@](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)$/, '');

@@ -3,7 +3,7 @@ import type { TokenCounter } from './token-counter.js';
 
 /**
  * UTF-16 code units given to a custom counter at once: between two such slices a caller may do other work.
- * @internal
+ * @internal Tests stand on either side of it.
  */
 export const SLICE_CHARACTERS = 65_536;
 

@@ -9,20 +9,20 @@ import { imageSize, type ImageSize } from './image-size.js';
 /**
  * An image whose size is not known, at high detail: 85 + 6 tiles of 170, the price of 2,048 × 4,096 pixels
  * (platform.openai.com/docs/guides/images-vision). Leans high.
- * @internal
+ * @internal Tests count with it.
  */
 export const IMAGE_TOKENS = 1_105;
 
-/** An image asked for with `detail: "low"` (same page). @internal */
+/** An image asked for with `detail: "low"` (same page). @internal Tests count with it. */
 export const LOW_DETAIL_IMAGE_TOKENS = 85;
 
-/** Audio, video and files that say nothing of seconds or pages. @internal */
+/** Audio, video and files that say nothing of seconds or pages. @internal Tests count with it. */
 export const OTHER_MEDIA_TOKENS = 2_000;
 
 /**
  * A PDF page, of which providers read text and picture: Anthropic names 1,500–3,000 tokens of text a page
  * (docs.claude.com/en/docs/build-with-claude/pdf-support); pages of text measured there take about 2,350.
- * @internal
+ * @internal Tests count with it.
  */
 export const PDF_PAGE_TOKENS = 2_400;
 

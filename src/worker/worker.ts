@@ -20,7 +20,7 @@ import { failureOfServer, type Readiness } from '../process/readiness.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { countOverdue } from '../store/sessions/overdue.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
-import { bucketLevel } from '../store/model-tokens.js';
+import { bucketLevel } from '../store/rate-limit/tokens-per-minute.js';
 import {
   connectClient,
   connectWorker,

@@ -98,8 +98,12 @@ export async function tidyUp(
   for (const { tenant, session, erased } of journal.all()) {
     if (erased) continue;
     const client = clients.get(tenant)!;
-    const { paused } = await client.status({ session });
-    if (paused) await client.resume({ session }).catch((error: unknown) => seen.failed('resume', error));
+    try {
+      // A session that is missing is the checker's to report.
+      if ((await client.status({ session })).paused) await client.resume({ session });
+    } catch (error) {
+      seen.failed('resume', error);
+    }
   }
   for (const client of clients.values())
     for (const { job, state } of await client.backfills())

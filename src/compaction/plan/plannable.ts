@@ -36,7 +36,7 @@ interface SmallestContext {
   rest: number;
 }
 
-/** A lower bound: no compaction gets below it. @internal */
+/** A lower bound: no compaction gets below it. @internal A test holds it to what the smallest cut leaves. */
 export function smallestContext({
   system,
   tail,

@@ -41,7 +41,7 @@ function shorter(tool: string, json: string, truncation: ArgumentTruncation): st
 /**
  * Arguments in which every string value longer than `longerThan` characters is cut to its first `prefix` characters and `text`. What is no
  * JSON becomes `{"truncated": "…"}`, so that the result is valid JSON wherever anything was cut.
- * @internal
+ * @internal Tests give it arguments of every shape.
  */
 export function truncateArguments(
   json: string,

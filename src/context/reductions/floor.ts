@@ -18,7 +18,7 @@ interface Floor {
   rest: number;
 }
 
-/** The size below which no reduction can bring a view. @internal */
+/** The size below which no reduction can bring a view. @internal A test holds it to the smallest view. */
 export function* irreducibleFloor(view: readonly ViewItem[], counter: TokenCounter): Steps<Floor> {
   const layout = layoutOf(view);
   const shortest = new StandIns(view, counter);

@@ -36,7 +36,7 @@ const hasPlainText = (source: unknown): boolean =>
 
 /**
  * What is wrong between the messages: calls without results, orphans, empty messages. Holds for views before media have moved.
- * @internal
+ * @internal Tests hold every cut and view to it.
  */
 export function linkViolations(messages: readonly ChatMessage[]): string[] {
   const violations: string[] = [];

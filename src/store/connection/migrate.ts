@@ -121,7 +121,7 @@ function migrationsOfThisCode(): Migration[] {
   }));
 }
 
-/** The folder of the migrations, of the sources and of the build alike. @internal */
+/** The folder of the migrations, of the sources and of the build alike. @internal A test compares it with the database. */
 export function migrationsFolder(): string {
   return path.join(packageRoot(), 'migrations');
 }

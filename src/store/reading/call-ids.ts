@@ -5,7 +5,7 @@ import type { ChatMessage, MessageMeta } from '../../conversation/message.js';
 import { assignCallIds } from '../../context/view/projection.js';
 import { invalid, type PalimpsestError } from '../../errors.js';
 import { readMetas } from '../compactions/chain.js';
-import { readTailMetas } from '../compactions/context.js';
+import { readTailMetas } from './context.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';

@@ -71,7 +71,7 @@ function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content
 
 /**
  * Never cuts through a surrogate pair: begins one earlier and ends one earlier, or later where nothing would be left.
- * @internal
+ * @internal Tests try every page size without a database.
  */
 export function pageOf(
   text: string,

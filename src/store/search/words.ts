@@ -10,7 +10,7 @@ import { storable } from '../connection/values.js';
 
 /**
  * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`.
- * @internal
+ * @internal Tests put words across the edge of a slice.
  */
 export const sliceLength = 32_768;
 /** Code units that a slice shares with the one before it: what is no longer is found across the edge, too. */

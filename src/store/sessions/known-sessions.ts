@@ -14,7 +14,7 @@ export interface KnownSession {
 
 /**
  * Sessions remembered for each pool, some 200 bytes each; the one used least recently is forgotten first.
- * @internal
+ * @internal A test goes beyond it.
  */
 export const mostKnown = 10_000;
 

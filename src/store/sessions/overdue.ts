@@ -61,7 +61,7 @@ export async function readOverdue(pool: Pool, most: number): Promise<OverdueSess
   return rows.map(({ in_backfill: inBackfill, ...session }) => ({ ...session, inBackfill }));
 }
 
-/** @internal */
+/** @internal A test explains its plan. */
 export const selectOverdue = `
 with recursive owner (tenant_id) as (
   (select tenant_id from palimpsest.sessions where sweep_at is not null order by tenant_id limit 1)

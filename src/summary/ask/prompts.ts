@@ -10,7 +10,7 @@ import type { Policy } from '../../policy/resolve.js';
 import { resolveSections, type Section } from '../answer/sections.js';
 import { schemaOf, type SummarySchema } from '../answer/structured.js';
 
-/** Stored with each compaction and part of every digest key; raise it when the wording changes. @internal */
+/** Stored with each compaction and part of every digest key; raise it when the wording changes. @internal A test fails where the wording changes and this does not. */
 export const PROMPT_VERSION = 3;
 
 /** One request to the summarizer. */

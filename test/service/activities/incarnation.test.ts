@@ -12,7 +12,7 @@ import type { NothingToDo, Plan } from '../../../src/compaction/plan/plan-types.
 import { insertBackfill } from '../../../src/store/backfills/jobs.js';
 import { insertPage, readPending, recordItems } from '../../../src/store/backfills/items.js';
 import { readSelection } from '../../../src/store/backfills/selection.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';

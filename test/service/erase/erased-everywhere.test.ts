@@ -217,6 +217,24 @@ describe('an erased session is erased everywhere', () => {
     }
   });
 
+  test('a caller tells Temporal of its own session only: the sweep goes on with the others', async () => {
+    const { palimpsest, queuePrefix: tenant } = stack;
+    const session = randomUUID();
+    await appendTurns(palimpsest, session, dialogue(1));
+    await palimpsest.settled({ session });
+    await pool.query(
+      'insert into palimpsest.erasures (tenant_id, session_id, generation, erased_at) values ($1, $2, 1, now())',
+      [tenant, 'earlier'],
+    );
+    expect(await palimpsest.erase({ session })).toMatchObject(nothingLeft);
+    const { rows } = await pool.query(
+      'select told_at from palimpsest.erasures where tenant_id = $1 and session_id = $2',
+      [tenant, 'earlier'],
+    );
+    expect(rows).toEqual([{ told_at: null }]);
+    await expectGone(session);
+  });
+
   test('while a transaction holds a digest of it: that goes when the transaction has ended', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const session = randomUUID();

@@ -14,7 +14,7 @@ import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure } from '../../../src/errors.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';

@@ -11,7 +11,7 @@ import type { Json } from '../../../src/conversation/message.js';
 import { metaOf } from '../../../src/conversation/validate.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { exportSession } from '../../../src/store/reading/export.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';

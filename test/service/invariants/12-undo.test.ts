@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { listCompactions } from '../../../src/store/compactions/generations.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';

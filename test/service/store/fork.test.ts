@@ -5,7 +5,7 @@ import { buildView } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { listArchiveParts } from '../../../src/store/compactions/archive.js';
 import { listCompactions } from '../../../src/store/compactions/generations.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { fork } from '../../../src/store/compactions/fork.js';

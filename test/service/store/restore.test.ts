@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { loadCompaction } from '../../../src/store/compactions/generations.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { closeSession, findSession, loadSession } from '../../../src/store/sessions/sessions.js';
-import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';
+import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { commitCompaction } from '../../../src/store/compactions/commit.js';
 import { findCommitOf, listCompactions, loadCompaction } from '../../../src/store/compactions/generations.js';
 import { listArchiveParts, readArchivePart } from '../../../src/store/compactions/archive.js';
-import { readContextSource, readTailMetas } from '../../../src/store/compactions/context.js';
+import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { findDigest, paidFor, storeDigest } from '../../../src/store/compactions/digests.js';
 import { readMembers, readMessages } from '../../../src/store/log/messages.js';

@@ -9,7 +9,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { marksFor } from '../../../src/limits/marks.js';
 import { policyOf } from '../../../src/policy/layers.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { factsOf, type SessionRow } from '../../../src/store/sessions/session-row.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';

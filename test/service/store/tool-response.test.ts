@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
-import { readContextSource } from '../../../src/store/compactions/context.js';
+import { readContextSource } from '../../../src/store/reading/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { pageOf, toolResponse } from '../../../src/store/reading/tool-response.js';
 import { appendTurn } from '../../../src/store/append/turns.js';

@@ -8,7 +8,7 @@
  * than that, the call). A backfill's call gets no place: it may draw only what leaves 30 % for live calls.
  */
 import type { Pool } from 'pg';
-import { read, withTransaction, type Query } from './connection/transaction.js';
+import { read, withTransaction, type Query } from '../connection/transaction.js';
 
 export interface Draw {
   tokens: number;

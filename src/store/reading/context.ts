@@ -5,7 +5,7 @@ import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversat
 import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';
 import { toHead, toLogged } from '../log/messages.js';
-import { addReductions } from './reductions.js';
+import { addReductions } from '../compactions/reductions.js';
 import {
   checkIds,
   checkIncarnation,
