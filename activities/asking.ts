@@ -10,9 +10,14 @@ import type { Policy } from '../src/policy/resolve.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
 import { digestGone, findDigest } from '../src/store/compactions/digests.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
+import { journalPrompt } from '../src/summary/ask/journal-prompts.js';
 import { promptSettings } from '../src/summary/ask/prompts.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
+import type { LoggedMessage } from '../src/conversation/message.js';
+import { snapshotKey } from '../src/compaction/plan/reading.js';
+import { MOST_FOLLOWING } from '../src/summary/ask/record.js';
+import { readMessages } from '../src/store/log/messages.js';
 import type { Dependencies } from './dependencies.js';
 
 /**
@@ -24,10 +29,11 @@ export async function askingFor(
   ids: SessionIds,
   summarizer: SummarizerSettings,
   signal: AbortSignal,
+  form: 'snapshot' | 'journal' = 'snapshot',
 ): Promise<Asking & { incarnation: string }> {
   const { policy: layers, incarnation } = await loadSession(pool, ids);
   const policy = policyOf(layers);
-  const prompt = promptSettings(policy.summary);
+  const prompt = form === 'journal' ? journalPrompt(policy.summary) : promptSettings(policy.summary);
   if (summarizer.redaction !== redactionOf(policy)) {
     throw new PalimpsestError(
       'Store.StaleGeneration',
@@ -59,13 +65,35 @@ export async function previousOf(
   return snapshot === null || snapshotSha256 === null ? null : { text: snapshot, sha256: snapshotSha256 };
 }
 
-/** Throws `Store.DigestGone`; then the compaction asks for it anew. */
+/** The state of a generation; '' without one. */
+export async function stateOf(
+  { pool }: Pick<Dependencies, 'pool'>,
+  ids: SessionIds,
+  generation: number,
+): Promise<string> {
+  return (await loadCompaction(pool, ids, generation)).state ?? '';
+}
+
+/** The first messages that stay in the context. */
+export function followingOf(
+  { pool }: Pick<Dependencies, 'pool'>,
+  ids: SessionIds,
+  fromSeq: number,
+): Promise<LoggedMessage[]> {
+  return readMessages(pool, ids, fromSeq, fromSeq + MOST_FOLLOWING - 1);
+}
+
+/** The text of a digest, or of the snapshot that an entry took over. Throws `Store.DigestGone`; then the compaction asks for it anew. */
 export async function digestText(
   { pool }: Pick<Dependencies, 'pool'>,
-  tenant: string,
+  ids: SessionIds,
   key: string,
 ): Promise<string> {
-  const stored = await findDigest(pool, tenant, key);
+  if (key.startsWith(snapshotKey)) {
+    const taken = await loadCompaction(pool, ids, Number(key.slice(snapshotKey.length)));
+    if (taken.snapshot !== null) return taken.snapshot;
+  }
+  const stored = await findDigest(pool, ids.tenant, key);
   if (stored) return stored.text;
   throw digestGone(`digest ${key} is`);
 }

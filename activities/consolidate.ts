@@ -1,5 +1,5 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
-import { mergeQuestion } from '../src/compaction/summarize/questions.js';
+import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, previousOf } from './asking.js';
@@ -17,14 +17,15 @@ export interface ConsolidateInput extends SessionIds {
 export function consolidate(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ConsolidateInput): Promise<DigestRef> =>
     runModelStep('consolidate', async (attempt) => {
-      const { tenant } = payer;
       const [asking, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer, attempt.signal),
+        askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
         step.root ? previousOf(dependencies, payer, step.foldGeneration) : null,
       ]);
-      const question = mergeQuestion(asking, step, previous, (keys) =>
-        Promise.all(keys.map((key) => digestText(dependencies, tenant, key))),
-      );
+      const texts = (keys: readonly string[]) =>
+        Promise.all(keys.map((key) => digestText(dependencies, payer, key)));
+      const question = step.notes
+        ? mergeNotesQuestion(asking, step, texts)
+        : mergeQuestion(asking, step, previous, texts);
       return answerOnce(dependencies, asking, question, payer, attempt);
     });
 }

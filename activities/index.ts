@@ -3,6 +3,7 @@ import { finishBackfill, openBackfill, retryBackfill, saveBackfill } from './bac
 import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
 import type { Dependencies } from './dependencies.js';
+import { changeState } from './changeState.js';
 import { finishErasures } from './finishErasures.js';
 import { followCompactions } from './followCompactions.js';
 import { giveUp } from './giveUp.js';
@@ -45,6 +46,7 @@ export function createModelActivities(dependencies: Dependencies) {
   return {
     summarizeChunk: summarizeChunk(dependencies),
     consolidate: consolidate(dependencies),
+    changeState: changeState(dependencies),
     repair: repair(dependencies),
   };
 }

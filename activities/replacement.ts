@@ -24,6 +24,8 @@ export interface WrittenRefs {
   /** Key of the new snapshot; null in `layered` mode, and where only messages were summarized. */
   snapshot: string | null;
   layers: Layer[];
+  /** `journal` mode: the answer that holds the changes of the state. Absent in requests of earlier versions. */
+  changes?: string | null;
   messages: { seq: number; key: string }[];
 }
 
@@ -73,7 +75,8 @@ export async function loadReplacement(
   }
   const limits = limitsOf(policy, factsOf(session));
   // All of them: the plan's leave out what a model was to read again, and did not.
-  const layers = method !== 'model' && plan.mode === 'layered' ? parent.layers : null;
+  const layers =
+    method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([
     request.written && textsOf(request.written),
     layers && layerTexts(layers),
@@ -90,20 +93,21 @@ export async function loadReplacement(
     },
   };
 
-  async function textsOf({ chunks, snapshot, layers, messages }: WrittenRefs): Promise<Written> {
+  async function textsOf({ chunks, snapshot, layers, changes, messages }: WrittenRefs): Promise<Written> {
     return {
       chunks,
-      snapshot: snapshot === null ? null : await digestText({ pool }, ids.tenant, snapshot),
+      snapshot: snapshot === null ? null : await digestText({ pool }, ids, snapshot),
       layers: await layerTexts(layers),
+      changes: changes ? await digestText({ pool }, ids, changes) : null,
       messages: await Promise.all(
-        messages.map(async ({ seq, key }) => ({ seq, text: await digestText({ pool }, ids.tenant, key) })),
+        messages.map(async ({ seq, key }) => ({ seq, text: await digestText({ pool }, ids, key) })),
       ),
     };
   }
 
   function layerTexts(layers: readonly Layer[]): Promise<LayerText[]> {
     return Promise.all(
-      layers.map(async (layer) => ({ layer, text: await digestText({ pool }, ids.tenant, layer.key) })),
+      layers.map(async (layer) => ({ layer, text: await digestText({ pool }, ids, layer.key) })),
     );
   }
 

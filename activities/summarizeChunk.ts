@@ -1,12 +1,19 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { digestByRule, isOfChunk } from '../src/compaction/replace/by-rule.js';
-import { chunkQuestion, halvesOf } from '../src/compaction/summarize/questions.js';
-import type { ChunkStep, DigestRef } from '../src/compaction/summarize/model-steps.js';
+import {
+  chunkQuestion,
+  halvesOf,
+  notedAs,
+  notesQuestion,
+  type NotesAround,
+} from '../src/compaction/summarize/questions.js';
+import type { ChunkStep, DigestRef, NotesStep } from '../src/compaction/summarize/model-steps.js';
 import { isFailure } from '../src/errors.js';
+import { readNotes } from '../src/summary/journal/notes.js';
 import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import { askingFor, previousOf } from './asking.js';
+import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
 import { answerOnce, storeByRule } from './digest.js';
 import { runModelStep } from './run.js';
@@ -28,14 +35,25 @@ export function summarizeChunk(dependencies: Dependencies) {
       const { pool } = dependencies;
       const { fromSeq, throughSeq } = step.chunk;
       const [asking, members, previous] = await Promise.all([
-        askingFor(dependencies, payer, summarizer, attempt.signal),
+        askingFor(dependencies, payer, summarizer, attempt.signal, step.notes ? 'journal' : 'snapshot'),
         readMembers(pool, payer, fromSeq, throughSeq),
         step.fold ? previousOf(dependencies, payer, step.foldGeneration) : null,
       ]);
       const originals = () => readMessages(pool, payer, fromSeq, throughSeq);
       try {
-        const question = chunkQuestion(asking, step, members, previous, originals);
-        return await answerOnce(dependencies, asking, question, payer, attempt);
+        const { notes } = step;
+        if (!notes) {
+          const question = chunkQuestion(asking, step, members, previous, originals);
+          return await answerOnce(dependencies, asking, question, payer, attempt);
+        }
+        const around = () => aroundOf(dependencies, payer, notes);
+        const question = notesQuestion(asking, step, members, around, originals);
+        const digest = await answerOnce(dependencies, asking, question, payer, attempt);
+        const [text, state] = await Promise.all([
+          digestText(dependencies, payer, digest.key),
+          stateOf(dependencies, payer, payer.baseGeneration),
+        ]);
+        return { ...digest, ...notedAs(text, state, asking.counter) };
       } catch (error) {
         if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
         const overflows = error.type === 'Llm.ContextOverflow';
@@ -47,4 +65,22 @@ export function summarizeChunk(dependencies: Dependencies) {
         throw toApplicationFailure(error, { attempt: attempt.number, drawn: true, details: [{ halves }] });
       }
     });
+}
+
+/** What the reader of a chunk is told beside it. */
+async function aroundOf(
+  dependencies: Dependencies,
+  ids: SessionIds & { baseGeneration: number },
+  { before, followsFromSeq, stateTokens }: NotesStep,
+): Promise<NotesAround> {
+  const [text, follows, state] = await Promise.all([
+    before === null || before.key === null ? null : digestText(dependencies, ids, before.key),
+    followsFromSeq === null ? [] : followingOf(dependencies, ids, followsFromSeq),
+    stateTokens === null ? null : stateOf(dependencies, ids, ids.baseGeneration),
+  ]);
+  return {
+    before: before && { throughSeq: before.throughSeq, text: text === null ? null : readNotes(text).notes },
+    follows,
+    state: state === null || stateTokens === null ? null : { text: state, maxTokens: stateTokens },
+  };
 }

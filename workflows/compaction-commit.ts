@@ -67,8 +67,8 @@ function commitRequest(
   };
 }
 
-function writtenBy({ chunks, snapshot, layers, messages }: Summarized): WrittenRefs {
-  return { chunks, snapshot, layers, messages };
+function writtenBy({ chunks, snapshot, layers, changes, messages }: Summarized): WrittenRefs {
+  return { chunks, snapshot, layers, messages, ...(changes === undefined ? {} : { changes }) };
 }
 
 /** The request with the repaired snapshot; with the first one where the repair fails or comes too late. */

@@ -35,7 +35,7 @@ function modelSteps(
   { baseGeneration, summarizer }: Plan,
   deadlineMs: number,
 ): ModelSteps {
-  const { summarizeChunk, consolidate } = modelActivities(deadlineMs);
+  const { summarizeChunk, consolidate, changeState } = modelActivities(deadlineMs);
   return {
     readChunk: async (step, label) =>
       noted(
@@ -49,6 +49,12 @@ function modelSteps(
           { ...ids, baseGeneration, step, summarizer },
         ]),
       ),
+    changeState: async (step, label) => {
+      const answer = await changeState.executeWithOptions({ summary: label }, [
+        { ...ids, baseGeneration, step, summarizer },
+      ]);
+      return answer && noted(answer);
+    },
     overflow: (error) => {
       const failure = failureOf(error);
       if (failure?.type !== 'Llm.ContextOverflow') return null;

@@ -30,7 +30,12 @@ export function keepOf(policy: Policy, thresholds: Threshold[], room: Room, fram
   const head = headMessages(policy);
   const triggerMessages = smallestMessageTrigger(thresholds, policy.keep, head);
   return policy.keep === null
-    ? defaultKeep(room.tailTarget, triggerMessages === null ? null : triggerMessages - head - 1, frame)
+    ? defaultKeep(
+        policy,
+        room.tailTarget,
+        triggerMessages === null ? null : triggerMessages - head - 1,
+        frame,
+      )
     : givenKeep(policy.keep, room, frame);
 }
 
@@ -44,7 +49,9 @@ export function keptTokens(keep: NonNullable<Policy['keep']>, frame: Frame): num
 }
 
 /** The default ceilings, lowered where the target or a message trigger (`most` messages) asks for less. */
-function defaultKeep(tailTarget: number, most: number | null, frame: Frame): Keep {
+function defaultKeep({ summary }: Policy, tailTarget: number, most: number | null, frame: Frame): Keep {
+  // The tail then takes what the memory leaves of the target, which only a plan knows.
+  if (summary.mode === 'journal') return { messages: most, tokens: tailTarget };
   const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
   return { messages: Math.min(DEFAULT_KEEP.messages, most ?? Infinity), tokens };
 }

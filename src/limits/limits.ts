@@ -94,9 +94,18 @@ function targetOf(policy: Policy, threshold: number, frame: Frame): number {
   );
 }
 
-function headMaxOf(contextTarget: number, frame: Frame): number {
+/** Room of the memory in `journal` mode: notes grow with the root of the window, and leave the tail its part of the target. */
+function memoryRoom(share: number, contextTarget: number, { budget }: Frame): number {
+  return Math.min(share * budget, 40 * Math.sqrt(budget), 0.75 * contextTarget);
+}
+
+function headMaxOf({ summary, memory }: Policy, contextTarget: number, frame: Frame): number {
   // The last bound is for thresholds far below the window: a head must not fill what a compaction is to reach.
-  const headMax = Math.floor(Math.min(3_500, 0.2 * frame.budget, 0.4 * contextTarget));
+  const headMax = Math.floor(
+    summary.mode === 'journal'
+      ? memoryRoom(memory.share, contextTarget, frame)
+      : Math.min(3_500, 0.2 * frame.budget, 0.4 * contextTarget),
+  );
   if (headMax >= SMALLEST_HEAD) return headMax;
   const { window, overhead, reservedOutput, usable, budget } = frame;
   throw contradiction(
@@ -188,7 +197,7 @@ function sizesOf(policy: Policy, facts: SessionFacts): Limits {
     ? economicTarget(policy, frame, { turnTokens, pinTokens: pinnedTexts + pinnedMessages, systemTokens })
     : { tail: Infinity, contextTarget: Infinity };
   const contextTarget = Math.min(targetOf(policy, highest, frame), cheapest.contextTarget);
-  const headMax = headMaxOf(contextTarget, frame);
+  const headMax = headMaxOf(policy, contextTarget, frame);
   const shares = headShares(policy, headMax);
   refuseCrowdedSections(policy, shares.snapshot);
   const pinTokens = pinTokensOf(pinnedTexts, pinnedMessages, contextTarget - headMax);

@@ -33,6 +33,8 @@ const NOTE_TOKENS = 200;
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const COUNT_MARGIN = 0.95;
 const LARGEST_CHUNK = 32_000;
+/** Tokens of the state, the end of the notes before, and the beginnings of what follows, beside a chunk. */
+const AROUND_NOTES = 700;
 const SMALLEST_CHUNK = 256;
 
 /**
@@ -41,7 +43,8 @@ const SMALLEST_CHUNK = 256;
  */
 export function headShares(policy: Policy, headMax: number): HeadShares {
   const note = Math.min(NOTE_TOKENS, Math.floor(headMax / 2));
-  const { maxTokens, ledgerTokens } = policy.summary;
+  const { maxTokens, ledgerTokens, mode } = policy.summary;
+  if (mode === 'journal') return { snapshot: headMax - note, ledger: 0, note };
   const scale = Math.min(1, (headMax - note) / (maxTokens + ledgerTokens));
   return { snapshot: Math.floor(maxTokens * scale), ledger: Math.floor(ledgerTokens * scale), note };
 }
@@ -87,13 +90,22 @@ export function summarizerLimits(
 ): SummarizerLimits {
   const { summary } = policy;
   const window = summarizerWindow(policy, agentWindow);
-  const longest = Math.min(snapshotTokens, Math.floor(window / 4), summary.reservedOutputTokens ?? Infinity);
+  // Notes and changes of a state are short; the journal itself is never read again as a whole.
+  const isJournal = summary.mode === 'journal';
+  const part = isJournal ? 6 : 4;
+  const longest = Math.min(
+    snapshotTokens,
+    Math.floor(window / part),
+    summary.reservedOutputTokens ?? Infinity,
+  );
   const reservedOutput =
     summary.reservedOutputTokens ?? Math.max(longest, Math.min(4_096, Math.floor(window / 8)));
   const promptTokens = promptTokensOf(policy);
-  const room = Math.floor(window * COUNT_MARGIN) - promptTokens - longest - reservedOutput;
+  const before = isJournal ? Math.min(longest, AROUND_NOTES) : longest;
+  const room = Math.floor(window * COUNT_MARGIN) - promptTokens - before - reservedOutput;
   const limits = { window, maxTokens: longest, reservedOutput, promptTokens };
-  const byDefault = Math.min(LARGEST_CHUNK, Math.floor(window / 2));
+  // At most windows all that one compaction evicts is then one chunk.
+  const byDefault = Math.min(LARGEST_CHUNK, Math.floor(isJournal ? 0.6 * window : window / 2));
   if (summary.method === 'extractive') {
     return {
       ...limits,

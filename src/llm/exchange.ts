@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isFailure, PalimpsestError } from '../errors.js';
 import type { SummaryRequest } from '../summary/ask/prompts.js';
+import { wholeLines } from '../summary/journal/notes.js';
 import type { Answer } from './answer.js';
 import { classify, type CallContext } from './classify.js';
 import type { ChatRequest, Endpoint } from './endpoint.js';
@@ -64,6 +65,8 @@ export class Exchange {
     const { model } = this.options;
     const wanted = this.request.maxTokens;
     let { answer, limit } = await this.#askAsUsual();
+    const whole = this.request.wholeLines && isCutOff(answer) ? wholeLines(answer.text) : '';
+    if (whole !== '') answer = { ...answer, text: whole, finish: 'stop' };
     if (isCutOff(answer)) {
       // Nothing visible at all means that thoughts ate the limit: those need more room than a text that ran over.
       const raised = this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));

@@ -29,7 +29,7 @@ export interface Policy {
   reduce: Reduce;
   summary: {
     method: 'model' | 'extractive';
-    mode: 'incremental' | 'full_rewrite' | 'layered';
+    mode: 'incremental' | 'full_rewrite' | 'layered' | 'journal';
     prompt: string | null;
     sections: SectionInput[] | null;
     structured: 'auto' | 'off';
@@ -49,6 +49,10 @@ export interface Policy {
     acknowledgment: string;
     minGain: number;
     fallback: 'extractive' | 'none';
+  };
+  memory: {
+    /** Of the budget, for notes and state in `journal` mode. */
+    share: number;
   };
   pins: Pin[];
   prices: Prices;
@@ -83,7 +87,7 @@ export function withDefaults(input: PolicyInput): Policy {
     trigger: triggers.flatMap((one) => ('economic' in one || 'idle' in one ? [] : [one])),
     economic: triggers.some((one) => 'economic' in one),
     idleTrigger: idle.length === 0 ? null : Math.min(...idle),
-    target: input.target ?? 0.6,
+    target: input.target ?? (summary.mode === 'journal' ? 0.7 : 0.6),
     keep: input.keep ?? null,
     reduce: resolveReduce(input.reduce),
     summary: {
@@ -109,6 +113,7 @@ export function withDefaults(input: PolicyInput): Policy {
       minGain: summary.minGain ?? 0.1,
       fallback: summary.fallback ?? 'extractive',
     },
+    memory: { share: input.memory?.share ?? 0.5 },
     pins: input.pins ?? [],
     prices: resolvePrices(input.prices),
     spend: {

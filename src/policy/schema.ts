@@ -22,6 +22,16 @@ export const retentionSchema = z.strictObject({
     ),
 });
 
+/** `policy.memory`: notes and state in `journal` mode. @internal A test holds the docs to its fields. */
+export const memorySchema = z.strictObject({
+  share: z
+    .number()
+    .min(0.05)
+    .max(0.6)
+    .optional()
+    .describe('Share of the budget that notes and state may take. Default 0.5.'),
+});
+
 /** A policy as people write it. Every field may be left out; unknown fields are errors. */
 export const policySchema = z.strictObject({
   preset: z
@@ -108,6 +118,7 @@ export const policySchema = z.strictObject({
     .describe(
       'Carried word for word in every head: texts, `{seq}` of messages, `{pattern}` matched in user and system messages, at most 100 in the syntax of RE2. Default none.',
     ),
+  memory: memorySchema.optional().describe('What stands for the evicted in `journal` mode.'),
   prices: pricesSchema.optional(),
   spend: spendSchema.optional(),
   redact: z

@@ -45,10 +45,10 @@ export const summarySchema = z.strictObject({
       "Summarizer's window in tokens. Default: registry by `summary.model`, else fallbackContextWindow; without `summary.model` the agent's window.",
     ),
   mode: z
-    .enum(['incremental', 'full_rewrite', 'layered'])
+    .enum(['incremental', 'full_rewrite', 'layered', 'journal'])
     .optional()
     .describe(
-      '`incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive; `layered` keeps leaf summaries and merges equals by rank. Default `incremental`.',
+      '`incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive; `layered` keeps leaf summaries and merges equals by rank; `journal` keeps dated notes with references and a state. Default `incremental`.',
     ),
   maxTokens: z
     .int()

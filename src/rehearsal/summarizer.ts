@@ -156,6 +156,10 @@ export class SummarizerEstimate {
         const key = [`merge of (${digests.join(', ')})`, maxTokens, previous ? throughSeq : ''].join(' ');
         return ask(key, read + (previous ? snapshotTokens : 0), maxTokens);
       },
+      changeState: ({ digests, maxTokens }) => {
+        const read = digests.reduce((sum, key) => sum + (this.known.get(key)?.tokens ?? 0), 0);
+        return ask(`state after ${digests.join(', ')}`, read + maxTokens, maxTokens);
+      },
       overflow: () => null,
       failed: (_type, message) => new PalimpsestError('Summary.DepthExceeded', message),
     };

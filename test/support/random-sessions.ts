@@ -171,7 +171,7 @@ const reduce = fc.record({
 });
 
 const summary = fc.record({
-  mode: fc.constantFrom('incremental' as const, 'full_rewrite' as const, 'layered' as const),
+  mode: fc.constantFrom('incremental', 'full_rewrite', 'layered', 'journal'),
   method: maybe(fc.constantFrom('model' as const, 'extractive' as const)),
   fallback: maybe(fc.constantFrom('extractive' as const, 'none' as const)),
   maxTokens: maybe(fc.integer({ min: 200, max: 1_500 })),

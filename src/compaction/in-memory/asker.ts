@@ -4,7 +4,12 @@ import { redactorFor } from '../../summary/redaction/redact.js';
 import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
+import { journalPrompt } from '../../summary/ask/journal-prompts.js';
 import type { Layer } from '../../summary/ask/layers.js';
+import { MOST_FOLLOWING } from '../../summary/ask/record.js';
+import { readNotes } from '../../summary/journal/notes.js';
+import { snapshotKey } from '../plan/reading.js';
+import type { LoggedMessage } from '../../conversation/message.js';
 import { promptSettings, type SummaryRequest } from '../../summary/ask/prompts.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { digestByRule, isOfChunk } from '../replace/by-rule.js';
@@ -15,14 +20,19 @@ import {
   chunkQuestion,
   countRequest,
   halvesOf,
+  mergeNotesQuestion,
   mergeQuestion,
+  notedAs,
+  notesQuestion,
   repairQuestion,
+  stateQuestion,
+  type NotesAround,
   type Previous,
   type Question,
 } from '../summarize/questions.js';
 import type { Asking } from '../summarize/answers.js';
-import type { LayerText, RepairNeeded, Written } from '../replace/input.js';
-import type { DigestRef, ModelSteps } from '../summarize/model-steps.js';
+import type { LayerText, Parent, RepairNeeded, Written } from '../replace/input.js';
+import type { DigestRef, ModelSteps, NotesStep } from '../summarize/model-steps.js';
 import type { Summarized } from '../summarize/summarize.js';
 
 /** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
@@ -38,6 +48,7 @@ export class MemoryAsker {
     private readonly counter: TokenCounter,
     private readonly log: MemoryLog,
     private readonly snapshotOf: (generation: number) => string | null,
+    private readonly parent: () => Pick<Parent, 'state'>,
   ) {}
 
   store(key: string, text: string): void {
@@ -45,7 +56,9 @@ export class MemoryAsker {
   }
 
   textOf(key: string): string {
-    const text = this.texts.get(key);
+    const text = key.startsWith(snapshotKey)
+      ? (this.snapshotOf(Number(key.slice(snapshotKey.length))) ?? undefined)
+      : this.texts.get(key);
     if (text !== undefined) return text;
     throw new PalimpsestError('Store.Corrupt', `digest ${key} is not known`);
   }
@@ -55,10 +68,11 @@ export class MemoryAsker {
   }
 
   /** The texts behind the references. */
-  written({ snapshot, layers, messages, chunks }: Summarized): Written {
+  written({ snapshot, layers, changes, messages, chunks }: Summarized): Written {
     return {
       snapshot: snapshot === null ? null : this.textOf(snapshot),
       layers: this.textsOf(layers),
+      changes: changes ? this.textOf(changes) : null,
       messages: messages.map(({ seq, key }) => ({ seq, text: this.textOf(key) })),
       chunks,
     };
@@ -105,13 +119,17 @@ export class MemoryAsker {
   private steps(asking: Asking, answer: Answer, giveUp: (error: unknown) => never): ModelSteps {
     return {
       readChunk: async (step) => {
-        const { chunk, rulesServe = false } = step;
+        const { chunk, notes, rulesServe = false } = step;
         const read = () => this.log.range(chunk.fromSeq, chunk.throughSeq);
         const members = this.log.members(chunk.fromSeq, chunk.throughSeq);
         const previous = step.fold ? this.previous(step.foldGeneration) : null;
-        const question = chunkQuestion(asking, step, members, previous, () => Promise.resolve(read()));
+        const originals = () => Promise.resolve(read());
+        const question = notes
+          ? notesQuestion(asking, step, members, () => Promise.resolve(this.around(notes)), originals)
+          : chunkQuestion(asking, step, members, previous, originals);
         try {
-          return await answer(question, rulesServe ? isOfChunk : isOverflow);
+          const digest = await answer(question, rulesServe ? isOfChunk : isOverflow);
+          return notes ? this.noted(digest, asking) : digest;
         } catch (error) {
           const halves = isOverflow(error) ? await halvesOf(asking, chunk, read()) : null;
           if (isOverflow(error) && halves !== null) throw new Overflow(error, halves);
@@ -121,18 +139,52 @@ export class MemoryAsker {
           return { ...this.reference(made.key, made.text, false), byRule: error.type };
         }
       },
-      merge: (step) =>
-        answer(
-          mergeQuestion(asking, step, step.root ? this.previous(step.foldGeneration) : null, (keys) =>
-            Promise.resolve(keys.map((key) => this.textOf(key))),
-          ),
-        ),
+      merge: (step) => {
+        const texts = (keys: readonly string[]) => Promise.resolve(keys.map((key) => this.textOf(key)));
+        const previous = step.root ? this.previous(step.foldGeneration) : null;
+        return answer(
+          step.notes === true
+            ? mergeNotesQuestion(asking, step, texts)
+            : mergeQuestion(asking, step, previous, texts),
+        );
+      },
+      changeState: async ({ digests, followsFromSeq, maxTokens }) => {
+        const state = { text: this.parent().state ?? '', maxTokens };
+        const follows = () => Promise.resolve(this.following(followsFromSeq));
+        const texts = (keys: readonly string[]) => Promise.resolve(keys.map((key) => this.textOf(key)));
+        try {
+          return await answer(stateQuestion(asking, digests, state, follows, texts), isOfChunk);
+        } catch (error) {
+          if (isOfChunk(error)) return null;
+          throw error;
+        }
+      },
       overflow: (error) => {
         if (error instanceof Overflow) return { halves: error.halves };
         return isOverflow(error) ? { halves: null } : null;
       },
       failed: (type, message) => new PalimpsestError(isFailureType(type) ? type : 'Llm.BadOutput', message),
     };
+  }
+
+  private around({ before, followsFromSeq, stateTokens }: NotesStep): NotesAround {
+    return {
+      before: before && {
+        throughSeq: before.throughSeq,
+        text: before.key === null ? null : readNotes(this.textOf(before.key)).notes,
+      },
+      follows: followsFromSeq === null ? [] : this.following(followsFromSeq),
+      state: stateTokens === null ? null : { text: this.parent().state ?? '', maxTokens: stateTokens },
+    };
+  }
+
+  private following(fromSeq: number): LoggedMessage[] {
+    return this.log.range(fromSeq, fromSeq + MOST_FOLLOWING - 1);
+  }
+
+  /** What the journal holds of the answer, and whether it tells how the present state changes. */
+  private noted(digest: DigestRef, { counter }: Asking): DigestRef {
+    return { ...digest, ...notedAs(this.textOf(digest.key), this.parent().state ?? '', counter) };
   }
 
   private async answer(
@@ -172,7 +224,10 @@ export class MemoryAsker {
     return {
       tenant: '',
       summarizer,
-      prompt: promptSettings(this.policy.summary),
+      prompt:
+        this.policy.summary.mode === 'journal'
+          ? journalPrompt(this.policy.summary)
+          : promptSettings(this.policy.summary),
       redact: redactorFor(this.policy.redact, '') ?? ((text) => text),
       counter: this.counter,
     };
@@ -195,5 +250,5 @@ class Overflow extends PalimpsestError {
  */
 export type Summarizer = (
   request: SummaryRequest,
-  about: { kind: 'chunk' | 'fold' | 'merge' | 'repair'; maxTokens: number },
+  about: { kind: Question['kind']; maxTokens: number },
 ) => string | Promise<string>;

@@ -76,6 +76,7 @@ export class Conversation {
       this.counter,
       this.store.log,
       (generation) => this.generations[generation - 1]?.snapshot ?? null,
+      () => this.store.parent(),
     );
   }
 
@@ -265,7 +266,7 @@ export class Conversation {
         ...input,
         plan,
         standing:
-          plan.mode === 'layered' && parent.layers !== null ? this.asker.textsOf(parent.layers) : null,
+          parent.layers !== null && plan.mode !== 'incremental' ? this.asker.textsOf(parent.layers) : null,
         policy: this.policy,
         limits: this.limits,
         counter: this.counter,

@@ -1,7 +1,7 @@
 import type { Head, Reduction } from '../../context/view/view-types.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Coverage } from '../../summary/coverage.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
 import type { CompactionReason, Method } from '../plan/plan-types.js';
 
 /** One committed compaction. */
@@ -18,7 +18,9 @@ export interface Generation {
   snapshot: string | null;
   ledger: string | null;
   head: Head | null;
-  layers: Layer[] | null;
+  layers: KeptLayer[] | null;
+  /** `journal` mode: rules, requests and questions in force. */
+  state: string | null;
   pinned: string[];
   reductions: Reduction[];
   coverage: Coverage[];
@@ -49,6 +51,7 @@ export const genesis: Generation = {
   ledger: null,
   head: null,
   layers: null,
+  state: null,
   pinned: [],
   reductions: [],
   coverage: [],

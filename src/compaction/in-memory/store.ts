@@ -72,8 +72,8 @@ export class MemoryStore {
   }
 
   parent(): Parent {
-    const { snapshot, ledger, parts, layers, pinned, fallback } = this.generations.at(-1) ?? genesis;
-    return { snapshot, ledger, parts, layers, pinned, fallback };
+    const { snapshot, ledger, state, parts, layers, pinned, fallback } = this.generations.at(-1) ?? genesis;
+    return { snapshot, ledger, state, parts, layers, pinned, fallback };
   }
 
   /** The carried request and the messages that the policy pins by number. */
@@ -102,6 +102,7 @@ export class MemoryStore {
       fallback: one.fallback,
       readByModel: one.method === 'model',
       layers: one.layers,
+      stateTokens: one.state === null ? 0 : this.counter.count(one.state),
     }));
     const headTokens = newest?.head?.tokens.reduce((sum, tokens) => sum + tokens, 0);
     return {
@@ -126,6 +127,7 @@ export class MemoryStore {
           fallback: false,
           readByModel: false,
           layers: null,
+          stateTokens: 0,
         },
       ],
       spent: 0,

@@ -2,7 +2,12 @@ import { buildView } from '../../context/view/view.js';
 import { largeMessages } from '../../context/reductions/large-message.js';
 import type { MessageMeta } from '../../conversation/message.js';
 import { renderMessage } from '../../conversation/render.js';
-import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../../summary/ask/chunk.js';
+import {
+  cutChunks,
+  MESSAGE_LABEL_TOKENS,
+  MESSAGE_MARK_TOKENS,
+  type ChunkRef,
+} from '../../summary/ask/chunk.js';
 import { readable } from '../../summary/redaction/withheld.js';
 import type { CutChoice } from './cut.js';
 import type { LargeMessage, SummarizerSettings } from './plan-types.js';
@@ -58,7 +63,8 @@ export async function chunksToRead(
     parts.at(-1)?.push(meta);
     if (ends.has(meta.seq)) parts.push([]);
   }
-  return (await Promise.all(parts.map((part) => chunksOf(planning, part)))).flat();
+  const labels = policy.summary.mode === 'journal' ? MESSAGE_MARK_TOKENS : MESSAGE_LABEL_TOKENS;
+  return (await Promise.all(parts.map((part) => chunksOf(planning, part, labels)))).flat();
 }
 
 /** Messages of the tail behind the cut that exceed `limits.messageTokens`, with their chunks. */
@@ -84,6 +90,7 @@ export async function messagesToSummarize(planning: Planning, throughSeq: number
 async function chunksOf(
   { settings, reads, counter, redact }: Planning,
   metas: readonly MessageMeta[],
+  labelTokens = MESSAGE_LABEL_TOKENS,
 ): Promise<ChunkRef[]> {
   const texts = new Map<number, string>();
   for (const { seq, tokens } of metas) {
@@ -92,5 +99,5 @@ async function chunksOf(
     if (logged) texts.set(seq, renderMessage(logged));
   }
   const items = metas.map(({ seq, tokens }) => ({ seq, tokens, text: () => texts.get(seq) ?? '' }));
-  return cutChunks(items, settings.chunkTokens, counter);
+  return cutChunks(items, settings.chunkTokens, counter, labelTokens);
 }

@@ -1,5 +1,6 @@
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
+import type { JournalRoom } from '../../summary/journal/room.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
 
 /**
@@ -39,6 +40,12 @@ export interface LargeMessage {
   chunks: ChunkRef[];
 }
 
+/** Tokens of the memory in `journal` mode. */
+export interface JournalPlan extends JournalRoom {
+  /** Asked of the entry of each chunk, in order. */
+  lengths: number[];
+}
+
 /** The plan of one compaction: references and sizes, no text, so that it may travel through Temporal. */
 export interface Plan {
   baseGeneration: number;
@@ -48,7 +55,7 @@ export interface Plan {
   policyVersion: number;
   reason: CompactionReason;
   method: Method;
-  mode: 'incremental' | 'full_rewrite' | 'layered';
+  mode: 'incremental' | 'full_rewrite' | 'layered' | 'journal';
   /** First and last evicted message; `fromSeq` one above `throughSeq`, which is the base's own, where nothing is evicted. */
   fromSeq: number;
   throughSeq: number;
@@ -70,8 +77,10 @@ export interface Plan {
   foldGeneration: number | null;
   /** Tokens of that snapshot, 0 without one. */
   previousTokens: number;
-  /** `layered` mode: what stands before the new leaves, oldest first. */
+  /** `layered` and `journal` mode: what stands before the new leaves, oldest first. */
   layers: Layer[];
+  /** `journal` mode only. */
+  journal?: JournalPlan;
   /** Which reductions go with it: those that the policy asks for, or all that help to reach the target. */
   reductions: 'policy' | 'all';
   /** Messages of the tail to be summarized by themselves. */
@@ -105,4 +114,6 @@ export interface ChainLink {
   /** A model read what it evicts, or most of it. */
   readByModel: boolean;
   layers: Layer[] | null;
+  /** Tokens of the state; 0 without one. */
+  stateTokens: number;
 }

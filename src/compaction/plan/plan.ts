@@ -4,8 +4,11 @@ import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { isTriggered, type Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
+import { expectedEntry, journalPlan, roomOf, tailCeiling } from './journal-plan.js';
+import { entryTokens } from '../../summary/journal/room.js';
 import { boundedCut, chooseCut, type CutChoice, type CutOptions } from './cut.js';
 import type { NothingToDo, Plan } from './plan-types.js';
 import { assertPlannable } from './plannable.js';
@@ -59,7 +62,11 @@ async function checkedCutOptions(planning: Planning): Promise<CutOptions> {
   const { newestUserMessage: newestUser } = policy.reduce;
   assertPlannable({ system, tail, pinTokens, limits, liveness, counter, newestUser });
   return {
-    keep: { messages: limits.keepMessages, tokens: limits.keepTokens },
+    keep: {
+      messages: limits.keepMessages,
+      tokens:
+        policy.summary.mode === 'journal' && policy.keep === null ? tailCeiling(planning) : limits.keepTokens,
+    },
     ...liveness,
     previousCarriedSeq: state.head?.carriedSeq ?? null,
     mostCarried: mostCarried(policy, limits),
@@ -75,7 +82,12 @@ async function tokensOfPinnedMessages({ policy, reads }: Planning): Promise<numb
 }
 
 /** The share saved, with the new head at its largest, must reach the policy's `minGain`. */
-function worthEvicting({ state, policy, limits, counter }: Planning, cut: CutChoice): boolean {
+function worthEvicting(planning: Planning, cut: CutChoice): boolean {
+  const { state, policy, limits, counter } = planning;
+  if (policy.summary.mode === 'journal') {
+    const entry = expectedEntry(entryTokens({ tokens: cut.evictedTokens }, roomOf(planning).entries));
+    return cut.evictedTokens - entry - cut.carriedTokens >= policy.summary.minGain * state.liveTokens;
+  }
   const summary = Math.min(limits.headMax, Math.ceil(cut.evictedTokens / 2));
   const newHead = Math.max(summary, emptyHeadTokens(policy.summary, counter)) + cut.carriedTokens;
   const saved = cut.evictedTokens + (state.head?.tokens ?? 0) - newHead;
@@ -99,12 +111,14 @@ async function evict(planning: Planning, whole: CutChoice, options: CutOptions):
     return { ...withoutEviction(planning), ...reading, ...eviction, method: 'extractive', withoutModel };
   }
   const { reading, again } = await readAgain(planning, cut.evictedTokens);
+  const chunks = await chunksToRead(planning, again, evicted);
   return {
     ...withoutEviction(planning),
     ...reading,
     ...eviction,
     method: 'model',
-    chunks: await chunksToRead(planning, again, evicted),
+    chunks,
+    ...journalOf(planning, chunks),
     messages: await messagesToSummarize(planning, cut.throughSeq),
     withoutModel,
   };
@@ -120,7 +134,17 @@ async function resummarize(planning: Planning): Promise<Plan | NothingToDo> {
   const { reading, again } = await readAgain(planning, 0);
   if (again.length === 0) return nothing('too much to read anew at once');
   const chunks = await chunksToRead(planning, again, []);
-  return { ...withoutEviction(planning), ...reading, method: 'model', chunks };
+  return {
+    ...withoutEviction(planning),
+    ...reading,
+    method: 'model',
+    chunks,
+    ...journalOf(planning, chunks),
+  };
+}
+
+function journalOf(planning: Planning, chunks: readonly ChunkRef[]): Pick<Plan, 'journal'> {
+  return planning.policy.summary.mode === 'journal' ? { journal: journalPlan(planning, chunks) } : {};
 }
 
 /** Null where a model may be asked. */

@@ -20,7 +20,9 @@ export function readingOf(
 ): Reading {
   const head = chain[0];
   if (head === undefined || head.throughSeq === 0) return afresh(mode);
-  if (mode === 'layered' && (useModel || head.layers !== null)) return layeredReading(head, useModel);
+  if (mode === 'journal' && head.layers === null && !head.fallback) return takenOver(head);
+  if ((mode === 'layered' || mode === 'journal') && (useModel || head.layers !== null))
+    return layeredReading(mode, head, useModel);
   if (!useModel) return after(mode, head);
   if (mode === 'full_rewrite') return afresh(mode);
   return after(mode, baseOf(chain, persists) ?? head);
@@ -57,11 +59,30 @@ function after(mode: Plan['mode'], { generation, throughSeq, snapshotTokens }: C
   };
 }
 
+/** Beginning of the key of an entry whose text is the snapshot of a generation. */
+export const snapshotKey = 'generation ';
+
+/** The snapshot of a session that kept no journal until now is its first entry. */
+function takenOver({ generation, throughSeq, snapshotTokens }: ChainLink): Reading {
+  const entry = {
+    rank: 1,
+    key: `${snapshotKey}${generation}`,
+    tokens: snapshotTokens,
+    fromSeq: 1,
+    throughSeq,
+  };
+  return { ...afresh('journal'), readFromSeq: throughSeq + 1, layers: snapshotTokens === 0 ? [] : [entry] };
+}
+
 /** A session that was not layered until now starts afresh: its snapshot has no layers to keep. */
-function layeredReading({ layers, throughSeq }: ChainLink, useModel: boolean): Reading {
-  if (layers === null) return afresh('layered');
+function layeredReading(
+  mode: 'layered' | 'journal',
+  { layers, throughSeq }: ChainLink,
+  useModel: boolean,
+): Reading {
+  if (layers === null) return afresh(mode);
   const byRule = useModel ? layers.findIndex(({ extractive }) => extractive === true) : -1;
   const kept: Layer[] = byRule === -1 ? layers : layers.slice(0, byRule);
   const readFromSeq = byRule === -1 ? throughSeq + 1 : layers[byRule]!.fromSeq;
-  return { ...afresh('layered'), readFromSeq, layers: [...kept] };
+  return { ...afresh(mode), readFromSeq, layers: [...kept] };
 }

@@ -8,16 +8,19 @@ import {
   type Snapshot,
 } from '../../summary/answer/accept.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
-import { layerTokens, type Layer } from '../../summary/ask/layers.js';
+import { layerTokens, type KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot, resolveSections } from '../../summary/answer/sections.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
+import { memoryByModel, memoryByRule, type Memory } from './journal.js';
 
 /** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
 export interface Drafted {
   snapshot: Snapshot;
   method: 'model' | 'extractive';
-  layers: Layer[] | null;
+  layers: KeptLayer[] | null;
+  /** `journal` mode. */
+  state: string | null;
   /** A layer made by rule, whose text is not stored yet. */
   newLayer: LayerText | null;
 }
@@ -25,6 +28,7 @@ export interface Drafted {
 export function draftSnapshot(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
+  kept: readonly LoggedMessage[],
   counter: TokenCounter,
 ): Drafted | RepairNeeded {
   const { plan, method, written, parent } = input;
@@ -32,6 +36,13 @@ export function draftSnapshot(
   const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, before);
   const sections = resolveSections(input.policy.summary.sections);
   const acceptance = { inputTokens, maxTokens: plan.summarizer.snapshotCeiling, counter, sections };
+  if (plan.mode === 'journal') {
+    const model = method === 'model' && written !== null;
+    const memory = model
+      ? memoryByModel(input, evicted, kept, counter)
+      : memoryByRule(input, evicted, counter);
+    return remembered(memory, model ? 'model' : 'extractive', acceptance);
+  }
   if (method !== 'model' || written === null) {
     return plan.mode === 'layered' && input.standing !== null
       ? layerByRule(input, input.standing, evicted, acceptance)
@@ -40,10 +51,20 @@ export function draftSnapshot(
   if (plan.mode === 'layered') {
     const layers = written.layers.map(({ layer }) => layer);
     const snapshot = acceptLayered(textOf(written.layers), { ...acceptance, inputTokens: Infinity });
-    return { snapshot, layers, method, newLayer: null };
+    return { snapshot, layers, state: null, method, newLayer: null };
   }
   if (written.snapshot === null) throw new PalimpsestError('Store.Corrupt', 'the plan has no snapshot');
   return byModel(input, written.snapshot, acceptance);
+}
+
+function remembered(
+  { text, layers, state, newLayer }: Memory,
+  method: Drafted['method'],
+  acceptance: Acceptance,
+): Drafted {
+  const room = Math.max(acceptance.maxTokens, acceptance.counter.count(text));
+  const snapshot = acceptLayered(text, { ...acceptance, inputTokens: Infinity, maxTokens: room });
+  return { snapshot, layers, state, method, newLayer };
 }
 
 function byModel(
@@ -56,7 +77,7 @@ function byModel(
   // More was read anew than is evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
   const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
-  return { snapshot, method: 'model', layers: null, newLayer: null };
+  return { snapshot, method: 'model', layers: null, state: null, newLayer: null };
 }
 
 function byRule(
@@ -69,7 +90,13 @@ function byRule(
   const text = redact(
     extractiveSnapshot({ previous: parent.snapshot, messages: evicted, maxTokens, counter }),
   );
-  return { snapshot: accepted(text, acceptance), method: 'extractive', layers: null, newLayer: null };
+  return {
+    snapshot: accepted(text, acceptance),
+    method: 'extractive',
+    layers: null,
+    state: null,
+    newLayer: null,
+  };
 }
 
 /**
@@ -106,6 +133,7 @@ function layerByRule(
     snapshot: accepted(textOf(layers), acceptance),
     method: 'extractive',
     layers: layers.map((one) => one.layer),
+    state: null,
     newLayer,
   };
 }

@@ -6,7 +6,7 @@ import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Coverage } from '../../summary/coverage.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
 import type { RepairProblem } from '../../summary/ask/repair.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import type { Method, Plan } from '../plan/plan-types.js';
@@ -15,9 +15,11 @@ import type { Method, Plan } from '../plan/plan-types.js';
 export interface Parent {
   snapshot: string | null;
   ledger: string | null;
+  /** `journal` mode. */
+  state: string | null;
   /** Archive parts behind its head. */
   parts: number;
-  layers: Layer[] | null;
+  layers: KeptLayer[] | null;
   /** Texts that patterns pinned so far. */
   pinned: readonly string[];
   fallback: boolean;
@@ -34,6 +36,8 @@ export interface Written {
   /** Null in `layered` mode, and where only messages were summarized. */
   snapshot: string | null;
   layers: LayerText[];
+  /** `journal` mode: the answer that holds the changes of the state. */
+  changes: string | null;
   messages: { seq: number; text: string }[];
   chunks: ChunkRef[];
 }
@@ -43,7 +47,7 @@ export interface ReplacementInput {
   method: Method;
   /** Null: the method asks no model, or its part failed. */
   written: Written | null;
-  /** `layered` mode: the layers that stand, where the rules have to add one; null in other modes. */
+  /** `layered` and `journal` mode: the layers that stand, where the rules have to add one; null in other modes. */
   standing: LayerText[] | null;
   /** The model was to write it and failed: a model may do it again. */
   failed: boolean;
@@ -68,7 +72,8 @@ export interface Replacement {
   head: Head | null;
   snapshot: string | null;
   ledger: string | null;
-  layers: Layer[] | null;
+  state: string | null;
+  layers: KeptLayer[] | null;
   /** A layer made by rule, to be stored with the rest. */
   newLayer: LayerText | null;
   pinned: string[];

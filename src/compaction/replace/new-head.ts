@@ -5,7 +5,7 @@ import type { Steps } from '../../steps.js';
 import type { Snapshot } from '../../summary/answer/accept.js';
 import { buildHead } from '../../summary/head.js';
 import { droppedAtoms } from '../../summary/ledger/integrity.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
 import { buildLedger, rankedAtoms } from '../../summary/ledger/ledger.js';
 import { draftSnapshot } from './draft.js';
 import { pinsFor, pinTokens } from './pins.js';
@@ -20,7 +20,8 @@ export interface MadeHead {
   head: Head;
   snapshot: Snapshot;
   ledger: string;
-  layers: Layer[] | null;
+  layers: KeptLayer[] | null;
+  state: string | null;
   newLayer: LayerText | null;
   /** Everything the head holds word for word / what of it patterns found. */
   pinned: string[];
@@ -36,13 +37,15 @@ export function* newHead(
 ): Steps<MadeHead | RepairNeeded> {
   const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
-  const drafted = draftSnapshot(input, quotable, counter);
+  const stays = policy.redact === null ? kept : yield* withoutSecrets(kept, redact);
+  const drafted = draftSnapshot(input, quotable, stays, counter);
   if ('repair' in drafted) return drafted;
-  const { snapshot, layers, method, newLayer } = drafted;
+  const { snapshot, layers, state, method, newLayer } = drafted;
   const { pinned, matched } = yield* pinsFor(input, evicted);
   const carried = messageOf(plan.carriedSeq, input);
   const common = {
     snapshot,
+    state,
     pins: pinned,
     archive: { parts: parent.parts + (plan.throughSeq >= plan.fromSeq ? 1 : 0), throughSeq: plan.throughSeq },
     method,
@@ -51,6 +54,9 @@ export function* newHead(
     form: policy.summary.form,
   };
   const bare = buildHead({ ...common, ledger: '' }, counter);
+  const fallback = isFallback(input, layers);
+  if (state !== null)
+    return { head: bare, snapshot, ledger: '', state, layers, newLayer, pinned, matched, fallback };
   const room =
     limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
   const mentions = yield* mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
@@ -81,11 +87,12 @@ export function* newHead(
     head: buildHead({ ...common, ledger }, counter),
     snapshot,
     ledger,
+    state,
     layers,
     newLayer,
     pinned,
     matched,
-    fallback: isFallback(input, layers),
+    fallback,
   };
 
   function messageOf(seq: number | null, { referenced }: ReplacementInput): LoggedMessage | null {
@@ -97,7 +104,7 @@ export function* newHead(
 /** Whether a model should write this summary anew once one answers. */
 function isFallback(
   { plan, method, failed, chunksByRule, policy, parent }: ReplacementInput,
-  layers: Layer[] | null,
+  layers: readonly KeptLayer[] | null,
 ): boolean {
   if (layers !== null) return layers.some(({ extractive }) => extractive === true);
   const leftOut = failed || (plan.withoutModel !== null && policy.summary.method === 'model');

@@ -50,6 +50,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     head,
     snapshot: made?.snapshot ?? parent.snapshot,
     ledger: made?.ledger ?? parent.ledger,
+    state: made ? made.state : parent.state,
     layers: made ? made.layers : parent.layers,
     newLayer: made?.newLayer ?? null,
     pinned: made?.matched ?? [...parent.pinned],

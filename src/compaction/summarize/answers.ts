@@ -40,12 +40,7 @@ const LONGEST_ANSWER = 1_000_000;
  */
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;
-  if (answer.length > LONGEST_ANSWER) {
-    throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
-      hint: 'No summary is that long: the model repeats itself, or something else answered.',
-    });
-  }
-  const text = readSummary(answer, prompt);
+  const text = answerText(asking, answer);
   if (!prompt.checksOrigins) return redact(accepted(asking, text, asked));
   const limit = asked.kind === 'digest' ? digestLimit(asked.maxTokens) : asking.summarizer.snapshotCeiling;
   const tokens = counter.count(text);
@@ -54,6 +49,16 @@ export function storable(asking: Asking, answer: string, asked: Asked): string {
   const relocated = relocateToolClaims(text, asked.sources(), prompt.sections, fits);
   accepted(asking, counter.count(relocated) < tokens ? relocated : text, asked);
   return redact(relocated);
+}
+
+/** The summary in an answer. Throws `Llm.BadOutput` where there is far too much to look for one. */
+export function answerText({ prompt }: Asking, answer: string): string {
+  if (answer.length > LONGEST_ANSWER) {
+    throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
+      hint: 'No summary is that long: the model repeats itself, or something else answered.',
+    });
+  }
+  return readSummary(answer, prompt);
 }
 
 function accepted({ counter, prompt, summarizer }: Asking, text: string, asked: Asked): string {

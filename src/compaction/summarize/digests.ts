@@ -1,7 +1,7 @@
 import { count } from '../../numbers.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Plan } from '../plan/plan-types.js';
-import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
+import type { DigestRef, ModelSteps, NotesStep, Progress, StateStep } from './model-steps.js';
 
 /** A chunk as it was read in the end. */
 export interface Leaf {
@@ -36,10 +36,29 @@ export class Digests {
     return (await Promise.all(read)).flat();
   }
 
+  /** Notes on each chunk, in order; of a chunk that is halved each half is asked for half of the length. */
+  async note(
+    chunks: readonly ChunkRef[],
+    lengths: readonly number[],
+    notesFor: (index: number) => NotesStep,
+  ): Promise<Leaf[]> {
+    const noted = chunks.map((chunk, index) =>
+      this.noteOrHalve(chunk, lengths[index] ?? 0, notesFor(index), { number: index + 1, of: chunks.length }),
+    );
+    return (await Promise.all(noted)).flat();
+  }
+
+  async changeState(step: StateStep): Promise<DigestRef | null> {
+    const label = `state after ${step.digests.length} notes`;
+    const changes = await this.inTurn(() => this.steps.changeState(step, label));
+    if (changes) this.used.push(changes);
+    return changes;
+  }
+
   /** One digest of neighbours; of the root, a snapshot, into which the previous one is folded. */
   async merge(
     members: readonly { key: string; tokens: number }[],
-    about: { root: boolean; maxTokens: number },
+    about: { root: boolean; maxTokens: number; notes?: boolean },
     where: string,
   ): Promise<DigestRef> {
     const digests = members.map(({ key }) => key);
@@ -54,6 +73,39 @@ export class Digests {
     this.used.push(merged);
     this.covered.set(merged.key, coveredTokens);
     return merged;
+  }
+
+  private async noteOrHalve(
+    chunk: ChunkRef,
+    maxTokens: number,
+    notes: NotesStep,
+    place: { number: number; of: number },
+  ): Promise<Leaf[]> {
+    const step = {
+      ...{ chunk, fold: false, foldGeneration: null, maxTokens, notes },
+      rulesServe: this.plan.fallback === 'extractive',
+    };
+    const { number, of } = place;
+    const label = `notes ${number}/${of} · ${count(chunk.tokens)} → about ${count(maxTokens)} tokens`;
+    try {
+      const digest = await this.inTurn(() => this.steps.readChunk(step, label));
+      this.used.push(digest);
+      this.covered.set(digest.key, chunk.tokens);
+      this.progress.chunk(number, of, chunk.tokens, digest.tokens);
+      return [{ chunk, digest }];
+    } catch (error) {
+      const halves = this.steps.overflow(error)?.halves;
+      if (!halves) throw error;
+      const [first, second] = halves;
+      const length = Math.ceil(maxTokens / 2);
+      const alone = { ...notes, stateTokens: null };
+      const middle = { ...alone, before: { throughSeq: first.throughSeq, key: null } };
+      const both = [
+        this.noteOrHalve(first, length, { ...alone, followsFromSeq: null }, place),
+        this.noteOrHalve(second, length, middle, place),
+      ];
+      return (await Promise.all(both)).flat();
+    }
   }
 
   private async readOrHalve(chunk: ChunkRef, number: number, of: number): Promise<Leaf[]> {

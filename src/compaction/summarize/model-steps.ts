@@ -14,6 +14,8 @@ export interface DigestRef {
   endedAt: number;
   /** Type of the failure for which the rules wrote it; absent where a model did. */
   byRule?: string;
+  /** Of notes: it holds the changes of the present state too. */
+  changesState?: boolean;
 }
 
 export interface ChunkStep {
@@ -25,6 +27,26 @@ export interface ChunkStep {
   maxTokens: number;
   /** The rules make the digest, and mark it, where the model fails at this chunk for good. Absent in steps of earlier versions. */
   rulesServe?: boolean;
+  /** `journal` mode: notes are asked for. */
+  notes?: NotesStep;
+}
+
+/** What the reader of a chunk is told beside it, by reference. */
+export interface NotesStep {
+  /** The entry before: its last message, and its key where it is written already; null at the beginning of the session. */
+  before: { throughSeq: number; key: string | null } | null;
+  /** First message that stays in the context; null where other chunks follow. */
+  followsFromSeq: number | null;
+  /** Tokens of the state, where its changes are asked for in the same answer; otherwise null. */
+  stateTokens: number | null;
+}
+
+/** The changes that notes make to the state of the parent generation. */
+export interface StateStep {
+  /** Keys of the new notes, in order. */
+  digests: string[];
+  followsFromSeq: number;
+  maxTokens: number;
 }
 
 export interface MergeStep {
@@ -36,12 +58,16 @@ export interface MergeStep {
   root: boolean;
   foldGeneration: number | null;
   maxTokens: number;
+  /** `journal` mode: the digests are notes. */
+  notes?: boolean;
 }
 
 /** The model as `summarize` sees it. `label` is shown to operators. */
 export interface ModelSteps {
   readChunk(step: ChunkStep, label: string): Promise<DigestRef>;
   merge(step: MergeStep, label: string): Promise<DigestRef>;
+  /** Null where the model fails at it for good: the state stays as it is. */
+  changeState(step: StateStep, label: string): Promise<DigestRef | null>;
   /** Null for any other error than an overflow. Otherwise the halves of the chunk that did not fit; null inside where it cannot be halved. */
   overflow(error: unknown): { halves: [ChunkRef, ChunkRef] | null } | null;
   /** A failure that no retry helps; `type` is the one of each chunk's own where the model failed at all of them. */

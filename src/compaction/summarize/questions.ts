@@ -1,17 +1,36 @@
+import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
+import { PalimpsestError } from '../../errors.js';
+import { acceptDigest, digestLimit } from '../../summary/answer/accept.js';
+import {
+  markOf,
+  mergeNotesRequest,
+  notesRequest,
+  stateRequest,
+  type AskedState,
+} from '../../summary/ask/journal-prompts.js';
+import { followingOf, recordOf } from '../../summary/ask/record.js';
+import {
+  changesOf,
+  endOf,
+  groundedNotes,
+  linesWithin,
+  readNotes,
+  writeNotes,
+} from '../../summary/journal/notes.js';
 import { renderMessage } from '../../conversation/render.js';
 import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../../summary/ask/chunk.js';
 import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../../summary/ask/prompts.js';
 import { repairRequest, type RepairProblem } from '../../summary/ask/repair.js';
 import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
-import { groundOf, storable, type Asking } from './answers.js';
+import { answerText, groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
-import type { ChunkStep, MergeStep } from './model-steps.js';
+import type { ChunkStep, DigestRef, MergeStep } from './model-steps.js';
 
 /** A question to the summarizer about one chunk, merge or repair: the key of its answer, the request, and the check of the answer. */
 export interface Question {
-  kind: 'chunk' | 'fold' | 'merge' | 'repair';
+  kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
   /** Content key: the same question finds the stored answer. */
   key: string;
   prepare: () => Promise<Prepared>;
@@ -141,6 +160,143 @@ export function mergeQuestion(
       };
     },
   };
+}
+
+/** What a question about notes is told beside the chunk; none of it is in the key of its answer, which rests on the chunk alone. */
+export interface NotesAround {
+  before: { throughSeq: number; text: string | null } | null;
+  follows: readonly LoggedMessage[];
+  /** The state so far, and the length of the next; null where its changes are not asked for. */
+  state: AskedState | null;
+}
+
+export function notesQuestion(
+  asking: Asking,
+  { chunk, maxTokens }: Pick<ChunkStep, 'chunk' | 'maxTokens'>,
+  members: readonly { seq: number; sha256: string }[],
+  around: () => Promise<NotesAround>,
+  originals: () => Promise<readonly LoggedMessage[]>,
+): Question {
+  const { counter, redact, prompt } = asking;
+  const key = digestKey({
+    ...keyParts(asking),
+    kind: 'notes',
+    members: [`from ${chunk.fromSeq}`, ...members.map(({ seq, sha256 }) => sha256 + sliceOf(chunk, seq))],
+    limits: {},
+  });
+  return {
+    kind: 'notes',
+    key,
+    async prepare() {
+      const { before, follows, state } = await around();
+      const messages = await readable(await originals(), asking.summarizer, redact);
+      const mark = markOf(key);
+      const transcript = recordOf(chunk, messages, mark);
+      const asked = {
+        before: before && { ...before, end: before.text === null ? null : redact(endOf(before.text)) },
+        follows: followingOf(await readable(follows, asking.summarizer, redact), mark),
+        state: state && { ...state, text: redact(state.text) },
+        ...{ key, maxTokens, prompt },
+      };
+      const request = notesRequest({ ...asked, transcript });
+      const ground = once(() =>
+        groundOf([transcript], notesRequest({ ...asked, before: null, follows: '', transcript: '' })),
+      );
+      return {
+        request,
+        tokens: once(() => countRequest(request, counter)),
+        accept: (answer) => {
+          const { notes: read, changes } = readNotes(answerText(asking, answer));
+          const notes = linesWithin(read, digestLimit(maxTokens), counter);
+          const inputTokens = counter.count(transcript);
+          const accepted = acceptDigest(notes, { inputTokens, maxTokens, counter, ground: ground() });
+          const range = { fromSeq: chunk.fromSeq, throughSeq: chunk.throughSeq };
+          const written = { notes: groundedNotes(accepted, range), changes: state === null ? null : changes };
+          return redact(writeNotes(written, state === null ? '' : stateHash(state.text)));
+        },
+      };
+    },
+  };
+}
+
+export function mergeNotesQuestion(
+  asking: Asking,
+  { digests, maxTokens }: Pick<MergeStep, 'digests' | 'maxTokens'>,
+  textsOf: (keys: readonly string[]) => Promise<string[]>,
+): Question {
+  const { counter, redact, prompt } = asking;
+  const key = digestKey({ ...keyParts(asking), kind: 'merge', members: digests, limits: { maxTokens } });
+  return {
+    kind: 'merge',
+    key,
+    async prepare() {
+      const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
+      const request = mergeNotesRequest({ notes, key, maxTokens, prompt });
+      return {
+        request,
+        tokens: once(() => countRequest(request, counter)),
+        accept: (answer) => {
+          const read = readNotes(answerText(asking, answer)).notes;
+          const merged = linesWithin(read, digestLimit(maxTokens), counter);
+          const inputTokens = notes.reduce((sum, text) => sum + counter.count(text), 0);
+          const ground = groundOf(notes, mergeNotesRequest({ notes: [], key, maxTokens, prompt }));
+          return redact(acceptDigest(merged, { inputTokens, maxTokens, counter, ground }));
+        },
+      };
+    },
+  };
+}
+
+/** Asks what notes change in a state. Another state, or other notes, are another question. */
+export function stateQuestion(
+  asking: Asking,
+  digests: readonly string[],
+  state: AskedState,
+  follows: () => Promise<readonly LoggedMessage[]>,
+  textsOf: (keys: readonly string[]) => Promise<string[]>,
+): Question {
+  const { counter, redact, prompt } = asking;
+  const hash = stateHash(state.text);
+  const key = digestKey({ ...keyParts(asking), kind: 'state', members: [hash, ...digests], limits: {} });
+  return {
+    kind: 'state',
+    key,
+    async prepare() {
+      const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
+      const following = followingOf(await readable(await follows(), asking.summarizer, redact), markOf(key));
+      const asked = { text: redact(state.text), maxTokens: state.maxTokens };
+      const request = stateRequest({ notes, follows: following, state: asked, key, prompt });
+      return {
+        request,
+        tokens: once(() => countRequest(request, counter)),
+        accept: (answer) => {
+          const text = answerText(asking, answer);
+          const { notes: plain, changes } = readNotes(text);
+          if (counter.count(text) > digestLimit(state.maxTokens) * 2)
+            throw new PalimpsestError(
+              'Summary.NotSmaller',
+              'the changes of the state are longer than any state',
+            );
+          return redact(writeNotes({ notes: '', changes: changes ?? plain }, hash));
+        },
+      };
+    },
+  };
+}
+
+/** Of stored notes: tokens of what the journal holds of them, and whether they tell how this state changes. */
+export function notedAs(
+  stored: string,
+  state: string,
+  counter: TokenCounter,
+): Pick<DigestRef, 'tokens' | 'changesState'> {
+  const { notes } = readNotes(stored);
+  return { tokens: counter.count(notes), changesState: changesOf(stored, stateHash(state)) !== null };
+}
+
+/** Hex; tells one state from another. */
+export function stateHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 16);
 }
 
 /** Asks once more for a snapshot that was too long, or had dropped what must not be dropped. */

@@ -4,6 +4,8 @@
  * that does not fit is halved, never retried unchanged; a tree deeper than `depthLimit` is refused.
  */
 import { FAN_IN, layerTokens, nextMerge, type Layer } from '../../summary/ask/layers.js';
+import { nextMerge as nextNotes } from '../../summary/journal/room.js';
+import { expectedEntry, sizeOfEntry } from '../plan/journal-plan.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { LargeMessage, Plan } from '../plan/plan-types.js';
 import { consolidate, mergeMessage } from './consolidate.js';
@@ -14,10 +16,12 @@ import type { ModelSteps, Progress } from './model-steps.js';
 export interface Summarized {
   /** Chunks as they were read in the end, in order. */
   chunks: ChunkRef[];
-  /** Key of the new snapshot; null in `layered` mode, and where only messages were summarized. */
+  /** Key of the new snapshot; null in `layered` and `journal` mode, and where only messages were summarized. */
   snapshot: string | null;
-  /** `layered` mode: all layers that stand now, oldest first. */
+  /** `layered` and `journal` mode: all layers that stand now, oldest first. */
   layers: Layer[];
+  /** `journal` mode: key of the answer that holds the changes of the state; null where it stays as it is. */
+  changes?: string | null;
   /** Summaries of single messages. */
   messages: { seq: number; key: string }[];
   /** Keys of every digest used. */
@@ -27,7 +31,7 @@ export interface Summarized {
   failure: string | null;
 }
 
-type History = Pick<Summarized, 'chunks' | 'snapshot' | 'layers'>;
+type History = Pick<Summarized, 'chunks' | 'snapshot' | 'layers' | 'changes'>;
 
 export async function summarize(plan: Plan, steps: ModelSteps, progress: Progress): Promise<Summarized> {
   const digests = new Digests(plan, steps, progress);
@@ -52,6 +56,7 @@ export async function summarize(plan: Plan, steps: ModelSteps, progress: Progres
 function summarizeHistory(digests: Digests): Promise<History> | History {
   const { mode, chunks, layers } = digests.plan;
   if (mode === 'layered') return addLayers(digests);
+  if (mode === 'journal') return addNotes(digests);
   if (chunks.length > 0) return writeSnapshot(digests);
   return { chunks: [], snapshot: null, layers };
 }
@@ -83,17 +88,7 @@ async function writeSnapshot(digests: Digests): Promise<History> {
 async function addLayers(digests: Digests): Promise<History> {
   const { plan, progress } = digests;
   const leaves = await readHistory(digests, plan.chunks);
-  const layers: Layer[] = [
-    ...plan.layers,
-    ...leaves.map(({ chunk, digest }) => ({
-      rank: 0,
-      key: digest.key,
-      tokens: digest.tokens,
-      fromSeq: chunk.fromSeq,
-      throughSeq: chunk.throughSeq,
-      ...(digest.byRule === undefined ? {} : { extractive: true }),
-    })),
-  ];
+  const layers: Layer[] = [...plan.layers, ...leaves.map(layerOf)];
   for (let next = nextMerge(layers); next; next = nextMerge(layers)) {
     const members = layers.slice(next.first, next.first + FAN_IN);
     const rank = next.rank + 1;
@@ -114,15 +109,95 @@ async function addLayers(digests: Digests): Promise<History> {
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot: null, layers };
 }
 
+/** New entries behind those that stand, the state after them; then neighbours merged where the journal exceeds its room. */
+async function addNotes(digests: Digests): Promise<History> {
+  const { plan } = digests;
+  const { chunks, layers: standing, journal } = plan;
+  if (chunks.length === 0 || journal === undefined)
+    return { chunks: [], snapshot: null, layers: standing, changes: null };
+  const followsFromSeq = plan.throughSeq + 1;
+  const leaves = await digests.note(chunks, journal.lengths, (index) => ({
+    before: entryBefore(standing, chunks, index),
+    followsFromSeq: index === chunks.length - 1 ? followsFromSeq : null,
+    stateTokens: chunks.length === 1 ? journal.state : null,
+  }));
+  refuseAllByRule(digests, chunks, leaves);
+  const entries = [...standing, ...leaves.map(layerOf)];
+  const [only, ...others] = leaves;
+  const keys = leaves.map(({ digest }) => digest.key);
+  const [changes, layers] = await Promise.all([
+    only && others.length === 0 && only.digest.changesState === true
+      ? only.digest
+      : digests.changeState({ digests: keys, followsFromSeq, maxTokens: journal.state }),
+    mergeNotes(digests, entries, new Set(keys)),
+  ]);
+  return { chunks: leaves.map(({ chunk }) => chunk), snapshot: null, layers, changes: changes?.key ?? null };
+}
+
+function entryBefore(
+  standing: readonly Layer[],
+  chunks: readonly ChunkRef[],
+  index: number,
+): { throughSeq: number; key: string | null } | null {
+  const chunk = chunks[index - 1];
+  if (chunk) return { throughSeq: chunk.throughSeq, key: null };
+  const last = standing.at(-1);
+  return last ? { throughSeq: last.throughSeq, key: last.key } : null;
+}
+
+/** Merges until the entries are down to what leaves room for the compactions to come; none while they fit. */
+async function mergeNotes(
+  digests: Digests,
+  entries: readonly Layer[],
+  fresh: ReadonlySet<string>,
+): Promise<Layer[]> {
+  const { plan, progress } = digests;
+  const { entries: room, mergedDown } = plan.journal!;
+  const layers = [...entries];
+  const sizeOf = (layer: Layer) => (fresh.has(layer.key) ? expectedEntry(layer.tokens) : sizeOfEntry(layer));
+  const sizes = () => layers.map((layer) => ({ rank: layer.rank, tokens: sizeOf(layer) }));
+  if (sizes().reduce((sum, { tokens }) => sum + tokens, 0) <= room) return layers;
+  for (let next = nextNotes(sizes(), mergedDown); next; next = nextNotes(sizes(), mergedDown)) {
+    const members = layers.slice(next.first, next.first + next.count);
+    const rank = Math.max(...members.map((member) => member.rank)) + 1;
+    progress.consolidating(members.length, rank);
+    const about = { root: false, maxTokens: next.maxTokens, notes: true };
+    const merged = await digests.merge(members, about, `rank ${rank}`);
+    layers.splice(next.first, next.count, {
+      rank,
+      key: merged.key,
+      tokens: merged.tokens,
+      fromSeq: members[0]!.fromSeq,
+      throughSeq: members.at(-1)!.throughSeq,
+      addedTokens: members.reduce((sum, { addedTokens = 0 }) => sum + Math.ceil(addedTokens / 2), 0),
+      ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
+    });
+  }
+  return layers;
+}
+
+function layerOf({ chunk, digest }: Leaf): Layer {
+  return {
+    rank: 0,
+    key: digest.key,
+    tokens: digest.tokens,
+    fromSeq: chunk.fromSeq,
+    throughSeq: chunk.throughSeq,
+    ...(digest.byRule === undefined ? {} : { extractive: true }),
+  };
+}
+
 /** Throws where the model failed at all of it: from the messages themselves the rules write a better summary than from digests by rule. */
 async function readHistory(digests: Digests, chunks: readonly ChunkRef[]): Promise<Leaf[]> {
   const leaves = await digests.readEach(chunks);
-  const [first, ...others] = leaves.map(({ digest }) => digest.byRule);
-  if (first !== undefined && others.every((type) => type !== undefined)) {
-    const message = `the model failed at ${chunks.length === 1 ? 'the chunk' : 'every chunk'}`;
-    throw digests.steps.failed(first, message);
-  }
+  refuseAllByRule(digests, chunks, leaves);
   return leaves;
+}
+
+function refuseAllByRule({ steps }: Digests, chunks: readonly ChunkRef[], leaves: readonly Leaf[]): void {
+  const [first, ...others] = leaves.map(({ digest }) => digest.byRule);
+  if (first === undefined || !others.every((type) => type !== undefined)) return;
+  throw steps.failed(first, `the model failed at ${chunks.length === 1 ? 'the chunk' : 'every chunk'}`);
 }
 
 /** Null where the model failed at all of it: the message is then shortened by rule, as others are. */

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import type { ChainLink } from '../../compaction/plan/plan-types.js';
 import type { CallLink, MessageMeta, Role } from '../../conversation/message.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 
@@ -13,7 +13,8 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     snapshot_tokens: number;
     fallback: boolean;
     method: string;
-    layers: Layer[] | null;
+    layers: KeptLayer[] | null;
+    state_tokens: number;
   }>(
     pool,
     `with recursive chain as (
@@ -22,7 +23,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
        select parent.* from chain join palimpsest.compactions parent
          on parent.tenant_id = $1 and parent.session_id = $2 and parent.generation = chain.parent_generation
      )
-     select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers
+     select generation, through_seq, snapshot_tokens, fallback, method, case when generation = $3 then layers end as layers, state_tokens
      from chain order by generation desc`,
     [ids.tenant, ids.session, generation],
   );
@@ -32,7 +33,8 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     snapshotTokens: row.snapshot_tokens,
     fallback: row.fallback,
     readByModel: row.method === 'model',
-    layers: row.layers,
+    layers: row.layers?.map(({ added: _added, ...layer }) => layer) ?? null,
+    stateTokens: row.state_tokens,
   }));
 }
 

@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import type { Head, Reduction } from '../../context/view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Coverage } from '../../summary/coverage.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
 import { counterFor } from '../../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
 import { releaseHolds } from './digest-holds.js';
@@ -31,7 +31,9 @@ export interface CommitInput {
   throughSeq: number;
   snapshot: string | null;
   ledger: string | null;
-  layers?: Layer[] | null;
+  layers?: KeptLayer[] | null;
+  /** `journal` mode. */
+  state?: string | null;
   /** A layer made by rule: its text is stored with the rest. */
   newLayer?: { layer: Layer; text: string } | null;
   /** Texts that patterns pinned so far. */
@@ -89,20 +91,22 @@ export async function commitCompaction(
 ): Promise<CompactionRow> {
   const { tokenizer, incarnation } = await loadSession(pool, ids);
   const snapshot = input.snapshot === null ? null : storable(input.snapshot);
-  const snapshotTokens = snapshot === null ? 0 : counterFor(tokenizer).count(snapshot);
+  const state = input.state ? storable(input.state) : null;
+  const count = (text: string | null) => (text === null ? 0 : counterFor(tokenizer).count(text));
+  const sizes = { snapshotTokens: count(snapshot), stateTokens: count(state) };
   return withSession(pool, ids, async (tx) => {
     const session = await lockSession(tx, { ...ids, incarnation });
     const already = await ownCommit(tx, ids, input.runId);
     if (already) return already;
     refuseStale(session, input);
-    return store(tx, session, { ...input, snapshot, snapshotTokens });
+    return store(tx, session, { ...input, snapshot, state, ...sizes });
   });
 }
 
 async function store(
   tx: Transaction,
   session: SessionRow,
-  input: CommitInput & { snapshotTokens: number },
+  input: CommitInput & { snapshotTokens: number; stateTokens: number },
 ): Promise<CompactionRow> {
   const { head, throughSeq, coverage, usage, exhausted = null, measureAt, ledger } = input;
   const generation = session.generation + 1;
@@ -125,7 +129,9 @@ async function store(
       snapshot: input.snapshot,
       snapshotTokens: input.snapshotTokens,
       ledger: ledger === null ? null : storable(ledger),
-      layers: input.layers ?? null,
+      layers: input.layers?.map(storableLayer) ?? null,
+      state: input.state ?? null,
+      stateTokens: input.stateTokens,
       pinned: input.pinned?.map(storable) ?? [],
       fallback: input.fallback ?? false,
       cost: input.cost ?? null,
@@ -169,6 +175,10 @@ async function store(
     exhausted: exhausted && { ...exhausted, reason: storable(exhausted.reason) },
   });
   return toCompaction(row);
+}
+
+function storableLayer({ added, ...layer }: KeptLayer): KeptLayer {
+  return added === undefined ? layer : { ...layer, added: storable(added) };
 }
 
 /** What a commit forgets of earlier failures: not those of a model that it did without. */

@@ -14,7 +14,7 @@ type Columns = typeof compactions.$inferSelect;
 /** One committed compaction in facts and figures. */
 export type CompactionFacts = Omit<
   Columns,
-  'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'head' | 'headTokens' | 'coverage'
+  'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'state' | 'head' | 'headTokens' | 'coverage'
 > & {
   /** Tokens of the whole head: summary turn, acknowledgment, carried request. */
   tokens: number;
@@ -22,7 +22,7 @@ export type CompactionFacts = Omit<
 
 /** One committed compaction with its texts. Generation 0 is the genesis: no head, no snapshot. */
 export type CompactionRow = CompactionFacts &
-  Pick<Columns, 'snapshot' | 'ledger' | 'coverage'> & {
+  Pick<Columns, 'snapshot' | 'ledger' | 'state' | 'coverage'> & {
     head: Head | null;
     /** Hex sha256 of the snapshot; null without one. */
     snapshotSha256: string | null;
@@ -52,8 +52,9 @@ export function findCommitOf(pool: Pool, ids: SessionIds, runId: string): Promis
 
 /** Every compaction of the session, oldest first, the genesis left out. */
 export async function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
-  const { tenantId, sessionId, snapshot, ledger, head, coverage, ...facts } = getTableColumns(compactions);
-  void [snapshot, ledger, head, coverage];
+  const { tenantId, sessionId, snapshot, ledger, state, head, coverage, ...facts } =
+    getTableColumns(compactions);
+  void [snapshot, ledger, state, head, coverage];
   const rows = await readWith(pool, (db) =>
     db
       .select(facts)

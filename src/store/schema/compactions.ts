@@ -12,7 +12,7 @@ import {
 } from 'drizzle-orm/pg-core';
 import type { Reduction } from '../../context/view/view-types.js';
 import type { Coverage } from '../../summary/coverage.js';
-import type { Layer } from '../../summary/ask/layers.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
 import { messages, sessions } from './log.js';
 
@@ -33,8 +33,11 @@ export const compactions = palimpsest.table(
     method: text('method').$type<'model' | 'extractive' | 'none'>().notNull(),
     /** The extractive summarizer served because the model could not: to be redone from the archive. */
     fallback: boolean('fallback').notNull().default(false),
-    /** `layered` mode: what the snapshot consists of, oldest first; null in other modes. */
-    layers: jsonb('layers').$type<Layer[]>(),
+    /** `layered` and `journal` mode: what the snapshot consists of, oldest first; null in other modes. */
+    layers: jsonb('layers').$type<KeptLayer[]>(),
+    /** `journal` mode: rules, requests and questions in force, next step. */
+    state: text('state'),
+    stateTokens: integer('state_tokens').notNull().default(0),
     snapshot: text('snapshot'),
     snapshotTokens: integer('snapshot_tokens').notNull().default(0),
     ledger: text('ledger'),
@@ -45,6 +48,7 @@ export const compactions = palimpsest.table(
     head: text('head'),
     /** Tokens of each message of the head, by the session's present tokenizer. */
     headTokens: integer('head_tokens').array().notNull().default([]),
+    /** Which requests read each evicted message: for whoever audits what a summary rests on. */
     coverage: jsonb('coverage').$type<Coverage[]>().notNull().default([]),
     tokensBefore: count('tokens_before').notNull().default(0),
     tokensAfter: count('tokens_after').notNull().default(0),

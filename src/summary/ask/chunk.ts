@@ -36,6 +36,9 @@ const NAME_TOKENS = 8;
 /** What a transcript adds to each message. */
 export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
 
+/** The same for the mark before each message in a record of the journal. */
+export const MESSAGE_MARK_TOKENS = 12;
+
 /** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
 const SLICE_LABEL_TOKENS = 80;
 
@@ -52,6 +55,7 @@ export function cutChunks(
   items: readonly ChunkItem[],
   chunkTokens: number,
   counter: TokenCounter,
+  labelTokens = MESSAGE_LABEL_TOKENS,
 ): ChunkRef[] {
   const spare = Math.min(256, Math.floor(chunkTokens / 8));
   const limit = chunkTokens - spare;
@@ -62,7 +66,7 @@ export function cutChunks(
   for (const { seq, tokens, text } of items) {
     const rendered = text();
     const pieces = measurePieces(rendered, pieceSize(limit), limit - sliceLabel, counter);
-    const whole = Math.max(tokens + LABEL_TOKENS, total(pieces)) + NAME_TOKENS;
+    const whole = Math.max(tokens + labelTokens - NAME_TOKENS, total(pieces)) + NAME_TOKENS;
     if (whole <= limit || pieces.length < 2) {
       if (open && open.tokens + whole > limit) close();
       open = extend(open, seq, whole);
@@ -243,7 +247,7 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
 
 export interface KeyParts {
   tenant: string;
-  kind: 'chunk' | 'fold' | 'merge' | 'repair';
+  kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
   /** What is read, in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
   members: readonly string[];
   promptVersion: number | string;

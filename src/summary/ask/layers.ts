@@ -13,6 +13,16 @@ export interface Layer {
   throughSeq: number;
   /** Made by rule because no model answered; read again once one does. */
   extractive?: boolean;
+  /** `journal` mode: tokens of what code has put behind the text. */
+  addedTokens?: number;
+  /** `journal` mode: the room was used up, a line that points to the archive stands for it. */
+  left?: boolean;
+}
+
+/** A layer as it is kept with its generation: a plan, which travels, leaves the text out. */
+export interface KeptLayer extends Layer {
+  /** `journal` mode: lines that code has put behind the text. */
+  added?: string;
 }
 
 /** Layers of one rank that become one of the next. */

@@ -18,6 +18,8 @@ export interface SummaryRequest {
   messages: { role: 'system' | 'user'; content: string }[];
   /** Limit of the answer, tokens. */
   maxTokens: number;
+  /** An answer that is cut off is good as far as its lines are whole. */
+  wholeLines?: boolean;
   /** JSON schema of the answer, for endpoints that hold a model to one; the answer may be Markdown all the same. */
   schema?: SummarySchema;
 }
@@ -202,6 +204,6 @@ export function delimited(tag: string, key: string, data: string, number?: numbe
   return `<${name}>\n${data}\n</${name}>`;
 }
 
-function nonceOf(key: string): string {
+export function nonceOf(key: string): string {
   return createHmac('sha256', key).update('palimpsest delimiter').digest('hex').slice(0, 16);
 }

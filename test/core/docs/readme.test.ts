@@ -7,7 +7,7 @@ import { operations } from '../../../src/api/operations/index.js';
 import { failureTypes } from '../../../src/errors.js';
 import { pricesSchema, spendSchema } from '../../../src/policy/money-schema.js';
 import { argumentsSchema, reduceSchema, toolResultsSchema } from '../../../src/policy/reduce-schema.js';
-import { policySchema, retentionSchema } from '../../../src/policy/schema.js';
+import { memorySchema, policySchema, retentionSchema } from '../../../src/policy/schema.js';
 import { summarySchema } from '../../../src/policy/summary-schema.js';
 
 const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
@@ -27,6 +27,7 @@ test('every knob of the policy has its row', () => {
     ...rows(summarySchema.shape, 'summary.'),
     ...rows(pricesSchema.shape, 'prices.'),
     ...rows(spendSchema.shape, 'spend.'),
+    ...rows(memorySchema.shape, 'memory.'),
     ...rows(retentionSchema.shape, 'retention.'),
   ];
   expect(wanted.length).toBeGreaterThan(60);

@@ -40,7 +40,7 @@ describe.each(presetNames)('%s', (preset) => {
   test('resolves with any known model, any summary mode and calibration', () => {
     for (const model of ['gpt-4', 'gpt-4o', 'claude-sonnet-4-5', 'gemini-2.5-pro', 'my-own'])
       expect(limitsFor(preset, { model }).budget).toBeGreaterThan(0);
-    for (const mode of ['incremental', 'full_rewrite', 'layered'] as const)
+    for (const mode of ['incremental', 'full_rewrite', 'layered', 'journal'] as const)
       expect(limitsFor(preset, { summary: { mode } }).headMax).toBeGreaterThan(0);
     const policy = policyOf({ session: { preset, contextWindow: 16_000 } });
     for (const factor of [0.5, 0.8, 1.25])

@@ -109,7 +109,7 @@ describe('a rehearsal', () => {
   test('no mode pays twice for what was read once', async () => {
     const messages = talk(500);
     const inputs = await Promise.all(
-      (['incremental', 'full_rewrite', 'layered'] as const).map(async (mode) => {
+      (['incremental', 'full_rewrite', 'layered', 'journal'] as const).map(async (mode) => {
         const { summarizer, compactions } = await rehearse(messages, {
           contextWindow: 16_000,
           summary: { mode },

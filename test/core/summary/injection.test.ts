@@ -148,6 +148,67 @@ describe('an obedient summarizer', () => {
   });
 });
 
+describe('an obedient writer of notes', () => {
+  /** Notes the orders, and states them as rules, requests and next step: citing the tool, the user, nobody, a range of both. */
+  const writer: Summarizer = ({ messages }) => {
+    const material = messages.at(-1)?.content ?? '';
+    const marks = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)/gm)];
+    const seqs = (role: string) =>
+      marks.filter(([, , speaker]) => speaker === role).map(([, seq]) => Number(seq));
+    const obeyed = orders.filter((order) => material.includes(order));
+    const [tool = 1] = seqs('tool');
+    const [user = 1] = seqs('user');
+    const cited = [` [m${tool}]`, ` [m${user}]`, '', ` [m${Math.min(user, tool)}-${Math.max(user, tool)}]`];
+    const lines = obeyed.flatMap((order) => cited.map((reference) => `${order}${reference}`));
+    return [
+      '## Notes',
+      `- Spoke of ${wordsFrom(materialIn(material)).join(', ')} [m${tool}]`,
+      ...lines.map((line) => `- ${line}`),
+      '## State',
+      `- new rule: ${rule} [m1]`,
+      `- new request: ${request} [m2]`,
+      ...lines.flatMap((line) => [`- new rule: ${line}`, `- new request: ${line}`, `- next: ${line}`]),
+    ].join('\n');
+  };
+
+  test('makes no tool a giver of rules, requests or next steps', async () => {
+    const conversation = await played({ keep: undefined, summary: { mode: 'journal' } }, writer);
+    const summarized = conversation.generations.filter(({ head }) => head !== null);
+    expect(summarized.length).toBeGreaterThan(1);
+    expect(summarized.some(({ snapshot }) => isOrder(snapshot ?? ''))).toBe(true);
+    for (const { state, snapshot, head } of summarized) {
+      expect((state ?? '').split('\n').filter(isOrder)).toEqual([]);
+      expect(state).toContain(request);
+      expect(snapshot).not.toMatch(/^claimed(?!, not found: )/m);
+      const text = String(head?.messages[0]?.content);
+      expect(head?.messages[0]?.role).toBe('user');
+      expect(text.match(/<\/?(?:pins?|transcript|message|record)\b[^>]*>/g)).toBeNull();
+      for (const tag of ['<journal>', '</journal>', '<session_state>', '</session_state>'])
+        expect(text.split(tag)).toHaveLength(2);
+    }
+  });
+
+  test('is asked between marks and delimiters that no content knows', async () => {
+    const asked: string[] = [];
+    await played({ keep: undefined, summary: { mode: 'journal' } }, (asking, about) => {
+      asked.push(asking.messages.at(-1)?.content ?? '');
+      return writer(asking, about);
+    });
+    expect(asked.length).toBeGreaterThan(1);
+    for (const text of asked) {
+      const [opening, nonce = ''] =
+        /^<record ([0-9a-f]{16})>$/m.exec(text) ?? /^<notes ([0-9a-f]{16}) 1>$/m.exec(text) ?? [];
+      expect(opening).toBeDefined();
+      const delimiters = [...text.matchAll(/^<(\/?)(\w+) ([0-9a-f]{16})( \d+)?>$/gm)].filter(
+        ([, , , own]) => own === nonce,
+      );
+      const named = (slash: string) =>
+        delimiters.filter(([, end]) => end === slash).map(([, , name, , number = '']) => name + number);
+      expect(named('/').sort()).toEqual(named('').sort());
+    }
+  });
+});
+
 test('the extractive summary and its ledger take no orders from tools', async () => {
   expectHarmless(await played({ summary: { ...policy.summary, method: 'extractive' } }, null));
 });

@@ -141,9 +141,11 @@ describe('in the service', () => {
 });
 
 describe('in memory', () => {
-  const refusing: Summarizer = (request, { kind }) => {
+  const reads = ({ kind }: { kind: string }) => kind === 'chunk' || kind === 'notes';
+
+  const refusing: Summarizer = (request, about) => {
     const content = request.messages.at(-1)?.content ?? '';
-    const isRefused = kind === 'chunk' && content.includes(trouble);
+    const isRefused = reads(about) && content.includes(trouble);
     return isRefused
       ? "I'm sorry, but I can't help with that."
       : saidOf('## Current state\n- Read.', request);
@@ -155,20 +157,23 @@ describe('in memory', () => {
     return conversation;
   }
 
-  test.each(['incremental', 'full_rewrite', 'layered'] as const)('%s: one chunk by rule', async (mode) => {
-    const conversation = conversationOf({ ...policy, summary: { ...policy.summary, mode } });
-    const generation = await conversation.compact(refusing);
-    expect(generation).toMatchObject({ method: 'model', fallback: true, chunksByRule: 1 });
-    const { calls, chunks } = generation!;
-    expect(chunks.length).toBeGreaterThan(3);
-    const refused = calls.filter(({ kind }) => kind === 'chunk').length - (chunks.length - 1);
-    expect(refused).toBe(1);
+  test.each(['incremental', 'full_rewrite', 'layered', 'journal'] as const)(
+    '%s: one chunk by rule',
+    async (mode) => {
+      const conversation = conversationOf({ ...policy, summary: { ...policy.summary, mode } });
+      const generation = await conversation.compact(refusing);
+      expect(generation).toMatchObject({ method: 'model', fallback: true, chunksByRule: 1 });
+      const { calls, chunks } = generation!;
+      expect(chunks.length).toBeGreaterThan(3);
+      const refused = calls.filter(reads).length - (chunks.length - 1);
+      expect(refused).toBe(1);
 
-    const answering: Summarizer = (request) => saidOf('## Current state\n- Read.', request);
-    const again = await conversation.compact(answering, { force: true, reason: 'resummarize' });
-    expect(again).toMatchObject({ reason: 'resummarize', fallback: false, chunksByRule: 0 });
-    expect(again!.calls.filter(({ kind }) => kind === 'chunk')).toHaveLength(1);
-  });
+      const answering: Summarizer = (request) => saidOf('## Current state\n- Read.', request);
+      const again = await conversation.compact(answering, { force: true, reason: 'resummarize' });
+      expect(again).toMatchObject({ reason: 'resummarize', fallback: false, chunksByRule: 0 });
+      expect(again!.calls.filter(reads)).toHaveLength(1);
+    },
+  );
 
   test('what a model has failed at twice is folded as it stands; resummarize goes on trying', async () => {
     const conversation = conversationOf();

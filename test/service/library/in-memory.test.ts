@@ -20,7 +20,7 @@ afterAll(() => stack.stop());
 
 const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.content ?? '');
 
-test.for(['incremental', 'full_rewrite', 'layered'] as const)('%s', async (mode) => {
+test.for(['incremental', 'full_rewrite', 'layered', 'journal'] as const)('%s', async (mode) => {
   const { palimpsest } = stack;
   const policy: PolicyInput = {
     contextWindow: 16_000,

@@ -1,0 +1,42 @@
+import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
+import { isOfChunk } from '../src/compaction/replace/by-rule.js';
+import { stateQuestion } from '../src/compaction/summarize/questions.js';
+import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
+import type { SessionIds } from '../src/contract/ids.js';
+import { isFailure } from '../src/errors.js';
+import { isDrawnAgain } from '../src/temporal/failures.js';
+import { askingFor, digestText, followingOf, stateOf } from './asking.js';
+import type { Dependencies } from './dependencies.js';
+import { answerOnce } from './digest.js';
+import { runModelStep } from './run.js';
+
+export interface ChangeStateInput extends SessionIds {
+  baseGeneration: number;
+  step: StateStep;
+  summarizer: SummarizerSettings;
+}
+
+/** What new notes change in the state of the parent generation. Null where the model fails at it for good: the state stays as it is. */
+export function changeState(dependencies: Dependencies) {
+  return ({ step, summarizer, ...payer }: ChangeStateInput): Promise<DigestRef | null> =>
+    runModelStep('change state', async (attempt) => {
+      const [asking, text] = await Promise.all([
+        askingFor(dependencies, payer, summarizer, attempt.signal, 'journal'),
+        stateOf(dependencies, payer, payer.baseGeneration),
+      ]);
+      const state = { text, maxTokens: step.maxTokens };
+      const question = stateQuestion(
+        asking,
+        step.digests,
+        state,
+        () => followingOf(dependencies, payer, step.followsFromSeq),
+        (keys) => Promise.all(keys.map((key) => digestText(dependencies, payer, key))),
+      );
+      try {
+        return await answerOnce(dependencies, asking, question, payer, attempt);
+      } catch (error) {
+        if (!isFailure(error) || isDrawnAgain(error, attempt.draw) || !isOfChunk(error)) throw error;
+        return null;
+      }
+    });
+}

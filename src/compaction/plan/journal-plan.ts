@@ -1,0 +1,71 @@
+/** Sizes of one compaction in `journal` mode: the tail fills what the memory leaves of the target. */
+import type { MessageMeta } from '../../conversation/message.js';
+import type { ChunkRef } from '../../summary/ask/chunk.js';
+import type { Layer } from '../../summary/ask/layers.js';
+import { EXACT_SHARE } from '../../summary/journal/exact.js';
+import { entryTokens, journalRoom, type JournalRoom } from '../../summary/journal/room.js';
+import type { JournalPlan } from './plan-types.js';
+import type { Planning } from './planning.js';
+
+/** Tokens of the heading above an entry. */
+const HEADING_TOKENS = 8;
+
+export function roomOf({ state, limits }: Planning): JournalRoom {
+  return journalRoom(limits.headMax, limits.noteTokens, state.chain[0]?.stateTokens ?? 0);
+}
+
+/** Tokens that an entry takes in the memory. */
+export function sizeOfEntry({ tokens, addedTokens = 0 }: Pick<Layer, 'tokens' | 'addedTokens'>): number {
+  return tokens + addedTokens + HEADING_TOKENS;
+}
+
+/** The same of one that is still to be written, with the most that code may put behind it. */
+export function expectedEntry(tokens: number): number {
+  return Math.ceil(tokens * (1 + EXACT_SHARE)) + HEADING_TOKENS;
+}
+
+export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): JournalPlan {
+  const room = roomOf(planning);
+  const { tail } = planning.state;
+  return { ...room, lengths: chunks.map((chunk) => entryTokens(materialOf(chunk, tail), room.entries)) };
+}
+
+function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: number; toolTokens: number } {
+  const read = metas.filter(({ seq }) => seq >= chunk.fromSeq && seq <= chunk.throughSeq);
+  if (read.length === 0) return { tokens: chunk.tokens, toolTokens: 0 };
+  const tokens = Math.min(chunk.tokens, sum(read));
+  return { tokens, toolTokens: Math.min(tokens, sum(read.filter(isResult))) };
+}
+
+/** Most tokens of the tail with which the context reaches its target, the memory of this compaction included. */
+export function tailCeiling(planning: Planning): number {
+  const { state, limits } = planning;
+  const room = roomOf(planning);
+  const standing = (state.chain[0]?.layers ?? []).reduce((total, entry) => total + sizeOfEntry(entry), 0);
+  const beside =
+    sum(state.system) +
+    limits.pinTokens +
+    limits.noteTokens +
+    (limits.headMax - limits.noteTokens - room.entries);
+  const all = sum(state.tail);
+  const results = sum(state.tail.filter(isResult));
+  let ceiling = limits.contextTarget - beside;
+  // The more goes, the longer its entry: a few rounds meet in the middle.
+  for (let round = 0; round < 4; round++) {
+    const evicted = Math.max(0, all - Math.max(0, ceiling));
+    const toolTokens = all === 0 ? 0 : (results * evicted) / all;
+    const entry =
+      evicted === 0 ? 0 : expectedEntry(entryTokens({ tokens: evicted, toolTokens }, room.entries));
+    const entries = standing + entry > room.entries ? room.mergedDown : standing + entry;
+    ceiling = limits.contextTarget - beside - entries;
+  }
+  return Math.max(0, ceiling);
+}
+
+function isResult({ role }: MessageMeta): boolean {
+  return role === 'tool' || role === 'function';
+}
+
+function sum(metas: readonly MessageMeta[]): number {
+  return metas.reduce((total, { tokens, empty }) => total + (empty ? 0 : tokens), 0);
+}

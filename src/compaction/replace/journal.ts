@@ -1,0 +1,174 @@
+/** The memory of a new generation in `journal` mode: entries with what code puts behind them, and the state. */
+import { createHash } from 'node:crypto';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
+import { layeredSnapshot } from '../../summary/answer/sections.js';
+import { EXACT_SHARE, exactLine, mergedExact } from '../../summary/journal/exact.js';
+import { changesOf, readNotes } from '../../summary/journal/notes.js';
+import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
+import { witnessIn } from '../../summary/journal/witness.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { plainTextOf } from '../../summary/text/sentences.js';
+import { argumentsOf } from '../../conversation/render.js';
+import { stateHash } from '../summarize/questions.js';
+import type { LayerText, ReplacementInput } from './input.js';
+
+export interface Memory {
+  /** All entries as the context shows them. */
+  text: string;
+  layers: KeptLayer[];
+  state: string;
+  /** An entry that the rules wrote and that is not stored yet. */
+  newLayer: LayerText | null;
+}
+
+interface Entry {
+  layer: KeptLayer;
+  text: string;
+}
+
+/** Entries that a model wrote, with the changes that it answered. */
+export function memoryByModel(
+  input: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  kept: readonly LoggedMessage[],
+  counter: TokenCounter,
+): Memory {
+  const { written, parent, referenced } = input;
+  const before = parent.state ?? '';
+  const changes = changesOf(written?.changes ?? '', stateHash(before));
+  const witness = witnessIn([...evicted, ...kept, ...referenced].sort((a, b) => a.seq - b.seq));
+  const { state, unfounded } = changed(parseState(before), changes ?? '', witness);
+  const entries = (written?.layers ?? []).map(({ layer, text }): Entry => ({
+    layer,
+    text: readNotes(text).notes,
+  }));
+  const withAdded = addedTo(entries, { input, evicted, kept, counter });
+  const claims = unfounded.map((line) => `claimed, not found: ${line}`);
+  const newest = withAdded.at(-1);
+  const all =
+    newest === undefined || claims.length === 0
+      ? withAdded
+      : [
+          ...withAdded.slice(0, -1),
+          { ...newest, layer: adding(newest.layer, [newest.layer.added ?? '', ...claims], counter) },
+        ];
+  return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
+}
+
+/** One more entry by rule behind those that stand; the state stays as it is. */
+export function memoryByRule(
+  input: ReplacementInput,
+  evicted: readonly LoggedMessage[],
+  counter: TokenCounter,
+): Memory {
+  const { plan, parent, standing, redact } = input;
+  const maxTokens = Math.max(100, Math.floor(plan.summarizer.snapshotTokens / 6));
+  const text = redact(extractiveSnapshot({ previous: null, messages: evicted, maxTokens, counter }));
+  const newLayer: LayerText = {
+    text,
+    layer: {
+      rank: 0,
+      key: createHash('sha256').update(`by rule\n${text}`).digest('hex'),
+      tokens: counter.count(text),
+      fromSeq: plan.fromSeq,
+      throughSeq: plan.throughSeq,
+      extractive: true,
+    },
+  };
+  const before = (standing ?? []).map((one): Entry => ({
+    layer: one.layer,
+    text: readNotes(one.text).notes,
+  }));
+  return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
+}
+
+/** Room of the entries beside the state, whatever was planned: what exceeds it gives way from its oldest end. */
+function memoryOf(
+  entries: readonly Entry[],
+  state: string,
+  { plan, limits }: ReplacementInput,
+  newLayer: LayerText | null,
+  counter: TokenCounter,
+): Memory {
+  const room =
+    Math.max(plan.summarizer.snapshotTokens, limits.headMax - limits.noteTokens) - counter.count(state);
+  let shown = [...entries];
+  for (let at = 0; at < shown.length - 1 && counter.count(textOf(shown)) > room; at++)
+    shown = shown.with(at, { ...shown[at]!, layer: { ...shown[at]!.layer, left: true, addedTokens: 0 } });
+  return { text: textOf(shown), layers: shown.map(({ layer }) => layer), state, newLayer };
+}
+
+const pointerLine = '- left out for want of room; the archive holds it';
+
+function textOf(entries: readonly Entry[]): string {
+  return layeredSnapshot(
+    entries.map(({ layer, text }) => ({
+      fromSeq: layer.fromSeq,
+      throughSeq: layer.throughSeq,
+      text: layer.left ? pointerLine : [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
+    })),
+  );
+}
+
+function stateRoom({ plan, limits }: ReplacementInput): number {
+  return plan.journal?.state ?? Math.floor(limits.headMax / 5);
+}
+
+/** Exact values behind each entry: as they stand, merged with those of the entries merged, or found in what is evicted now. */
+function addedTo(
+  entries: readonly Entry[],
+  {
+    input,
+    evicted,
+    kept,
+    counter,
+  }: {
+    input: ReplacementInput;
+    evicted: readonly LoggedMessage[];
+    kept: readonly LoggedMessage[];
+    counter: TokenCounter;
+  },
+): Entry[] {
+  const before = input.parent.layers ?? [];
+  const known = new Map(before.map((layer) => [layer.key, layer]));
+  const visible = kept.map(writtenIn).join('\n');
+  return entries.map(({ layer, text }) => {
+    const same = known.get(layer.key);
+    if (same) return { layer: same, text };
+    const maxTokens = Math.max(40, Math.floor(EXACT_SHARE * layer.tokens));
+    const members = before.filter(
+      ({ fromSeq, throughSeq }) => fromSeq >= layer.fromSeq && throughSeq <= layer.throughSeq,
+    );
+    const own = evicted.filter(({ seq }) => seq >= layer.fromSeq && seq <= layer.throughSeq);
+    const merged = mergedExact(
+      [
+        ...members.flatMap(({ added }) => exactLines(added)),
+        exactLine(own, { entry: text, visible, maxTokens, counter }),
+      ],
+      text,
+      maxTokens,
+      counter,
+    );
+    return { layer: adding(layer, [merged], counter), text };
+  });
+}
+
+function adding(
+  { added: _added, ...layer }: KeptLayer,
+  lines: readonly string[],
+  counter: TokenCounter,
+): KeptLayer {
+  const added = lines.filter((line) => line !== '').join('\n');
+  return added === '' ? { ...layer, addedTokens: 0 } : { ...layer, added, addedTokens: counter.count(added) };
+}
+
+function exactLines(added: string | undefined): string[] {
+  return (added ?? '').split('\n').filter((line) => line.startsWith('exact: '));
+}
+
+/** Every character of a message in which a value may be seen. */
+function writtenIn({ message }: LoggedMessage): string {
+  return [plainTextOf(message), ...(message.tool_calls ?? []).map(argumentsOf)].join('\n');
+}

@@ -1,0 +1,83 @@
+/** What a reader of the journal is shown of messages: as they are, each behind a mark that no content knows. */
+import { isMedia } from '../../conversation/media.js';
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { argumentsOf, nameOf } from '../../conversation/render.js';
+import { transcriptOf, type ChunkRef } from './chunk.js';
+
+/** The messages of a chunk; one that the chunk holds a part of is shown as elsewhere, in its label. */
+export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], mark: string): string {
+  const toolNames = new Map<string, string>();
+  const shown: string[] = [];
+  for (const logged of messages) {
+    const { message, seq } = logged;
+    if (seq >= chunk.fromSeq && seq <= chunk.throughSeq) {
+      const isWhole =
+        (seq !== chunk.fromSeq || chunk.fromChar === 0) &&
+        (seq !== chunk.throughSeq || chunk.throughChar === null);
+      const text = isWhole
+        ? textOf(message, seq)
+        : transcriptOf({ ...chunk, ...partIn(chunk, seq) }, [logged]);
+      shown.push(`${mark}${seq} ${speakerOf(message, toolNames.get(message.tool_call_id ?? ''))}\n${text}`);
+    }
+    for (const call of message.tool_calls ?? []) if (call.id) toolNames.set(call.id, nameOf(call));
+  }
+  return shown.join('\n');
+}
+
+/** Most messages that tell what follows, and characters of each. */
+export const MOST_FOLLOWING = 6;
+const FOLLOWING_CHARACTERS = 240;
+
+/** Beginnings of the messages that stay. */
+export function followingOf(messages: readonly LoggedMessage[], mark: string): string {
+  return messages
+    .slice(0, MOST_FOLLOWING)
+    .map(({ seq, message }) => {
+      const text = textOf(message, seq).replace(/\s+/g, ' ');
+      return `${mark}${seq} ${speakerOf(message, undefined)}: ${[...text].slice(0, FOLLOWING_CHARACTERS).join('')}`;
+    })
+    .join('\n');
+}
+
+function speakerOf({ role, name }: ChatMessage, toolName: string | undefined): string {
+  const called = name ?? toolName;
+  return called === undefined ? role : `${role} ${called.replace(/[\s<>]+/g, '_').slice(0, 80)}`;
+}
+
+function partIn(
+  chunk: ChunkRef,
+  seq: number,
+): Pick<ChunkRef, 'fromSeq' | 'fromChar' | 'throughSeq' | 'throughChar'> {
+  return {
+    fromSeq: seq,
+    fromChar: seq === chunk.fromSeq ? chunk.fromChar : 0,
+    throughSeq: seq,
+    throughChar: seq === chunk.throughSeq ? chunk.throughChar : null,
+  };
+}
+
+function textOf(message: ChatMessage, seq: number): string {
+  const { content, tool_calls: calls = [], function_call: call } = message;
+  const parts =
+    typeof content === 'string'
+      ? [content]
+      : (content ?? []).map((part, index) => partText(part, seq, index));
+  return [
+    ...parts,
+    ...(typeof message['refusal'] === 'string' ? [`[refusal] ${message['refusal']}`] : []),
+    ...(calls ?? []).map((one) => `[call ${nameOf(one)} ${argumentsOf(one)}]`),
+    ...(call ? [`[call ${call.name} ${call.arguments}]`] : []),
+  ]
+    .filter((text) => text !== '')
+    .join('\n');
+}
+
+function partText(
+  part: Exclude<ChatMessage['content'], string | null | undefined>[number],
+  seq: number,
+  index: number,
+): string {
+  if (typeof part.text === 'string') return part.text;
+  if (isMedia(part)) return `[${part.type}, part ${index + 1} of message ${seq}]`;
+  return JSON.stringify(part).slice(0, 2_000);
+}

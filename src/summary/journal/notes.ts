@@ -1,0 +1,75 @@
+/** What a model answers when it is asked for notes on a chunk: the notes, and the changes of the state where it was asked for them. */
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { withoutStrayReferences, type Reference } from './references.js';
+
+export interface NotesAnswer {
+  notes: string;
+  /** Null where the answer has no such part. */
+  changes: string | null;
+}
+
+const notesHeading = /^#{1,4}[ \t]*notes?:?[ \t]*$/im;
+const stateHeading = /^#{1,4}[ \t]*state\b[^\n]{0,40}$/im;
+
+export function readNotes(answer: string): NotesAnswer {
+  const heading = stateHeading.exec(answer);
+  const before = heading ? answer.slice(0, heading.index) : answer;
+  const after = heading ? answer.slice(heading.index + heading[0].length).trim() : null;
+  const opening = notesHeading.exec(before);
+  const notes = opening ? before.slice(opening.index + opening[0].length) : before;
+  return { notes: linesOf(notes).join('\n'), changes: after };
+}
+
+/** The form in which an answer is stored: both parts, the changes with the state that they change. */
+export function writeNotes({ notes, changes }: NotesAnswer, ofState: string): string {
+  return changes === null ? notes : `${notes}\n\n## State ${ofState}\n${changes}`;
+}
+
+/** The changes of a stored answer, where they are of this state. */
+export function changesOf(stored: string, ofState: string): string | null {
+  const heading = stateHeading.exec(stored);
+  if (!heading?.[0].endsWith(` ${ofState}`)) return null;
+  return stored.slice(heading.index + heading[0].length).trim();
+}
+
+/** The notes with references to messages of `range` only: no other can be what a line rests on. */
+export function groundedNotes(notes: string, range: Reference): string {
+  const within = ({ fromSeq, throughSeq }: Reference) =>
+    fromSeq >= range.fromSeq && throughSeq <= range.throughSeq;
+  return notes
+    .split('\n')
+    .map((line) => withoutStrayReferences(line, within))
+    .join('\n');
+}
+
+/** An answer that was cut off, as far as its lines are whole. */
+export function wholeLines(answer: string): string {
+  const end = answer.lastIndexOf('\n');
+  return end < 0 ? '' : answer.slice(0, end);
+}
+
+/** As many lines as fit, from the first on. */
+export function linesWithin(notes: string, maxTokens: number, counter: TokenCounter): string {
+  const lines = notes.split('\n');
+  while (lines.length > 1 && counter.count(lines.join('\n')) > maxTokens) lines.pop();
+  return lines.join('\n');
+}
+
+/** Bullets and lines with a date, without blank lines and trailing white space. */
+function linesOf(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trimEnd())
+    .filter((line) => line.trim() !== '');
+}
+
+const dateLine = /^\W{0,4}\d{4}-\d\d-\d\d\W{0,4}$/;
+
+/** The end of notes as the next chunk's reader is shown it: the last lines, and the last date before them. */
+export function endOf(notes: string, lines = 4): string {
+  const all = notes.split('\n');
+  const last = all.slice(-lines);
+  if (last.some((line) => dateLine.test(line))) return last.join('\n');
+  const date = all.findLast((line) => dateLine.test(line));
+  return date === undefined ? last.join('\n') : [date, '…', ...last].join('\n');
+}

@@ -1,0 +1,94 @@
+/** Sizes of the journal: how long an entry may be, and which entries are merged once they exceed their room. Tokens. */
+
+export interface JournalRoom {
+  /** For all entries together. */
+  entries: number;
+  /** What merging brings them down to: most compactions then merge nothing. */
+  mergedDown: number;
+  /** For the state. */
+  state: number;
+}
+
+/** Most of the memory's room that the state may take; entries have what it leaves. */
+const STATE_SHARE = 0.2;
+const SMALLEST_STATE = 100;
+const MERGED_DOWN = 0.78;
+
+/** `room`: of the whole memory; `framing`: of it what stands around entries and state; `stateTokens`: of the state so far. */
+export function journalRoom(room: number, framing: number, stateTokens: number): JournalRoom {
+  const most = Math.floor(STATE_SHARE * room);
+  const reserved = Math.min(most, Math.max(SMALLEST_STATE, Math.floor(1.3 * stateTokens)));
+  const entries = Math.max(0, room - framing - reserved);
+  return { entries, mergedDown: Math.floor(MERGED_DOWN * entries), state: most };
+}
+
+/** No entry is asked to be shorter. */
+const SHORTEST_ENTRY = 60;
+/** Of what people and the agent said, and of what tools returned: of the latter half as much is worth keeping. */
+const ENTRY_SHARE = 1 / 8;
+const TOOL_WEIGHT = 0.5;
+
+/** Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`. */
+export function entryTokens(
+  { tokens, toolTokens = 0 }: { tokens: number; toolTokens?: number },
+  entries: number,
+): number {
+  const material = tokens - (1 - TOOL_WEIGHT) * Math.min(toolTokens, tokens);
+  return Math.max(SHORTEST_ENTRY, Math.min(Math.floor(material * ENTRY_SHARE), Math.floor(entries / 2)));
+}
+
+/** An entry as merging sees it. */
+export interface Sized {
+  rank: number;
+  tokens: number;
+}
+
+export interface Merge {
+  /** Index of the first entry, and how many neighbours become one. */
+  first: number;
+  count: number;
+  /** Tokens of the merged entry at most. */
+  maxTokens: number;
+}
+
+const MOST_MERGED = 4;
+/** A merge that left less of its entries would drop more than it joins. */
+const LEAST_LEFT = 0.45;
+const MOST_LEFT = 0.85;
+
+/**
+ * The next merge; null while all entries fit their room, once they are down to what merging brings them to, or where only
+ * the newest is left to be merged. Neighbours of equal, low rank go first, the older before the newer, as many as it takes for the
+ * one merge to reach the goal without squeezing any. The newest entry is never merged.
+ */
+export function nextMerge(entries: readonly Sized[], goal: number): Merge | null {
+  const over = sum(entries) - goal;
+  if (over <= 0) return null;
+  const old = entries.slice(0, -1);
+  const merges = old.flatMap((_, first) =>
+    [2, 3, MOST_MERGED]
+      .filter((count) => first + count <= old.length)
+      .map((count) => ({ first, count, harm: harmOf(old.slice(first, first + count), first, over) })),
+  );
+  const best = merges.reduce<(typeof merges)[number] | null>(
+    (least, merge) => (least === null || merge.harm < least.harm ? merge : least),
+    null,
+  );
+  if (best === null) return null;
+  const tokens = sum(old.slice(best.first, best.first + best.count));
+  const wanted = Math.min(MOST_LEFT * tokens, Math.max((LEAST_LEFT - 0.1) * tokens, tokens - over));
+  return { first: best.first, count: best.count, maxTokens: Math.max(SHORTEST_ENTRY, Math.floor(wanted)) };
+}
+
+/** Ranks apart, rewriting what was rewritten, squeezing, and youth speak against a merge. */
+function harmOf(group: readonly Sized[], first: number, over: number): number {
+  const ranks = group.map(({ rank }) => rank);
+  const left = 1 - over / sum(group);
+  const squeezed = Math.max(0, LEAST_LEFT - left);
+  const mean = ranks.reduce((total, rank) => total + rank, 0) / ranks.length;
+  return 1.5 * (Math.max(...ranks) - Math.min(...ranks)) + mean + 20 * squeezed + 0.25 * first;
+}
+
+function sum(entries: readonly Sized[]): number {
+  return entries.reduce((total, { tokens }) => total + tokens, 0);
+}

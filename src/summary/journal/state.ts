@@ -1,0 +1,163 @@
+/**
+ * What holds at the end of the evicted part: rules, requests in force, open questions, progress and next step. Code carries
+ * every item on word for word; the model answers changes only.
+ */
+import type { TokenCounter } from '../../tokens/token-counter.js';
+import { referencesIn, withoutReferences, type Reference } from './references.js';
+
+type ItemKind = 'rule' | 'request' | 'open';
+
+interface StateItem {
+  kind: ItemKind;
+  /** R1, T2, Q3: no two items of a state share a number. */
+  id: string;
+  /** One line with its reference. */
+  text: string;
+}
+
+export interface State {
+  items: StateItem[];
+  progress: string | null;
+  next: string | null;
+}
+
+export const noState: State = { items: [], progress: null, next: null };
+
+const titles: Record<ItemKind, { title: string; letter: string }> = {
+  rule: { title: 'Rules and wishes in force', letter: 'R' },
+  request: { title: 'Requests in force', letter: 'T' },
+  open: { title: 'Open questions', letter: 'Q' },
+};
+const kinds = Object.keys(titles) as ItemKind[];
+const kindOfLetter = new Map(kinds.map((kind) => [titles[kind].letter, kind]));
+
+/** As it is shown to agent and model, and stored; '' where there is nothing to say. */
+export function formatState({ items, progress, next }: State): string {
+  const lists = kinds.flatMap((kind) => {
+    const shown = items.filter((item) => item.kind === kind);
+    return shown.length === 0
+      ? []
+      : [`${titles[kind].title}:`, ...shown.map(({ id, text }) => `- ${id} ${text}`)];
+  });
+  return [
+    ...lists,
+    ...(progress === null ? [] : [`Progress: ${progress}`]),
+    ...(next === null ? [] : [`Next: ${next}`]),
+  ].join('\n');
+}
+
+export function parseState(text: string): State {
+  const state: State = { items: [], progress: null, next: null };
+  for (const line of text.split('\n')) {
+    const item = /^- ([RTQ])(\d{1,6}) (.+)$/.exec(line);
+    const kind = kindOfLetter.get(item?.[1] ?? '');
+    if (item && kind) state.items.push({ kind, id: `${item[1]}${item[2]}`, text: item[3]! });
+    else if (line.startsWith('Progress: ')) state.progress = line.slice(10);
+    else if (line.startsWith('Next: ')) state.next = line.slice(6);
+  }
+  return state;
+}
+
+/** What a line of the state may rest on; `who`: the one who speaks in the cited messages. */
+export type Witness = (references: readonly Reference[], claim: string) => 'user' | 'agent' | null;
+
+export interface Changed {
+  state: State;
+  /** Lines that rest on nothing that may carry them. */
+  unfounded: string[];
+}
+
+const bullet = /^[ \t]*(?:[-*+•]|\d{1,2}[.)])[ \t]+/;
+const ending =
+  /^([RTQ]\d{1,6})\b[^\w\n]{0,4}(?:is |was |now )?(done|settled|answered|finished|resolved|withdrawn|dropped|superseded|obsolete|cancelled|canceled|replaced)\b/i;
+const added =
+  /^(?:new[ \t]+|\+[ \t]*)?(rule|wish|request|task|open(?:[ \t]+question)?|question)s?[ \t]*:[ \t]*(\S.*)$/i;
+const restated = /^([RTQ]\d{1,6})\b[ \t:.)-]/;
+const replaced = /^(progress|done so far|next(?:[ \t]+steps?)?)[ \t]*:[ \t]*(\S.*)$/i;
+const nothing = /^(?:none|no changes?|nothing|unchanged|n\/a)\b[.\s]*$/i;
+
+/** The state after the changes that a model answered. */
+export function changed(before: State, changes: string, witness: Witness): Changed {
+  const items = [...before.items];
+  const unfounded: string[] = [];
+  let { progress, next } = before;
+  let newest = Math.max(0, ...items.map(({ id }) => Number(id.slice(1))));
+  for (const written of changes.split('\n')) {
+    const line = written.replace(bullet, '').replace(/\s+/g, ' ').trim();
+    if (line === '' || nothing.test(line) || line.startsWith('#')) continue;
+    const end = ending.exec(line);
+    const addition = added.exec(line);
+    const replacement = replaced.exec(line);
+    if (end) remove(end[1]!.toUpperCase(), line);
+    else if (addition) add(kindNamed(addition[1]!), addition[2]!);
+    else if (replacement) replace(replacement[1]!, replacement[2]!);
+    else if (!restated.test(line)) progress = joined(progress === before.progress ? null : progress, line);
+  }
+  return { state: { items, progress, next }, unfounded };
+
+  function remove(id: string, line: string): void {
+    const at = items.findIndex((item) => item.id === id);
+    if (at < 0) return;
+    // What the user stated, only the user takes back.
+    if (items[at]!.kind === 'rule' && witness(referencesIn(line), '') !== 'user') return;
+    items.splice(at, 1);
+  }
+
+  function add(kind: ItemKind, text: string): void {
+    const claim = withoutReferences(text);
+    const isKnown = items.some(
+      (item) => item.kind === kind && plain(withoutReferences(item.text)) === plain(claim),
+    );
+    if (isKnown) return;
+    const isFounded = kind === 'open' || witness(referencesIn(text), claim) === 'user';
+    if (isFounded) items.push({ kind, id: `${titles[kind].letter}${++newest}`, text });
+    else unfounded.push(text);
+  }
+
+  function replace(what: string, text: string): void {
+    if (!/^next/i.test(what)) progress = joined(progress === before.progress ? null : progress, text);
+    else {
+      const by = witness(referencesIn(text), withoutReferences(text));
+      next = by === null ? null : by === 'agent' ? `(agent's plan) ${text}` : text;
+    }
+  }
+}
+
+function kindNamed(word: string): ItemKind {
+  const name = word.toLowerCase();
+  if (name === 'rule' || name === 'wish') return 'rule';
+  return name === 'request' || name === 'task' ? 'request' : 'open';
+}
+
+function joined(before: string | null, more: string): string {
+  return before === null ? more : `${before}; ${more}`;
+}
+
+function plain(text: string): string {
+  return text
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}]+/gu, ' ')
+    .trim();
+}
+
+/**
+ * The state within `maxTokens`: open questions go first, the oldest before the newer, then progress, requests, the next
+ * step, rules last. What goes stands in the entries still.
+ */
+export function stateWithin(state: State, maxTokens: number, counter: TokenCounter): State {
+  const fits = (one: State) => counter.count(formatState(one)) <= maxTokens;
+  let kept = state;
+  const without = (kind: ItemKind) => {
+    while (!fits(kept)) {
+      const at = kept.items.findIndex((item) => item.kind === kind);
+      if (at < 0) return;
+      kept = { ...kept, items: kept.items.toSpliced(at, 1) };
+    }
+  };
+  without('open');
+  if (!fits(kept)) kept = { ...kept, progress: null };
+  without('request');
+  if (!fits(kept)) kept = { ...kept, next: null };
+  without('rule');
+  return kept;
+}

@@ -1,0 +1,65 @@
+import { plainTextOf } from '../text/sentences.js';
+import { wordsOf } from '../origins/wording.js';
+import type { LoggedMessage } from '../../conversation/message.js';
+import type { Witness } from './state.js';
+
+/** Share of a claim's words that the cited message must hold, in the same or another form. */
+const SHARE_SAID = 0.5;
+/** A cited message of fewer words confirms what it answers: "yes, do that". */
+const CONFIRMATION_WORDS = 12;
+
+/**
+ * Who carries a claim: the user (or system, or developer) or the agent, where a message of theirs that the claim cites holds
+ * half of its words. A short answer counts with the message it answers. No tool carries anything.
+ */
+export function witnessIn(messages: readonly LoggedMessage[]): Witness {
+  const bySeq = new Map(messages.map((logged) => [logged.seq, logged]));
+  const places = new Map(messages.map(({ seq }, index) => [seq, index]));
+  return (references, claim) => {
+    const cited = references.flatMap(({ fromSeq, throughSeq }) => messagesBetween(fromSeq, throughSeq));
+    const carriers = (['user', 'agent'] as const).filter((side) =>
+      cited.some((logged) => sideOf(logged) === side && carries(logged, claim)),
+    );
+    return carriers[0] ?? null;
+  };
+
+  function messagesBetween(fromSeq: number, throughSeq: number): LoggedMessage[] {
+    const found: LoggedMessage[] = [];
+    for (let seq = fromSeq; seq <= throughSeq && seq < fromSeq + 400; seq++) {
+      const logged = bySeq.get(seq);
+      if (logged) found.push(logged);
+    }
+    return found;
+  }
+
+  function carries(logged: LoggedMessage, claim: string): boolean {
+    const claimed = contentWords(claim);
+    if (claimed.length === 0) return true;
+    const text = plainTextOf(logged.message);
+    const isConfirmation = wordsOf(text).length < CONFIRMATION_WORDS;
+    const answered = isConfirmation ? messages[(places.get(logged.seq) ?? 0) - 1] : undefined;
+    const isOfAgent = answered !== undefined && sideOf(answered) === 'agent';
+    const said = new Set(contentWords(isOfAgent ? `${text}\n${plainTextOf(answered.message)}` : text));
+    const found = claimed.filter((word) => said.has(word)).length;
+    return found >= SHARE_SAID * claimed.length;
+  }
+}
+
+function sideOf({ message: { role } }: LoggedMessage): 'user' | 'agent' | 'tool' {
+  if (role === 'assistant') return 'agent';
+  return role === 'tool' || role === 'function' ? 'tool' : 'user';
+}
+
+const wordless = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]$/u;
+
+/** Beginnings of the words that mean something; where no spaces part words, pairs of characters. */
+function contentWords(text: string): string[] {
+  const words = wordsOf(text).map((word) => word.text);
+  return words.flatMap((word, index) => {
+    const next = words[index + 1];
+    if (wordless.test(word)) return next !== undefined && wordless.test(next) ? [word + next] : [];
+    return word.length >= 4 || /\p{N}/u.test(word)
+      ? [word.slice(0, Math.max(4, Math.ceil(word.length * 0.65)))]
+      : [];
+  });
+}
