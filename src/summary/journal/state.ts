@@ -21,8 +21,6 @@ export interface State {
   next: string | null;
 }
 
-export const noState: State = { items: [], progress: null, next: null };
-
 const titles: Record<ItemKind, { title: string; letter: string }> = {
   rule: { title: 'Rules and wishes in force', letter: 'R' },
   request: { title: 'Requests in force', letter: 'T' },

@@ -16,7 +16,6 @@ import { entryTokens, journalRoom, nextMerge, type Sized } from '../../../src/su
 import {
   changed,
   formatState,
-  noState,
   parseState,
   stateWithin,
   type State,
@@ -102,7 +101,7 @@ describe('the state', () => {
     ),
   );
   const begun = changed(
-    noState,
+    parseState(''),
     [
       '- new rule: always run the tests before commit [m1]',
       '- new request: fix the login bug [m1]',
