@@ -31,14 +31,14 @@ export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
 }
 
 /**
- * Model calls: one call takes up to three minutes (the client's own timeout is below), the whole may retry until the
+ * Model calls: the client's own timeout ends a call that hangs, missed heartbeats a worker that is gone; the whole may retry until the
  * compaction's deadline. A provider's Retry-After replaces the interval. On the deadline the workflow goes on to the
  * fallback at once (TRY_CANCEL) while the call is being aborted.
  */
 export function modelActivities(deadlineMs: number): ActivityInterfaceFor<ModelActivities> {
   return proxyActivities<ModelActivities>({
     taskQueue: stepQueues(workflowInfo().taskQueue).llm,
-    startToCloseTimeout: '3 minutes',
+    startToCloseTimeout: deadlineMs + beyondDeadlineMs,
     scheduleToCloseTimeout: deadlineMs + beyondDeadlineMs,
     heartbeatTimeout,
     cancellationType: ActivityCancellationType.TRY_CANCEL,

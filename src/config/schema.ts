@@ -133,9 +133,9 @@ export const configSchema = z.strictObject({
     ),
     baseUrl: setting(httpUrl, 'OPENAI_BASE_URL', 'any OpenAI-compatible endpoint', 'OpenAI'),
     timeoutMs: setting(
-      wholeOr(1_000, 150_000, 170_000),
+      wholeOr(1_000, 150_000, 86_400_000),
       'PALIMPSEST_MODEL_TIMEOUT_MS',
-      'longest time of one model call',
+      'longest time of one model call; a compaction waits no longer than `summary.deadline` all the same',
     ),
     requestsPerSecond: setting(
       z.preprocess(numberOf, z.number().positive().optional()),

@@ -18,7 +18,7 @@ export interface ModelClientOptions {
   apiKey?: string;
   /** @default https://api.openai.com/v1 */
   baseUrl?: string;
-  /** Longest time of one `summarize`, bodies and repeated requests included; below the activity's start-to-close. */
+  /** Longest time of one `summarize`, bodies and repeated requests included. */
   timeoutMs: number;
 }
 

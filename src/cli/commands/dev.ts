@@ -27,7 +27,8 @@ export function addDevCommands(group: CommandGroup): void {
       async (files, flags) => (await import('../play/dev.js')).dev(files, flags),
     )
     .option('--once', 'leave when the job is done (--json does so, too)')
-    .option('--out <file>', 'write the compacted context')
+    .option('--settle', 'let every compaction commit before the next turn')
+    .option('--out <file|folder>', 'write the compacted context; into a folder, with calls and tokens')
     .option('--window <tokens>', "the agent model's context window (default: 16000 for the bundled session)")
     .option(
       '--trigger <spec>',

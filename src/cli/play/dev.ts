@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from '../../config/config.js';
 import { packageRoot } from '../../runtime/package-root.js';
@@ -7,7 +7,7 @@ import type { PolicyInput } from '../../policy/schema.js';
 import { makeDataFolder } from '../../runtime/home.js';
 import { inBatches } from './batch.js';
 import { configOf, refuseUrl, type Globals } from '../command/connect.js';
-import { checkOutFile, policyFromFlags, type PolicyFlags } from '../command/flags.js';
+import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
 import { Interrupted, onInterrupt } from '../terminal/interrupt.js';
 import {
   compactedLine,
@@ -19,6 +19,7 @@ import {
   turnLine,
   warningLines,
 } from './report.js';
+import { checkOut, contextToWrite, writeContexts, type WrittenContext } from './out.js';
 import { playSession, storedSessionId } from './player.js';
 import type { PlayedSession, PlayEvents } from './played.js';
 import { errorJson, errorLines } from '../terminal/failures.js';
@@ -31,6 +32,7 @@ import { readTranscripts, type ReadTranscript, type Transcript } from './transcr
 export interface DevFlags
   extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
   once?: boolean;
+  settle?: boolean;
   json?: boolean;
   out?: string;
 }
@@ -50,7 +52,7 @@ const samplePolicy: PolicyInput = { contextWindow: 16_000 };
  */
 export async function dev(files: string[], flags: DevFlags): Promise<number> {
   const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
-  if (flags.out !== undefined) checkOutFile(flags.out, '--out');
+  if (flags.out !== undefined) checkOut(flags.out);
   if (files.filter((file) => file === '-').length > 1)
     throw invalid('Standard input (-) can be read once only.', 'FILE');
   refuseUrl(flags, 'dev');
@@ -79,7 +81,7 @@ class DevSession {
   private failed = 0;
   /** Id under which a session is stored that can be looked at. */
   private shown: string | undefined;
-  private readonly written: { session: string; messages: PlayedSession['context'] }[] = [];
+  private readonly written: WrittenContext[] = [];
 
   constructor(
     private readonly config: Config,
@@ -180,7 +182,14 @@ class DevSession {
     const events = alone ? this.liveEvents(read) : {};
     const { signal } = this.controller;
     try {
-      return { read, result: await playSession(palimpsest, read, this.policy, { events, signal }) };
+      return {
+        read,
+        result: await playSession(palimpsest, read, this.policy, {
+          events,
+          settle: this.flags.settle ?? false,
+          signal,
+        }),
+      };
     } catch (error) {
       return { read, error };
     }
@@ -202,7 +211,7 @@ class DevSession {
     if ('messages' in played.read) this.shown ??= storedSessionId(played.read, this.policy);
     const ui = { url: stack?.uiUrl ?? null, namespace: this.config.temporal.namespace };
     if (flags.json) process.stdout.write(`${sessionJson(result, ui)}\n`);
-    if (flags.out !== undefined) this.written.push({ session: id, messages: result.context });
+    if (flags.out !== undefined) this.written.push(contextToWrite(id, result));
     screen.line(sessions === 1 ? '' : sessionLine(result));
     if (sessions <= mostTables && (sessions === 1 || result.compactions.length > 0)) {
       screen.line(compactionTable(result.compactions, ui, screen.columns));
@@ -229,13 +238,10 @@ class DevSession {
     };
   }
 
-  /** One session: its messages. Several: an array of `{session, messages}`. */
   private writeOut(file: string): void {
     if (this.written.length === 0) return;
-    const alone = this.written.length === 1 ? this.written[0] : undefined;
-    const text = `${JSON.stringify(alone ? alone.messages : this.written, null, 1)}\n`;
     try {
-      writeFileSync(file, text);
+      writeContexts(file, this.written);
       this.screen.line(`context written to ${file}`);
     } catch (error) {
       this.failed += 1;

@@ -51,9 +51,18 @@ export async function playSession(
   palimpsest: Palimpsest,
   transcript: Transcript,
   policy: PolicyInput,
-  { events = {}, signal }: { events?: PlayEvents; signal: AbortSignal },
+  {
+    events = {},
+    settle = false,
+    signal,
+  }: {
+    events?: PlayEvents;
+    /** Every compaction commits before the next turn. */
+    settle?: boolean;
+    signal: AbortSignal;
+  },
 ): Promise<PlayedSession> {
-  const player = new Player(palimpsest, transcript, policy, events, signal);
+  const player = new Player(palimpsest, transcript, policy, events, settle ? 0 : turnsAhead, signal);
   return player.play();
 }
 
@@ -71,6 +80,8 @@ class Player {
     private readonly transcript: Transcript,
     private readonly policy: PolicyInput,
     private readonly events: PlayEvents,
+    /** Turns that are played while a compaction runs. */
+    private readonly mostAhead: number,
     private readonly signal: AbortSignal,
   ) {
     this.session = storedSessionId(transcript, policy);
@@ -123,7 +134,7 @@ class Player {
       compacting: status?.compaction?.generation ?? null,
     });
     this.ahead = status && isBusy(status) ? this.ahead + 1 : 0;
-    if (this.ahead > turnsAhead) await this.settle();
+    if (this.ahead > this.mostAhead) await this.settle();
   }
 
   /** The context as sent to the model now; null where the floor does not fit at this turn. */

@@ -4,7 +4,15 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Writable } from 'node:stream';
@@ -326,6 +334,23 @@ describe.sequential('a user plays sessions', () => {
       },
     );
     expect(told).toEqual(['quick', 'slow']);
+  });
+
+  test('--settle lets each compaction commit first; --out names a folder', async () => {
+    const out = path.join(folder, 'contexts');
+    mkdirSync(out);
+    const { code, stdout } = await run(['dev', '--once', '--settle', '--window', '15000', '--out', out]);
+    expect(code).toBe(0);
+    const lines = stdout.split('\n').filter((line) => /^turn|^ {2}compacted/.test(line));
+    const begun = lines.flatMap((line, index) => (/compacting → generation/.test(line) ? [index] : []));
+    expect(begun.length).toBeGreaterThan(1);
+    for (const index of begun) expect(lines[index + 1]).toMatch(/^ {2}compacted/);
+    const [name, ...others] = readdirSync(out);
+    expect(others).toEqual([]);
+    const written = JSON.parse(readFileSync(path.join(out, name!), 'utf8')) as Record<string, unknown>;
+    expect(Object.keys(written)).toEqual([
+      ...['session', 'context', 'calls', 'inputTokens', 'outputTokens', 'contextTokens'],
+    ]);
   });
 
   test('an output file that cannot be written costs only itself', async () => {

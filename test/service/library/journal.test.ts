@@ -1,0 +1,161 @@
+/** `journal` mode on real servers: notes are written once, the state is carried on, and both move with restore, fork and policy. */
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { ChatMessage } from '../../../src/conversation/message.js';
+import { validateView } from '../../../src/context/view/validity.js';
+import type { PolicyInput } from '../../../src/policy/schema.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import type { KeptLayer } from '../../../src/summary/ask/layers.js';
+import { dialogue, smallPolicy } from '../../support/dialogue.js';
+import { completion } from '../../support/model-replies.js';
+import type { RecordedRequest } from '../../support/model-server.js';
+import { appendTurns } from '../../support/sessions.js';
+import { startStack, type Stack } from '../../support/stack.js';
+
+let stack: Stack;
+let pool: Pool;
+
+const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' } };
+const rule = 'Always answer in the words of the ledger.';
+
+beforeAll(async () => {
+  stack = await startStack();
+  pool = openPool(stack.databaseUrl);
+  stack.model.reply((request) => {
+    const content = notesOn(textOf(request));
+    return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
+  });
+});
+
+afterAll(async () => {
+  await pool.end();
+  await stack.stop();
+});
+
+const textOf = ({ body }: RecordedRequest) => body.messages.at(-1)?.content ?? '';
+
+/** The beginning of every third message with its reference; the rule, and the next step, where a message says so. */
+function notesOn(material: string): string {
+  const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)[^\n]*\n([^\n]{0,80})/gm)];
+  const notes = marked.filter((_, index) => index % 3 === 0).map(([, seq, , text]) => `- ${text} [m${seq}]`);
+  const stated = marked.find(([, , , text]) => text?.includes(rule));
+  const last = marked.findLast(([, , role]) => role === 'assistant');
+  const merged = material.split('\n').filter((line) => /^- .*\[m\d/.test(line));
+  return [
+    '## Notes',
+    ...(notes.length > 0 ? notes : merged.filter((_, index) => index % 3 === 0)),
+    '## State',
+    stated ? `- new rule: ${rule} [m${stated[1]}]` : '- none',
+    ...(last ? [`- next: ${last[3]} [m${last[1]}]`] : []),
+  ].join('\n');
+}
+
+/** Turns that no other session has; the first states the rule. */
+function talk(session: string, from: number, count: number): ChatMessage[][] {
+  return dialogue(from + count)
+    .slice(from)
+    .map((turn, index) =>
+      turn.map((message, place) => ({
+        ...message,
+        content: `${from + index === 0 && place === 0 ? `${rule} ` : ''}${String(message.content)} (${session})`,
+      })),
+    );
+}
+
+async function play(
+  session: string,
+  from: number,
+  count: number,
+  given = policy,
+): Promise<RecordedRequest[]> {
+  const before = stack.model.requests.length;
+  await appendTurns(stack.palimpsest, session, talk(session, from, count), { policy: given, from });
+  await stack.palimpsest.settled({ session });
+  return stack.model.requests.slice(before);
+}
+
+interface Row {
+  generation: number;
+  method: string;
+  snapshot: string;
+  state: string | null;
+  layers: KeptLayer[];
+}
+
+async function rows(session: string): Promise<Row[]> {
+  const found = await pool.query<Row>(
+    `select generation, method, snapshot, state, layers from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation > 0 order by generation`,
+    [stack.queuePrefix, session],
+  );
+  return found.rows;
+}
+
+async function headOf(session: string): Promise<string> {
+  const { messages, tokens, budget } = await stack.palimpsest.context({ session });
+  expect(tokens).toBeLessThanOrEqual(budget);
+  expect(validateView(messages)).toEqual([]);
+  return String(messages[0]?.content);
+}
+
+test('a compaction asks once; entries stay as they were written and the rule is carried on', async () => {
+  const asked: RecordedRequest[] = [];
+  for (let from = 0; from < 60; from += 6) asked.push(...(await play('notes', from, 6)));
+  const generations = await rows('notes');
+  expect(generations.length).toBeGreaterThan(3);
+  expect(generations.every(({ method }) => method === 'model')).toBe(true);
+  expect(stack.model.paidTwice()).toEqual([]);
+  const [first] = generations;
+  const kept = generations.filter(({ layers }) => layers[0]?.key === first!.layers[0]!.key);
+  for (const { snapshot } of kept) expect(snapshot.startsWith(first!.snapshot.slice(0, 200))).toBe(true);
+  const merges = asked.filter((request) => textOf(request).includes('take too much room'));
+  expect(asked.length - merges.length).toBe(generations.length);
+  for (const { state } of generations) expect(state).toContain(`R1 ${rule} [m1]`);
+  const ranges = generations.at(-1)!.layers.map(({ fromSeq, throughSeq }) => [fromSeq, throughSeq]);
+  expect(ranges[0]?.[0]).toBe(1);
+  ranges.slice(1).forEach(([from], index) => expect(from).toBe(ranges[index]![1]! + 1));
+  const head = await headOf('notes');
+  expect(head).toMatch(/<journal>\n### Messages 1/);
+  expect(head).toMatch(/<session_state>\nRules and wishes in force:\n- R1 /);
+});
+
+test('restore brings notes and state back; what was asked then is not paid again', async () => {
+  await play('restored', 0, 34);
+  const before = await rows('restored');
+  expect(before.length).toBeGreaterThan(1);
+  const [first] = before;
+  const restored = await stack.palimpsest.restore({ session: 'restored', generation: first!.generation });
+  const now = (await rows('restored')).at(-1)!;
+  expect(now).toMatchObject({ snapshot: first!.snapshot, state: first!.state, layers: first!.layers });
+  const asked = stack.model.requests.length;
+  await stack.palimpsest.compact({ session: 'restored' });
+  await stack.palimpsest.settled({ session: 'restored' });
+  expect((await rows('restored')).at(-1)!.generation).toBeGreaterThan(restored.generation);
+  expect(stack.model.requests.length - asked).toBeLessThanOrEqual(1);
+  expect(stack.model.paidTwice()).toEqual([]);
+  expect((await rows('restored')).at(-1)!.state).toContain(rule);
+});
+
+test('a fork has the notes and the state of its origin', async () => {
+  await play('origin', 0, 30);
+  const origin = (await rows('origin')).at(-1)!;
+  const { messages } = await stack.palimpsest.status({ session: 'origin' });
+  await stack.palimpsest.fork({ session: 'origin', to: 'forked', throughSeq: messages });
+  expect((await rows('forked')).at(-1)).toMatchObject({ snapshot: origin.snapshot, state: origin.state });
+  await play('forked', 30, 20);
+  expect((await rows('forked')).at(-1)!.state).toContain(rule);
+  await headOf('forked');
+});
+
+test('a session compacted before goes on: its snapshot is the first entry', async () => {
+  await play('before', 0, 20, { ...smallPolicy });
+  const snapshot = (await rows('before')).at(-1)!.snapshot;
+  await stack.palimpsest.configure({ session: 'before', policy });
+  await play('before', 20, 20);
+  const now = (await rows('before')).at(-1)!;
+  expect(now.method).toBe('model');
+  expect(now.layers.length).toBeGreaterThan(1);
+  expect(now.layers[0]).toMatchObject({ fromSeq: 1 });
+  if (now.layers[0]!.key.startsWith('generation ')) expect(now.snapshot).toContain(snapshot.slice(0, 80));
+  await headOf('before');
+});
