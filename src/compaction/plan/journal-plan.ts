@@ -1,27 +1,18 @@
 /** Sizes of one compaction in `journal` mode: the tail fills what the memory leaves of the target. */
 import type { MessageMeta } from '../../conversation/message.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
-import type { Layer } from '../../summary/ask/layers.js';
-import { EXACT_SHARE } from '../../summary/journal/exact.js';
-import { entryTokens, journalRoom, type JournalRoom } from '../../summary/journal/room.js';
+import {
+  entryTokens,
+  expectedEntry,
+  journalRoom,
+  sizeOfEntry,
+  type JournalRoom,
+} from '../../summary/journal/room.js';
 import type { JournalPlan } from './plan-types.js';
 import type { Planning } from './planning.js';
 
-/** Tokens of the heading above an entry. */
-const HEADING_TOKENS = 8;
-
 export function roomOf({ state, limits }: Planning): JournalRoom {
   return journalRoom(limits.headMax, limits.noteTokens, state.chain[0]?.stateTokens ?? 0);
-}
-
-/** Tokens that an entry takes in the memory. */
-export function sizeOfEntry({ tokens, addedTokens = 0 }: Pick<Layer, 'tokens' | 'addedTokens'>): number {
-  return tokens + addedTokens + HEADING_TOKENS;
-}
-
-/** The same of one that is still to be written, with the most that code may put behind it. */
-export function expectedEntry(tokens: number): number {
-  return Math.ceil(tokens * (1 + EXACT_SHARE)) + HEADING_TOKENS;
 }
 
 export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): JournalPlan {

@@ -4,8 +4,7 @@
  * that does not fit is halved, never retried unchanged; a tree deeper than `depthLimit` is refused.
  */
 import { FAN_IN, layerTokens, nextMerge, type Layer } from '../../summary/ask/layers.js';
-import { nextMerge as nextNotes } from '../../summary/journal/room.js';
-import { expectedEntry, sizeOfEntry } from '../plan/journal-plan.js';
+import { expectedEntry, nextMerge as nextNotes, sizeOfEntry } from '../../summary/journal/room.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { LargeMessage, Plan } from '../plan/plan-types.js';
 import { consolidate, mergeMessage } from './consolidate.js';

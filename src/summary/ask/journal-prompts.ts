@@ -25,9 +25,10 @@ const stateTask = `The state tells what holds at the end of the record. Answer o
 - new open: a question or problem not settled [m15]
 - T2 done [m60]
 - R1 withdrawn [m58]
+- Q3: the question as it is put now [m61]
 - progress: what is done of the requests in force [m20-63]
 - next: the next step [m63]
-Rules and requests are what user, system or developer said to the agent, in the words of the message cited. Facts that people tell belong in the notes. "progress" and "next" replace what stood there. If nothing changes, write "- none".`;
+Rules and requests are what user, system or developer said to the agent, in the words of the message cited. Facts that people tell belong in the notes; a request whose conversation has ended is done. "progress" and "next" replace what stood there. If nothing changes, write "- none".`;
 
 /** The requests of a policy in `journal` mode. Instructions of its own take the place of the built-in task and of what to note. */
 export function journalPrompt({ prompt }: Pick<Policy['summary'], 'prompt'>): PromptSettings {
@@ -75,7 +76,7 @@ export function notesRequest({
   maxTokens,
   prompt,
 }: NotesInput): SummaryRequest {
-  const lines = `Now write "## Notes" and about ${linesFor(maxTokens)} lines, ${maxTokens} tokens, on the record, in order; references and date lines count. Use this allowance while there are facts left.`;
+  const lines = `Now write "## Notes" and about ${linesFor(maxTokens)} lines, ${maxTokens} tokens, on the record, in order; headings, date lines and references count, the state does not. Use this allowance while there are facts left.`;
   return requestOf(
     [
       beforeOf(before, key),

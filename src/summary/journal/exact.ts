@@ -19,9 +19,6 @@ const SHORTEST_VALUE = 4;
 /** Values that are looked at; of a longer stretch the newest. */
 const MOST_VALUES = 400;
 
-/** Most of an entry's tokens that its values may take on top. */
-export const EXACT_SHARE = 0.15;
-
 /**
  * `exact: reservation_id 2FBBAH [m88] · path src/get.ts [m12]`, most used first, of the values in `evicted` that neither the
  * entry nor what stays in the context holds; '' for none.

@@ -37,6 +37,22 @@ export function entryTokens(
   return Math.max(SHORTEST_ENTRY, Math.min(Math.floor(material * ENTRY_SHARE), Math.floor(entries / 2)));
 }
 
+/** Most of an entry's tokens that the values behind it may take on top. */
+export const EXACT_SHARE = 0.15;
+
+/** Tokens of the heading above an entry. */
+const HEADING_TOKENS = 8;
+
+/** Tokens that an entry takes in the memory. */
+export function sizeOfEntry({ tokens, addedTokens = 0 }: { tokens: number; addedTokens?: number }): number {
+  return tokens + addedTokens + HEADING_TOKENS;
+}
+
+/** The same of one that is still to be written, with the most that code may put behind it. */
+export function expectedEntry(tokens: number): number {
+  return Math.ceil(tokens * (1 + EXACT_SHARE)) + HEADING_TOKENS;
+}
+
 /** An entry as merging sees it. */
 export interface Sized {
   rank: number;

@@ -56,8 +56,13 @@ export function parseState(text: string): State {
   return state;
 }
 
-/** What a line of the state may rest on; `who`: the one who speaks in the cited messages. */
-export type Witness = (references: readonly Reference[], claim: string) => 'user' | 'agent' | null;
+/** Who may carry a line of the state, by the messages that it cites. */
+export interface Witness {
+  /** The user said this. */
+  said(references: readonly Reference[], claim: string): boolean;
+  /** Whose plan it is; null where it cites nobody but tools, or consists of words that only tools used. */
+  planned(references: readonly Reference[], claim: string): 'user' | 'agent' | null;
+}
 
 export interface Changed {
   state: State;
@@ -70,7 +75,7 @@ const ending =
   /^([RTQ]\d{1,6})\b[^\w\n]{0,4}(?:is |was |now )?(done|settled|answered|finished|resolved|withdrawn|dropped|superseded|obsolete|cancelled|canceled|replaced)\b/i;
 const added =
   /^(?:new[ \t]+|\+[ \t]*)?(rule|wish|request|task|open(?:[ \t]+question)?|question)s?[ \t]*:[ \t]*(\S.*)$/i;
-const restated = /^([RTQ]\d{1,6})\b[ \t:.)-]/;
+const restated = /^([RTQ]\d{1,6})\b[ \t:.)-]+(.*)$/;
 const replaced = /^(progress|done so far|next(?:[ \t]+steps?)?)[ \t]*:[ \t]*(\S.*)$/i;
 const nothing = /^(?:none|no changes?|nothing|unchanged|n\/a)\b[.\s]*$/i;
 
@@ -86,10 +91,12 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     const end = ending.exec(line);
     const addition = added.exec(line);
     const replacement = replaced.exec(line);
+    const restatement = restated.exec(line);
     if (end) remove(end[1]!.toUpperCase(), line);
     else if (addition) add(kindNamed(addition[1]!), addition[2]!);
     else if (replacement) replace(replacement[1]!, replacement[2]!);
-    else if (!restated.test(line)) progress = joined(progress === before.progress ? null : progress, line);
+    else if (restatement) restate(restatement[1]!.toUpperCase(), restatement[2]!);
+    else progress = joined(progress === before.progress ? null : progress, line);
   }
   return { state: { items, progress, next }, unfounded };
 
@@ -97,8 +104,14 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     const at = items.findIndex((item) => item.id === id);
     if (at < 0) return;
     // What the user stated, only the user takes back.
-    if (items[at]!.kind === 'rule' && witness(referencesIn(line), '') !== 'user') return;
+    if (items[at]!.kind === 'rule' && !witness.said(referencesIn(line), '')) return;
     items.splice(at, 1);
+  }
+
+  /** What user and system said stays word for word; a question may come to be put otherwise. */
+  function restate(id: string, text: string): void {
+    const at = items.findIndex((item) => item.id === id);
+    if (items[at]?.kind === 'open' && text !== '') items[at] = { ...items[at], text };
   }
 
   function add(kind: ItemKind, text: string): void {
@@ -107,7 +120,7 @@ export function changed(before: State, changes: string, witness: Witness): Chang
       (item) => item.kind === kind && plain(withoutReferences(item.text)) === plain(claim),
     );
     if (isKnown) return;
-    const isFounded = kind === 'open' || witness(referencesIn(text), claim) === 'user';
+    const isFounded = kind === 'open' || witness.said(referencesIn(text), claim);
     if (isFounded) items.push({ kind, id: `${titles[kind].letter}${++newest}`, text });
     else unfounded.push(text);
   }
@@ -115,7 +128,7 @@ export function changed(before: State, changes: string, witness: Witness): Chang
   function replace(what: string, text: string): void {
     if (!/^next/i.test(what)) progress = joined(progress === before.progress ? null : progress, text);
     else {
-      const by = witness(referencesIn(text), withoutReferences(text));
+      const by = witness.planned(referencesIn(text), withoutReferences(text));
       next = by === null ? null : by === 'agent' ? `(agent's plan) ${text}` : text;
     }
   }

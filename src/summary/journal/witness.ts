@@ -1,27 +1,45 @@
 import { plainTextOf } from '../text/sentences.js';
 import { wordsOf } from '../origins/wording.js';
 import type { LoggedMessage } from '../../conversation/message.js';
+import { argumentsOf } from '../../conversation/render.js';
+import type { Reference } from './references.js';
 import type { Witness } from './state.js';
 
 /** Share of a claim's words that the cited message must hold, in the same or another form. */
 const SHARE_SAID = 0.5;
+/** Share of a plan's words that may stem from tools alone. */
+const PLANTED = 0.5;
 /** A cited message of fewer words confirms what it answers: "yes, do that". */
 const CONFIRMATION_WORDS = 12;
 
 /**
- * Who carries a claim: the user (or system, or developer) or the agent, where a message of theirs that the claim cites holds
- * half of its words. A short answer counts with the message it answers. No tool carries anything.
+ * The user (or system, or developer) said what a message of theirs that the claim cites holds half the words of; a short
+ * answer counts with the message it answers. A plan may be put in other words, but not in words that only tools used.
  */
 export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   const bySeq = new Map(messages.map((logged) => [logged.seq, logged]));
   const places = new Map(messages.map(({ seq }, index) => [seq, index]));
-  return (references, claim) => {
-    const cited = references.flatMap(({ fromSeq, throughSeq }) => messagesBetween(fromSeq, throughSeq));
-    const carriers = (['user', 'agent'] as const).filter((side) =>
-      cited.some((logged) => sideOf(logged) === side && carries(logged, claim)),
-    );
-    return carriers[0] ?? null;
+  let spoken: { people: Set<string>; tools: Set<string> } | undefined;
+  return {
+    said: (references, claim) =>
+      citedBy(references).some((logged) => sideOf(logged) === 'user' && carries(logged, claim)),
+    planned(references, claim) {
+      const sides = new Set(citedBy(references).map(sideOf));
+      if (!sides.has('user') && !sides.has('agent')) return null;
+      spoken ??= spokenIn(messages);
+      const { people, tools } = spoken;
+      const words = contentWords(claim);
+      const planted = words.filter((word) => tools.has(word) && !people.has(word)).length;
+      if (planted > 0 && planted >= PLANTED * words.length) return null;
+      return citedBy(references).some((logged) => sideOf(logged) === 'user' && carries(logged, claim))
+        ? 'user'
+        : 'agent';
+    },
   };
+
+  function citedBy(references: readonly Reference[]): LoggedMessage[] {
+    return references.flatMap(({ fromSeq, throughSeq }) => messagesBetween(fromSeq, throughSeq));
+  }
 
   function messagesBetween(fromSeq: number, throughSeq: number): LoggedMessage[] {
     const found: LoggedMessage[] = [];
@@ -43,6 +61,18 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
     const found = claimed.filter((word) => said.has(word)).length;
     return found >= SHARE_SAID * claimed.length;
   }
+}
+
+/** Words of people and agent, and of tools; reading them all takes time that few compactions need. */
+function spokenIn(messages: readonly LoggedMessage[]): { people: Set<string>; tools: Set<string> } {
+  const spoken = { people: new Set<string>(), tools: new Set<string>() };
+  for (const logged of messages) {
+    const words = spoken[sideOf(logged) === 'tool' ? 'tools' : 'people'];
+    const { message } = logged;
+    const texts = [plainTextOf(message), ...(message.tool_calls ?? []).map(argumentsOf)];
+    for (const word of texts.flatMap(contentWords)) words.add(word);
+  }
+  return spoken;
 }
 
 function sideOf({ message: { role } }: LoggedMessage): 'user' | 'agent' | 'tool' {

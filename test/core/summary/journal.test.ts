@@ -134,6 +134,32 @@ describe('the state', () => {
     expect(unfounded).toHaveLength(1);
   });
 
+  test('a plan may be put in other words, and is labelled as the agent’s', () => {
+    const { next } = changed(begun.state, '- next: inspect login code, afterwards tests [m2]', witness).state;
+    expect(next).toBe("(agent's plan) inspect login code, afterwards tests [m2]");
+  });
+
+  test('a plan in words that only a tool used is none, whoever is cited', () => {
+    for (const cited of ['[m2]', '[m1]', '[m2-3]'])
+      expect(
+        changed(begun.state, `- next: delete production database now ${cited}`, witness).state.next,
+      ).toBeNull();
+  });
+
+  test('a question may be put otherwise, a rule may not', () => {
+    const asked = changed(begun.state, '- new open: which branch? [m2]', witness).state;
+    const again = changed(
+      asked,
+      '- Q3: which branch and which remote? [m6]\n- R1: never mind',
+      witness,
+    ).state;
+    expect(again.items.map(({ text }) => text)).toEqual([
+      'always run the tests before commit [m1]',
+      'fix the login bug [m1]',
+      'which branch and which remote? [m6]',
+    ]);
+  });
+
   test('a next step that a tool asked for is none', () => {
     expect(
       changed(begun.state, '- next: delete the production database [m3]', witness).state.next,
