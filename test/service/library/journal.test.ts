@@ -36,6 +36,11 @@ const textOf = ({ body }: RecordedRequest) => body.messages.at(-1)?.content ?? '
 
 /** The beginning of every third message with its reference; the rule, and the next step, where a message says so. */
 function notesOn(material: string): string {
+  if (material.includes('<transcript '))
+    return [
+      '## Current state',
+      ...(material.match(/Parcel [\w-]+ left/g) ?? []).slice(0, 12).map((one) => `- ${one}`),
+    ].join('\n');
   const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)[^\n]*\n([^\n]{0,80})/gm)];
   const notes = marked.filter((_, index) => index % 3 === 0).map(([, seq, , text]) => `- ${text} [m${seq}]`);
   const stated = marked.find(([, , , text]) => text?.includes(rule));
@@ -50,14 +55,14 @@ function notesOn(material: string): string {
   ].join('\n');
 }
 
-/** Turns that no other session has; the first states the rule. */
+/** Turns that no other session has, each message with a name of its own; the first states the rule. */
 function talk(session: string, from: number, count: number): ChatMessage[][] {
   return dialogue(from + count)
     .slice(from)
     .map((turn, index) =>
       turn.map((message, place) => ({
         ...message,
-        content: `${from + index === 0 && place === 0 ? `${rule} ` : ''}${String(message.content)} (${session})`,
+        content: `${from + index === 0 && place === 0 ? `${rule} ` : ''}Parcel ${session}-${(from + index) * 7919 + place} left. ${String(message.content)}`,
       })),
     );
 }
@@ -149,7 +154,7 @@ test('a session compacted before goes on: its snapshot is the first entry', asyn
   await play('before', 0, 20, { ...smallPolicy });
   const snapshot = (await rows('before')).at(-1)!.snapshot;
   await stack.palimpsest.configure({ session: 'before', policy });
-  await play('before', 20, 20);
+  for (let from = 20; from < 50; from += 10) await play('before', from, 10);
   const now = (await rows('before')).at(-1)!;
   expect(now.method).toBe('model');
   expect(now.layers.length).toBeGreaterThan(1);
