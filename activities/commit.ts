@@ -1,5 +1,6 @@
 import { log } from '@temporalio/activity';
 import type { Replacement, ReplacementInput } from '../src/compaction/replace/input.js';
+import { snapshotKey } from '../src/compaction/plan/reading.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
 import type { Policy } from '../src/policy/resolve.js';
@@ -107,7 +108,9 @@ async function costsOf(
   { layers, head, tokensBefore, tokensAfter }: Replacement,
   { prices }: Policy,
 ): Promise<Pick<CommitInput, 'digestKeys' | 'usage' | 'cost' | 'currency' | 'paysBackAfter'>> {
-  const digestKeys = [...new Set([...digests, ...(layers ?? []).map(({ key }) => key)])];
+  // The snapshot that a journal took over is kept with its generation.
+  const written = (layers ?? []).flatMap(({ key }) => (key.startsWith(snapshotKey) ? [] : [key]));
+  const digestKeys = [...new Set([...digests, ...written])];
   const usage = await paidFor(pool, ids, plan.baseGeneration + 1, [...new Set([...digestKeys, ...paid])]);
   const modelMs = spanned(modelSpans);
   const headTokens = head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;

@@ -33,7 +33,10 @@ const acts = {
       policy: {
         ...chaosPolicy,
         contextWindow: random.pick([2_500, 3_000, 4_000]),
-        summary: { ...chaosPolicy.summary, mode: random.pick(['incremental', 'full_rewrite', 'layered']) },
+        summary: {
+          ...chaosPolicy.summary,
+          mode: random.pick(['incremental', 'full_rewrite', 'layered', 'journal']),
+        },
       },
     }),
   pause: async ({ client, session, random }: Scene) => {
