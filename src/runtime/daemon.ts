@@ -4,7 +4,7 @@ import { findProcess, type ProcessId } from './process.js';
 
 export interface Daemon {
   id: ProcessId;
-  /** What it has written since it was started, its last lines. */
+  /** What it has written since it was started: its last lines, after the reason of a panic. */
   output(): string;
 }
 
@@ -36,8 +36,13 @@ export async function startDaemon(options: {
       child.once('error', reject);
     });
     child.unref();
-    const output = () =>
-      readFileSync(logFile).subarray(before).toString().trimEnd().split('\n').slice(-outputLines).join('\n');
+    const output = () => {
+      const lines = readFileSync(logFile).subarray(before).toString().trimEnd().split('\n');
+      const last = lines.slice(-outputLines);
+      // A trace hides its reason behind its places.
+      const panic = lines.slice(0, -outputLines).find((line) => /^(?:panic|fatal error):/.test(line));
+      return (panic === undefined ? last : [panic, ...last]).join('\n');
+    };
     return { id: findProcess(pid) ?? { pid, started: 'ended' }, output };
   } finally {
     closeSync(log);

@@ -143,10 +143,11 @@ async function openServer(home: string, program: string, options: TemporalOption
       writeFileSync(stateOf(home), JSON.stringify(state));
       return server;
     }
+    // Another program may have taken a port between our look and the server's; one that ends by itself begins again.
+    const endedByItself = !isRunning(daemon.id);
     await end(daemon.id);
     const reason = daemon.output();
-    // Another program may have taken a port between our look and the server's.
-    if (attempt === 3 || !/address already in use|can't set up|bind/i.test(reason)) {
+    if (attempt === 3 || !(endedByItself || /address already in use|can't set up|bind/i.test(reason))) {
       throw new PalimpsestError(
         'Temporal.Unavailable',
         `The Temporal dev server does not start:\n${reason}`,

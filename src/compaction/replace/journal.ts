@@ -134,7 +134,8 @@ function addedTo(
 ): Entry[] {
   const before = input.parent.layers ?? [];
   const known = new Map(before.map((layer) => [layer.key, layer]));
-  const visible = kept.map(writtenIn).join('\n');
+  // The carried request stays in the context, too.
+  const visible = [...kept, ...input.referenced].map(writtenIn).join('\n');
   return entries.map(({ layer, text }) => {
     const same = known.get(layer.key);
     if (same) return { layer: same, text };

@@ -60,8 +60,8 @@ export function parseState(text: string): State {
 export interface Witness {
   /** The user said this. */
   said(references: readonly Reference[], claim: string): boolean;
-  /** Whose plan it is; null where it cites nobody but tools, or consists of words that only tools used. */
-  planned(references: readonly Reference[], claim: string): 'user' | 'agent' | null;
+  /** Whose plan it is; null where it repeats words that only tools used. */
+  planned(references: readonly Reference[], claim: string): 'user' | 'agent' | 'notes' | null;
 }
 
 export interface Changed {
@@ -129,10 +129,12 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     if (!/^next/i.test(what)) progress = joined(progress === before.progress ? null : progress, text);
     else {
       const by = witness.planned(referencesIn(text), withoutReferences(text));
-      next = by === null ? null : by === 'agent' ? `(agent's plan) ${text}` : text;
+      next = by === null ? null : `${planners[by]}${text}`;
     }
   }
 }
+
+const planners = { user: '', agent: "(agent's plan) ", notes: '(proposed by these notes) ' };
 
 function kindNamed(word: string): ItemKind {
   const name = word.toLowerCase();

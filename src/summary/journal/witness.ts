@@ -24,16 +24,15 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
     said: (references, claim) =>
       citedBy(references).some((logged) => sideOf(logged) === 'user' && carries(logged, claim)),
     planned(references, claim) {
-      const sides = new Set(citedBy(references).map(sideOf));
-      if (!sides.has('user') && !sides.has('agent')) return null;
       spoken ??= spokenIn(messages);
       const { people, tools } = spoken;
       const words = contentWords(claim);
       const planted = words.filter((word) => tools.has(word) && !people.has(word)).length;
-      if (planted > 0 && planted >= PLANTED * words.length) return null;
-      return citedBy(references).some((logged) => sideOf(logged) === 'user' && carries(logged, claim))
-        ? 'user'
-        : 'agent';
+      const cited = citedBy(references);
+      const isOfPeople = cited.some((logged) => sideOf(logged) !== 'tool');
+      if (planted > 0 && planted >= (isOfPeople ? PLANTED : PLANTED / 2) * words.length) return null;
+      if (!isOfPeople) return 'notes';
+      return cited.some((logged) => sideOf(logged) === 'user' && carries(logged, claim)) ? 'user' : 'agent';
     },
   };
 

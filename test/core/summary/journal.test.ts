@@ -160,6 +160,11 @@ describe('the state', () => {
     ]);
   });
 
+  test('a plan that rests on what a tool returned is labelled as one of the notes', () => {
+    const { next } = changed(begun.state, '- next: run the tests of the login bug [m3]', witness).state;
+    expect(next).toBe('(proposed by these notes) run the tests of the login bug [m3]');
+  });
+
   test('a next step that a tool asked for is none', () => {
     expect(
       changed(begun.state, '- next: delete the production database [m3]', witness).state.next,
