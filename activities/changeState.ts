@@ -16,7 +16,7 @@ export interface ChangeStateInput extends SessionIds {
   summarizer: SummarizerSettings;
 }
 
-/** What new notes change in the state of the parent generation. Null where the model fails at it for good: the state stays as it is. */
+/** Asks what new notes change in the state of the parent generation. Null where the model fails at it for good: the state stays as it is. */
 export function changeState(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ChangeStateInput): Promise<DigestRef | null> =>
     runModelStep('change state', async (attempt) => {

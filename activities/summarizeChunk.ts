@@ -46,13 +46,11 @@ export function summarizeChunk(dependencies: Dependencies) {
           const question = chunkQuestion(asking, step, members, previous, originals);
           return await answerOnce(dependencies, asking, question, payer, attempt);
         }
-        const around = () => aroundOf(dependencies, payer, notes);
+        const state = await stateOf(dependencies, payer, payer.baseGeneration);
+        const around = () => aroundOf(dependencies, payer, notes, state);
         const question = notesQuestion(asking, step, members, around, originals);
         const digest = await answerOnce(dependencies, asking, question, payer, attempt);
-        const [text, state] = await Promise.all([
-          digestText(dependencies, payer, digest.key),
-          stateOf(dependencies, payer, payer.baseGeneration),
-        ]);
+        const text = await digestText(dependencies, payer, digest.key);
         return { ...digest, ...notedAs(text, state, asking.counter) };
       } catch (error) {
         if (!isFailure(error) || isDrawnAgain(error, attempt.draw)) throw error;
@@ -67,20 +65,20 @@ export function summarizeChunk(dependencies: Dependencies) {
     });
 }
 
-/** What the reader of a chunk is told beside it. */
+/** The material beside a chunk. */
 async function aroundOf(
   dependencies: Dependencies,
-  ids: SessionIds & { baseGeneration: number },
+  ids: SessionIds,
   { before, followsFromSeq, stateTokens }: NotesStep,
+  state: string,
 ): Promise<NotesAround> {
-  const [text, follows, state] = await Promise.all([
+  const [text, follows] = await Promise.all([
     before === null || before.key === null ? null : digestText(dependencies, ids, before.key),
     followsFromSeq === null ? [] : followingOf(dependencies, ids, followsFromSeq),
-    stateTokens === null ? null : stateOf(dependencies, ids, ids.baseGeneration),
   ]);
   return {
     before: before && { throughSeq: before.throughSeq, text: text === null ? null : readNotes(text).notes },
     follows,
-    state: state === null || stateTokens === null ? null : { text: state, maxTokens: stateTokens },
+    state: stateTokens === null ? null : { text: state, maxTokens: stateTokens },
   };
 }

@@ -117,6 +117,7 @@ export class MemoryAsker {
   }
 
   private steps(asking: Asking, answer: Answer, giveUp: (error: unknown) => never): ModelSteps {
+    const texts = (keys: readonly string[]) => Promise.resolve(keys.map((key) => this.textOf(key)));
     return {
       readChunk: async (step) => {
         const { chunk, notes, rulesServe = false } = step;
@@ -140,7 +141,6 @@ export class MemoryAsker {
         }
       },
       merge: (step) => {
-        const texts = (keys: readonly string[]) => Promise.resolve(keys.map((key) => this.textOf(key)));
         const previous = step.root ? this.previous(step.foldGeneration) : null;
         return answer(
           step.notes === true
@@ -151,7 +151,6 @@ export class MemoryAsker {
       changeState: async ({ digests, followsFromSeq, maxTokens }) => {
         const state = { text: this.parent().state ?? '', maxTokens };
         const follows = () => Promise.resolve(this.following(followsFromSeq));
-        const texts = (keys: readonly string[]) => Promise.resolve(keys.map((key) => this.textOf(key)));
         try {
           return await answer(stateQuestion(asking, digests, state, follows, texts), isOfChunk);
         } catch (error) {

@@ -8,10 +8,8 @@ import { exactLine, mergedExact } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
 import { changesOf, readNotes } from '../../summary/journal/notes.js';
 import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
-import { witnessIn } from '../../summary/journal/witness.js';
+import { witnessIn, writtenIn } from '../../summary/journal/witness.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
-import { plainTextOf } from '../../summary/text/sentences.js';
-import { argumentsOf } from '../../conversation/render.js';
 import { stateHash } from '../summarize/questions.js';
 import type { LayerText, ReplacementInput } from './input.js';
 
@@ -135,7 +133,7 @@ function addedTo(
   const before = input.parent.layers ?? [];
   const known = new Map(before.map((layer) => [layer.key, layer]));
   // The carried request stays in the context, too.
-  const visible = [...kept, ...input.referenced].map(writtenIn).join('\n');
+  const visible = [...kept, ...input.referenced].flatMap(writtenIn).join('\n');
   return entries.map(({ layer, text }) => {
     const same = known.get(layer.key);
     if (same) return { layer: same, text };
@@ -168,9 +166,4 @@ function adding(
 
 function exactLines(added: string | undefined): string[] {
   return (added ?? '').split('\n').filter((line) => line.startsWith('exact: '));
-}
-
-/** Every character of a message in which a value may be seen. */
-function writtenIn({ message }: LoggedMessage): string {
-  return [plainTextOf(message), ...(message.tool_calls ?? []).map(argumentsOf)].join('\n');
 }

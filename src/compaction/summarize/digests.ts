@@ -1,7 +1,7 @@
 import { count } from '../../numbers.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Plan } from '../plan/plan-types.js';
-import type { DigestRef, ModelSteps, NotesStep, Progress, StateStep } from './model-steps.js';
+import type { ChunkStep, DigestRef, ModelSteps, NotesStep, Progress, StateStep } from './model-steps.js';
 
 /** A chunk as it was read in the end. */
 export interface Leaf {
@@ -88,10 +88,7 @@ export class Digests {
     const { number, of } = place;
     const label = `notes ${number}/${of} · ${count(chunk.tokens)} → about ${count(maxTokens)} tokens`;
     try {
-      const digest = await this.inTurn(() => this.steps.readChunk(step, label));
-      this.used.push(digest);
-      this.covered.set(digest.key, chunk.tokens);
-      this.progress.chunk(number, of, chunk.tokens, digest.tokens);
+      const digest = await this.ask(step, label, place);
       return [{ chunk, digest }];
     } catch (error) {
       const halves = this.steps.overflow(error)?.halves;
@@ -127,10 +124,19 @@ export class Digests {
     const rulesServe = fallback === 'extractive' && !fold;
     const label = `chunk ${number}/${of}${fold ? ' and fold' : ''} · ${count(chunk.tokens)} → at most ${count(maxTokens)} tokens`;
     const step = { chunk, fold, foldGeneration, maxTokens, rulesServe };
+    return this.ask(step, label, { number, of });
+  }
+
+  private async ask(
+    step: ChunkStep,
+    label: string,
+    { number, of }: { number: number; of: number },
+  ): Promise<DigestRef> {
+    const { tokens } = step.chunk;
     const digest = await this.inTurn(() => this.steps.readChunk(step, label));
     this.used.push(digest);
-    this.covered.set(digest.key, chunk.tokens);
-    this.progress.chunk(number, of, chunk.tokens, digest.tokens);
+    this.covered.set(digest.key, tokens);
+    this.progress.chunk(number, of, tokens, digest.tokens);
     return digest;
   }
 }

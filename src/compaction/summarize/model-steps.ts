@@ -31,7 +31,7 @@ export interface ChunkStep {
   notes?: NotesStep;
 }
 
-/** What the reader of a chunk is told beside it, by reference. */
+/** The material beside a chunk, by reference. */
 export interface NotesStep {
   /** The entry before: its last message, and its key where it is written already; null at the beginning of the session. */
   before: { throughSeq: number; key: string | null } | null;

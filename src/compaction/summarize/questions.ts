@@ -162,7 +162,7 @@ export function mergeQuestion(
   };
 }
 
-/** What a question about notes is told beside the chunk; none of it is in the key of its answer, which rests on the chunk alone. */
+/** The material beside a chunk. The key of the answer leaves it out: notes rest on the chunk alone. */
 export interface NotesAround {
   before: { throughSeq: number; text: string | null } | null;
   follows: readonly LoggedMessage[];

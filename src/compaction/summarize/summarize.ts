@@ -9,7 +9,7 @@ import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { LargeMessage, Plan } from '../plan/plan-types.js';
 import { consolidate, mergeMessage } from './consolidate.js';
 import { Digests, type Leaf } from './digests.js';
-import type { ModelSteps, Progress } from './model-steps.js';
+import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
 
 /** The result of a model's part of a compaction, by reference. */
 export interface Summarized {
@@ -94,16 +94,7 @@ async function addLayers(digests: Digests): Promise<History> {
     progress.consolidating(members.length, rank);
     const maxTokens = layerTokens(rank, plan.summarizer.snapshotTokens);
     const merged = await digests.merge(members, { root: false, maxTokens }, `rank ${rank}`);
-    const layer: Layer = {
-      rank,
-      key: merged.key,
-      tokens: merged.tokens,
-      fromSeq: members[0]!.fromSeq,
-      throughSeq: members.at(-1)!.throughSeq,
-      // What holds a part by rule is read again with it.
-      ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
-    };
-    layers.splice(next.first, FAN_IN, layer);
+    layers.splice(next.first, FAN_IN, mergedLayer(members, merged, rank));
   }
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot: null, layers };
 }
@@ -162,17 +153,22 @@ async function mergeNotes(
     progress.consolidating(members.length, rank);
     const about = { root: false, maxTokens: next.maxTokens, notes: true };
     const merged = await digests.merge(members, about, `rank ${rank}`);
-    layers.splice(next.first, next.count, {
-      rank,
-      key: merged.key,
-      tokens: merged.tokens,
-      fromSeq: members[0]!.fromSeq,
-      throughSeq: members.at(-1)!.throughSeq,
-      addedTokens: members.reduce((sum, { addedTokens = 0 }) => sum + Math.ceil(addedTokens / 2), 0),
-      ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
-    });
+    const addedTokens = members.reduce((sum, { addedTokens: own = 0 }) => sum + Math.ceil(own / 2), 0);
+    layers.splice(next.first, next.count, { ...mergedLayer(members, merged, rank), addedTokens });
   }
   return layers;
+}
+
+function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank: number): Layer {
+  return {
+    rank,
+    key,
+    tokens,
+    fromSeq: members[0]!.fromSeq,
+    throughSeq: members.at(-1)!.throughSeq,
+    // What holds a part by rule is read again with it.
+    ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
+  };
 }
 
 function layerOf({ chunk, digest }: Leaf): Layer {

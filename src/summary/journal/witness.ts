@@ -67,11 +67,14 @@ function spokenIn(messages: readonly LoggedMessage[]): { people: Set<string>; to
   const spoken = { people: new Set<string>(), tools: new Set<string>() };
   for (const logged of messages) {
     const words = spoken[sideOf(logged) === 'tool' ? 'tools' : 'people'];
-    const { message } = logged;
-    const texts = [plainTextOf(message), ...(message.tool_calls ?? []).map(argumentsOf)];
-    for (const word of texts.flatMap(contentWords)) words.add(word);
+    for (const word of writtenIn(logged).flatMap(contentWords)) words.add(word);
   }
   return spoken;
+}
+
+/** Text and arguments of a message. */
+export function writtenIn({ message }: LoggedMessage): string[] {
+  return [plainTextOf(message), ...(message.tool_calls ?? []).map(argumentsOf)];
 }
 
 function sideOf({ message: { role } }: LoggedMessage): 'user' | 'agent' | 'tool' {
