@@ -1,10 +1,13 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
+import { isOfChunk, mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import { isFailure } from '../src/errors.js';
+import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce } from './digest.js';
+import { answerOnce, storeByRule } from './digest.js';
 import { runModelStep } from './run.js';
 
 export interface ConsolidateInput extends SessionIds {
@@ -13,7 +16,7 @@ export interface ConsolidateInput extends SessionIds {
   summarizer: SummarizerSettings;
 }
 
-/** Merges neighbouring digests into one; at the root, together with the previous snapshot. */
+/** Merges neighbouring digests into one; at the root, together with the previous snapshot. Notes at which the model fails for good are merged by rule where the step allows it. */
 export function consolidate(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ConsolidateInput): Promise<DigestRef> =>
     runModelStep('consolidate', async (attempt) => {
@@ -26,6 +29,13 @@ export function consolidate(dependencies: Dependencies) {
       const question = step.notes
         ? mergeNotesQuestion(asking, step, texts)
         : mergeQuestion(asking, step, previous, texts);
-      return answerOnce(dependencies, asking, question, payer, attempt);
+      try {
+        return await answerOnce(dependencies, asking, question, payer, attempt);
+      } catch (error) {
+        const isForGood = isFailure(error) && !isDrawnAgain(error, attempt.draw) && isOfChunk(error);
+        if (step.rulesServe !== true || !isForGood) throw error;
+        const made = mergedByRule(await texts(step.digests), step.maxTokens, asking.counter);
+        return storeByRule(dependencies, asking, made, payer, error.type, attempt);
+      }
     });
 }

@@ -6,6 +6,7 @@ import type { TokenCounter } from '../tokens/token-counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
+import { withoutRequest } from './journal/state.js';
 
 /** What stands in the context for everything that was evicted. */
 export interface HeadParts {
@@ -89,15 +90,18 @@ function summaryTurn(parts: HeadParts): string {
  * Note and notes first, since they repeat byte for byte from one compaction to the next; then what changes: pins that
  * patterns found, state, pointer.
  */
-function memoryTurn({ snapshot, state, pins, archive, method, form }: HeadParts & { state: string }): string {
+function memoryTurn(parts: HeadParts & { state: string }): string {
+  const { snapshot, pins, archive, carried, method, form } = parts;
   const nonce = nonceFor(pins);
+  const state = carried ? withoutRequest(parts.state, carried.seq) : parts.state;
+  const request = carried ? ` The request in force is message ${carried.seq}, right after this turn.` : '';
   return [
     form === 'plain' ? plainOpening : memoryNote,
     `<journal${nonce}>\n${escaped(snapshot)}\n</journal${nonce}>`,
     pinsBlock(pins),
     state === ''
       ? ''
-      : `<session_state${nonce}>\nAs of message ${archive.throughSeq}; what follows is newer.\n${escaped(state)}\n</session_state${nonce}>`,
+      : `<session_state${nonce}>\nAs of message ${archive.throughSeq}; what follows is newer.${request}\n${escaped(state)}\n</session_state${nonce}>`,
     method === 'extractive' ? extractiveNote : '',
     pointer(archive),
   ]

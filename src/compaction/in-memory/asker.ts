@@ -12,7 +12,7 @@ import { snapshotKey } from '../plan/reading.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { promptSettings, type SummaryRequest } from '../../summary/ask/prompts.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
-import { digestByRule, isOfChunk } from '../replace/by-rule.js';
+import { digestByRule, isOfChunk, mergedByRule } from '../replace/by-rule.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './log.js';
 import type { Plan } from '../plan/plan-types.js';
@@ -140,13 +140,20 @@ export class MemoryAsker {
           return { ...this.reference(made.key, made.text, false), byRule: error.type };
         }
       },
-      merge: (step) => {
+      merge: async (step) => {
         const previous = step.root ? this.previous(step.foldGeneration) : null;
-        return answer(
-          step.notes === true
-            ? mergeNotesQuestion(asking, step, texts)
-            : mergeQuestion(asking, step, previous, texts),
-        );
+        const { digests, maxTokens, notes = false, rulesServe = false } = step;
+        const question = notes
+          ? mergeNotesQuestion(asking, step, texts)
+          : mergeQuestion(asking, step, previous, texts);
+        try {
+          return await answer(question, rulesServe ? isOfChunk : isOverflow);
+        } catch (error) {
+          if (!rulesServe || !isOfChunk(error) || !isFailure(error)) throw error;
+          const made = mergedByRule(await texts(digests), maxTokens, asking.counter);
+          this.texts.set(made.key, made.text);
+          return { ...this.reference(made.key, made.text, false), byRule: error.type };
+        }
       },
       changeState: async ({ digests, followsFromSeq, maxTokens }) => {
         const state = { text: this.parent().state ?? '', maxTokens };

@@ -11,14 +11,32 @@ import {
 import type { JournalPlan } from './plan-types.js';
 import type { Planning } from './planning.js';
 
-export function roomOf({ state, limits }: Planning): JournalRoom {
+function roomOf({ state, limits }: Planning): JournalRoom {
   return journalRoom(limits.headMax, limits.noteTokens, state.chain[0]?.stateTokens ?? 0);
 }
 
 export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): JournalPlan {
   const room = roomOf(planning);
-  const { tail } = planning.state;
-  return { ...room, lengths: chunks.map((chunk) => entryTokens(materialOf(chunk, tail), room.entries)) };
+  const lengths: number[] = [];
+  let standing = standingTokens(planning);
+  for (const chunk of chunks) {
+    const tokens = entryTokens(materialOf(chunk, planning.state.tail), room.entries, standing);
+    standing += expectedEntry(tokens);
+    lengths.push(tokens);
+  }
+  return { ...room, lengths };
+}
+
+/** Tokens that the entry for so much takes in the memory, at most. */
+export function nextEntryTokens(
+  planning: Planning,
+  material: { tokens: number; toolTokens?: number },
+): number {
+  return expectedEntry(entryTokens(material, roomOf(planning).entries, standingTokens(planning)));
+}
+
+function standingTokens({ state }: Planning): number {
+  return (state.chain[0]?.layers ?? []).reduce((total, entry) => total + sizeOfEntry(entry), 0);
 }
 
 function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: number; toolTokens: number } {
@@ -32,7 +50,7 @@ function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: n
 export function tailCeiling(planning: Planning): number {
   const { state, limits } = planning;
   const room = roomOf(planning);
-  const standing = (state.chain[0]?.layers ?? []).reduce((total, entry) => total + sizeOfEntry(entry), 0);
+  const standing = standingTokens(planning);
   const beside =
     sum(state.system) +
     limits.pinTokens +
@@ -45,8 +63,7 @@ export function tailCeiling(planning: Planning): number {
   for (let round = 0; round < 4; round++) {
     const evicted = Math.max(0, all - Math.max(0, ceiling));
     const toolTokens = all === 0 ? 0 : (results * evicted) / all;
-    const entry =
-      evicted === 0 ? 0 : expectedEntry(entryTokens({ tokens: evicted, toolTokens }, room.entries));
+    const entry = evicted === 0 ? 0 : nextEntryTokens(planning, { tokens: evicted, toolTokens });
     const entries = standing + entry > room.entries ? room.mergedDown : standing + entry;
     ceiling = limits.contextTarget - beside - entries;
   }

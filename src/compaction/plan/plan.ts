@@ -7,8 +7,7 @@ import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
-import { journalPlan, roomOf, tailCeiling } from './journal-plan.js';
-import { entryTokens, expectedEntry } from '../../summary/journal/room.js';
+import { journalPlan, nextEntryTokens, tailCeiling } from './journal-plan.js';
 import { boundedCut, chooseCut, type CutChoice, type CutOptions } from './cut.js';
 import type { NothingToDo, Plan } from './plan-types.js';
 import { assertPlannable } from './plannable.js';
@@ -85,7 +84,7 @@ async function tokensOfPinnedMessages({ policy, reads }: Planning): Promise<numb
 function worthEvicting(planning: Planning, cut: CutChoice): boolean {
   const { state, policy, limits, counter } = planning;
   if (policy.summary.mode === 'journal') {
-    const entry = expectedEntry(entryTokens({ tokens: cut.evictedTokens }, roomOf(planning).entries));
+    const entry = nextEntryTokens(planning, { tokens: cut.evictedTokens });
     return cut.evictedTokens - entry - cut.carriedTokens >= policy.summary.minGain * state.liveTokens;
   }
   const summary = Math.min(limits.headMax, Math.ceil(cut.evictedTokens / 2));

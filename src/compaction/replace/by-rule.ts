@@ -1,4 +1,4 @@
-/** One chunk at which the model fails costs that chunk: the rules write its digest, marked, and the others keep theirs. */
+/** What the model fails at costs no more than that: the rules write the digest of a chunk, marked, or merge notes, and all else stays. */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { isFailure } from '../../errors.js';
@@ -6,7 +6,9 @@ import { readBy, type ChunkRef } from '../../summary/ask/chunk.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { Asking } from '../summarize/answers.js';
 import { digestTokens } from '../summarize/questions.js';
+import { linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { readable } from '../../summary/redaction/withheld.js';
+import type { TokenCounter } from '../../tokens/token-counter.js';
 
 /**
  * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, a key that is
@@ -28,5 +30,19 @@ export async function digestByRule(
   const limit = digestTokens(chunk, maxTokens);
   const text = redact(extractiveSnapshot({ previous: null, messages, maxTokens: limit, counter }));
   if (!/\S/.test(text)) return null;
+  return keyed(text);
+}
+
+/** Notes merged by rule: of each as many of its first lines as its share of the length holds. */
+export function mergedByRule(
+  notes: readonly string[],
+  maxTokens: number,
+  counter: TokenCounter,
+): { key: string; text: string } {
+  const share = Math.floor(maxTokens / notes.length);
+  return keyed(notes.map((text) => linesWithin(readNotes(text).notes, share, counter)).join('\n'));
+}
+
+function keyed(text: string): { key: string; text: string } {
   return { key: createHash('sha256').update(`by rule\n${text}`).digest('hex'), text };
 }

@@ -68,7 +68,8 @@ export class Digests {
     );
     const foldGeneration = about.root ? this.plan.foldGeneration : null;
     const label = `${about.root ? 'snapshot' : 'merge'} of ${digests.length} digests · ${where}`;
-    const step = { ...about, coveredTokens, digests, foldGeneration };
+    const rulesServe = about.notes === true && this.plan.fallback === 'extractive';
+    const step = { ...about, coveredTokens, digests, foldGeneration, ...(rulesServe ? { rulesServe } : {}) };
     const merged = await this.inTurn(() => this.steps.merge(step, label));
     this.used.push(merged);
     this.covered.set(merged.key, coveredTokens);

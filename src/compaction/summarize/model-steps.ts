@@ -60,6 +60,8 @@ export interface MergeStep {
   maxTokens: number;
   /** `journal` mode: the digests are notes. */
   notes?: boolean;
+  /** The rules merge notes at which the model fails for good. Absent in steps of earlier versions. */
+  rulesServe?: boolean;
 }
 
 /** The model as `summarize` sees it. `label` is shown to operators. */

@@ -24,17 +24,22 @@ export function journalRoom(room: number, framing: number, stateTokens: number):
 
 /** No entry is asked to be shorter. */
 const SHORTEST_ENTRY = 60;
-/** Of what people and the agent said, and of what tools returned: of the latter half as much is worth keeping. */
-const ENTRY_SHARE = 1 / 8;
+/** Share of what people and the agent said: more while the journal is less than half full, since most sessions never fill it. */
+const ENTRY_SHARE = { early: 1 / 5, late: 1 / 8 };
+/** Of what tools returned half as much is worth keeping. */
 const TOOL_WEIGHT = 0.5;
 
-/** Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`. */
+/** Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`; `standing`: what the entries before take of the room. */
 export function entryTokens(
   { tokens, toolTokens = 0 }: { tokens: number; toolTokens?: number },
   entries: number,
+  standing: number,
 ): number {
   const material = tokens - (1 - TOOL_WEIGHT) * Math.min(toolTokens, tokens);
-  return Math.max(SHORTEST_ENTRY, Math.min(Math.floor(material * ENTRY_SHARE), Math.floor(entries / 2)));
+  const late = material * ENTRY_SHARE.late;
+  const early = Math.min(material * ENTRY_SHARE.early, entries / 2 - standing);
+  const asked = Math.min(Math.floor(Math.max(late, early)), Math.floor(entries / 2));
+  return Math.max(SHORTEST_ENTRY, asked);
 }
 
 /** Most of an entry's tokens that the values behind it may take on top. */

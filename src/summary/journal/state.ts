@@ -56,6 +56,17 @@ export function parseState(text: string): State {
   return state;
 }
 
+/** Without requests that rest on one message alone, which the context still shows. */
+export function withoutRequest(text: string, seq: number): string {
+  const state = parseState(text);
+  const isShown = ({ kind, text: line }: StateItem) => {
+    const references = referencesIn(line);
+    const isOfIt = references.every(({ fromSeq, throughSeq }) => fromSeq === seq && throughSeq === seq);
+    return kind === 'request' && references.length > 0 && isOfIt;
+  };
+  return formatState({ ...state, items: state.items.filter((item) => !isShown(item)) });
+}
+
 /** Who may carry a line of the state, by the messages that it cites. */
 export interface Witness {
   /** The user said this. */

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
+import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import { exactLine, mergedExact } from '../../../src/summary/journal/exact.js';
 import {
   changesOf,
@@ -18,6 +19,7 @@ import {
   formatState,
   parseState,
   stateWithin,
+  withoutRequest,
   type State,
 } from '../../../src/summary/journal/state.js';
 import { witnessIn } from '../../../src/summary/journal/witness.js';
@@ -212,6 +214,51 @@ describe('the state', () => {
   });
 });
 
+test('a request that stands right behind the memory is not said in it again', () => {
+  const state = parseState('');
+  state.items.push(
+    { kind: 'request', id: 'T1', text: 'Move the reports [m4]' },
+    { kind: 'request', id: 'T2', text: 'Keep the old names [m4, m9]' },
+    { kind: 'rule', id: 'R3', text: 'Ask before deleting [m4]' },
+  );
+  const shown = parseState(withoutRequest(formatState(state), 4));
+  expect(shown.items.map(({ id }) => id)).toEqual(['R3', 'T2']);
+});
+
+test('notes that a model will not merge are merged by rule, and the compaction is the model’s', async () => {
+  const conversation = new Conversation({
+    policy: {
+      contextWindow: 4_000,
+      summary: { mode: 'journal' },
+      memory: { share: 0.2 },
+    },
+  });
+  const asked: string[] = [];
+  for (let turn = 0; turn < 120; turn++) {
+    conversation.append([
+      {
+        role: 'user',
+        content: `Parcel P${turn * 7919} left depot ${turn}. ${'It went by road. '.repeat(8)}`,
+      },
+      { role: 'assistant', content: `Parcel P${turn * 7919} is noted.` },
+    ]);
+    if (!conversation.isDue()) continue;
+    await conversation.compact(({ messages }, { kind }) => {
+      asked.push(kind);
+      if (kind === 'merge') return 'I am sorry, I cannot help with that.';
+      const record = messages.at(-1)!.content;
+      const lines = [...record.matchAll(/^<[0-9a-f]{4}>(\d+) user\n(Parcel \w+ left depot \d+)/gm)];
+      return lines.map(([, seq, text]) => `- ${text} [m${seq}]`).join('\n');
+    });
+  }
+  expect(asked).toContain('merge');
+  expect(new Set(conversation.generations.slice(1).map(({ method }) => method))).toEqual(new Set(['model']));
+  const merged = conversation.generations.at(-1)!.layers!.filter(({ rank }) => rank > 0);
+  expect(merged.length).toBeGreaterThan(0);
+  expect(merged.some(({ extractive }) => extractive === true)).toBe(false);
+  expect(conversation.context().tokens).toBeLessThan(4_000);
+});
+
 describe('exact values', () => {
   const call = (args: unknown): ChatMessage => ({
     role: 'assistant',
@@ -254,11 +301,15 @@ describe('exact values', () => {
 });
 
 describe('room', () => {
-  test('an entry is an eighth of what was said, half of that for what tools returned', () => {
-    expect(entryTokens({ tokens: 2_400 }, 3_000)).toBe(300);
-    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000)).toBe(150);
-    expect(entryTokens({ tokens: 100 }, 3_000)).toBe(60);
-    expect(entryTokens({ tokens: 100_000 }, 3_000)).toBe(1_500);
+  test('an entry is a fifth of what was said until half of the room is taken, then an eighth; half of that for what tools returned', () => {
+    expect(entryTokens({ tokens: 2_400 }, 3_000, 0)).toBe(480);
+    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 0)).toBe(240);
+    expect(entryTokens({ tokens: 2_400 }, 3_000, 1_100)).toBe(400);
+    expect(entryTokens({ tokens: 2_400 }, 3_000, 1_500)).toBe(300);
+    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 1_500)).toBe(150);
+    expect(entryTokens({ tokens: 100 }, 3_000, 0)).toBe(60);
+    expect(entryTokens({ tokens: 100_000 }, 3_000, 0)).toBe(1_500);
+    expect(entryTokens({ tokens: 100_000 }, 3_000, 2_900)).toBe(1_500);
   });
 
   test('the state takes what it needs, the entries the rest', () => {
