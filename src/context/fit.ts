@@ -45,7 +45,7 @@ export function* fitting(
   const shown = yield* viewing(source, counter);
   const shortens = policy.enabled && policy.reduce.newestUserMessage;
   function* fitWithin(limit: number): Steps<FittedContext> {
-    const view = shortens ? yield* reducible(shown, source, limit, counter) : shown;
+    const view = shortens ? yield* reducible(shown, source, limit, counter, policy) : shown;
     const fit = policy.enabled
       ? yield* reducing(
           view,
@@ -54,6 +54,7 @@ export function* fitting(
             target: Math.min(limits.contextTarget, limit),
             spared: (item) => sparesResult(item, policy),
             newestUser: policy.reduce.newestUserMessage,
+            recovery: policy.recovery,
           },
           counter,
         )
@@ -82,10 +83,11 @@ function* reducible(
   source: ContextSource,
   limit: number,
   counter: TokenCounter,
+  { recovery }: Pick<Policy, 'recovery'>,
 ): Steps<ViewItem[]> {
   const { newest } = layoutOf(view);
   if (newest?.source !== 'reduced' || sizeOf(view) <= limit) return view;
-  if (yield* isReachable(view, limit, counter)) return view;
+  if (yield* isReachable(view, limit, counter, recovery)) return view;
   const reductions = source.reductions.filter(
     ({ fromSeq, kind }) => kind === 'omitted' || fromSeq !== newest.fromSeq,
   );

@@ -50,6 +50,8 @@ export interface Policy {
     minGain: number;
     fallback: 'extractive' | 'none';
   };
+  /** What the agent can read originals with. */
+  recovery: 'tools' | 'none';
   memory: {
     /** Of the budget, for notes and state in `journal` mode. */
     share: number;
@@ -64,6 +66,9 @@ export interface Policy {
   debounceMs: number;
   idleAfter: number;
 }
+
+/** What a text that stands for an original may name. */
+export type Recovery = Policy['recovery'];
 
 /** @internal A test holds the policy to it. */
 export const DEFAULT_ACKNOWLEDGMENT =
@@ -113,6 +118,7 @@ export function withDefaults(input: PolicyInput): Policy {
       minGain: summary.minGain ?? 0.1,
       fallback: summary.fallback ?? 'extractive',
     },
+    recovery: input.recovery ?? 'tools',
     memory: { share: input.memory?.share ?? 0.5 },
     pins: input.pins ?? [],
     prices: resolvePrices(input.prices),

@@ -118,6 +118,12 @@ export const policySchema = z.strictObject({
     .describe(
       'Carried word for word in every head: texts, `{seq}` of messages, `{pattern}` matched in user and system messages, at most 100 in the syntax of RE2. Default none.',
     ),
+  recovery: z
+    .enum(['tools', 'none'])
+    .optional()
+    .describe(
+      'Whether the agent has `recoveryTools`. `none`: head and excerpts name no tool; a change holds from the next compaction on. Default `tools`.',
+    ),
   memory: memorySchema.optional().describe('What stands for the evicted in `journal` mode.'),
   prices: pricesSchema.optional(),
   spend: spendSchema.optional(),

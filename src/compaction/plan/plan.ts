@@ -59,7 +59,16 @@ async function checkedCutOptions(planning: Planning): Promise<CutOptions> {
   const liveness = { now, deadCallAfterMs: policy.deadCallAfter, closed: state.closed };
   const pinTokens = limits.pinTokens + (await tokensOfPinnedMessages(planning));
   const { newestUserMessage: newestUser } = policy.reduce;
-  assertPlannable({ system, tail, pinTokens, limits, liveness, counter, newestUser });
+  assertPlannable({
+    system,
+    tail,
+    pinTokens,
+    limits,
+    liveness,
+    counter,
+    newestUser,
+    recovery: policy.recovery,
+  });
   return {
     keep: {
       messages: limits.keepMessages,
@@ -88,7 +97,9 @@ function worthEvicting(planning: Planning, cut: CutChoice): boolean {
     return cut.evictedTokens - entry - cut.carriedTokens >= policy.summary.minGain * state.liveTokens;
   }
   const summary = Math.min(limits.headMax, Math.ceil(cut.evictedTokens / 2));
-  const newHead = Math.max(summary, emptyHeadTokens(policy.summary, counter)) + cut.carriedTokens;
+  const newHead =
+    Math.max(summary, emptyHeadTokens({ ...policy.summary, recovery: policy.recovery }, counter)) +
+    cut.carriedTokens;
   const saved = cut.evictedTokens + (state.head?.tokens ?? 0) - newHead;
   return saved >= policy.summary.minGain * state.liveTokens;
 }

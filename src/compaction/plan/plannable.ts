@@ -5,6 +5,7 @@ import type { TokenCounter } from '../../tokens/token-counter.js';
 import { cutCandidates } from './cut.js';
 import { shorteningHint } from '../../context/reductions/floor.js';
 import { noteFor } from '../../context/reductions/layout.js';
+import type { Recovery } from '../../policy/resolve.js';
 import type { Limits } from '../../limits/limits.js';
 import { shortestStandIn } from '../../context/reductions/to-fit.js';
 import type { Liveness } from './safe-cuts.js';
@@ -20,6 +21,8 @@ export interface PlannableState {
   liveness: Liveness;
   /** The policy lets the newest user message be shortened. @default false */
   newestUser?: boolean;
+  /** @default 'tools' */
+  recovery?: Recovery;
   /** @default the one that the limits name */
   counter?: TokenCounter;
 }
@@ -44,6 +47,7 @@ export function smallestContext({
   limits,
   liveness,
   newestUser = false,
+  recovery = 'tools',
   counter = counterFor(limits.tokenizer),
 }: PlannableState): SmallestContext {
   const smallest = cutCandidates(tail, { ...liveness, keep: {} }).at(-1);
@@ -56,14 +60,14 @@ export function smallestContext({
     system: system.reduce((sum, { tokens, empty }) => sum + (empty ? 0 : tokens), 0),
     pins: pinTokens,
     newestUser: Math.min(newest?.tokens ?? 0, newestUser ? shortestStandIn : Infinity),
-    rest: others.length === 0 ? 0 : Math.min(shortest, noteTokens(others, counter)),
+    rest: others.length === 0 ? 0 : Math.min(shortest, noteTokens(others, counter, recovery)),
   };
   return { ...sizes, tokens: Object.values(sizes).reduce((sum, size) => sum + size, 0) };
 }
 
-function noteTokens(others: readonly MessageMeta[], counter: TokenCounter): number {
+function noteTokens(others: readonly MessageMeta[], counter: TokenCounter, recovery: Recovery): number {
   const range = { fromSeq: others[0]!.seq, throughSeq: others.at(-1)!.seq };
-  return noteFor(range, counter).tokens;
+  return noteFor(range, counter, recovery).tokens;
 }
 
 /** Throws `Budget.Unreachable`, with the numbers that make it so, where the window cannot hold even the smallest context. */

@@ -49,9 +49,10 @@ export function* newHead(
     pins: pinned,
     archive: { parts: parent.parts + (plan.throughSeq >= plan.fromSeq ? 1 : 0), throughSeq: plan.throughSeq },
     method,
-    carried: carried && carriedWithin(carried, mostCarried(policy, limits), counter),
+    carried: carried && carriedWithin(carried, mostCarried(policy, limits), counter, policy.recovery),
     acknowledgment: policy.summary.acknowledgment,
     form: policy.summary.form,
+    recovery: policy.recovery,
   };
   const bare = buildHead({ ...common, ledger: '' }, counter);
   const fallback = isFallback(input, layers);

@@ -20,7 +20,8 @@ export function reductionsFor(
   const summaries = (written?.messages ?? []).flatMap(({ seq, text }) => {
     const logged = kept.find((message) => message.seq === seq);
     const reduction =
-      logged && summarizedMessage(logged, text, summarizedTokens(limits, text, counter), counter);
+      logged &&
+      summarizedMessage(logged, text, summarizedTokens(limits, text, counter), counter, policy.recovery);
     return reduction ? [reduction] : [];
   });
   const replaced = new Set(summaries.map(({ fromSeq }) => fromSeq));

@@ -116,9 +116,10 @@ function assertFits(
   view: readonly ViewItem[],
   { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,
 ): void {
-  const { newestUserMessage } = policy.reduce;
+  const { recovery, reduce } = policy;
+  const options = { newestUser: reduce.newestUserMessage, recovery };
   const failure = (shown: readonly ViewItem[]) =>
-    failureOf(() => assertReachable(shown, limits.budget, counter, newestUserMessage));
+    failureOf(() => assertReachable(shown, limits.budget, counter, options));
   const unreachable = failure(view);
   const before = () => failure(buildView(source, counter));
   if (unreachable !== null && before() === null) throw unreachable;

@@ -1,3 +1,4 @@
+import type { Recovery } from '../../policy/resolve.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 
 /** Most tokens of an excerpt, step by step; 0 leaves the pointer alone. */
@@ -20,6 +21,7 @@ export interface Original {
   callId: string | null;
   /** What is left out beside text, e.g. `2 media parts`; empty for nothing. */
   besides: string;
+  recovery: Recovery;
 }
 
 /**
@@ -80,7 +82,8 @@ export function leftOut(characters: number, { besides }: Original): string {
 }
 
 /** For example `message 17 is kept in full: get_tool_response("call_abc")`; by its number where no call is known. */
-export function whereKept({ seq, callId }: Original): string {
+export function whereKept({ seq, callId, recovery }: Original): string {
+  if (recovery === 'none') return `message ${seq} is kept in full`;
   const call =
     callId !== null && callId.length <= maxPointerIdLength
       ? `get_tool_response(${JSON.stringify(callId)})`
@@ -89,9 +92,10 @@ export function whereKept({ seq, callId }: Original): string {
 }
 
 /** What stands for a range of left-out messages. */
-export function omissionNote(fromSeq: number, throughSeq: number): string {
+export function omissionNote(fromSeq: number, throughSeq: number, recovery: Recovery): string {
   const what = fromSeq === throughSeq ? `Message ${fromSeq} is` : `Messages ${fromSeq}–${throughSeq} are`;
-  return `[${what} left out here to fit the context window; kept in full: use expand_history]`;
+  const how = recovery === 'none' ? '' : ': use expand_history';
+  return `[${what} left out here to fit the context window; kept in full${how}]`;
 }
 
 /**
@@ -102,10 +106,10 @@ export function excerptOfArguments(
   json: string,
   tokens: number,
   maxTokens: number,
-  seq: number,
+  { seq, recovery }: Pick<Original, 'seq' | 'recovery'>,
   counter: TokenCounter,
 ): string {
-  const original = { seq, callId: null, besides: '' };
+  const original = { seq, callId: null, besides: '', recovery };
   if (maxTokens === 0) return JSON.stringify({ left_out: pointer(json.length, original) });
   if (isJson(json)) {
     for (const longest of [maxTokens * 2, maxTokens / 2, 40]) {

@@ -1,6 +1,7 @@
 import { sizeOf } from '../view/view.js';
 import type { ViewItem } from '../view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
+import type { Recovery } from '../../policy/resolve.js';
 import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes } from './layout.js';
@@ -19,16 +20,20 @@ interface Floor {
 }
 
 /** The size below which no reduction can bring a view. @internal A test holds it to the smallest view. */
-export function* irreducibleFloor(view: readonly ViewItem[], counter: TokenCounter): Steps<Floor> {
+export function* irreducibleFloor(
+  view: readonly ViewItem[],
+  counter: TokenCounter,
+  recovery: Recovery,
+): Steps<Floor> {
   const layout = layoutOf(view);
-  const shortest = new StandIns(view, counter);
+  const shortest = new StandIns(view, counter, recovery);
   for (const stage of stages) yield* shortest.shrinking(stage, (item) => item !== layout.newest, -1);
   const { before, after } = layoutOf(shortest.entries.map(({ item }) => item));
   const saved = [before, after].map((segment) => {
     const widest = omittablePrefixes(segment).at(-1);
-    return widest === undefined ? 0 : Math.max(0, widest.tokens - noteFor(widest, counter).tokens);
+    return widest === undefined ? 0 : Math.max(0, widest.tokens - noteFor(widest, counter, recovery).tokens);
   });
-  const notes = notesForEverything(layout, counter);
+  const notes = notesForEverything(layout, counter, recovery);
   const rest = Math.min(
     shortest.tokens - layout.untouchableTokens - saved.reduce((total, tokens) => total + tokens, 0),
     sizeOf([...notes.before, ...notes.after]),
@@ -53,12 +58,20 @@ export function* assertReachable(
   view: readonly ViewItem[],
   budget: number,
   counter: TokenCounter,
-  newestUser = false,
+  { newestUser, recovery }: { newestUser: boolean; recovery: Recovery },
 ): Steps<void> {
-  const least = newestUser ? withShortestNewest(view, counter) : view;
-  if (yield* isReachable(least, budget, counter)) return;
-  const { tokens: floor, system, head, newestUser: newest, rest } = yield* irreducibleFloor(least, counter);
-  const helps = !newestUser && (yield* isReachable(withShortestNewest(view, counter), budget, counter));
+  const least = newestUser ? withShortestNewest(view, counter, recovery) : view;
+  if (yield* isReachable(least, budget, counter, recovery)) return;
+  const {
+    tokens: floor,
+    system,
+    head,
+    newestUser: newest,
+    rest,
+  } = yield* irreducibleFloor(least, counter, recovery);
+  const helps =
+    !newestUser &&
+    (yield* isReachable(withShortestNewest(view, counter, recovery), budget, counter, recovery));
   throw new PalimpsestError(
     'Budget.Unreachable',
     `the smallest valid context has ${floor} tokens, the budget is ${budget}: ${system} for system messages, ${head} for the head, ` +
@@ -81,9 +94,10 @@ export function* isReachable(
   view: readonly ViewItem[],
   budget: number,
   counter: TokenCounter,
+  recovery: Recovery,
 ): Steps<boolean> {
   const layout = layoutOf(view);
-  const notes = notesForEverything(layout, counter);
+  const notes = notesForEverything(layout, counter, recovery);
   if (layout.untouchableTokens + sizeOf([...notes.before, ...notes.after]) <= budget) return true;
-  return (yield* irreducibleFloor(view, counter)).tokens <= budget;
+  return (yield* irreducibleFloor(view, counter, recovery)).tokens <= budget;
 }

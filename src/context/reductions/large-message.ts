@@ -8,7 +8,7 @@ import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptAround, excerptOfArguments, leftOut, whereKept, type Original } from './excerpt.js';
 import { layoutOf } from './layout.js';
 import { sparesResult } from './retention.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy, Recovery } from '../../policy/resolve.js';
 import { besidesText, withArguments, withContent } from './stand-ins.js';
 
 /**
@@ -44,12 +44,13 @@ export function summarizedMessage(
   digest: string,
   maxTokens: number,
   counter: TokenCounter,
+  recovery: Recovery,
 ): Reduction | null {
   const { seq, message, tokens } = logged;
-  const original = { seq, callId: message.tool_call_id ?? null, besides: besidesText(message) };
+  const original = { seq, callId: message.tool_call_id ?? null, besides: besidesText(message), recovery };
   const middle = (characters: number) => summarized(characters, digest, original);
   const text = textOf(message);
-  const shell = withShortArguments(withContent(message, ''), seq, maxTokens, counter);
+  const shell = withShortArguments(withContent(message, ''), original, maxTokens, counter);
   const room = maxTokens - countMessage(shell, counter);
   const textTokens = counter.count(text);
   const content =
@@ -88,7 +89,7 @@ function summarized(characters: number, digest: string, original: Original): str
 /** Arguments share a quarter of the room. */
 function withShortArguments(
   message: LoggedMessage['message'],
-  seq: number,
+  original: Original,
   maxTokens: number,
   counter: TokenCounter,
 ): LoggedMessage['message'] {
@@ -97,6 +98,6 @@ function withShortArguments(
   const share = Math.floor(maxTokens / (4 * calls));
   return withArguments(message, (json) => {
     const tokens = counter.count(json);
-    return tokens <= share ? json : excerptOfArguments(json, tokens, share, seq, counter);
+    return tokens <= share ? json : excerptOfArguments(json, tokens, share, original, counter);
   });
 }

@@ -1,5 +1,6 @@
 import { sizeOf } from '../view/view.js';
 import type { ViewItem } from '../view/view-types.js';
+import type { Recovery } from '../../policy/resolve.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { omissionNote } from './excerpt.js';
@@ -113,8 +114,9 @@ export function omittablePrefixes({ items, below }: Segment): Prefix[] {
 export function noteFor(
   { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number },
   counter: TokenCounter,
+  recovery: Recovery,
 ): ViewItem {
-  const message = { role: 'user' as const, content: omissionNote(fromSeq, throughSeq) };
+  const message = { role: 'user' as const, content: omissionNote(fromSeq, throughSeq, recovery) };
   const tokens = countMessage(message, counter);
   return {
     fromSeq,
@@ -132,6 +134,7 @@ export function noteFor(
 export function notesForEverything(
   { before, after, newest }: Layout,
   counter: TokenCounter,
+  recovery: Recovery,
 ): { before: ViewItem[]; after: ViewItem[] } {
   const boundary = newest?.fromSeq ?? Infinity;
   const seqs = [...before.items, ...after.items].flatMap(({ fromSeq, throughSeq }) =>
@@ -147,6 +150,7 @@ export function notesForEverything(
               throughSeq: side.reduce((a, b) => Math.max(a, b)),
             },
             counter,
+            recovery,
           ),
         ];
   return {

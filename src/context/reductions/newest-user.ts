@@ -6,6 +6,7 @@
 import type { ViewItem } from '../view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
+import type { Recovery } from '../../policy/resolve.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptOf, excerptSteps } from './excerpt.js';
@@ -33,9 +34,13 @@ export function shortenNewest(work: StandIns, { limit, target }: { limit: number
 }
 
 /** The view with the newest user message as short as it can be. */
-export function withShortestNewest(view: readonly ViewItem[], counter: TokenCounter): ViewItem[] {
+export function withShortestNewest(
+  view: readonly ViewItem[],
+  counter: TokenCounter,
+  recovery: Recovery,
+): ViewItem[] {
   const { newest } = layoutOf(view);
-  const work = new StandIns(view, counter);
+  const work = new StandIns(view, counter, recovery);
   if (newest !== null) shortenTo(work, newest, 0);
   return work.view();
 }
@@ -60,11 +65,16 @@ export function mostCarried(
 }
 
 /** A request as a head carries it: an excerpt where it has more than `most` tokens. */
-export function carriedWithin(logged: LoggedMessage, most: number, counter: TokenCounter): LoggedMessage {
+export function carriedWithin(
+  logged: LoggedMessage,
+  most: number,
+  counter: TokenCounter,
+  recovery: Recovery,
+): LoggedMessage {
   const { seq, message, tokens } = logged;
   if (tokens <= most) return logged;
   const text = textOf(message);
-  const original = { seq, callId: null, besides: besidesText(message) };
+  const original = { seq, callId: null, besides: besidesText(message), recovery };
   const excerptWithin = (room: number) => excerptOf(text, counter.count(text), room, original, counter);
   const excerpt = excerptWithin(Math.max(0, most - FRAMING_TOKENS)) ?? excerptWithin(0);
   if (excerpt === null) return logged;

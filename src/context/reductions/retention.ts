@@ -43,7 +43,7 @@ export function commitReductions(
   { policy, limits, tokensBefore, what = 'all', seenThroughSeq = Infinity }: CommitOptions,
   counter: TokenCounter,
 ): Fit {
-  const work = new StandIns(view, counter);
+  const work = new StandIns(view, counter, policy.recovery);
   const truncation = truncationFrom(tokensBefore, policy, limits);
   if (truncation !== null) truncateOldArguments(work, truncation);
   const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);

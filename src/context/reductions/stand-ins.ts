@@ -2,6 +2,7 @@
 import type { Reduction, ViewItem } from '../view/view-types.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
+import type { Recovery } from '../../policy/resolve.js';
 import { atOnce, type Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
@@ -54,7 +55,11 @@ export class StandIns {
 
   private readonly counter: TokenCounter;
 
-  constructor(view: readonly ViewItem[], counter: TokenCounter) {
+  constructor(
+    view: readonly ViewItem[],
+    counter: TokenCounter,
+    private readonly recovery: Recovery,
+  ) {
     this.counter = remembering(counter);
     this.entries = view.map((item) => ({ item, original: item, kind: null }));
     this.tokens = view.reduce((sum, item) => sum + item.tokens, 0);
@@ -177,7 +182,7 @@ export class StandIns {
     const textTokens = calls && besides === '' ? share() : besides === '' ? tokens : this.counter.count(text);
     const current = textOf(entry.item.message);
     const size = !calls ? entry.item.tokens : current === text ? textTokens : this.counter.count(current);
-    const original = { seq: fromSeq, callId: message.tool_call_id ?? null, besides };
+    const original = { seq: fromSeq, callId: message.tool_call_id ?? null, besides, recovery: this.recovery };
     const shorten = (current: ChatMessage, maxTokens: number) => {
       const content = excerptOf(text, textTokens, maxTokens, original, this.counter);
       return content === null ? null : withContent(current, content);
@@ -187,6 +192,7 @@ export class StandIns {
 
   private argumentFields(entry: Entry): Field[] {
     const { message, tokens, fromSeq } = entry.original;
+    const original = { seq: fromSeq, recovery: this.recovery };
     const texts = argumentsIn(message);
     const characters = charactersIn(texts) + textOf(message).length;
     // A long text has its share of what was counted already.
@@ -202,7 +208,7 @@ export class StandIns {
     const shorter = (number: number, current: string, maxTokens: number) => {
       if (present[number]! <= maxTokens) return current;
       const text = texts[number]!;
-      const excerpt = excerptOfArguments(text, sizes[number]!, maxTokens, fromSeq, this.counter);
+      const excerpt = excerptOfArguments(text, sizes[number]!, maxTokens, original, this.counter);
       return this.counter.count(excerpt) < present[number]! ? excerpt : current;
     };
     const shorten = (current: ChatMessage, maxTokens: number) =>

@@ -1,4 +1,5 @@
 import type { Reduction, ViewItem } from '../view/view-types.js';
+import type { Recovery } from '../../policy/resolve.js';
 import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { assertReachable, isReachable } from './floor.js';
@@ -23,23 +24,37 @@ export interface FitOptions {
   spared?: (item: ViewItem) => boolean;
   /** The newest user message may become an excerpt. @default false */
   newestUser?: boolean;
+  /** Whether what stands for originals names the tools that read them. @default 'tools' */
+  recovery?: Recovery;
+}
+
+/** What a view is to fit, and what stands in it for the rest. */
+interface Size {
+  limit: number;
+  target: number;
+  recovery: Recovery;
+}
+
+interface Noting {
+  counter: TokenCounter;
+  recovery: Recovery;
 }
 
 /** Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`. */
 export function* reducing(
   view: ViewItem[],
-  { limit, target, commit = false, spared = () => false, newestUser = false }: FitOptions,
+  { limit, target, commit = false, spared = () => false, newestUser = false, recovery = 'tools' }: FitOptions,
   counter: TokenCounter,
 ): Steps<Fit> {
   const before = view.reduce((sum, { tokens }) => sum + tokens, 0);
   if (before <= limit) return { reductions: [], view, tokens: before };
   if (commit) {
-    const work = new StandIns(view, counter);
+    const work = new StandIns(view, counter, recovery);
     yield* shrinkOld(work, Math.min(target, limit), spared);
     return work.fit();
   }
-  yield* assertReachable(view, limit, counter, newestUser);
-  const size = { limit, target: Math.min(target, limit) };
+  yield* assertReachable(view, limit, counter, { newestUser, recovery });
+  const size = { limit, target: Math.min(target, limit), recovery };
   const open = newestUser ? yield* withRoom(view, size, counter) : view;
   const fit = yield* reduced(open, size, spared, omittedAnyway(open, limit), counter);
   const { reductions, ...rest } =
@@ -49,16 +64,12 @@ export function* reducing(
 }
 
 /** The view with so short a newest user message that everything else can be brought down to fit beside it. */
-function* withRoom(
-  view: ViewItem[],
-  size: { limit: number; target: number },
-  counter: TokenCounter,
-): Steps<ViewItem[]> {
-  const work = new StandIns(view, counter);
+function* withRoom(view: ViewItem[], size: Size, counter: TokenCounter): Steps<ViewItem[]> {
+  const work = new StandIns(view, counter, size.recovery);
   shortenNewest(work, size);
-  return (yield* isReachable(work.view(), size.limit, counter))
+  return (yield* isReachable(work.view(), size.limit, counter, size.recovery))
     ? work.view()
-    : withShortestNewest(view, counter);
+    : withShortestNewest(view, counter, size.recovery);
 }
 
 function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduction {
@@ -74,18 +85,19 @@ export function* shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem
 /** `hopeless`: old items that are not shortened, but left to be omitted. */
 function* reduced(
   view: ViewItem[],
-  { limit, target }: { limit: number; target: number },
+  { limit, target, recovery }: Size,
   spared: (item: ViewItem) => boolean,
   hopeless: ReadonlySet<ViewItem>,
   counter: TokenCounter,
 ): Steps<Fit> {
-  const work = new StandIns(view, counter);
+  const work = new StandIns(view, counter, recovery);
   const { latestGroup, newest, untouchableTokens } = layoutOf(view);
   const isLast = (item: ViewItem) => item !== newest && (item.group === latestGroup || spared(item));
   const isOld = (item: ViewItem) => item !== newest && !isLast(item);
   const staysWhole = (item: ViewItem) => item.group === latestGroup || spared(item);
   const lastTokens = view.reduce((sum, item) => sum + (isLast(item) ? item.tokens : 0), 0);
   const room = limit - untouchableTokens;
+  const noting = { counter, recovery };
   let goal = target;
 
   if (lastTokens >= room) {
@@ -98,14 +110,14 @@ function* reduced(
   }
 
   yield* shrinkAll(work, (item) => isOld(item) && !hopeless.has(item), goal);
-  yield* omitOldest(work, goal, staysWhole, counter);
+  yield* omitOldest(work, goal, staysWhole, noting);
   if (hopeless.size > 0 && work.tokens > goal) {
     yield* shrinkAll(work, isOld, goal);
-    yield* omitOldest(work, goal, staysWhole, counter);
+    yield* omitOldest(work, goal, staysWhole, noting);
   }
   if (work.tokens > limit) yield* shrinkAll(work, isLast, goal);
-  if (work.tokens > limit) yield* omitOldest(work, limit, null, counter);
-  if (work.tokens > limit) omitEverything(work, counter);
+  if (work.tokens > limit) yield* omitOldest(work, limit, null, noting);
+  if (work.tokens > limit) omitEverything(work, noting);
   return work.fit();
 }
 
@@ -134,7 +146,7 @@ function* omitOldest(
   work: StandIns,
   goal: number,
   spared: ((item: ViewItem) => boolean) | null,
-  counter: TokenCounter,
+  { counter, recovery }: Noting,
 ): Steps<void> {
   for (const side of ['before', 'after'] as const) {
     if (work.tokens <= goal) return;
@@ -147,9 +159,9 @@ function* omitOldest(
       const prefixes = omittablePrefixes(part);
       const widest = prefixes.at(-1);
       if (widest === undefined) continue;
-      const noteTokens = noteFor(widest, counter).tokens;
+      const noteTokens = noteFor(widest, counter, recovery).tokens;
       const prefix = prefixes.find((one) => tokens - one.tokens + noteTokens <= goal) ?? widest;
-      const note = noteFor(prefix, counter);
+      const note = noteFor(prefix, counter, recovery);
       if (note.tokens >= prefix.tokens) continue;
       tokens -= prefix.tokens - note.tokens;
       omitted.push({ run: { first: part.first, items: part.items.slice(0, prefix.count) }, notes: [note] });
@@ -159,9 +171,9 @@ function* omitOldest(
 }
 
 /** Leaves nothing of the tail but the newest user message. Needed where a result was recorded behind it, far from its call. */
-function omitEverything(work: StandIns, counter: TokenCounter): void {
+function omitEverything(work: StandIns, { counter, recovery }: Noting): void {
   const layout = layoutOf(work.view());
-  const notes = notesForEverything(layout, counter);
+  const notes = notesForEverything(layout, counter, recovery);
   work.replace(layout.after, notes.after);
   work.replace(layout.before, notes.before);
 }

@@ -7,6 +7,7 @@ import {
   type Summarizer,
 } from '../../../src/compaction/in-memory/index.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
+import { recoveryTools } from '../../../src/contract/recovery-tools.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
@@ -113,6 +114,34 @@ describe('a session in memory', () => {
     expect(head).toContain(JSON.stringify(rule).slice(1, -1));
     expect(head).toContain(JSON.stringify(conversation.log[2]!.message.content).slice(1, 60));
   });
+
+  test.each(['incremental', 'full_rewrite', 'layered', 'journal'] as const)(
+    'what the agent is shown names no tool that it has not: %s',
+    async (mode) => {
+      const named = async (recovery: 'tools' | 'none'): Promise<string[]> => {
+        const policy: PolicyInput = {
+          contextWindow: 8_000,
+          recovery,
+          reduce: { newestUserMessage: true },
+          summary: { mode },
+        };
+        const conversation = new Conversation({ policy });
+        const shown: string[] = [];
+        for (const turn of turnsOf(recorded)) {
+          conversation.append(turn);
+          shown.push(JSON.stringify(conversation.context()));
+          if (conversation.isDue()) await conversation.compact(summarize);
+          shown.push(JSON.stringify(conversation.context(3_000)));
+        }
+        expect(conversation.generations.length).toBeGreaterThan(1);
+        return recoveryTools
+          .map(({ function: { name } }) => name)
+          .filter((name) => shown.some((text) => text.includes(name)));
+      };
+      expect(await named('tools')).toEqual(['get_tool_response', 'search_history', 'expand_history']);
+      expect(await named('none')).toEqual([]);
+    },
+  );
 
   test('restore brings the exact earlier context back, and what follows goes on from there', async () => {
     const conversation = new Conversation({ policy: smallPolicy });

@@ -272,7 +272,7 @@ describe('whether any compaction can make it fit', () => {
           counter,
         );
         const carried = newest && newest.seq <= kept ? newest.tokens : 0;
-        const floor = atOnce(irreducibleFloor(view, counter)).tokens + carried;
+        const floor = atOnce(irreducibleFloor(view, counter, 'tools')).tokens + carried;
         expect(smallest.tokens - smallest.overhead).toBeLessThanOrEqual(floor);
       }),
       { numRuns: 300 },

@@ -192,6 +192,29 @@ describe('stand-ins', () => {
     }
   });
 
+  test('name no tool where the agent has none, down to the smallest view', () => {
+    const run = [
+      user(`q ${words(900)}`),
+      calls(['a'], JSON.stringify({ path: '/a', content: words(900) })),
+      result('a', words(900)),
+      user('go on'),
+      calls(['z']),
+      result('z', words(900)),
+    ];
+    const shown = (recovery: 'tools' | 'none', limit: number) =>
+      reduceToFit(viewOf(run), { limit, target: limit, recovery }, counter);
+    for (const limit of [900, 200, 90]) {
+      expect(JSON.stringify(shown('tools', limit).view)).toMatch(/get_tool_response|expand_history/);
+      const { view, tokens } = shown('none', limit);
+      expect(JSON.stringify(view)).not.toMatch(/get_tool_response|search_history|expand_history/);
+      expect(tokens).toBeLessThanOrEqual(limit);
+    }
+    const failure = unreachable(() => shown('none', 1));
+    const floor = Number(failure?.details?.['floor']);
+    expect(shown('none', floor).tokens).toBe(floor);
+    expect(unreachable(() => shown('tools', floor))).not.toBeNull();
+  });
+
   test('have placeholders for media', () => {
     const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } };
     const { view } = fit(

@@ -354,6 +354,7 @@ describe('defaults', () => {
         minGain: 0.1,
         fallback: 'extractive',
       },
+      recovery: 'tools',
       memory: { share: 0.5 },
       pins: [],
       prices: {

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
+import { recoveryTools } from '../../../src/contract/recovery-tools.js';
 import { acceptHead, acceptSnapshot } from '../../../src/summary/answer/accept.js';
 import { buildHead, type HeadParts } from '../../../src/summary/head.js';
 import { chunkRequest, foldRequest, PROMPT_HASH } from '../../../src/summary/ask/prompts.js';
@@ -36,13 +37,38 @@ describe('the summary turn', () => {
       parts.pins[1]!,
       '<state_snapshot>\n## Session intent\n- Fix the login test\n</state_snapshot>',
       '<ledger>\npaths: src/auth/login.ts\n</ledger>',
-      'messages 1–120 in 3 archive parts; ask get_tool_response, search_history or expand_history',
+      'Messages 1–120 are kept word for word in 3 archive parts.',
     ].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at >= 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
     expect(() =>
       acceptHead({ tokensBefore: 9_000, tokensAfter: 900, minGain: 0.1, pins: parts.pins, head: text }),
     ).not.toThrow();
+  });
+
+  test.each([
+    ['incremental', {}],
+    ['plain', { form: 'plain' }],
+    ['extractive', { method: 'extractive' }],
+    ['journal', { state: 'Next step: write the test' }],
+  ] as const)('tells in one line what to ask, by the tools that the agent has: %s', (_name, change) => {
+    const tools = recoveryTools.map(({ function: { name } }) => name);
+    const asked = textOf(change).split('\n').at(-1)!;
+    for (const name of tools) expect(asked).toContain(`${name} {"`);
+    const examples = [...asked.matchAll(/(\w+) (\{[^}]*\})/g)].map(([, name, args]) => [name, args]);
+    expect(examples.map(([name]) => name)).toEqual(['search_history', 'expand_history', 'get_tool_response']);
+    for (const [name, args] of examples) {
+      const { properties } = recoveryTools.find((tool) => tool.function.name === name)!.function.parameters;
+      expect(Object.keys(properties as object)).toEqual(
+        expect.arrayContaining(Object.keys(JSON.parse(args!) as object)),
+      );
+    }
+    const without = textOf({ ...change, recovery: 'none' });
+    for (const name of tools) expect(without).not.toContain(name);
+    expect(without).not.toContain('look into the archive');
+    expect(without.split('\n').at(-1)).toBe(
+      'Messages 1–120 are kept word for word in 3 archive parts, which you cannot read from here.',
+    );
   });
 
   test('says that it is data, and, where no model served, that it was extracted by rule', () => {
