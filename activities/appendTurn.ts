@@ -10,6 +10,8 @@ export interface InlineTurn extends SessionIds {
   turnId: string;
   /** As the platform put them into its signal, in the session's format; checked at the append. */
   messages: unknown;
+  /** As the platform put it there. */
+  at?: string;
   format?: FormatName;
   /** Unix milliseconds of its signal. Absent in runs that began under an earlier version. */
   receivedAt?: number;

@@ -34,6 +34,12 @@ export interface Turn extends OfSession {
   turnId: string;
   /** In the session's format. */
   messages: ChatMessage[] | Json[];
+  /**
+   * When the turn was said, an ISO 8601 instant with its zone. Messages whose log bears a time of their own keep that. Of a
+   * live turn `new Date().toISOString()`; it is never taken for granted, because old sessions are appended in the same way.
+   * The first `at` of a repeated turn stands. @default what the messages bear themselves, else unknown
+   */
+  at?: string;
   /** Format of `messages`, fixed by the first turn. @default the session's own, `openai-chat` for a new one */
   format?: FormatName;
   /** Policy of a new session; for a session that exists use `configure`. */

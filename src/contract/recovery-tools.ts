@@ -221,8 +221,8 @@ async function hits(
   };
 }
 
-function by({ role, speaker, storedAt }: SaidBy): Record<string, unknown> {
-  return { role, ...(speaker === null ? {} : { speaker }), date: storedAt };
+function by({ role, speaker, at, storedAt }: SaidBy): Record<string, unknown> {
+  return { role, ...(speaker === null ? {} : { speaker }), date: at ?? storedAt };
 }
 
 /** Characters of one message that are shown in a list. */

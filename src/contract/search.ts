@@ -28,6 +28,8 @@ export interface SaidBy {
   role: Role;
   /** The message's `name`: who speaks, where a role has several speakers. */
   speaker: string | null;
+  /** When it was said, ISO 8601 in UTC; null where nobody told. */
+  at: string | null;
   /** When the message was stored, ISO 8601. */
   storedAt: string;
 }

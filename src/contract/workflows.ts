@@ -17,6 +17,8 @@ export interface TurnSignal {
   due?: boolean;
   /** At most 256 KiB, for platforms that hold only a Temporal client. Off unless allowed per tenant. */
   messages?: unknown[];
+  /** Of `messages`: when they were said, an ISO 8601 instant with its zone. */
+  at?: string;
   /** Of `messages`. @default the session's own, `openai-chat` for a new one */
   format?: FormatName;
   /** Of `messages`: what the provider reported for the request that made the first assistant message, in its own form. */

@@ -31,6 +31,8 @@ export interface LoggedMessage {
   message: ChatMessage;
   /** Tokens of this message in a request, framing included, by the session's tokenizer. */
   tokens: number;
+  /** When it was said, ISO 8601 in UTC; absent where neither its turn nor its log told. */
+  at?: string;
   /** What came in, on the first message of each unit of a session in another format than `openai-chat`. */
   native?: Native;
 }

@@ -1,7 +1,7 @@
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { isUiMessage, readMessage } from './ai-sdk-messages.js';
 import { aiSdkViolations, renderAiSdk, withCallIds } from './ai-sdk-render.js';
-import { isFields, textOr, unitsOf, type Fields } from './content.js';
+import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
@@ -19,7 +19,7 @@ export const aiSdk: RequestFormat = {
       items.map((item, index) => {
         const fields = envelopeOf(item);
         const messages = fields ? instructionsOf(fields) : readMessage(item, `${path}[${index}]`);
-        return { items: [item], messages };
+        return itemAt(item, messages, timeOf(item));
       }),
     ),
   // Results may hold media (output of type `content`); those of an assistant's message reach no provider but Google's.
@@ -29,6 +29,12 @@ export const aiSdk: RequestFormat = {
   violations: aiSdkViolations,
   open,
 };
+
+/** Of a UIMessage: beside it in version 4, among its metadata since, where applications keep it. */
+function timeOf(item: Json): Json | undefined {
+  if (!isFields(item)) return undefined;
+  return item.createdAt ?? (isFields(item.metadata) ? item.metadata.createdAt : undefined);
+}
 
 const leading = (items: readonly Json[]): Json[] =>
   items.flatMap((item) => instructionsOf(envelopeOf(item) ?? {}) as unknown as Json[]);

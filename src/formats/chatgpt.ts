@@ -3,6 +3,7 @@ import {
   assistantMessage,
   contentOf,
   isFields,
+  itemAt,
   placeholder,
   textOr,
   textPart,
@@ -31,7 +32,7 @@ export const chatgpt: Format = {
       if (!isFields(message)) return { items: [item], messages: [] };
       const read = messageOf(message, nodeId(item as Fields), open);
       if (read.call !== undefined) open = read.call;
-      return { items: [item], messages: [read.message] };
+      return itemAt(item, [read.message], message.create_time);
     });
     return unitsOf(pieces);
   },

@@ -1,3 +1,4 @@
+import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { render } from './anthropic-render.js';
@@ -18,7 +19,7 @@ export const claudeCode: Format = {
   title: 'Claude Code logs',
   contextFormat: 'anthropic',
   normalize: (items, path) =>
-    unitsOf(piecesOf(items, path).map(({ items, messages }) => ({ items, messages }))),
+    unitsOf(piecesOf(items, path).map(({ items, messages, times }) => ({ items, messages, times }))),
   requestItems(items, messages) {
     const said = piecesFor(piecesOf(items, 'items'), messages);
     if (!said) return render([{ items: null, messages: [...messages] }]).messages;
@@ -36,12 +37,14 @@ export const claudeCode: Format = {
 interface Piece extends Unit {
   /** Its messages as Anthropic's API has them. */
   native: Fields[];
+  times: (string | null)[];
 }
 
 interface Line {
   /** The message of a line that carries one of this conversation. */
   message: Fields | null;
   id: string;
+  at: string | null;
 }
 
 function piecesOf(items: readonly Json[], path: string): Piece[] {
@@ -53,6 +56,7 @@ function piecesOf(items: readonly Json[], path: string): Piece[] {
     return {
       message,
       id: message?.role === 'assistant' ? textOr((item as { message: Fields }).message.id) : '',
+      at: isFields(item) ? instantIn(item.timestamp) : null,
     };
   });
   const pieces: Piece[] = [];
@@ -86,18 +90,20 @@ function pieceOf(
 ): Piece {
   const native: Fields[] = [];
   const messages: ChatMessage[] = [];
-  lines.slice(from, to).forEach(({ message, id }, offset) => {
+  const times: (string | null)[] = [];
+  lines.slice(from, to).forEach(({ message, id, at }, offset) => {
     if (!message) return;
     const read = chatMessages(message, `${path}[${from + offset}].message`);
     const joins = offset > 0 && id !== '';
     if (!joins) {
       native.push(message);
       messages.push(...read);
+      times.push(...read.map(() => at));
     } else native[0] = { role: 'assistant', content: [...blocksOf(native[0]!), ...blocksOf(message)] };
   });
   if (native[0]?.role === 'assistant')
     messages.splice(0, 1, ...chatMessages(native[0], `${path}[${from}].message`));
-  return { items: items.slice(from, to), messages, native };
+  return { items: items.slice(from, to), messages, times, native };
 }
 
 function blocksOf({ content }: Fields): Json[] {

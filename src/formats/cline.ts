@@ -1,6 +1,6 @@
 import type { Json } from '../conversation/message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
-import { fieldsAt, isFields, placeholder, textOr, unitsOf, type Fields } from './content.js';
+import { fieldsAt, isFields, itemAt, placeholder, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import { listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
@@ -46,7 +46,7 @@ function instructionOf(item: Json): Fields | null {
 
 function pieceOf(item: Json, path: string): Unit {
   const message = envelopeOf(item) ? instructionOf(item) : fieldsAt(item, path);
-  return { items: [item], messages: message ? chatMessages(message, path) : [] };
+  return itemAt(item, message ? chatMessages(message, path) : [], isFields(item) ? item.ts : undefined);
 }
 
 function messageOf(item: Json): Fields | null {

@@ -1,3 +1,4 @@
+import { instantIn } from '../conversation/instant.js';
 import type { Json } from '../conversation/message.js';
 import { fieldsAt, isFields, textOr, type Fields } from './content.js';
 import { rolledBackLines } from './codex-rollback.js';
@@ -36,6 +37,7 @@ function unitsAt(items: readonly Json[], path: string): Unit[] {
     items.map((item, index) => ({
       item,
       meaning: rolledBack.has(index) ? null : meaningOf(item, `${path}[${index}]`),
+      at: isFields(item) ? instantIn(item.timestamp) : null,
     })),
   );
 }

@@ -1,5 +1,6 @@
 /** What the adapters share: fields of items of unknown shape, parts of canonical messages, and media among them. */
 import { invalid } from '../errors.js';
+import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import type { Unit } from './format.js';
 
@@ -150,6 +151,12 @@ export function partsOf(content: ChatMessage['content']): ContentPart[] {
   return typeof content === 'string' ? [textPart(content)] : content;
 }
 
+/** One item whose messages were said at the time that it bears. */
+export function itemAt(item: Json, messages: ChatMessage[], time: Json | undefined): Unit {
+  const at = instantIn(time);
+  return { items: [item], messages, ...(at === null ? {} : { times: messages.map(() => at) }) };
+}
+
 /**
  * Units of pieces that may mean no message: such a piece goes to the unit before it, at the beginning to the first. A
  * history without any message is one unit with an empty one, which no context shows.
@@ -157,10 +164,10 @@ export function partsOf(content: ChatMessage['content']): ContentPart[] {
 export function unitsOf(pieces: readonly Unit[]): Unit[] {
   const units: Unit[] = [];
   let leading: Json[] = [];
-  for (const { items, messages } of pieces) {
+  for (const { items, messages, times } of pieces) {
     const last = units.at(-1);
     if (messages.length > 0) {
-      units.push({ items: [...leading, ...items], messages });
+      units.push({ items: [...leading, ...items], messages, ...(times ? { times } : {}) });
       leading = [];
     } else if (last) last.items.push(...items);
     else leading.push(...items);

@@ -11,6 +11,8 @@ import type { ContextFormat, FormatName } from '../conversation/format-names.js'
 export interface Unit {
   items: Json[];
   messages: ChatMessage[];
+  /** When each of `messages` was said, as the items tell (`instantIn`). */
+  times?: (string | null)[];
 }
 
 /** A piece of a context. `items` null: converted from `messages`, because the original is not shown whole and unchanged. */

@@ -1,3 +1,4 @@
+import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, ContentPart, Json } from '../conversation/message.js';
 import {
   assistantMessage,
@@ -31,7 +32,10 @@ export const geminiCli: Format = {
   requestItems(items, messages) {
     const entries = conversationOf(items, 'items');
     const answered = answeredIn(entries);
-    const pieces = entries.map((entry) => ({ ...entry, messages: messagesOf([entry], answered) }));
+    const pieces = entries.map((entry) => ({
+      ...entry,
+      messages: messagesOf([entry], answered).map(({ message }) => message),
+    }));
     const said = piecesFor(pieces, messages);
     if (said) return said.flatMap(({ record }) => contentsOf(record, answered));
     return render([{ items: null, messages: [...messages] }]).messages;
@@ -74,9 +78,11 @@ function piecesOf(items: readonly Json[], path: string): Unit[] {
     for (; next < from; next++) pieces.push({ items: [items[next]!], messages: [] });
     const start = next;
     next = Math.max(next, to + 1);
+    const said = messagesOf(entries.slice(first, at), answered);
     pieces.push({
       items: items.slice(start, next),
-      messages: messagesOf(entries.slice(first, at), answered),
+      messages: said.map(({ message }) => message),
+      times: said.map((one) => one.at),
     });
   }
   return [...pieces, ...items.slice(next).map((item): Unit => ({ items: [item], messages: [] }))];
@@ -85,24 +91,33 @@ function piecesOf(items: readonly Json[], path: string): Unit[] {
 const answeredIn = (entries: readonly Entry[]): Set<string> =>
   new Set(entries.flatMap(({ record }) => answeredIds(record)));
 
-function messagesOf(entries: readonly Entry[], answered: ReadonlySet<string>): ChatMessage[] {
+interface Said {
+  message: ChatMessage;
+  at: string | null;
+}
+
+function messagesOf(entries: readonly Entry[], answered: ReadonlySet<string>): Said[] {
   return entries.flatMap(({ record, path }) => {
     if (record.type === 'gemini') return answerOf(record, path);
     if (record.type !== 'user') return [];
     const all = partList(record.content, `${path}.content`);
     const parts = all.filter((part) => !isAnswer(part, answered));
-    return parts.length < all.length && parts.length === 0 ? [] : chatMessages({ role: 'user', parts }, path);
+    if (parts.length < all.length && parts.length === 0) return [];
+    const at = instantIn(record.timestamp);
+    return chatMessages({ role: 'user', parts }, path).map((message) => ({ message, at }));
   });
 }
 
-function answerOf(record: Fields, path: string): ChatMessage[] {
+function answerOf(record: Fields, path: string): Said[] {
   const parts = partList(record.content, `${path}.content`);
   const isThought = (part: Fields): boolean => part.thought === true && typeof part.text === 'string';
   const calls = allCallsOf(record, parts, path);
   const made = calls.map(({ id, name, args }) => toolCall(id, name, args));
-  const results = calls.flatMap(({ id, result, path: at }): ChatMessage[] => {
+  const at = instantIn(record.timestamp);
+  const results = calls.flatMap(({ id, result, path, answeredAt }): Said[] => {
     if (result === undefined || result === null) return [];
-    return [{ role: 'tool', tool_call_id: id, content: resultContent(partList(result, `${at}.result`), at) }];
+    const content = resultContent(partList(result, `${path}.result`), path);
+    return [{ message: { role: 'tool', tool_call_id: id, content }, at: answeredAt ?? at }];
   });
   const spoken = parts
     .filter((part) => !isThought(part) && !isFields(read(part, 'functionCall')))
@@ -113,7 +128,7 @@ function answerOf(record: Fields, path: string): ChatMessage[] {
       .filter(isThought)
       .map(({ text }) => textOr(text))
       .join('\n\n');
-  return [assistantMessage(spoken, made, thoughts), ...results];
+  return [{ message: assistantMessage(spoken, made, thoughts), at }, ...results];
 }
 
 /** Calls of an answer: those that its parts make, in their place, and those that are recorded beside them only. */
@@ -126,7 +141,16 @@ function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Cal
     if (known >= 0) return recorded.splice(known, 1);
     const name = textOr(called.name) || 'tool';
     const args = isFields(called.args) ? called.args : {};
-    return [{ id: textOr(called.id) || `${name}_part_${index + 1}`, name, args, result: undefined, path }];
+    return [
+      {
+        id: textOr(called.id) || `${name}_part_${index + 1}`,
+        name,
+        args,
+        result: undefined,
+        answeredAt: null,
+        path,
+      },
+    ];
   });
   return [...inParts, ...recorded];
 }
@@ -142,6 +166,8 @@ interface Call {
   name: string;
   args: Fields;
   result: Json | undefined;
+  /** ISO 8601. */
+  answeredAt: string | null;
   path: string;
 }
 
@@ -150,13 +176,14 @@ function callsOf({ toolCalls }: Fields, path: string): Call[] {
   if (!Array.isArray(toolCalls)) throw mustBe('an array of calls', toolCalls, `${path}.toolCalls`);
   return toolCalls.map((value, index) => {
     const at = `${path}.toolCalls[${index}]`;
-    const { id, name, args, result } = fieldsAt(value, at);
+    const { id, name, args, result, timestamp } = fieldsAt(value, at);
     const named = stringAt(name, `${at}.name`) || 'tool';
     return {
       id: textOr(id) || `${named}_${index + 1}`,
       name: named,
       args: isFields(args) ? args : {},
       result,
+      answeredAt: instantIn(timestamp),
       path: at,
     };
   });

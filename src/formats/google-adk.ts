@@ -1,5 +1,5 @@
 import type { Json } from '../conversation/message.js';
-import { isFields, textOr, unitsOf, type Fields } from './content.js';
+import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
 import { listAt, openLists } from './enveloped.js';
 import type { Format, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
@@ -26,7 +26,8 @@ const isEvent = (value: Json): value is Fields => isFields(value) && typeof valu
 
 function pieceOf(item: Json, path: string): Unit {
   const content = contentOf(item);
-  return { items: [item], messages: content ? chatMessages(content, `${path}.content`) : [] };
+  const messages = content ? chatMessages(content, `${path}.content`) : [];
+  return itemAt(item, messages, isFields(item) ? item.timestamp : undefined);
 }
 
 /** The content of an event as a request has it. Where it has no role, its author says who speaks. */

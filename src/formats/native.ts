@@ -13,21 +13,28 @@ import { checkPlainJson } from '../conversation/plain-json.js';
 import { isBlank, noOutput } from '../context/view/projection.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
 
+/** Messages as they are logged, and when each was said, ISO 8601; null: what came in does not tell. */
+export interface LoggedTurn {
+  messages: readonly ChatMessage[];
+  times: readonly (string | null)[];
+}
+
 /**
  * What a caller hands over, as the messages to log. Throws `Input.Invalid` with the path of the first offending field.
  */
-export function readNative(value: unknown, format: FormatName, path = 'messages'): ChatMessage[] {
+export function readNative(value: unknown, format: FormatName, path = 'messages'): LoggedTurn {
   if (!Array.isArray(value)) throw invalid(`${path} must be an array of messages`, path);
   checkPlainJson(value, path);
   return readPlain(value, format, path);
 }
 
 /** The same of values that are known to be plain JSON. */
-export function readPlain(value: readonly Json[], format: FormatName, path = 'messages'): ChatMessage[] {
+export function readPlain(value: readonly Json[], format: FormatName, path = 'messages'): LoggedTurn {
   const adapter = formatOf(format);
   refuseForeign(value, format, path);
   const units = adapter.normalize(value, path);
-  return withNative(units, format);
+  const times = units.flatMap(({ messages, times }) => messages.map((_, index) => times?.[index] ?? null));
+  return { messages: withNative(units, format), times };
 }
 
 /** The messages of units, each first one with its unit's items; a chat message is its own. */

@@ -2,7 +2,7 @@ import { refusesChatMedia } from '../context/view/arrange.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
-import { isFields, textOr, unitsOf, type Fields } from './content.js';
+import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf } from './envelope.js';
 import { listAt, openLists } from './enveloped.js';
 import type { Opened, RequestFormat } from './format.js';
@@ -19,10 +19,9 @@ export const openaiChat: RequestFormat = {
       path,
     );
     return unitsOf(
-      checked.map((message, index) => ({
-        items: [items[index]!],
-        messages: isMetadata[index] ? [] : [message],
-      })),
+      checked.map((message, index) =>
+        itemAt(items[index]!, isMetadata[index] ? [] : [message], timeOf(items[index]!)),
+      ),
     );
   },
   refusesMedia: refusesChatMedia,
@@ -30,6 +29,11 @@ export const openaiChat: RequestFormat = {
   violations: ({ messages }) => validateView(messages as unknown as ChatMessage[]),
   open,
 };
+
+/** Providers know none; platforms that keep one beside the message call it by one of these names. */
+function timeOf(item: Json): Json | undefined {
+  return isFields(item) ? (item.at ?? item.timestamp ?? item.created_at ?? item.createdAt) : undefined;
+}
 
 /** A list of messages, alone or under `messages` of a request or a record. Asked last: other formats look alike. */
 function open(document: Json): Opened | null {

@@ -4,6 +4,7 @@ import {
   contentOf,
   fieldsAt,
   isFields,
+  itemAt,
   mustBe,
   placeholder,
   stringAt,
@@ -26,10 +27,10 @@ export const openhands: Format = {
   contextFormat: 'openai-chat',
   normalize: (items, path) =>
     unitsOf(
-      items.map((item, index) => ({
-        items: [item],
-        messages: envelopeOf(item) ? [] : messagesOf(item, `${path}[${index}]`),
-      })),
+      items.map((item, index) => {
+        const messages = envelopeOf(item) ? [] : messagesOf(item, `${path}[${index}]`);
+        return itemAt(item, messages, isFields(item) ? item.timestamp : undefined);
+      }),
     ),
   open(document): Opened | null {
     if (!Array.isArray(document) || document.length === 0) return null;

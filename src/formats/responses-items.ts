@@ -245,6 +245,8 @@ function outputOf(output: Json | undefined, path: string): string | ContentPart[
 export interface ReadItem {
   item: Json;
   meaning: Meaning;
+  /** When it was said, ISO 8601, where its log tells. */
+  at?: string | null;
 }
 
 /**
@@ -256,18 +258,31 @@ export function unitsOfItems(items: readonly ReadItem[]): Unit[] {
   let run: ReadItem[] = [];
   for (const read of items) {
     if (read.meaning && 'message' in read.meaning) {
-      units.push(...spokenUnits(run), { items: [read.item], messages: [read.meaning.message] });
+      units.push(...spokenUnits(run), {
+        items: [read.item],
+        messages: [read.meaning.message],
+        ...timesOf(read),
+      });
       run = [];
     } else run.push(read);
   }
   return unitsOf([...units, ...spokenUnits(run)]);
 }
 
+const timesOf = (read: ReadItem | undefined): Pick<Unit, 'times'> => (read?.at ? { times: [read.at] } : {});
+
 function spokenUnits(run: readonly ReadItem[]): Unit[] {
   const last = run.findLastIndex(({ meaning }) => saysSomething(meaning));
   return [run.slice(0, last + 1), run.slice(last + 1)]
     .filter((part) => part.length > 0)
-    .map((part) => ({ items: part.map(({ item }) => item), messages: spokenMessage(part) }));
+    .map((part) => {
+      const begun = part.find(({ meaning }) => meaning !== null && 'spoken' in meaning);
+      return {
+        items: part.map(({ item }) => item),
+        messages: spokenMessage(part),
+        ...timesOf(begun),
+      };
+    });
 }
 
 function saysSomething(meaning: Meaning): boolean {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import { readNative, splitNative } from '../formats/native.js';
+import { readNative, splitNative, type LoggedTurn } from '../formats/native.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { readHashes } from '../store/log/messages.js';
 import { encodeIdPart } from '../contract/ids.js';
@@ -158,7 +158,7 @@ async function importNew(
   options: ImportOptions,
 ): Promise<Outcome> {
   const { format, items } = record;
-  const messages = asMessages(items, format);
+  const { messages, times } = asMessages(items, format);
   if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
   const outcome = { session, format, messages: messages.length };
   const content = contentOf(messages);
@@ -171,7 +171,7 @@ async function importNew(
   const ids = { tenant: options.tenant, session };
   // One after the other where an id comes again, so that the first content it came with is the one that stays.
   const storing = (busy.get(session) ?? Promise.resolve()).then(() =>
-    storeSession(pool, ids, { messages, format }, options),
+    storeSession(pool, ids, { messages, times, format }, options),
   );
   const done: Promise<void> = storing.then(
     () => undefined,
@@ -200,7 +200,7 @@ function contentOf(messages: readonly ChatMessage[]): string {
   return hash.digest('base64').slice(0, 24);
 }
 
-function asMessages(items: Json[], format: FormatName): ChatMessage[] {
+function asMessages(items: Json[], format: FormatName): LoggedTurn {
   try {
     return readNative(items, format);
   } catch (error) {

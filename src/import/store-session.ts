@@ -8,6 +8,7 @@ import { isFailure } from '../errors.js';
 import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/append/imported.js';
 import { readHashes } from '../store/log/messages.js';
 import { appendTurn, appendTurns } from '../store/append/turns.js';
+import type { LoggedTurn } from '../formats/native.js';
 import type { TurnInput } from '../store/append/turn.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { ImportOptions } from './report.js';
@@ -21,10 +22,7 @@ export interface Stored {
   newestUser?: LargeNewest;
 }
 
-interface ReadMessages {
-  messages: readonly ChatMessage[];
-  format: FormatName;
-}
+type ReadMessages = LoggedTurn & { format: FormatName };
 
 /** Throws `Input.Invalid` where the session holds other messages already. */
 export async function storeSession(
@@ -42,7 +40,7 @@ export async function storeSession(
     const missing = Math.max(0, messages.length - stored.length);
     if (options.dryRun) return { added: missing, status: statusOf(missing, before) };
     try {
-      const rest = { messages, format: read.format };
+      const rest = { ...read, messages };
       for await (const count of appendRest(pool, ids, rest, stored.length, options)) added += count;
       if (!options.keepOpen) await closeImported(pool, ids);
       const newestUser = added > 0 ? await largeNewest(pool, ids) : null;
@@ -74,21 +72,21 @@ async function* appendRest(
   for (const turns of batches(turnsOf(ids, read, stored, options))) {
     options.signal?.throwIfAborted();
     if (await appendTurns(pool, turns)) {
-      yield turns.reduce((sum, { logged }) => sum + logged.length, 0);
+      yield turns.reduce((sum, { logged }) => sum + logged.messages.length, 0);
       continue;
     }
     for (const turn of turns) {
       const { repeated } = await appendTurn(pool, turn);
-      if (!repeated) yield turn.logged.length;
+      if (!repeated) yield turn.logged.messages.length;
     }
   }
 }
 
-type ImportTurn = TurnInput & { logged: readonly ChatMessage[]; size: number };
+type ImportTurn = TurnInput & { logged: LoggedTurn; size: number };
 
 function* turnsOf(
   ids: SessionIds,
-  { messages, format }: ReadMessages,
+  { messages, times, format }: ReadMessages,
   stored: number,
   { policy, deployment }: ImportOptions,
 ): Generator<ImportTurn> {
@@ -96,7 +94,7 @@ function* turnsOf(
     yield {
       ...ids,
       turnId: importedTurnId(start + 1, hashes),
-      logged,
+      logged: { messages: logged, times: times.slice(start, start + logged.length) },
       size,
       format,
       expectedSeq: start,

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { FormatName } from '../conversation/format-names.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { sharedText, textOfShared } from '../conversation/messages-text.js';
-import { readPlain, splitNative } from '../formats/native.js';
+import { readPlain, splitNative, type LoggedTurn } from '../formats/native.js';
 import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
@@ -17,6 +17,8 @@ export interface SerializedTurn {
   calls: (string | null)[];
   answers: (string | null)[];
   empties: boolean[];
+  /** When each was said, by its log; null: it does not tell. */
+  times: (string | null)[];
   /** Stored bodies, one a line: JSON never holds a raw line feed. */
   bodies: string;
   /** Hex, of each body. */
@@ -33,7 +35,7 @@ export interface PreparedTurn extends Omit<SerializedTurn, 'bodies'> {
   tokenizer: TokenizerName;
 }
 
-export function serialize(messages: readonly ChatMessage[]): SerializedTurn {
+export function serialize({ messages, times }: LoggedTurn): SerializedTurn {
   const stored = messages.map((message) => ({ ...metaOf(message), ...serializeMessage(message) }));
   const whole = createHash('sha256').update('[');
   stored.forEach(({ body }, index) => whole.update(index === 0 ? body : `,${body}`));
@@ -42,6 +44,7 @@ export function serialize(messages: readonly ChatMessage[]): SerializedTurn {
     calls: stored.map(({ calls }) => (calls.length === 0 ? null : JSON.stringify(calls))),
     answers: stored.map(({ answers }) => (answers === null ? null : JSON.stringify(answers))),
     empties: stored.map(({ empty }) => empty),
+    times: messages.map((_, index) => times[index] ?? null),
     bodies: stored.map(({ body }) => body).join('\n'),
     hashes: stored.map(({ sha256 }) => sha256),
     sha256: whole.update(']').digest('hex'),
@@ -62,15 +65,12 @@ export function readTurn(
   return turnOf(readPlain(given, format), limits);
 }
 
-export function turnOf(
-  logged: readonly ChatMessage[],
-  limits: TurnLimits,
-): ReadTurn & { messages: ChatMessage[] } {
-  if (logged.length === 0)
+export function turnOf(logged: LoggedTurn, limits: TurnLimits): ReadTurn & { messages: ChatMessage[] } {
+  if (logged.messages.length === 0)
     throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
   // One item of another format may mean several messages.
-  assertTurnMessages(logged.length, limits);
-  const messages = logged.map((message) => splitNative(message).message);
+  assertTurnMessages(logged.messages.length, limits);
+  const messages = logged.messages.map((message) => splitNative(message).message);
   return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
 }
 

@@ -1,7 +1,6 @@
 import type { FormatName } from '../conversation/format-names.js';
-import type { ChatMessage } from '../conversation/message.js';
 import { MessagesText, sharedText, textOfShared } from '../conversation/messages-text.js';
-import { parseBody } from '../formats/native.js';
+import { parseBody, type LoggedTurn } from '../formats/native.js';
 import { checkPlainJson } from '../conversation/plain-json.js';
 import { assertTurnBytes, assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { invalid } from '../errors.js';
@@ -18,7 +17,7 @@ export interface GivenTurn {
   /** In the session's format, as values or as their JSON. */
   messages?: unknown;
   /** Instead of `messages`: what they are logged as. */
-  logged?: readonly ChatMessage[];
+  logged?: LoggedTurn;
 }
 
 /** A turn that is read and checked, and can be counted with any tokenizer. */

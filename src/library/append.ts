@@ -13,7 +13,7 @@ export type TurnOrText = Omit<Turn, 'messages'> & { messages: Turn['messages'] |
 export async function append(
   { pool, workflows, deployment, turnLimits }: Connections,
   ids: SessionIds,
-  { turnId, messages, format, policy, expectedSeq, usage }: TurnOrText,
+  { turnId, messages, at, format, policy, expectedSeq, usage }: TurnOrText,
 ): Promise<AppendedTurn> {
   if (typeof turnId !== 'string' || turnId === '')
     throw invalid('turnId must be a non-empty string', 'turnId');
@@ -23,6 +23,7 @@ export async function append(
     messages,
     deployment,
     limits: turnLimits,
+    ...(at === undefined ? {} : { at }),
     ...(format === undefined ? {} : { format }),
     ...(usage === undefined ? {} : { usage }),
     ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),

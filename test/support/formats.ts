@@ -16,7 +16,7 @@ const counter = counterFor('chars/4');
 /** The log that turns of a format make. */
 export function logged(turns: readonly (readonly Json[])[], format: FormatName): LoggedMessage[] {
   return turns
-    .flatMap((items) => readNative(items, format))
+    .flatMap((items) => readNative(items, format).messages)
     .map((stored, index) => {
       const { message, native } = splitNative(stored);
       return {

@@ -71,6 +71,7 @@ const said = {
   seq: z.int(),
   role: z.enum(roles),
   speaker: z.string().nullable().describe("The message's `name`."),
+  at: moment.nullable().describe('When it was said; null where nobody told.'),
   storedAt: moment,
 };
 
@@ -80,7 +81,7 @@ const followingMessage = component<FollowingMessage>()(
   {
     description: 'A message behind a hit.',
     example: {
-      ...{ seq: 2, role: 'assistant', speaker: null, storedAt: '2026-03-02T09:00:04.000Z' },
+      ...{ seq: 2, role: 'assistant', speaker: null, at: null, storedAt: '2026-03-02T09:00:04.000Z' },
       text: 'It left the depot on Monday.',
     },
   },
@@ -102,6 +103,7 @@ const searchHit = component<SearchHit>()(
       seq: 1,
       role: 'user',
       speaker: 'Ada',
+      at: '2026-03-02T08:59:58.000Z',
       storedAt: '2026-03-02T09:00:00.000Z',
       tool: null,
       offset: 12,

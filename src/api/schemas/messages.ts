@@ -88,6 +88,7 @@ export const loggedMessage = component<LoggedMessage>()(
     seq: z.int().describe('Place in the log, from 1.'),
     message: chatMessage,
     tokens: z.number().describe("Tokens in a request, by the session's tokenizer."),
+    at: z.string().optional().describe('When it was said, ISO 8601 in UTC; absent where nobody told.'),
     native: native.optional(),
   }),
   { description: 'An original of the log, exact.', example: { seq: 1, message: chat, tokens: 12 } },
@@ -165,6 +166,13 @@ export const turnBody = component<TurnBody>()(
       .optional()
       .describe('Idempotency key within the session; or the header `Idempotency-Key`.'),
     messages: nativeMessages,
+    at: z
+      .string()
+      .optional()
+      .describe(
+        'When the turn was said, an ISO 8601 instant with its zone. Default: what the messages bear themselves.',
+      )
+      .meta({ format: 'date-time' }),
     format: z
       .enum(formatNames)
       .optional()
@@ -179,7 +187,7 @@ export const turnBody = component<TurnBody>()(
   }),
   {
     description: 'One append of messages. The same turn twice is stored once and answered the same.',
-    example: { turnId: 't-1', messages: [chat] },
+    example: { turnId: 't-1', messages: [chat], at: '2026-03-02T09:00:00Z' },
   },
 );
 

@@ -49,7 +49,7 @@ export async function showHits(out: Output, { hits, nextOffset }: SearchResult):
   if (hits.length === 0) return out.note('Nothing was found.');
   const columns: Column<SearchHit | FollowingMessage>[] = [
     { head: 'seq', value: ({ seq }) => count(seq), align: 'right' },
-    { head: 'date', value: ({ storedAt }) => storedAt.slice(0, 10), dispensable: 3 },
+    { head: 'date', value: ({ at, storedAt }) => (at ?? storedAt).slice(0, 10), dispensable: 3 },
     {
       head: 'role',
       value: ({ role, speaker }) => (speaker === null ? role : `${role} ${speaker}`),

@@ -101,10 +101,15 @@ class Player {
     for (let index = Math.max(0, done - 1); index < turns.length; index++) {
       this.signal.throwIfAborted();
       const { from, to } = turns[index]!;
-      await this.playTurn(index + 1, turns.length, messages.slice(from, to), to);
+      await this.playTurn(index + 1, turns.length, messages.slice(from, to), to, this.saidAt(from, to));
     }
     await this.settle();
     return this.verdict();
+  }
+
+  /** The first time that the turn's messages bear. */
+  private saidAt(from: number, to: number): string | null {
+    return this.transcript.times?.slice(from, to).find((time) => time !== null) ?? null;
   }
 
   private async playTurn(
@@ -112,10 +117,14 @@ class Player {
     turns: number,
     messages: ChatMessage[],
     logged: number,
+    at: string | null,
   ): Promise<void> {
     const { palimpsest, session, policy } = this;
     const appended = await this.patiently(() =>
-      palimpsest.appendTurn({ session, turnId: `turn-${turn}`, messages, policy }),
+      palimpsest.appendTurn({
+        ...{ session, turnId: `turn-${turn}`, messages, policy },
+        ...(at === null ? {} : { at }),
+      }),
     );
     if (!appended.signalled)
       this.events.notice?.(`turn ${turn}: stored, but Temporal could not be told; the next turn tells it`);

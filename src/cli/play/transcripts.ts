@@ -12,6 +12,8 @@ export interface Transcript {
   id: string;
   /** What it says, as chat messages, whatever its format. */
   messages: ChatMessage[];
+  /** When each was said, ISO 8601; null: its file does not tell. */
+  times?: readonly (string | null)[];
 }
 
 /** What could not be read: one broken session of a file, or a whole input. */
@@ -61,8 +63,8 @@ function transcriptOf(record: ImportRecord, file: string): ReadTranscript {
   const { id } = record;
   if ('error' in record) return { id, error: inFile(record.error, file) };
   try {
-    const messages = readNative(record.items, record.format).map((logged) => splitNative(logged).message);
-    return { id, messages };
+    const { messages, times } = readNative(record.items, record.format);
+    return { id, messages: messages.map((logged) => splitNative(logged).message), times };
   } catch (error) {
     return { id, error: asFailure(error, file) };
   }

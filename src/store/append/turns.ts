@@ -1,6 +1,7 @@
 import type { Pool } from 'pg';
 import type { FormatName } from '../../conversation/format-names.js';
 import { splitNative } from '../../formats/native.js';
+import { readInstant } from '../../conversation/instant.js';
 import { defaultTurnLimits } from '../../conversation/turn-limits.js';
 import type { MessageWarning } from '../../conversation/validate.js';
 import { invalid, isFailure } from '../../errors.js';
@@ -22,7 +23,7 @@ import { checkId } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 import type { TurnInput } from './turn.js';
 
-/** A turn whose usage was read. */
+/** A turn whose usage and time were read. */
 type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
 
 /**
@@ -37,7 +38,7 @@ export async function appendTurn(
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
   checkIds(turn);
   checkId(turn.turnId, 'turnId');
-  const read = withUsage(turn);
+  const read = checked(turn);
   const known = recall(pool, turn);
   if (known) {
     try {
@@ -52,8 +53,12 @@ export async function appendTurn(
   return store(pool, read, row && (await upToDate(pool, row)), tenantPolicy);
 }
 
-function withUsage({ usage, ...turn }: TurnInput): ReadTurn {
-  return (usage ?? null) === null ? turn : { ...turn, usage: checkUsage(usage) };
+function checked({ usage, at, ...turn }: TurnInput): ReadTurn {
+  return {
+    ...turn,
+    ...((usage ?? null) === null ? {} : { usage: checkUsage(usage) }),
+    ...(at === undefined ? {} : { at: readInstant(at) }),
+  };
 }
 
 async function store(
@@ -173,10 +178,10 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
   const fresh = known ? null : newSession(first, tenantPolicy, format);
   const { tokenizer } = known ?? fresh!.settings;
   const prepared: [ReadTurn, PreparedTurn][] = [];
-  for (const turn of turns.map(withUsage)) {
-    const logged = turn.logged ?? [];
+  for (const turn of turns.map(checked)) {
+    const logged = turn.logged ?? { messages: [], times: [] };
     const serialized = serialize(logged);
-    const messages = logged.map((message) => splitNative(message).message);
+    const messages = logged.messages.map((message) => splitNative(message).message);
     const tokens = await countAll(messages, serialized.bodies.split('\n'), tokenizer);
     prepared.push([turn, { ...serialized, tokens, tokenizer }]);
   }
@@ -240,6 +245,7 @@ function insertTurn(
     next.measureAtMessages,
     next.policyVersion,
     !turn.imported,
+    prepared.times.map((time) => time ?? turn.at ?? null),
   ]);
 }
 
@@ -255,10 +261,10 @@ with turn as (
   returning turn_id
 ), stored as (
   insert into palimpsest.messages
-    (tenant_id, session_id, seq, turn_id, role, calls, answers, empty, tokens, sha256, body)
-  select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body
-  from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)))
-    with ordinality as new (role, calls, answers, empty, tokens, sha256, body, ordinality)
+    (tenant_id, session_id, seq, turn_id, role, calls, answers, empty, tokens, sha256, body, at)
+  select $1, $2, $4::int + ordinality - 1, turn_id, role, calls, answers, empty, tokens, decode(sha256, 'hex'), body, at
+  from turn, unnest($7::text[], $8::text[], $9::text[], $10::boolean[], $11::int[], $12::text[], string_to_array($13::text, chr(10)), $26::timestamptz[])
+    with ordinality as new (role, calls, answers, empty, tokens, sha256, body, at, ordinality)
 )
 update palimpsest.sessions set
   next_seq = $5::int + 1,

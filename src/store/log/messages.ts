@@ -16,6 +16,7 @@ export interface Member {
 
 export interface StoredMessage extends Member {
   body: string;
+  at: Date | null;
 }
 
 const pageMessages = 500;
@@ -28,9 +29,9 @@ export async function readMessages(
   fromSeq: number,
   throughSeq: number,
 ): Promise<LoggedMessage[]> {
-  const rows = await read<{ seq: number; tokens: number; body: string }>(
+  const rows = await read<{ seq: number; tokens: number; body: string; at: Date | null }>(
     pool,
-    `select seq, tokens, body from palimpsest.messages
+    `select seq, tokens, body, at from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],
   );
@@ -73,11 +74,11 @@ export async function* messagePages(
   throughSeq: number,
 ): AsyncGenerator<StoredMessage[]> {
   for (let next = fromSeq; next <= throughSeq;) {
-    const page = await query<{ seq: number; tokens: number; sha256: string; body: string }>(
+    const page = await query<{ seq: number; tokens: number; sha256: string; body: string; at: Date | null }>(
       // octet_length reads no compressed or moved-out text, so sizing a page costs nothing.
-      `select seq, tokens, encode(sha256, 'hex') as sha256, body from (
-         select seq, tokens, sha256, body, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
-         from (select seq, tokens, sha256, body from palimpsest.messages
+      `select seq, tokens, encode(sha256, 'hex') as sha256, body, at from (
+         select seq, tokens, sha256, body, at, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
+         from (select seq, tokens, sha256, body, at from palimpsest.messages
                where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq limit ${pageMessages}) first
        ) sized where before < ${pageBytes} order by seq`,
       [ids.tenant, ids.session, next, throughSeq],
@@ -93,13 +94,15 @@ export function toLogged({
   seq,
   tokens,
   body,
+  at,
 }: {
   seq: number;
   tokens: number;
   body: string;
+  at: Date | null;
 }): LoggedMessage {
   try {
-    return { seq, tokens, ...parseBody(body) };
+    return { seq, tokens, ...parseBody(body), ...(at === null ? {} : { at: at.toISOString() }) };
   } catch {
     throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not what an append stores`, {
       hint: 'Run `palimpsest verify`: it names what is damaged and must be restored from a backup.',

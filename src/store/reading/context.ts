@@ -234,7 +234,7 @@ function inOrder(rows: SnapshotRow[]): SnapshotRow[] {
 }
 
 function toMessage({ first, tokens, body }: SnapshotRow): LoggedMessage {
-  return toLogged({ seq: first, tokens, body: body ?? '' });
+  return toLogged({ seq: first, tokens, body: body ?? '', at: null });
 }
 
 function toMeta({ first, tokens, kind, calls, answers, empty, at }: SnapshotRow): MessageMeta {

@@ -146,6 +146,8 @@ export const messages = palimpsest.table(
     sha256: hash('sha256').notNull(),
     /** What JSON.stringify made of the message. */
     body: text('body').notNull(),
+    /** When it was said, as its turn or its log tells; null: nobody told. */
+    at: moment('at'),
     createdAt: createdAt(),
   },
   (table) => [

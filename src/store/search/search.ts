@@ -136,6 +136,7 @@ interface TextRow {
   text: string;
   message: string | null;
   created_at: Date;
+  at: Date | null;
 }
 
 async function toHits(
@@ -146,7 +147,7 @@ async function toHits(
 ): Promise<Omit<SearchHit, 'following'>[]> {
   const rows = await read<TextRow>(
     pool,
-    `select t.seq, t.role, t.tool, t.char_offset, t.body as text, ${named}, m.created_at
+    `select t.seq, t.role, t.tool, t.char_offset, t.body as text, ${named}, m.created_at, m.at
      from unnest($3::int[], $4::int[]) with ordinality as page (seq, slice, place)
      join palimpsest.message_texts t
        on t.tenant_id = $1 and t.session_id = $2 and t.seq = page.seq and t.slice = page.slice
@@ -168,10 +169,11 @@ function saidBy({
   role,
   message,
   created_at,
-}: Pick<TextRow, 'seq' | 'role' | 'message' | 'created_at'>): SaidBy {
+  at,
+}: Pick<TextRow, 'seq' | 'role' | 'message' | 'created_at' | 'at'>): SaidBy {
   const name = message === null ? null : parseBody(message).message.name;
   const speaker = typeof name === 'string' && name !== '' ? name : null;
-  return { seq, role, speaker, storedAt: created_at.toISOString() };
+  return { seq, role, speaker, at: at?.toISOString() ?? null, storedAt: created_at.toISOString() };
 }
 
 async function followingOf(
@@ -186,7 +188,7 @@ async function followingOf(
   ];
   const rows = await read<TextRow>(
     pool,
-    `select m.seq, m.role, left(coalesce(t.body, ''), ${2 * followingCharacters}) as text, ${named}, m.created_at
+    `select m.seq, m.role, left(coalesce(t.body, ''), ${2 * followingCharacters}) as text, ${named}, m.created_at, m.at
      from palimpsest.messages m left join palimpsest.message_texts t
        on t.tenant_id = m.tenant_id and t.session_id = m.session_id and t.seq = m.seq and t.slice = 0
      where m.tenant_id = $1 and m.session_id = $2 and m.seq = any ($3::int[]) order by m.seq`,

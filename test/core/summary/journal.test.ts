@@ -32,7 +32,6 @@ function logged(...messages: ChatMessage[]): LoggedMessage[] {
     seq: index + 1,
     message,
     tokens: 10,
-    at: 0,
   }));
 }
 

@@ -165,7 +165,7 @@ const writers: Writer[] = [
   {
     name: 'turns of an import',
     write: async (stopped, ids) => {
-      const logged = [{ role: 'user', content: marker } as const];
+      const logged = { messages: [{ role: 'user', content: marker } as const], times: [] };
       expect(await appendTurns(stopped, [{ ...ids, turnId: 'more', logged, expectedSeq: 12 }])).toBe(false);
       throw Object.assign(new Error('nothing was appended'), { type: 'Store.StaleGeneration' });
     },

@@ -1,0 +1,105 @@
+/** When a message was said stays with it wherever its session goes, and nobody makes it up. */
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ChatMessage, Json } from '../../../src/conversation/message.js';
+import { appendTurn } from '../../../src/store/append/turns.js';
+import { fork } from '../../../src/store/compactions/fork.js';
+import { restore } from '../../../src/store/compactions/restore.js';
+import { openPool } from '../../../src/store/connection/pool.js';
+import { expand } from '../../../src/store/reading/expand.js';
+import { search } from '../../../src/store/search/search.js';
+import type { SessionIds } from '../../../src/contract/ids.js';
+import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { compactThrough, newSession, replayed } from '../../support/store.js';
+
+let database: TestDatabase;
+let pool: Pool;
+
+beforeAll(async () => {
+  database = await createDatabase();
+  pool = openPool(database.url);
+});
+
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const may = '2023-05-07T13:04:05.000Z';
+const june = '2023-06-01T08:00:00.000Z';
+const own = '2023-05-07T15:00:00.000Z';
+
+const question: ChatMessage = { role: 'user', content: 'Where is the lighthouse?' };
+const answer: ChatMessage = { role: 'assistant', content: 'Behind the harbour.', timestamp: own };
+
+const timesOf = async (ids: SessionIds) => (await replayed(pool, ids)).map(({ at }) => at ?? null);
+
+/** Two turns, the first said in May, the second at a time that nobody told. */
+async function told(): Promise<SessionIds> {
+  const ids = newSession();
+  await appendTurn(pool, {
+    ...{ ...ids, turnId: 't-1', messages: [question, answer] },
+    at: '2023-05-07T15:04:05+02:00',
+  });
+  await appendTurn(pool, { ...ids, turnId: 't-2', messages: [{ role: 'user', content: 'And the mill?' }] });
+  return ids;
+}
+
+describe('the time of a turn', () => {
+  it('is that of its messages, but of those that bear their own; nobody told: null', async () => {
+    expect(await timesOf(await told())).toEqual([may, own, null]);
+  });
+
+  it('stands as it was told first', async () => {
+    const ids = await told();
+    const turn = { ...ids, turnId: 't-1', messages: [question, answer], at: june };
+    expect(await appendTurn(pool, turn)).toMatchObject({ repeated: true });
+    expect(await timesOf(ids)).toEqual([may, own, null]);
+  });
+
+  it.each([
+    ['last Friday', 'at must be an ISO 8601 instant with its zone.'],
+    ['1950-01-01T00:00:00Z', 'at lies before 1970.'],
+    ['2999-01-01T00:00:00Z', 'at lies more than a day ahead.'],
+  ])('is refused as %s, and nothing is stored', async (at, message) => {
+    const ids = newSession();
+    await expect(appendTurn(pool, { ...ids, turnId: 't-1', messages: [question], at })).rejects.toMatchObject(
+      {
+        ...{ type: 'Input.Invalid', path: 'at', message },
+      },
+    );
+    await expect(timesOf(ids)).rejects.toMatchObject({ type: 'Store.SessionNotFound' });
+  });
+
+  it('is read from each entry of a log, also where the log is long', async () => {
+    const line = (uuid: string, timestamp: string, content: string): Json => ({
+      ...{ type: 'user', uuid, parentUuid: null, sessionId: 's', timestamp },
+      message: { role: 'user', content },
+    });
+    for (const text of ['short', 'long '.repeat(30_000)]) {
+      const ids = newSession();
+      const messages = [line('a', may, text), line('b', june, text)];
+      await appendTurn(pool, { ...ids, turnId: 't-1', messages, format: 'claude-code' });
+      expect(await timesOf(ids)).toEqual([may, june]);
+    }
+  });
+});
+
+describe('in the archive and in the tail', () => {
+  it('search, pages of originals, a restored generation and a fork tell it', async () => {
+    const ids = await told();
+    await compactThrough(pool, ids, 2);
+    const { hits } = await search(pool, ids, { query: 'lighthouse', after: 2 });
+    expect(hits.map(({ at, following }) => [at, following.map((one) => one.at)])).toEqual([
+      [may, [own, null]],
+    ]);
+    const { messages } = await expand(pool, ids, {});
+    expect(messages.map(({ at }) => at)).toEqual([may, own, undefined]);
+    expect(messages[2]).not.toHaveProperty('at');
+    await restore(pool, ids, 0);
+    expect(await timesOf(ids)).toEqual([may, own, null]);
+    const target = { ...newSession(), tenant: ids.tenant };
+    await fork(pool, ids, { throughSeq: 2, to: target.session });
+    expect(await timesOf(target)).toEqual([may, own]);
+  });
+});
