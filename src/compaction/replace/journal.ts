@@ -6,9 +6,11 @@ import type { KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot } from '../../summary/answer/sections.js';
 import { exactLine, mergedExact } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
-import { changesOf, readNotes } from '../../summary/journal/notes.js';
+import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
+import { withoutReferences } from '../../summary/journal/references.js';
 import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
 import { witnessIn, writtenIn } from '../../summary/journal/witness.js';
+import { clip } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { stateHash } from '../summarize/questions.js';
 import type { LayerText, ReplacementInput } from './input.js';
@@ -44,16 +46,27 @@ export function memoryByModel(
     text: readNotes(text).notes,
   }));
   const withAdded = addedTo(entries, { input, evicted, kept, counter });
-  const claims = unfounded.map((line) => `claimed, not found: ${line}`);
   const newest = withAdded.at(-1);
-  const all =
-    newest === undefined || claims.length === 0
-      ? withAdded
-      : [
-          ...withAdded.slice(0, -1),
-          { ...newest, layer: adding(newest.layer, [newest.layer.added ?? '', ...claims], counter) },
-        ];
+  const all = newest ? [...withAdded.slice(0, -1), withClaims(newest, unfounded, counter)] : [];
   return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
+}
+
+/** Claims that nobody made, behind an entry that does not hold them: each once, as far as there is room. */
+function withClaims({ layer, text }: Entry, unfounded: readonly string[], counter: TokenCounter): Entry {
+  const claims = new Set(
+    unfounded.map((line) => withoutReferences(line)).filter((line) => !text.includes(line)),
+  );
+  const lines = [...claims].map((claim) => `claimed, not found: ${clip(claim, LONGEST_CLAIM)}`);
+  const within = linesWithin(lines.join('\n'), roomBehind(layer), counter);
+  if (counter.count(within) > roomBehind(layer)) return { layer, text };
+  return { layer: adding(layer, [layer.added ?? '', within], counter), text };
+}
+
+const LONGEST_CLAIM = 200;
+
+/** Tokens that values behind an entry may take, and claims as many. */
+function roomBehind({ tokens }: KeptLayer): number {
+  return Math.max(40, Math.floor(EXACT_SHARE * tokens));
 }
 
 /** One more entry by rule behind those that stand; the state stays as it is. */
@@ -137,7 +150,7 @@ function addedTo(
   return entries.map(({ layer, text }) => {
     const same = known.get(layer.key);
     if (same) return { layer: same, text };
-    const maxTokens = Math.max(40, Math.floor(EXACT_SHARE * layer.tokens));
+    const maxTokens = roomBehind(layer);
     const members = before.filter(
       ({ fromSeq, throughSeq }) => fromSeq >= layer.fromSeq && throughSeq <= layer.throughSeq,
     );

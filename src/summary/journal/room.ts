@@ -42,7 +42,7 @@ export function entryTokens(
   return Math.max(SHORTEST_ENTRY, asked);
 }
 
-/** Most of an entry's tokens that the values behind it may take on top. */
+/** Most of an entry's tokens that the values behind it may take on top, and claims that nobody made. */
 export const EXACT_SHARE = 0.15;
 
 /** Tokens of the heading above an entry. */

@@ -71,7 +71,9 @@ export function withoutRequest(text: string, seq: number): string {
 export interface Witness {
   /** The user said this. */
   said(references: readonly Reference[], claim: string): boolean;
-  /** Whose plan it is; null where it repeats words that only tools used. */
+  /** The user spoke of it in a message that came after those in which it was stated. */
+  takenBack(references: readonly Reference[], statedIn: readonly Reference[]): boolean;
+  /** Whose plan it is; null where it repeats words that only tools used, or holds hardly a word of people and agent. */
   planned(references: readonly Reference[], claim: string): 'user' | 'agent' | 'notes' | null;
 }
 
@@ -115,7 +117,8 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     const at = items.findIndex((item) => item.id === id);
     if (at < 0) return;
     // What the user stated, only the user takes back.
-    if (items[at]!.kind === 'rule' && !witness.said(referencesIn(line), '')) return;
+    const { kind, text } = items[at]!;
+    if (kind === 'rule' && !witness.takenBack(referencesIn(line), referencesIn(text))) return;
     items.splice(at, 1);
   }
 

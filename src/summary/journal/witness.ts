@@ -7,34 +7,48 @@ import type { Witness } from './state.js';
 
 /** Share of a claim's words that the cited message must hold, in the same or another form. */
 const SHARE_SAID = 0.5;
-/** Share of a plan's words that may stem from tools alone. */
-const PLANTED = 0.5;
+/** Most of a claim's words that only tools may have used: a file name, no order. */
+const PLANTED = 1 / 8;
+/** Share of a plan's words that people or agent have used: a plan translated or decoded from what a tool returned has none. */
+const SHARE_KNOWN = 1 / 3;
 /** A cited message of fewer words confirms what it answers: "yes, do that". */
 const CONFIRMATION_WORDS = 12;
 
 /**
  * The user (or system, or developer) said what a message of theirs that the claim cites holds half the words of; a short
- * answer counts with the message it answers. A plan may be put in other words, but not in words that only tools used.
+ * answer counts with the message it answers. A plan may be put in other words, but neither it nor what the user said holds
+ * words that only tools used.
  */
 export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   const bySeq = new Map(messages.map((logged) => [logged.seq, logged]));
   const places = new Map(messages.map(({ seq }, index) => [seq, index]));
   let spoken: { people: Set<string>; tools: Set<string> } | undefined;
   return {
-    said: (references, claim) =>
-      citedBy(references).some((logged) => sideOf(logged) === 'user' && carries(logged, claim)),
+    said: (references, claim) => isSaid(citedBy(references), claim),
+    takenBack(references, statedIn) {
+      const stated = Math.max(0, ...statedIn.map(({ throughSeq }) => throughSeq));
+      return citedBy(references).some((logged) => sideOf(logged) === 'user' && logged.seq > stated);
+    },
     planned(references, claim) {
-      spoken ??= spokenIn(messages);
-      const { people, tools } = spoken;
-      const words = contentWords(claim);
-      const planted = words.filter((word) => tools.has(word) && !people.has(word)).length;
+      if (contentWords(claim).length === 0 || !isOwn(claim, SHARE_KNOWN)) return null;
       const cited = citedBy(references);
-      const isOfPeople = cited.some((logged) => sideOf(logged) !== 'tool');
-      if (planted > 0 && planted >= (isOfPeople ? PLANTED : PLANTED / 2) * words.length) return null;
-      if (!isOfPeople) return 'notes';
-      return cited.some((logged) => sideOf(logged) === 'user' && carries(logged, claim)) ? 'user' : 'agent';
+      if (isSaid(cited, claim)) return 'user';
+      return cited.some((logged) => sideOf(logged) !== 'tool') ? 'agent' : 'notes';
     },
   };
+
+  function isSaid(cited: readonly LoggedMessage[], claim: string): boolean {
+    return cited.some((logged) => sideOf(logged) === 'user' && carries(logged, claim)) && isOwn(claim, 0);
+  }
+
+  /** In words of people and agent, at least so large a share of them. */
+  function isOwn(claim: string, shareKnown: number): boolean {
+    const { people, tools } = (spoken ??= spokenIn(messages));
+    const words = contentWords(claim);
+    const known = words.filter((word) => people.has(word)).length;
+    const planted = words.filter((word) => tools.has(word) && !people.has(word)).length;
+    return planted <= PLANTED * words.length && known >= shareKnown * words.length;
+  }
 
   function citedBy(references: readonly Reference[]): LoggedMessage[] {
     return references.flatMap(({ fromSeq, throughSeq }) => messagesBetween(fromSeq, throughSeq));
@@ -51,8 +65,8 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
 
   function carries(logged: LoggedMessage, claim: string): boolean {
     const claimed = contentWords(claim);
-    if (claimed.length === 0) return true;
     const text = plainTextOf(logged.message);
+    if (claimed.length === 0) return text.includes(claim);
     const isConfirmation = wordsOf(text).length < CONFIRMATION_WORDS;
     const answered = isConfirmation ? messages[(places.get(logged.seq) ?? 0) - 1] : undefined;
     const isOfAgent = answered !== undefined && sideOf(answered) === 'agent';
