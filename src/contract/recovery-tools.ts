@@ -27,20 +27,23 @@ const searchHistory = z.strictObject({
     .string()
     .min(1)
     .describe(
-      'Words to look for; messages with more and rarer ones of them come first. "Quoted words" must occur exactly so. Identifiers are found by their parts, too.',
+      'Words to look for, several for the same thing (dog puppy Max); messages with more and rarer ones of them come first. "Quoted words" must occur exactly so. Identifiers are found by their parts, too.',
     ),
   exact: z.boolean().optional().describe('Look for exactly these characters instead, whatever their case.'),
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool', 'function']).optional(),
+  speaker: z.string().min(1).optional().describe('Only messages of this speaker, as hits name it.'),
   tool: z.string().min(1).optional().describe('Only results of this tool, and calls of it.'),
-  from_message: seq.optional(),
-  through_message: seq.optional(),
+  from: z.string().min(1).optional().describe('Only from this day on: 2023-05-07, 2023-05, or a time.'),
+  through: z.string().min(1).optional().describe('Only up to the end of this day, month, or time.'),
+  from_message: seq.optional().describe('Only from this message on.'),
+  through_message: seq.optional().describe('Only up to this message.'),
   after: z
     .number()
     .int()
     .min(0)
     .max(10)
     .optional()
-    .describe('Messages behind each hit to show with it, such as the answer to a question.'),
+    .describe('Messages behind each hit to show with it, such as the answer to a question: 2 or 3.'),
   limit: z.number().int().min(1).max(50).optional().describe('Hits at most; 10 where left out.'),
   offset: z.number().int().min(0).optional().describe('Hits to leave out; next_offset of the page before.'),
 });
@@ -59,7 +62,7 @@ const definitions = {
   },
   search_history: {
     description:
-      'Searches every message of this session, those included that a summary stands for. Answers message numbers and lines around each match, which stands between « and ».',
+      'Searches every message of this session, those included that a summary stands for. Answers, for each hit, message number, date, speaker and the line around the match, which stands between « and ».',
     parameters: searchHistory,
   },
   expand_history: {
@@ -217,7 +220,9 @@ async function hits(
         : { following: hit.following.map((one) => ({ message: one.seq, ...by(one), text: one.text })) }),
     })),
     next_offset: found.nextOffset,
-    ...(found.hits.length === 0 ? { hint: 'Try other words, or exact: true for a part of a word.' } : {}),
+    ...(found.hits.length === 0
+      ? { hint: 'Try other words for the same thing, fewer filters, or exact: true for a part of a word.' }
+      : {}),
   };
 }
 

@@ -10,11 +10,19 @@ export interface SearchRequest {
    */
   mode?: SearchMode;
   role?: Role;
+  /** `name` of a message, whatever its case: who speaks, where a role has several speakers. */
+  speaker?: string;
   /** Name of a tool: its results, and the messages that call it. */
   tool?: string;
   /** Only messages of this range. Where it is one message, every place in a long text is an own hit. */
   fromSeq?: number;
   throughSeq?: number;
+  /**
+   * Only what was said then, or stored where nobody told when it was said: a day (`2023-05-07`), a month, a year, in UTC, or an ISO 8601 time. `through` holds all of
+   * its day, month or year.
+   */
+  from?: string;
+  through?: string;
   /** Messages behind each hit to answer with it, up to 10: what was replied. @default 0 */
   after?: number;
   /** Hits at most, up to 50. @default 10 */

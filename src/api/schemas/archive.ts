@@ -52,9 +52,17 @@ export const searchBody = component<SearchRequest>()(
           '`substring`: the whole query exactly so. Default `words`.',
       ),
     role: z.enum(roles).optional(),
+    speaker: z.string().optional().describe('`name` of a message, whatever its case.'),
     tool: z.string().optional().describe('Its results, and the messages that call it.'),
     fromSeq: z.int().min(1).optional(),
     throughSeq: z.int().min(1).optional(),
+    from: z
+      .string()
+      .optional()
+      .describe(
+        'Only what was said (else stored) then or later: a day, a month or a year in UTC, or an ISO 8601 time.',
+      ),
+    through: z.string().optional().describe('The same at its end: all of that day, month or year counts.'),
     after: z
       .int()
       .min(0)

@@ -20,6 +20,7 @@ interface SearchFlags {
   substring?: boolean;
   after?: string;
   role?: string;
+  speaker?: string;
   tool?: string;
   from?: string;
   through?: string;
@@ -47,6 +48,10 @@ function addSearch(group: CommandGroup): void {
           ],
           [`palimpsest search ticket-4711 '"refund order" bank'`, 'with exactly these two words'],
           [
+            'palimpsest search ticket-4711 dog puppy --speaker Ada --from 2026-03',
+            'what Ada said since March',
+          ],
+          [
             `palimpsest search ticket-4711 --substring 'src/store/turns.ts' --tool read_file`,
             'to the letter',
           ],
@@ -62,9 +67,8 @@ function addSearch(group: CommandGroup): void {
           session,
           query: argument(args, 1, 'query'),
           ...(flags.substring ? { mode: 'substring' as const } : {}),
-          ...{ role, tool: flags.tool },
-          fromSeq: whole(flags.from, '--from', 1),
-          throughSeq: whole(flags.through, '--through', 1),
+          ...{ role, speaker: flags.speaker, tool: flags.tool },
+          ...rangeOf(flags),
           after: whole(flags.after, '--after', 0, 10),
           limit: whole(flags.limit, '--limit', 1, 50),
           offset: whole(flags.offset, '--offset', 0),
@@ -79,12 +83,24 @@ function addSearch(group: CommandGroup): void {
     .option('--substring', 'the whole query to the letter, quotes included, case aside; newest first')
     .option('--after <number>', 'messages behind each hit to show with it, up to 10 (default: 0)')
     .option('--role <role>', 'only messages of this role')
+    .option('--speaker <name>', 'only messages with this name')
     .option('--tool <name>', 'only results of this tool, and the messages that call it')
-    .option('--from <seq>', 'first message that counts')
-    .option('--through <seq>', 'last message that counts')
+    .option('--from <seq|date>', 'first message that counts, by number or by day, month, time')
+    .option('--through <seq|date>', 'last message that counts')
     .option('--limit <number>', 'hits at most, up to 50 (default: 10)')
     .option('--offset <number>', 'hits to leave out (default: 0)')
     .option('--exit-code', 'exit with 3 where nothing was found');
+}
+
+/** A number is a message, anything else a time. */
+function rangeOf({ from, through }: SearchFlags): {
+  [bound in 'fromSeq' | 'throughSeq']?: number | undefined;
+} & { [bound in 'from' | 'through']?: string | undefined } {
+  const isDate = (text: string | undefined): boolean => /^\d{4}-/.test(text ?? '');
+  return {
+    ...(isDate(from) ? { from } : { fromSeq: whole(from, '--from', 1) }),
+    ...(isDate(through) ? { through } : { throughSeq: whole(through, '--through', 1) }),
+  };
 }
 
 function addTool(group: CommandGroup): void {

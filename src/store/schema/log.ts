@@ -179,6 +179,8 @@ export const messageTexts = palimpsest.table(
     role: text('role').notNull(),
     /** Tool that a result answers, or those that an assistant message calls, one a line; null for none. */
     tool: text('tool'),
+    /** The message's `name`; null for none. */
+    speaker: text('speaker'),
     /** Offset of the slice in the message's text, UTF-16. */
     offset: integer('char_offset').notNull(),
     body: text('body').notNull(),

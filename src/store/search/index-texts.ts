@@ -22,6 +22,7 @@ interface Row {
   slice: number;
   role: string;
   tool: string | null;
+  speaker: string | null;
   offset: number;
   text: string;
 }
@@ -92,7 +93,8 @@ async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessag
     const result = role === 'tool' || role === 'function';
     const names = result ? [named.get(seq) ?? message.name ?? ''] : calls.map(({ name }) => name);
     const tool = storable([...new Set(names)].join('\n')) || null;
-    return slicesOf(text).map((slice, at) => ({ seq, slice: at, role, tool, ...slice }));
+    const speaker = message.name ? storable(message.name) : null;
+    return slicesOf(text).map((slice, at) => ({ seq, slice: at, role, tool, speaker, ...slice }));
   });
   return rows.flat();
 }
@@ -134,10 +136,10 @@ async function insert(
   words: readonly string[],
 ): Promise<void> {
   await query(
-    `insert into palimpsest.message_texts (tenant_id, session_id, seq, slice, role, tool, char_offset, body, words)
-     select $1, $2, seq, slice, role, tool, char_offset, body, words::tsvector
-     from unnest($3::int[], $4::int[], $5::text[], $6::text[], $7::int[], $8::text[], $9::text[])
-       as new (seq, slice, role, tool, char_offset, body, words)
+    `insert into palimpsest.message_texts (tenant_id, session_id, seq, slice, role, tool, speaker, char_offset, body, words)
+     select $1, $2, seq, slice, role, tool, speaker, char_offset, body, words::tsvector
+     from unnest($3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::int[], $9::text[], $10::text[])
+       as new (seq, slice, role, tool, speaker, char_offset, body, words)
      on conflict do nothing`,
     [
       ids.tenant,
@@ -146,6 +148,7 @@ async function insert(
       rows.map(({ slice }) => slice),
       rows.map(({ role }) => role),
       rows.map(({ tool }) => tool),
+      rows.map(({ speaker }) => speaker),
       rows.map(({ offset }) => offset),
       rows.map(({ text }) => text),
       words,

@@ -1,11 +1,10 @@
 import type { Pool } from 'pg';
-import { roles, type Role } from '../../conversation/message.js';
-import { parseBody } from '../../formats/native.js';
-import { invalid } from '../../errors.js';
-import { checkWhole, storable } from '../connection/values.js';
+import type { Role } from '../../conversation/message.js';
+import { checkWhole } from '../connection/values.js';
 import { indexTexts } from './index-texts.js';
 import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
+import { conditionsOf, scopeOf, type Scope } from './scope.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
@@ -19,9 +18,6 @@ import type {
 
 const followingCharacters = 500;
 
-/** A longer message is not read only to learn its speaker. */
-const longestNamed = 200_000;
-
 /**
  * Messages of the archive and the tail that answer the query, best first. Throws `Input.Invalid`, `Store.SessionNotFound`.
  * A session's texts are read through by their primary key: 0.1 to
@@ -30,19 +26,15 @@ const longestNamed = 200_000;
  * extension that managed servers may refuse.
  */
 export async function search(pool: Pool, ids: SessionIds, request: SearchRequest): Promise<SearchResult> {
-  const { limit = 10, offset = 0, fromSeq = 1, throughSeq = 2 ** 31 - 1, after = 0, role, tool } = request;
+  const { limit = 10, offset = 0, after = 0 } = request;
   const pattern = parseQuery(request.query, request.mode);
   checkWhole(limit, 'limit', 1, 50);
   checkWhole(offset, 'offset', 0);
-  checkWhole(fromSeq, 'fromSeq', 1);
-  checkWhole(throughSeq, 'throughSeq', 1);
   checkWhole(after, 'after', 0, 10);
-  if (role !== undefined && !roles.includes(role))
-    throw invalid(`${String(role)} is no role`, 'role', `Give one of ${roles.join(', ')}.`);
+  const scope = scopeOf(request);
   await indexTexts(pool, ids);
-  const scope = [fromSeq, throughSeq, role ?? null, tool === undefined ? null : storable(tool)];
   const candidates = await candidatesFor(pool, ids, pattern, scope);
-  const apart = fromSeq === throughSeq;
+  const apart = scope.fromSeq === scope.throughSeq;
   const { indexedThroughSeq } = await loadSession(pool, ids);
   const found =
     pattern.mode === 'words'
@@ -66,14 +58,15 @@ async function candidatesFor(
   pool: Pool,
   ids: SessionIds,
   pattern: Pattern,
-  scope: readonly unknown[],
+  scope: Scope,
 ): Promise<Candidate[]> {
-  const values: unknown[] = [ids.tenant, ids.session, ...scope];
-  const given = (value: string): string => `$${values.push(value)}`;
+  const values: unknown[] = [ids.tenant, ids.session];
+  const given = (value: unknown): string => `$${values.push(value)}`;
   const holds = (literal: string): string =>
     isAscii(literal)
       ? `strpos(lower(body), lower(${given(literal)}::text)) > 0`
       : `body ~* ${given(inAnyCase(literal))}`;
+  const within = conditionsOf(scope, given);
   const conditions: string[] = [];
   const bits: string[] = [];
   if (pattern.mode === 'substring') conditions.push(holds(pattern.text));
@@ -91,10 +84,8 @@ async function candidatesFor(
   const mask = bits.length === 0 ? `''` : bits.map((bit) => `(${bit})::int::text`).join(' || ');
   return read<Candidate & Record<string, unknown>>(
     pool,
-    `select seq, slice, ${mask} as mask from palimpsest.message_texts
-     where tenant_id = $1 and session_id = $2 and seq between $3 and $4
-       and ($5::text is null or role = $5) and ($6::text is null or $6 = any (string_to_array(tool, chr(10))))
-       and ${conditions.join(' and ')}
+    `select seq, slice, ${mask} as mask from palimpsest.message_texts t
+     where ${[...within, ...conditions].join(' and ')}
      order by seq, slice`,
     values,
   );
@@ -134,7 +125,7 @@ interface TextRow {
   tool: string | null;
   char_offset: number;
   text: string;
-  message: string | null;
+  speaker: string | null;
   created_at: Date;
   at: Date | null;
 }
@@ -147,7 +138,7 @@ async function toHits(
 ): Promise<Omit<SearchHit, 'following'>[]> {
   const rows = await read<TextRow>(
     pool,
-    `select t.seq, t.role, t.tool, t.char_offset, t.body as text, ${named}, m.created_at, m.at
+    `select t.seq, t.role, t.tool, t.char_offset, t.speaker, t.body as text, m.created_at, m.at
      from unnest($3::int[], $4::int[]) with ordinality as page (seq, slice, place)
      join palimpsest.message_texts t
        on t.tenant_id = $1 and t.session_id = $2 and t.seq = page.seq and t.slice = page.slice
@@ -162,17 +153,13 @@ async function toHits(
   });
 }
 
-const named = `case when octet_length(m.body) <= ${longestNamed} then m.body end as message`;
-
 function saidBy({
   seq,
   role,
-  message,
+  speaker,
   created_at,
   at,
-}: Pick<TextRow, 'seq' | 'role' | 'message' | 'created_at' | 'at'>): SaidBy {
-  const name = message === null ? null : parseBody(message).message.name;
-  const speaker = typeof name === 'string' && name !== '' ? name : null;
+}: Pick<TextRow, 'seq' | 'role' | 'speaker' | 'created_at' | 'at'>): SaidBy {
   return { seq, role, speaker, at: at?.toISOString() ?? null, storedAt: created_at.toISOString() };
 }
 
@@ -188,7 +175,8 @@ async function followingOf(
   ];
   const rows = await read<TextRow>(
     pool,
-    `select m.seq, m.role, left(coalesce(t.body, ''), ${2 * followingCharacters}) as text, ${named}, m.created_at, m.at
+    `select m.seq, m.role, t.speaker, left(coalesce(t.body, ''), ${2 * followingCharacters}) as text,
+       m.created_at, m.at
      from palimpsest.messages m left join palimpsest.message_texts t
        on t.tenant_id = m.tenant_id and t.session_id = m.session_id and t.seq = m.seq and t.slice = 0
      where m.tenant_id = $1 and m.session_id = $2 and m.seq = any ($3::int[]) order by m.seq`,

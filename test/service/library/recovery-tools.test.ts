@@ -92,6 +92,30 @@ describe('the tools of the agent', () => {
     });
   });
 
+  it('find by speaker and time in one call, with dates and what was answered', async () => {
+    const ids = await sessionWith(pool, [
+      { role: 'user', content: 'How is Max?', name: 'Joanna' },
+      { role: 'assistant', content: 'He died.', name: 'Nate' },
+      { role: 'user', content: 'Max of all dogs!', name: 'Ada' },
+    ]);
+    const today = new Date().toISOString().slice(0, 4);
+    const args = { query: 'Max', speaker: 'Joanna', from: today, after: 1 };
+    const found = await ask(ids, 'search_history', JSON.stringify(args));
+    const date = expect.stringMatching(/^\d{4}-\d\d-\d\dT/);
+    expect(found['hits']).toMatchObject([
+      {
+        message: 1,
+        speaker: 'Joanna',
+        date,
+        following: [{ message: 2, speaker: 'Nate', date, text: 'He died.' }],
+      },
+    ]);
+    expect(await ask(ids, 'search_history', '{"query":"Max","through":"2001"}')).toMatchObject({ hits: [] });
+    expect(await ask(ids, 'search_history', '{"query":"Max","from_message":2}')).toMatchObject({
+      hits: [{ message: 3 }],
+    });
+  });
+
   it('answer a mistake of the model with what to do, and throw what is none', async () => {
     const ids = await sessionWith(pool, talk(3));
     const mistakes: [string, string, RegExp][] = [
@@ -103,6 +127,7 @@ describe('the tools of the agent', () => {
       ['get_tool_response', '{}', /either call_id or message/],
       ['get_tool_response', '{"call_id":"none"}', /no call "none"/],
       ['get_tool_response', '{"message":99}', /no message 99/],
+      ['search_history', '{"query":"x","from":"yesterday"}', /no date/],
       ['expand_history', '{"part":7}', /no archive part 7/],
     ];
     for (const [name, args, error] of mistakes) {
@@ -130,6 +155,9 @@ describe('the tools of the agent', () => {
           'exact',
           'part',
           'from_message',
+          'from',
+          'through',
+          'speaker',
           'through_message',
           'limit',
           'offset',

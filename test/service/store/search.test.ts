@@ -143,6 +143,44 @@ describe('search by words', () => {
     expect((await search(pool, ids, { query: 'Max died' })).hits[0]?.following).toEqual([]);
   });
 
+  it('finds what one speaker said, in a time, with what was answered', async () => {
+    const ids = newSession();
+    const said: [string, ChatMessage[]][] = [
+      ['2023-05-06T09:00:00Z', [{ role: 'user', content: 'Max is ill.', name: 'Joanna' }]],
+      ['2023-05-07T23:59:59.999Z', [{ role: 'user', content: 'Max is dead.', name: 'Joanna' }]],
+      ['2023-05-08T00:00:00Z', [{ role: 'assistant', content: 'Max was a good dog.', name: 'Nate' }]],
+      ['2024-01-01T00:00:00Z', [{ role: 'user', content: 'Max was mine.', name: 'José "Pepe" \0' }]],
+      ['2024-02-29T12:00:00Z', [{ role: 'user', content: 'Max never had a name.' }]],
+    ];
+    for (const [at, messages] of said) await appendTurn(pool, { ...ids, turnId: at, messages, at });
+    const found = (request: Omit<SearchRequest, 'query'>) => seqs(ids, { query: 'max', ...request });
+    expect(await found({})).toEqual([1, 2, 3, 4, 5]);
+    expect(await found({ speaker: 'joanna' })).toEqual([1, 2]);
+    expect(await found({ speaker: 'José "Pepe" \0' })).toEqual([4]);
+    expect(await found({ speaker: 'Jo' })).toEqual([]);
+    expect(await found({ from: '2023-05-07' })).toEqual([2, 3, 4, 5]);
+    expect(await found({ through: '2023-05-07' })).toEqual([1, 2]);
+    expect(await found({ from: '2023-05', through: '2023' })).toEqual([1, 2, 3]);
+    expect(await found({ from: '2024-02-29', through: '2024-02' })).toEqual([5]);
+    expect(await found({ from: '2023-05-08T02:00:00+02:00', through: '2023-05-08T00:00' })).toEqual([3]);
+    expect(await found({ speaker: 'Nate', from: '2023-05-08', fromSeq: 2, role: 'assistant' })).toEqual([3]);
+    expect(await found({ speaker: 'Nate', through: '2023-05-07' })).toEqual([]);
+    const { hits } = await search(pool, ids, {
+      query: 'dead',
+      speaker: 'Joanna',
+      from: '2023-05-07',
+      after: 1,
+    });
+    expect(hits).toMatchObject([
+      { seq: 2, speaker: 'Joanna', following: [{ seq: 3, speaker: 'Nate', text: 'Max was a good dog.' }] },
+    ]);
+    for (const date of ['yesterday', '2023-13', '2023-02-30', '12', '', '2023-05-07T99:00'])
+      await expect(search(pool, ids, { query: 'max', from: date })).rejects.toMatchObject({
+        type: 'Input.Invalid',
+        path: 'from',
+      });
+  });
+
   it('puts rare words before common ones, and a message with both before one with either', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'the order the order the order the order' },

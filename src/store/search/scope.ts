@@ -1,0 +1,84 @@
+/** Which messages a search looks at: by number, role, speaker, tool and time. */
+import type { SearchRequest } from '../../contract/search.js';
+import { roles, type Role } from '../../conversation/message.js';
+import { invalid } from '../../errors.js';
+import { checkWhole, storable } from '../connection/values.js';
+
+export interface Scope {
+  fromSeq: number;
+  throughSeq: number;
+  role: Role | null;
+  /** In lower case. */
+  speaker: string | null;
+  tool: string | null;
+  from: Date | null;
+  /** The first moment behind the time that was asked for. */
+  before: Date | null;
+}
+
+/** Throws `Input.Invalid` with the field. */
+export function scopeOf(request: SearchRequest): Scope {
+  const { fromSeq = 1, throughSeq = 2 ** 31 - 1, role, speaker, tool, from, through } = request;
+  checkWhole(fromSeq, 'fromSeq', 1);
+  checkWhole(throughSeq, 'throughSeq', 1);
+  if (role !== undefined && !roles.includes(role))
+    throw invalid(`${String(role)} is no role`, 'role', `Give one of ${roles.join(', ')}.`);
+  return {
+    fromSeq,
+    throughSeq,
+    role: role ?? null,
+    speaker: speaker === undefined ? null : storable(speaker).toLowerCase(),
+    tool: tool === undefined ? null : storable(tool),
+    from: from === undefined ? null : periodOf(from, 'from').begins,
+    before: through === undefined ? null : periodOf(through, 'through').ends,
+  };
+}
+
+/** `2023`, `2023-05`, `2023-05-07`, in UTC; a moment lasts a millisecond. */
+function periodOf(text: string, path: string): { begins: Date; ends: Date } {
+  const [, year, month, day] = /^(\d{4})(?:-(\d\d)(?:-(\d\d))?)?$/.exec(text.trim()) ?? [];
+  if (year !== undefined) {
+    const [y, m, d] = [Number(year), Number(month ?? 1) - 1, Number(day ?? 1)];
+    const begins = new Date(Date.UTC(y, m, d));
+    const isReal = begins.toISOString().startsWith(text.trim());
+    if (isReal) {
+      const ends =
+        day !== undefined ? [y, m, d + 1] : month !== undefined ? [y, m + 1, 1] : ([y + 1, 0, 1] as const);
+      return { begins, ends: new Date(Date.UTC(ends[0], ends[1], ends[2])) };
+    }
+  } else if (/^\d{4}-\d\d-\d\d[T ]\d\d/.test(text.trim())) {
+    const zoned = /(?:Z|[+-]\d\d(?::?\d\d)?)$/i.test(text.trim()) ? text.trim() : `${text.trim()}Z`;
+    const time = Date.parse(zoned);
+    if (!Number.isNaN(time)) return { begins: new Date(time), ends: new Date(time + 1) };
+  }
+  throw invalid(
+    `${JSON.stringify(text)} is no date.`,
+    path,
+    'Give a day (2023-05-07), a month (2023-05), a year, or an ISO 8601 time.',
+  );
+}
+
+/**
+ * The conditions on rows `t` of `message_texts` whose tenant and session are $1 and $2; `given` answers the placeholder
+ * of a value.
+ */
+export function conditionsOf(scope: Scope, given: (value: unknown) => string): string[] {
+  const { fromSeq, throughSeq, role, speaker, tool, from, before } = scope;
+  const when = [
+    ...(from === null ? [] : [`coalesce(m.at, m.created_at) >= ${given(from)}`]),
+    ...(before === null ? [] : [`coalesce(m.at, m.created_at) < ${given(before)}`]),
+  ];
+  return [
+    't.tenant_id = $1 and t.session_id = $2',
+    `t.seq between ${given(fromSeq)} and ${given(throughSeq)}`,
+    ...(role === null ? [] : [`t.role = ${given(role)}`]),
+    ...(speaker === null ? [] : [`lower(t.speaker) = ${given(speaker)}`]),
+    ...(tool === null ? [] : [`${given(tool)} = any (string_to_array(t.tool, chr(10)))`]),
+    ...(when.length === 0
+      ? []
+      : [
+          `exists (select from palimpsest.messages m
+             where m.tenant_id = $1 and m.session_id = $2 and m.seq = t.seq and ${when.join(' and ')})`,
+        ]),
+  ];
+}
