@@ -33,6 +33,8 @@ export interface PromptSettings {
   structured: boolean;
   /** What only tools said is moved out of the answer's sections of instructions. */
   checksOrigins: boolean;
+  /** `journal` mode: the policy says what to note. */
+  ownTask?: boolean;
   version: number;
   /** Hex sha256 of everything that changes a request or the reading of its answer, beside its material; part of every digest key. */
   hash: string;

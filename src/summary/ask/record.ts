@@ -25,8 +25,8 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
 }
 
 /** Most messages that tell what follows, and characters of each. */
-export const MOST_FOLLOWING = 6;
-const FOLLOWING_CHARACTERS = 240;
+export const MOST_FOLLOWING = 4;
+const FOLLOWING_CHARACTERS = 200;
 
 /** Beginnings of the messages that stay. */
 export function followingOf(messages: readonly LoggedMessage[], mark: string): string {
