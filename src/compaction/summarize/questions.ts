@@ -196,7 +196,7 @@ export function notesQuestion(
         before: before && { ...before, end: before.text === null ? null : redact(endOf(before.text)) },
         follows: followingOf(await readable(follows, asking.summarizer, redact), mark),
         state: state && { ...state, text: redact(state.text) },
-        isWork: messages.some(
+        hasCalls: messages.some(
           ({ message }) => (message.tool_calls ?? []).length > 0 || message.role === 'tool',
         ),
         ...{ key, maxTokens, prompt },

@@ -67,8 +67,8 @@ export interface NotesInput {
   follows: string;
   /** Null where the changes are asked for separately. */
   state: AskedState | null;
-  /** The agent calls tools in it: work is noted otherwise than talk. */
-  isWork: boolean;
+  /** The agent calls tools in it: it is work. Without any it may be talk, or the work of an agent whose tools are text. */
+  hasCalls: boolean;
   key: string;
   maxTokens: number;
   prompt: PromptSettings;
@@ -80,7 +80,7 @@ export function notesRequest({
   before,
   follows,
   state,
-  isWork,
+  hasCalls,
   key,
   maxTokens,
   prompt,
@@ -92,7 +92,7 @@ export function notesRequest({
       ...(state ? stateBlock(state, key) : []),
       delimited('record', key, transcript),
       ...followsBlock(follows, key),
-      ...(prompt.ownTask ? [] : [isWork ? work : talk, days]),
+      ...(prompt.ownTask ? [] : [...(hasCalls ? [] : [talk]), work, days]),
       state
         ? `${lines}\nThen write "## State" and the changes.\n\n${stateTask}\n${stateLength(state)}`
         : lines,

@@ -25,7 +25,7 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
 }
 
 /** Most messages that tell what follows, and characters of each. */
-export const MOST_FOLLOWING = 4;
+export const MOST_FOLLOWING = 3;
 const FOLLOWING_CHARACTERS = 200;
 
 /** Beginnings of the messages that stay. */

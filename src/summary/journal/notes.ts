@@ -66,7 +66,7 @@ function linesOf(text: string): string[] {
 const dateLine = /^\W{0,4}\d{4}-\d\d-\d\d\W{0,4}$/;
 
 /** The end of notes as the next chunk's reader is shown it: the last lines, and the last date before them. */
-export function endOf(notes: string, lines = 4): string {
+export function endOf(notes: string, lines = 3): string {
   const all = notes.split('\n');
   const last = all.slice(-lines);
   if (last.some((line) => dateLine.test(line))) return last.join('\n');

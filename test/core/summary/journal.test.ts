@@ -86,7 +86,7 @@ describe('notes', () => {
 
   test('the end of notes names the last date before it', () => {
     const notes = ['2023-05-08:', '- a', '- b', '- c', '- d', '- e'].join('\n');
-    expect(endOf(notes)).toBe('2023-05-08:\n…\n- b\n- c\n- d\n- e');
+    expect(endOf(notes)).toBe('2023-05-08:\n…\n- c\n- d\n- e');
     expect(endOf('- a\n2023-05-08:\n- b')).toBe('- a\n2023-05-08:\n- b');
   });
 });
@@ -260,19 +260,19 @@ test('notes that a model will not merge are merged by rule, and the compaction i
 });
 
 describe('what is asked', () => {
-  const asked = (isWork: boolean, prompt: string | null) => {
+  const asked = (hasCalls: boolean, prompt: string | null) => {
     const request = notesRequest({
-      ...{ transcript: '<ab12>1 user\nHello', before: null, follows: '', state: null, isWork },
+      ...{ transcript: '<ab12>1 user\nHello', before: null, follows: '', state: null, hasCalls },
       ...{ key: 'key', maxTokens: 300, prompt: journalPrompt({ prompt }) },
     });
     return request.messages.map(({ content }) => content);
   };
 
-  test('of talk is what people tell, of work what a later step needs', () => {
+  test('is what a later step needs; without calls, which may be talk, what people tell as well', () => {
     const [talk, work] = [asked(false, null), asked(true, null)];
     expect(talk[0]).toBe(work[0]);
     expect(talk[1]).toContain('Where people talk');
-    expect(talk[1]).not.toContain('Where the agent works');
+    expect(talk[1]).toContain('Where the agent works');
     expect(work[1]).toContain('Where the agent works');
     expect(work[1]).not.toContain('Where people talk');
   });
