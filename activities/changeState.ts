@@ -2,16 +2,14 @@ import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { isOfChunk } from '../src/compaction/replace/by-rule.js';
 import { stateQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
-import type { SessionIds } from '../src/contract/ids.js';
 import { isFailure } from '../src/errors.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, followingOf, stateOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce } from './digest.js';
+import { answerOnce, type Payer } from './digest.js';
 import { runModelStep } from './run.js';
 
-export interface ChangeStateInput extends SessionIds {
-  baseGeneration: number;
+export interface ChangeStateInput extends Payer {
   step: StateStep;
   summarizer: SummarizerSettings;
 }

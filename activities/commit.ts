@@ -9,7 +9,7 @@ import type { Limits } from '../src/limits/limits.js';
 import { marksAfter } from '../src/limits/marks.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
 import { findCommitOf, outcomeOf } from '../src/store/compactions/generations.js';
-import { renewHolds } from '../src/store/compactions/digest-holds.js';
+import { renewHolds, writtenAhead } from '../src/store/compactions/digest-holds.js';
 import { replaced, type SessionRow } from '../src/store/sessions/session-row.js';
 import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
@@ -111,7 +111,9 @@ async function costsOf(
   // The snapshot that a journal took over is kept with its generation.
   const written = (layers ?? []).flatMap(({ key }) => (key.startsWith(snapshotKey) ? [] : [key]));
   const digestKeys = [...new Set([...digests, ...written])];
-  const usage = await paidFor(pool, ids, plan.baseGeneration + 1, [...new Set([...digestKeys, ...paid])]);
+  const ahead = await writtenAhead(pool, ids);
+  const keys = [...new Set([...digestKeys, ...paid, ...ahead])];
+  const usage = await paidFor(pool, ids, plan.baseGeneration + 1, keys);
   const modelMs = spanned(modelSpans);
   const headTokens = head?.tokens.reduce((sum, tokens) => sum + tokens, 0) ?? 0;
   const { cost, paysBackAfter } = economicsOf({

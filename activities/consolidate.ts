@@ -2,16 +2,14 @@ import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
 import { isOfChunk, mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
-import type { SessionIds } from '../src/contract/ids.js';
 import { isFailure } from '../src/errors.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, previousOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce, storeByRule } from './digest.js';
+import { answerOnce, storeByRule, type Payer } from './digest.js';
 import { runModelStep } from './run.js';
 
-export interface ConsolidateInput extends SessionIds {
-  baseGeneration: number;
+export interface ConsolidateInput extends Payer {
   step: MergeStep;
   summarizer: SummarizerSettings;
 }

@@ -6,7 +6,7 @@ import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/err
 import { isAbort } from '../src/llm/classify.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
 import type { Metrics } from '../src/process/metrics.js';
-import { holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
+import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Dependencies } from './dependencies.js';
@@ -35,12 +35,21 @@ export async function answerOnce(
   metrics?.digest(stored !== null);
   // Waiting for the answer to another's call is waiting for the model.
   if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
-  return whileLeased(pool, leased, attempt, (call) =>
-    ask(dependencies, asking, question, { ...payer, holder }, attempt, call),
-  );
+  try {
+    return await whileLeased(pool, leased, attempt, (call) =>
+      ask(dependencies, asking, question, { ...payer, holder }, attempt, call),
+    );
+  } catch (error) {
+    if (payer.ahead === true && isFailure(error)) metrics?.aheadFailed(error.type);
+    throw error;
+  }
 }
 
-type Payer = SessionIds & { baseGeneration: number };
+export type Payer = SessionIds & {
+  baseGeneration: number;
+  /** Asked ahead of a compaction that is to come. Absent: for one that runs. */
+  ahead?: boolean;
+};
 
 async function ask(
   dependencies: Dependencies,
@@ -90,8 +99,12 @@ async function ask(
 /** Plenty for the steps between the last answer and the commit, which renews what it needs. */
 const heldBeyondMs = 60 * 60_000;
 
+/** What is written ahead waits for the trigger, however long that takes; the commit ends its hold. */
+const heldAheadMs = 10 * 365 * 24 * 60 * 60_000;
+
 /** Holds until the model's part must have ended, and for some time after that. */
-function holderOf({ tenant, session }: SessionIds, { runId, deadline }: Attempt): Holder {
+function holderOf({ tenant, session, ahead }: Payer, { runId, deadline }: Attempt): Holder {
+  if (ahead === true) return { tenant, session, runId: aheadRun, forMs: heldAheadMs };
   return { tenant, session, runId, forMs: Math.max(0, deadline - Date.now()) + heldBeyondMs };
 }
 

@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
+import { eagerSizes } from '../src/limits/marks.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/resolve.js';
 import { callsTools } from '../src/store/compactions/chain.js';
@@ -13,6 +14,8 @@ import { runStep } from './run.js';
 export interface Measurement {
   /** True when a compaction should be planned now. */
   due: boolean;
+  /** True when what the compaction to come will need of a model is to be asked ahead. */
+  eager: boolean;
   /** Context tokens and messages by the session's counters. */
   tokens: number;
   messages: number;
@@ -49,6 +52,7 @@ export function measure({ pool, now }: Dependencies) {
       const measured = {
         paused,
         due: !paused && triggered && worthwhile && !heldBack,
+        eager: !paused && !triggered && row.exhausted === null && !waits && isClose(policy, limits, row),
         tokens: row.liveTokens,
         messages: row.liveMessages,
         window: limits.window,
@@ -70,6 +74,11 @@ export function measure({ pool, now }: Dependencies) {
       await noteAnswer(pool, row, measured, policy, now());
       return measured;
     });
+}
+
+function isClose(policy: Policy, limits: Limits, { liveTokens }: SessionRow): boolean {
+  const sizes = policy.enabled ? eagerSizes(policy, limits) : null;
+  return sizes !== null && liveTokens >= sizes.from && liveTokens < sizes.trigger;
 }
 
 /** Beyond the deadline of the model: plan, commit, fallback, and their retries. */

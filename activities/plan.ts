@@ -19,13 +19,18 @@ export interface PlanInput extends SessionIds {
   reason: CompactionReason;
   /** Asked for by hand, or of every session: no trigger, no minimum gain, no exhausted mark, no waiting after a failure. */
   force: boolean;
+  /** Plans what the compaction to come will need of a model; nothing is remembered of it. Absent: false. */
+  eager?: boolean;
+  /** Last message of what was written ahead; null or absent: nothing was. */
+  writtenThroughSeq?: number | null;
 }
 
 /** Plans a compaction of the session as it is now; remembers where nothing can be done. */
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async ({ runId, signal }) => {
-      await releaseEarlierHolds(pool, input, runId);
+      const { eager = false, writtenThroughSeq = null } = input;
+      if (!eager) await releaseEarlierHolds(pool, input, runId);
       const { session: row, head, system, tail } = await readTailMetas(pool, input);
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
@@ -56,7 +61,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
         limits,
         {
           reason: input.reason,
-          force: input.force,
+          ...{ force: input.force, eager, writtenThroughSeq },
           withoutModel: !model.available
             ? 'no model endpoint is configured'
             : backingOff
@@ -74,7 +79,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       );
       if (backingOff && policy.summary.fallback === 'none' && asksModel(policy) && evictsByRule(made))
         return { nothing: 'the model failed lately, and nothing is to serve in its place', exhausted: false };
-      if ('nothing' in made && !input.force) {
+      if ('nothing' in made && !input.force && !eager) {
         const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
         if (made.exhausted) {
           const mark = { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: made.nothing };

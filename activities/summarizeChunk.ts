@@ -15,11 +15,10 @@ import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js'
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
 import type { Dependencies } from './dependencies.js';
-import { answerOnce, storeByRule } from './digest.js';
+import { answerOnce, storeByRule, type Payer } from './digest.js';
 import { runModelStep } from './run.js';
 
-export interface SummarizeChunkInput extends SessionIds {
-  baseGeneration: number;
+export interface SummarizeChunkInput extends Payer {
   step: ChunkStep;
   summarizer: SummarizerSettings;
 }

@@ -31,27 +31,20 @@ export async function summarizeInTime(run: CompactionRun, plan: Plan): Promise<S
 
 /** Activities as the steps of `summarize`. */
 function modelSteps(
-  { ids, answers }: CompactionRun,
+  { ids, answers, ahead }: CompactionRun,
   { baseGeneration, summarizer }: Plan,
   deadlineMs: number,
 ): ModelSteps {
   const { summarizeChunk, consolidate, changeState } = modelActivities(deadlineMs);
+  const payer = { ...ids, baseGeneration, ahead };
   return {
     readChunk: async (step, label) =>
-      noted(
-        await summarizeChunk.executeWithOptions({ summary: label }, [
-          { ...ids, baseGeneration, step, summarizer },
-        ]),
-      ),
+      noted(await summarizeChunk.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer }])),
     merge: async (step, label) =>
-      noted(
-        await consolidate.executeWithOptions({ summary: label }, [
-          { ...ids, baseGeneration, step, summarizer },
-        ]),
-      ),
+      noted(await consolidate.executeWithOptions({ summary: label }, [{ ...payer, step, summarizer }])),
     changeState: async (step, label) => {
       const answer = await changeState.executeWithOptions({ summary: label }, [
-        { ...ids, baseGeneration, step, summarizer },
+        { ...payer, step, summarizer },
       ]);
       return answer && noted(answer);
     },

@@ -12,6 +12,8 @@ export interface CompactionRun {
   reason: CompactionReason;
   /** Requested by an operator: regardless of size, gain, exhausted mark and back-off. */
   force: boolean;
+  /** Of a compaction that is to come: what it will need of the model is asked, nothing is committed. */
+  ahead?: boolean;
   page: CompactionPage;
   /** Every answer of the model, whether or not its part comes to an end. */
   answers: DigestRef[];

@@ -15,6 +15,8 @@ export interface CompactionInput extends SessionIds {
   reason: CompactionReason;
   /** Requested by an operator: regardless of size, gain, exhausted mark and back-off. */
   force: boolean;
+  /** Last message of what was written ahead of it. Absent: nothing was, or an earlier version began it. */
+  writtenThroughSeq?: number | null;
 }
 
 /** Most repetitions of the model's part because answers vanished; the deadline counts from the beginning. */
@@ -26,13 +28,13 @@ const mostTries = 3;
  * with the typed reason where the context had to be left unchanged.
  */
 export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
-  const { tenant, session, incarnation, reason, force } = input;
+  const { tenant, session, incarnation, reason, force, writtenThroughSeq } = input;
   const ids: SessionIds = { tenant, session, incarnation };
   const run: CompactionRun = { ids, reason, force, page: new CompactionPage(), answers: [] };
   try {
     const { plan: makePlan } = databaseActivities();
     const planning = { summary: `plan · ${reason}` };
-    const plan = await makePlan.executeWithOptions(planning, [{ ...ids, reason, force }]);
+    const plan = await makePlan.executeWithOptions(planning, [{ ...ids, reason, force, writtenThroughSeq }]);
     if ('nothing' in plan) {
       run.page.finish(`Nothing to do: ${plan.nothing}.`);
       return null;

@@ -5,16 +5,24 @@ import {
   log,
   ParentClosePolicy,
   sleep,
+  startChild,
   upsertSearchAttributes,
 } from '@temporalio/workflow';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import type { CompactionReason } from '../src/compaction/plan/plan-types.js';
+import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { CompactionOutcome } from '../src/contract/outcome.js';
 import type { CompactAnswer } from '../src/contract/workflows.js';
 import { count } from '../src/numbers.js';
 import { failureOf } from '../src/temporal/failures.js';
-import { compactionWorkflowId, livePriority, searchAttributes } from '../src/temporal/names.js';
+import {
+  aheadPriorityKey,
+  aheadWorkflowId,
+  compactionWorkflowId,
+  livePriority,
+  searchAttributes,
+} from '../src/temporal/names.js';
+import type { ahead } from './ahead.js';
 import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';
 import type { Caller } from './session-callers.js';
@@ -45,6 +53,7 @@ export class SessionCompactions {
       const live = livePriority(ids.tenant);
       const child = executeCompaction(run.metIds, generation, reason, {
         tokens: state.tokens,
+        writtenThroughSeq: state.ahead?.throughSeq,
         priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
       });
       const outcome = await inbox.appendingMeanwhile(child);
@@ -61,6 +70,27 @@ export class SessionCompactions {
       run.running = null;
       callers.end();
       run.showPage();
+    }
+  }
+
+  /** Once a generation. Nobody waits for it, and whatever fails is asked when the compaction is due. */
+  async writeAhead(generation: number): Promise<void> {
+    const { metIds: ids, state } = this.run;
+    if (state.ahead?.generation === generation) return;
+    const written = state.ahead?.throughSeq ?? null;
+    state.ahead = { generation, throughSeq: written };
+    try {
+      const { plan: makePlan } = databaseActivities();
+      const request = { ...ids, reason: 'trigger', force: false, eager: true } as const;
+      const plan = await makePlan.executeWithOptions({ summary: 'plan · ahead' }, [
+        { ...request, writtenThroughSeq: written },
+      ]);
+      if ('nothing' in plan) return;
+      state.ahead.throughSeq = plan.throughSeq;
+      await startWritingAhead(ids, plan);
+    } catch (error) {
+      if (CancellationScope.current().consideredCancelled) throw error;
+      log.warn('nothing is written ahead', { type: failureOf(error)?.type ?? 'Unknown' });
     }
   }
 
@@ -109,12 +139,22 @@ function executeCompaction(
   ids: SessionIds,
   generation: number,
   reason: CompactionReason,
-  { tokens, priority }: { tokens: number | null; priority: ReturnType<typeof livePriority> },
+  {
+    tokens,
+    priority,
+    writtenThroughSeq,
+  }: {
+    tokens: number | null;
+    priority: ReturnType<typeof livePriority>;
+    writtenThroughSeq: number | null | undefined;
+  },
 ): Promise<CompactAnswer> {
   const size = tokens === null ? '' : ` · ${count(tokens)} tokens`;
   return executeChild<typeof compaction>('compaction', {
     workflowId: compactionWorkflowId(ids, generation),
-    args: [{ v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize' }],
+    args: [
+      { v: 1, ...ids, reason, force: reason === 'manual' || reason === 'resummarize', writtenThroughSeq },
+    ],
     parentClosePolicy: ParentClosePolicy.ABANDON,
     staticSummary: `generation ${generation} · ${reason}${size}`,
     staticDetails: `Compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\`. Its originals stay in the log; the context changes only at the commit.`,
@@ -124,5 +164,21 @@ function executeCompaction(
       { key: searchAttributes.phase, value: 'planning' },
     ],
     priority,
+  });
+}
+
+/** Starts it and goes on: it outlives the one that asked for it, as compactions do. */
+async function startWritingAhead(ids: SessionIds, plan: Plan): Promise<void> {
+  await startChild<typeof ahead>('ahead', {
+    workflowId: aheadWorkflowId(ids, plan.baseGeneration),
+    args: [{ v: 1, ...ids, plan }],
+    parentClosePolicy: ParentClosePolicy.ABANDON,
+    staticSummary: `ahead of generation ${plan.baseGeneration + 1} · ${count(plan.evictedTokens)} tokens`,
+    staticDetails: `Asks what the next compaction of session \`${ids.session}\` of tenant \`${ids.tenant}\` will need of the model. Nothing is committed.`,
+    typedSearchAttributes: [
+      { key: searchAttributes.tenantId, value: ids.tenant },
+      { key: searchAttributes.sessionId, value: ids.session },
+    ],
+    priority: { ...livePriority(ids.tenant), priorityKey: aheadPriorityKey },
   });
 }

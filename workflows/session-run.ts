@@ -27,7 +27,7 @@ import { TurnInbox } from './turn-inbox.js';
 const handOverAfterEvents = 1_000;
 
 /** The answer of an activity in a run that began under an earlier version: later fields are missing. */
-type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation'> & Partial<Answer>;
+type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation' | 'eager'> & Partial<Answer>;
 
 /** One run of the workflow `session`: the carried state, and all that ends with the run. */
 export class SessionRun {

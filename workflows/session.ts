@@ -126,6 +126,7 @@ async function work(run: SessionRun, compactions: SessionCompactions): Promise<v
     const onlyResummarize = asked.every(({ resummarize }) => resummarize);
     await compactions.compact(onlyResummarize ? 'resummarize' : 'manual', asked);
   } else if (measured.due) await compactions.compact('trigger', []);
+  else if (measured.eager === true) await compactions.writeAhead(measured.generation);
 }
 
 /** Continues as a new run once no message is being handled, unless work came meanwhile that cannot be carried over. */

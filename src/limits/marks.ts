@@ -38,6 +38,29 @@ export function marksBeyond(
   };
 }
 
+/** Share of the trigger from which the next compaction is written ahead: see docs/decisions.md for what it costs. */
+const EAGER_FROM = 0.9;
+
+/** The first size at which a session whose trigger lies there is written ahead. Context tokens. */
+export function eagerFrom(trigger: number): number {
+  return Math.floor(EAGER_FROM * trigger);
+}
+
+/** Context tokens from which, and below which, the next compaction is written ahead of its trigger; null: never. */
+export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number; trigger: number } | null {
+  if (!isEager(policy)) return null;
+  const sizes = triggers.flatMap(({ contextTokens, messages }) =>
+    contextTokens !== null && messages === null ? [contextTokens] : [],
+  );
+  const trigger = Math.min(...sizes);
+  return sizes.length === 0 ? null : { from: eagerFrom(trigger), trigger };
+}
+
+/** Only notes rest on their messages alone, so only they can be asked for before the rest of a compaction is known. */
+export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
+  return memory.eager && summary.mode === 'journal' && summary.method === 'model';
+}
+
 /** After a commit. `missed`: its target was not reached, so another one has to wait for something compactable. */
 export function marksAfter(
   policy: Policy,

@@ -24,6 +24,7 @@ export interface EffectivePolicy {
 /** Objects of the policy whose fields are merged one by one; everything else is replaced as a whole. */
 export const mergedObjects: ReadonlySet<string> = new Set([
   'summary',
+  'memory',
   'reduce',
   'reduce.arguments',
   'reduce.toolResults',

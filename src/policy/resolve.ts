@@ -55,6 +55,8 @@ export interface Policy {
   memory: {
     /** Of the budget, for notes and state in `journal` mode. */
     share: number;
+    /** The next compaction's notes are asked for ahead of its trigger. */
+    eager: boolean;
   };
   pins: Pin[];
   prices: Prices;
@@ -119,7 +121,7 @@ export function withDefaults(input: PolicyInput): Policy {
       fallback: summary.fallback ?? 'extractive',
     },
     recovery: input.recovery ?? 'tools',
-    memory: { share: input.memory?.share ?? 0.5 },
+    memory: { share: input.memory?.share ?? 0.5, eager: input.memory?.eager ?? true },
     pins: input.pins ?? [],
     prices: resolvePrices(input.prices),
     spend: {

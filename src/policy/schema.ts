@@ -30,6 +30,12 @@ export const memorySchema = z.strictObject({
     .max(0.6)
     .optional()
     .describe('Share of the budget that notes and state may take. Default 0.5.'),
+  eager: z
+    .boolean()
+    .optional()
+    .describe(
+      'Has the notes of the next compaction of a live session written ahead of its trigger. Default true.',
+    ),
 });
 
 /** A policy as people write it. Every field may be left out; unknown fields are errors. */

@@ -62,6 +62,11 @@ export class Metrics {
     'Chunks whose digest the rules wrote because the model failed at them, by type of failure',
     ['type'],
   );
+  readonly #aheadFailures = this.#counter(
+    'ahead_failures_total',
+    'Attempts to write ahead of a compaction that came to nothing, by type of failure; the compaction asks again',
+    ['type'],
+  );
   readonly #before = this.#histogram('compaction_tokens_before', 'Context tokens before', [], sizes);
   readonly #after = this.#histogram('compaction_tokens_after', 'Context tokens after', [], sizes);
   readonly #evicted = this.#counter('evicted_messages_total', 'Messages moved into the archive', []);
@@ -145,6 +150,11 @@ export class Metrics {
   /** The rules wrote the digest of one chunk because of this failure. */
   chunkByRule(type: string): void {
     this.#chunksByRule.inc({ type });
+  }
+
+  /** An answer that a compaction to come would have used was not got. */
+  aheadFailed(type: string): void {
+    this.#aheadFailures.inc({ type });
   }
 
   gaveUp(type: string): void {

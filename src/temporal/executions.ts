@@ -1,5 +1,5 @@
 import { isGrpcServiceError, type Client } from '@temporalio/client';
-import { compactionWorkflowId, sessionWorkflowId } from './names.js';
+import { aheadWorkflowId, compactionWorkflowId, sessionWorkflowId } from './names.js';
 import type { SessionIds } from '../contract/ids.js';
 import { typed, unlessGone } from './calls.js';
 
@@ -36,8 +36,9 @@ export async function findExecutions(
   const found = new Map<string, Execution>();
   const add = (execution: Execution) => found.set(`${execution.workflowId} ${execution.runId}`, execution);
   for (const execution of await typed(() => listed(client, ids, until))) add(execution);
-  const newest = [generation - 1, generation].filter((one) => one > 0);
-  for (const workflowId of [sessionWorkflowId(ids), ...newest.map((one) => compactionWorkflowId(ids, one))]) {
+  const newest = [generation - 1, generation].filter((one) => one >= 0);
+  const compactions = newest.flatMap((one) => [compactionWorkflowId(ids, one), aheadWorkflowId(ids, one)]);
+  for (const workflowId of [sessionWorkflowId(ids), ...compactions]) {
     const latest = await typed(() => described(client, workflowId, until));
     if (latest) add(latest);
   }

@@ -45,6 +45,11 @@ export function compactionWorkflowId({ tenant, session }: SessionIds, generation
   return `compaction/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(session, 'session')}/${generation}`;
 }
 
+/** Of what is written ahead while this generation stands; found and erased with the session's compactions. */
+export function aheadWorkflowId(ids: SessionIds, generation: number): string {
+  return `${compactionWorkflowId(ids, generation)}/ahead`;
+}
+
 export function backfillWorkflowId({ tenant, job }: { tenant: string; job: string }): string {
   return `backfill/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(job, 'job')}`;
 }
@@ -76,10 +81,12 @@ export const searchAttributeTypes: Record<string, 'Keyword' | 'Int'> = {
   BackfillJob: 'Keyword',
 };
 
-/** `priorityKey` of live work (1 operator, 2 live, 5 backfill); the fairness key is the tenant, at most 64 bytes. */
+/** `priorityKey` of live work (1 operator, 2 live, 3 ahead of its time, 5 backfill); the fairness key is the tenant, at most 64 bytes. */
 export function livePriority(tenant: string): { priorityKey: number; fairnessKey: string } {
   return { priorityKey: 2, fairnessKey: encodeURIComponent(tenant).slice(0, 64) };
 }
+
+export const aheadPriorityKey = 3;
 
 export const backfillPriorityKey = 5;
 

@@ -42,6 +42,8 @@ const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error
 
 export class MemoryAsker {
   private readonly texts = new Map<string, string>();
+  /** Questions that are being asked, by key. */
+  private readonly flights = new Map<string, Promise<DigestRef>>();
 
   constructor(
     private readonly policy: Policy,
@@ -198,10 +200,27 @@ export class MemoryAsker {
     summarizer: Summarizer | null,
     calls: Generation['calls'],
   ): Promise<DigestRef> {
-    const { key, kind } = question;
+    const { key } = question;
+    // What was written ahead may still be under way; where that fails, it is asked anew.
+    await this.flights.get(key)?.catch(() => null);
     const stored = this.texts.get(key);
     if (stored !== undefined) return this.reference(key, stored, true);
     if (summarizer === null) throw new PalimpsestError('Llm.Unavailable', 'there is no summarizer');
+    const flight = this.ask(question, summarizer, calls);
+    this.flights.set(key, flight);
+    try {
+      return await flight;
+    } finally {
+      this.flights.delete(key);
+    }
+  }
+
+  private async ask(
+    question: Question,
+    summarizer: Summarizer,
+    calls: Generation['calls'],
+  ): Promise<DigestRef> {
+    const { key, kind } = question;
     const { request, accept } = await question.prepare();
     const answered: unknown = await summarizer(request, { kind, maxTokens: request.maxTokens });
     if (typeof answered !== 'string')

@@ -12,7 +12,7 @@ import {
   requestOf,
 } from '../../limits/learnt.js';
 import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
-import { marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
+import { eagerSizes, marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
@@ -56,6 +56,8 @@ export class Conversation {
   private marks: Marks;
   private turn = { turns: 0, mean: 0 };
   private exhausted = false;
+  /** What was written ahead, at which generation, and its calls since the last commit. */
+  private ahead: { generation: number; throughSeq: number | null; calls: Generation['calls'] } | null = null;
   /** Truncating arguments was found not worth a commit; asked again after the next one. */
   private truncationDeclined = false;
   private learnt: Calibration = {};
@@ -134,15 +136,49 @@ export class Conversation {
     return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
   }
 
-  plan({ force = false, reason, withoutModel = null }: PlanOptions = {}): Promise<Plan | NothingToDo> {
+  /** The context comes close to its trigger, and nothing was written ahead since the last commit. */
+  isAlmostDue(): boolean {
+    const sizes = eagerSizes(this.policy, this.limits);
+    const { tokens } = this.store.live;
+    const isClose = sizes !== null && tokens >= sizes.from && tokens < sizes.trigger;
+    return isClose && !this.exhausted && this.ahead?.generation !== this.store.generation && !this.isDue();
+  }
+
+  /** Last message of what was written ahead; null where nothing ever was. */
+  get writtenThroughSeq(): number | null {
+    return this.ahead?.throughSeq ?? null;
+  }
+
+  /**
+   * Asks what the compaction to come will need of the model, and remembers the answers; the context stays as it is. Answers
+   * the calls made, none where there is nothing to ask yet. A failure of the model is none of this: it is asked once
+   * more when the compaction is due.
+   */
+  async writeAhead(summarizer: Summarizer): Promise<Generation['calls']> {
+    const { generation } = this.store;
+    this.ahead = { generation, throughSeq: this.writtenThroughSeq, calls: [] };
+    const plan = await this.plan({ eager: true });
+    if ('nothing' in plan) return [];
+    const asked = this.asker.begin(summarizer);
+    this.ahead = { generation, throughSeq: plan.throughSeq, calls: asked.calls };
+    try {
+      await summarize(plan, asked.steps(plan), { chunk() {}, consolidating() {} });
+    } catch (error) {
+      if (!isModelFailure(error)) throw error;
+    }
+    return asked.calls;
+  }
+
+  plan({ force = false, reason, withoutModel = null, eager = false }: PlanOptions = {}): Promise<
+    Plan | NothingToDo
+  > {
     return makePlan(
       this.store.planState(),
       this.policy,
       this.limits,
       {
         reason: reason ?? (force ? 'manual' : 'trigger'),
-        force,
-        withoutModel,
+        ...{ force, withoutModel, eager, writtenThroughSeq: this.writtenThroughSeq },
         now: this.now(),
         counter: this.counter,
         redact: this.redact,
@@ -307,8 +343,9 @@ export class Conversation {
       tokensAfter,
       parts: this.store.parent().parts + (evicts ? 1 : 0),
       // Requests that were in flight when the fallback took over still report here.
-      calls: [...calls],
+      calls: [...(this.ahead?.calls ?? []), ...calls],
     };
+    this.ahead &&= { ...this.ahead, calls: [] };
     this.push(committed);
     this.marks = marksAfter(this.policy, this.limits, { missed, ...this.store.live });
     this.exhausted = missed;
@@ -349,6 +386,8 @@ export interface PlanOptions {
   /** Regardless of size and exhausted mark. */
   force?: boolean;
   reason?: CompactionReason;
+  /** What the compaction to come will need of a model, before it is due. */
+  eager?: boolean;
   /** The reason why no model may be asked; null where one may. */
   withoutModel?: string | null;
 }

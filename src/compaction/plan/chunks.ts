@@ -44,8 +44,8 @@ export async function readAgain(
 }
 
 /**
- * Chunks of all that a model reads. They end where earlier chunks ended, so that their stored digests are found again;
- * `full_rewrite` reads the whole archive each time, in full chunks.
+ * Chunks of all that a model reads. They end where earlier chunks ended, and what was written ahead, so that stored
+ * digests are found again; `full_rewrite` reads the whole archive each time, in full chunks.
  */
 export async function chunksToRead(
   planning: Planning,
@@ -57,7 +57,7 @@ export async function chunksToRead(
   const earlierEnds = state.chain.flatMap((link, index) =>
     link.readByModel ? [link.throughSeq, state.chain[index + 1]?.throughSeq ?? 0] : [],
   );
-  const ends = new Set(earlierEnds);
+  const ends = new Set([...earlierEnds, planning.writtenThroughSeq ?? 0]);
   const parts: MessageMeta[][] = [[]];
   for (const meta of [...again, ...evicted]) {
     parts.at(-1)?.push(meta);

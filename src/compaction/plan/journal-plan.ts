@@ -46,8 +46,21 @@ function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: n
   return { tokens, toolTokens: Math.min(tokens, sum(read.filter(isResult))) };
 }
 
-/** Most tokens of the tail with which the context reaches its target, the memory of this compaction included. */
-export function tailCeiling(planning: Planning): number {
+/**
+ * Most tokens of the tail with which the context reaches its target, the memory of this compaction included. `toCome`: tokens
+ * that the tail will have more of by then.
+ */
+export function tailCeiling(planning: Planning, toCome = 0): number {
+  const all = sum(planning.state.tail) + toCome;
+  const roomFor = tailRoom(planning);
+  let ceiling = roomFor(0);
+  // The more goes, the longer its entry: a few rounds meet in the middle.
+  for (let round = 0; round < 4; round++) ceiling = roomFor(Math.max(0, all - Math.max(0, ceiling)));
+  return Math.max(0, ceiling);
+}
+
+/** The same where so many tokens are evicted. */
+export function tailRoom(planning: Planning): (evicted: number) => number {
   const { state, limits } = planning;
   const room = roomOf(planning);
   const standing = standingTokens(planning);
@@ -56,18 +69,14 @@ export function tailCeiling(planning: Planning): number {
     limits.pinTokens +
     limits.noteTokens +
     (limits.headMax - limits.noteTokens - room.entries);
-  const all = sum(state.tail);
+  const tail = sum(state.tail);
   const results = sum(state.tail.filter(isResult));
-  let ceiling = limits.contextTarget - beside;
-  // The more goes, the longer its entry: a few rounds meet in the middle.
-  for (let round = 0; round < 4; round++) {
-    const evicted = Math.max(0, all - Math.max(0, ceiling));
-    const toolTokens = all === 0 ? 0 : (results * evicted) / all;
+  return (evicted) => {
+    const toolTokens = tail === 0 ? 0 : (results * evicted) / tail;
     const entry = evicted === 0 ? 0 : nextEntryTokens(planning, { tokens: evicted, toolTokens });
     const entries = standing + entry > room.entries ? room.mergedDown : standing + entry;
-    ceiling = limits.contextTarget - beside - entries;
-  }
-  return Math.max(0, ceiling);
+    return limits.contextTarget - beside - entries;
+  };
 }
 
 function isResult({ role }: MessageMeta): boolean {

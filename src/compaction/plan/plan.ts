@@ -3,12 +3,13 @@ import { mostCarried } from '../../context/reductions/newest-user.js';
 import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { isTriggered, type Limits } from '../../limits/limits.js';
+import { eagerSizes } from '../../limits/marks.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
-import { journalPlan, nextEntryTokens, tailCeiling } from './journal-plan.js';
-import { boundedCut, chooseCut, type CutChoice, type CutOptions } from './cut.js';
+import { journalPlan, nextEntryTokens, tailCeiling, tailRoom } from './journal-plan.js';
+import { boundedCut, chooseCut, cutCandidates, type CutChoice, type CutOptions } from './cut.js';
 import type { NothingToDo, Plan } from './plan-types.js';
 import { assertPlannable } from './plannable.js';
 import { seenThrough, type Planning, type PlanReads, type PlanRequest, type PlanState } from './planning.js';
@@ -24,21 +25,27 @@ export async function makePlan(
   request: PlanRequest,
   reads: PlanReads,
 ): Promise<Plan | NothingToDo> {
-  const { force, reason } = request;
+  const { force, reason, eager = false } = request;
   if (!policy.enabled && !force) return nothing('the policy is switched off');
   const contextSize = { contextTokens: state.liveTokens, messages: state.liveMessages };
-  const triggered = force || reason === 'idle' || isTriggered(limits, contextSize);
+  const triggered = force || eager || reason === 'idle' || isTriggered(limits, contextSize);
   const settings = settingsOf(policy, limits);
   const planning: Planning = { ...request, state, policy, limits, reads, settings, triggered };
 
+  if (eager) return planAhead(planning);
   if (reason === 'resummarize') return resummarize(planning);
   if (!force && (await policyReductionsSuffice(planning)))
     return { ...withoutEviction(planning), reason: 'reduce', reductions: 'policy' };
   if (!triggered) return nothing('no trigger is met');
 
   const options = await checkedCutOptions(planning);
-  const cut = chooseCut(state.tail, options);
-  if (cut && (force || worthEvicting(planning, cut))) return evict(planning, cut, options);
+  const best = chooseCut(state.tail, options);
+  const written = best && writtenCut(planning, options);
+  const cut = written ?? best;
+  if (cut && (force || worthEvicting(planning, cut))) {
+    const plan = await evict(planning, cut, options);
+    return written ? { ...plan, partial: written.keptTokens > (options.keep.tokens ?? Infinity) } : plan;
+  }
 
   const asksModel = reasonAgainstModel(planning, 0) === null;
   const messages = asksModel ? await messagesToSummarize(planning, state.throughSeq) : [];
@@ -52,13 +59,58 @@ export async function makePlan(
   };
 }
 
-/** Options of the cut. Throws `Budget.Unreachable` where even the smallest context would not fit. */
-async function checkedCutOptions(planning: Planning): Promise<CutOptions> {
+/**
+ * The compaction that will be due at the trigger, as far as it can be told before: the tail is cut where it will have to be
+ * once it has grown that far. Its questions are asked and the answers stored; nothing of it is committed.
+ */
+async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
+  const { state, policy, limits } = planning;
+  const sizes = eagerSizes(policy, limits);
+  if (sizes === null) return nothing('the policy has nothing written ahead');
+  if (readingOf(policy.summary.mode, state.chain, true).readFromSeq <= state.throughSeq)
+    return nothing('a model is to read again what the fallback wrote');
+  if (await policyReductionsSuffice(planning)) return nothing('reductions will do');
+  const toCome = Math.max(0, sizes.trigger - state.liveTokens);
+  const options = await checkedCutOptions(planning, toCome);
+  const cut = chooseCut(state.tail, options);
+  if (cut === null || !worthEvicting(planning, cut)) return nothing('too little may be evicted so far');
+  const plan = await evict(planning, cut, options);
+  if (plan.method !== 'model') return nothing(plan.withoutModel ?? 'no model is asked');
+  if (plan.partial) return nothing('more is to be evicted than one compaction takes');
+  return { ...plan, messages: [], fallback: 'none' };
+}
+
+/** Share of the way from target to trigger by which a context may miss its target, where all it needs is written already. */
+const WRITTEN_SLACK = 0.25;
+
+/** The cut at the end of what was written ahead, as long as about as much stays as otherwise would. */
+function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
+  const { state, policy, limits, writtenThroughSeq = null } = planning;
+  const sizes = eagerSizes(policy, limits);
+  if (writtenThroughSeq === null || sizes === null) return null;
+  const cut = cutCandidates(state.tail, options).find(({ throughSeq }) => throughSeq === writtenThroughSeq);
+  if (cut === undefined || cut.torn > 0 || cut.keptMessages > (limits.keepMessages ?? Infinity)) return null;
+  const slack = WRITTEN_SLACK * (sizes.trigger - limits.contextTarget);
+  const most = fillsTarget(policy) ? tailRoom(planning)(cut.evictedTokens) + slack : limits.keepTokens;
+  return most === null || (cut.keptTokens <= most && 2 * cut.keptTokens >= most) ? cut : null;
+}
+
+/** Nobody has said how much stays: the tail takes what the memory leaves of the target. */
+function fillsTarget({ summary, keep }: Policy): boolean {
+  return summary.mode === 'journal' && keep === null;
+}
+
+/**
+ * Options of the cut. `toCome`: tokens that the tail will have more of when it is made. Throws `Budget.Unreachable` where
+ * even the smallest context would not fit.
+ */
+async function checkedCutOptions(planning: Planning, toCome = 0): Promise<CutOptions> {
   const { state, policy, limits, counter, now, force } = planning;
   const { system, tail } = state;
   const liveness = { now, deadCallAfterMs: policy.deadCallAfter, closed: state.closed };
   const pinTokens = limits.pinTokens + (await tokensOfPinnedMessages(planning));
   const { newestUserMessage: newestUser } = policy.reduce;
+  const tokens = fillsTarget(policy) ? tailCeiling(planning, toCome) : limits.keepTokens;
   assertPlannable({
     system,
     tail,
@@ -72,8 +124,7 @@ async function checkedCutOptions(planning: Planning): Promise<CutOptions> {
   return {
     keep: {
       messages: limits.keepMessages,
-      tokens:
-        policy.summary.mode === 'journal' && policy.keep === null ? tailCeiling(planning) : limits.keepTokens,
+      tokens: tokens === null ? null : Math.max(0, tokens - toCome),
     },
     ...liveness,
     previousCarriedSeq: state.head?.carriedSeq ?? null,

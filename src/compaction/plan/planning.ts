@@ -40,6 +40,10 @@ export interface PlanRequest {
   reason: CompactionReason;
   /** Requested by an operator: no trigger, no minimum gain, no exhausted mark. */
   force: boolean;
+  /** Plans what the trigger to come will need of a model, before it is met. @default false */
+  eager?: boolean;
+  /** Last message of what was written ahead; null or absent: nothing was. */
+  writtenThroughSeq?: number | null;
   /** The reason why no model may be asked; null where one may. */
   withoutModel: string | null;
   /** Unix milliseconds. */

@@ -1,5 +1,7 @@
 import { invalid, PalimpsestError } from '../../errors.js';
+import { eagerFrom, isEager } from '../../limits/marks.js';
 import { policyOf, resolvePolicy } from '../../policy/layers.js';
+import type { Policy } from '../../policy/resolve.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import type { PreparedTurn } from '../../intake/prepare.js';
@@ -75,7 +77,7 @@ export async function repeatedTurn(
   );
   if (!stored) return null;
   if (stored.sha256 === sha256) {
-    return answer(turn, session, { fromSeq: stored.from_seq, throughSeq: stored.through_seq }, true);
+    return answer(turn, session, { fromSeq: stored.from_seq, throughSeq: stored.through_seq }, null);
   }
   throw new PalimpsestError(
     'Store.TurnConflict',
@@ -88,23 +90,26 @@ export async function repeatedTurn(
   );
 }
 
+/** `before`: context tokens before this turn; null where it was stored before. */
 export function answer(
   { turnId }: TurnInput,
   session: SessionRow,
   range: { fromSeq: number; throughSeq: number },
-  repeated: boolean,
+  before: number | null,
 ): AppendResult {
   const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
   const { generation, incarnation, policyVersion } = session;
-  const { idleAfter, debounceMs } = policyOf(session.policy);
+  const policy = policyOf(session.policy);
+  const { idleAfter, debounceMs } = policy;
   const due =
     (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
-    (measureAtMessages !== null && liveMessages >= measureAtMessages);
+    (measureAtMessages !== null && liveMessages >= measureAtMessages) ||
+    (before !== null && measureAtTokens !== null && comesClose(policy, measureAtTokens, before, liveTokens));
   return {
     turnId,
     ...range,
     due,
-    repeated,
+    repeated: before === null,
     liveTokens,
     liveMessages,
     generation,
@@ -113,4 +118,10 @@ export function answer(
     idleAfterMs: idleAfter,
     debounceMs,
   };
+}
+
+/** This turn, and none before it, has brought the context to where the next compaction is written ahead. */
+function comesClose(policy: Policy, mark: number, before: number, after: number): boolean {
+  const from = eagerFrom(mark);
+  return isEager(policy) && before < from && after >= from;
 }

@@ -158,7 +158,7 @@ async function insert(
     ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
     systemThroughSeq: systemThrough(session, prepared.roles),
   };
-  return { result: answer(turn, row, range, false), row };
+  return { result: answer(turn, row, range, session.liveTokens), row };
 }
 
 /** Rolls the transaction back. */

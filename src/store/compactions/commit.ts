@@ -5,7 +5,7 @@ import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
 import { counterFor } from '../../tokens/counter.js';
 import { insertArchivePart } from './archive.js';
-import { releaseHolds } from './digest-holds.js';
+import { aheadRun, releaseHolds } from './digest-holds.js';
 import { linkDigests, storeRuleLayer } from './digests.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { insertReductions } from './reductions.js';
@@ -164,7 +164,7 @@ async function store(
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
   await linkDigests(tx, session, generation, input.digestKeys);
-  await releaseHolds(tx.query, session, input.runId);
+  for (const run of [input.runId, aheadRun]) await releaseHolds(tx.query, session, run);
   await updateSession(tx, session, {
     ...failuresAfter(session, input),
     generation,

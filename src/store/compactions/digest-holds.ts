@@ -7,6 +7,9 @@ import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
+/** In the place of a run: what was written ahead of a compaction that is to come. */
+export const aheadRun = 'ahead';
+
 /** One run of a compaction. */
 export interface Holder extends SessionIds {
   runId: string;
@@ -59,6 +62,16 @@ export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
   );
 }
 
+/** Keys of what was written ahead since the last commit. */
+export async function writtenAhead(pool: Pool, { tenant, session }: SessionIds): Promise<string[]> {
+  const rows = await read<{ key: string }>(
+    pool,
+    'select key from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = $3',
+    [tenant, session, aheadRun],
+  );
+  return rows.map(({ key }) => key);
+}
+
 /** The run has ended. */
 export async function releaseHolds(
   query: Query,
@@ -71,7 +84,7 @@ export async function releaseHolds(
   );
 }
 
-/** Every other run of this session has ended: a session is compacted by one at a time. */
+/** Every other run of this session has ended: a session is compacted by one at a time. What was written ahead is for it. */
 export async function releaseEarlierHolds(
   pool: Pool,
   { tenant, session }: SessionIds,
@@ -79,8 +92,9 @@ export async function releaseEarlierHolds(
 ): Promise<void> {
   await read(
     pool,
-    'delete from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id <> $3',
-    [tenant, session, runId],
+    `delete from palimpsest.digest_holds
+     where tenant_id = $1 and session_id = $2 and run_id <> $3 and run_id <> $4`,
+    [tenant, session, runId, aheadRun],
   );
 }
 

@@ -355,7 +355,7 @@ describe('defaults', () => {
         fallback: 'extractive',
       },
       recovery: 'tools',
-      memory: { share: 0.5 },
+      memory: { share: 0.5, eager: true },
       pins: [],
       prices: {
         currency: null,

@@ -36,6 +36,7 @@ test.for(['incremental', 'full_rewrite', 'layered', 'journal'] as const)('%s', a
     });
     await palimpsest.settled({ session: mode });
     conversation.append(turn);
+    if (conversation.isAlmostDue()) await conversation.writeAhead(summarize);
     while (conversation.isDue()) if (!(await conversation.compact(summarize))) break;
     const { messages, generation } = await palimpsest.context({ session: mode });
     expect(generation).toBe(conversation.generations.length);

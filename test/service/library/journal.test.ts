@@ -1,30 +1,35 @@
 /** `journal` mode on real servers: notes are written once, the state is carried on, and both move with restore, fork and policy. */
 import type { Pool } from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, inject, test, vi } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
-import { completion } from '../../support/model-replies.js';
+import { completion, contentFilter, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
+import { connectClient } from '../../../src/temporal/connection.js';
+import { aheadWorkflowId } from '../../../src/temporal/names.js';
 import { appendTurns } from '../../support/sessions.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
 let stack: Stack;
 let pool: Pool;
 
-const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' } };
+const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' }, memory: { eager: false } };
+const eager: PolicyInput = { ...policy, memory: { eager: true } };
 const rule = 'Always answer in the words of the ledger.';
+
+const writes: Script = (request) => {
+  const content = notesOn(textOf(request));
+  return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
+};
 
 beforeAll(async () => {
   stack = await startStack();
   pool = openPool(stack.databaseUrl);
-  stack.model.reply((request) => {
-    const content = notesOn(textOf(request));
-    return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
-  });
+  stack.model.reply(writes);
 });
 
 afterAll(async () => {
@@ -163,4 +168,82 @@ test('a session compacted before goes on: its snapshot is the first entry', asyn
   expect(now.layers[0]).toMatchObject({ fromSeq: 1 });
   if (now.layers[0]!.key.startsWith('generation ')) expect(now.snapshot).toContain(snapshot.slice(0, 80));
   await headOf('before');
+});
+
+const aheadOf = async (session: string): Promise<number> => {
+  const { rows: found } = await pool.query(
+    `select 1 from palimpsest.digest_holds h join palimpsest.digests d using (tenant_id, key)
+     where h.tenant_id = $1 and h.session_id = $2 and h.run_id = 'ahead' and h.held_until > now() + interval '1 year'`,
+    [stack.queuePrefix, session],
+  );
+  return found.length;
+};
+
+/** Nine tenths of the trigger of a window of 4,000 tokens. */
+const near = 0.9 * 3_150;
+const tokensOf = async (session: string): Promise<number> => {
+  const { rows: found } = await pool.query<{ tokens: string }>(
+    'select live_tokens as tokens from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [stack.queuePrefix, session],
+  );
+  return Number(found[0]?.tokens ?? 0);
+};
+
+/** Turns one by one until something is written ahead; answers how many. */
+async function playUntilAhead(session: string): Promise<number> {
+  for (let turn = 0; turn < 20; turn++) {
+    await play(session, turn, 1, eager);
+    if ((await tokensOf(session)) < near) continue;
+    await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
+    return turn + 1;
+  }
+  throw new Error('the session did not come close to its trigger');
+}
+
+test('what a compaction needs is written ahead of its trigger, once, and the trigger finds it', async () => {
+  const turns = await playUntilAhead('ahead');
+  expect(await rows('ahead')).toEqual([]);
+  const asked = stack.model.requests.length;
+  for (let turn = turns; (await rows('ahead')).length === 0; turn++) await play('ahead', turn, 1, eager);
+  expect(stack.model.requests.length).toBe(asked);
+  expect(await aheadOf('ahead')).toBe(0);
+  const [first] = await stack.palimpsest.compactions({ session: 'ahead' });
+  expect(first).toMatchObject({ method: 'model', modelCalls: 1, chunksByRule: 0 });
+  expect((await rows('ahead'))[0]!.state).toContain(rule);
+  await headOf('ahead');
+});
+
+test('a failure ahead of the trigger is silent, and the trigger asks', async () => {
+  const ids = { tenant: stack.queuePrefix, session: 'unheard' };
+  stack.model.reply(contentFilter());
+  const client = await connectClient({ address: inject('temporalAddress') });
+  const page = client.workflow.getHandle(aheadWorkflowId(ids, 0));
+  let turn = 0;
+  for (; (await tokensOf('unheard')) < near; turn++) await play('unheard', turn, 1, eager);
+  await vi.waitFor(() => page.describe(), { timeout: 20_000 });
+  await page.result();
+  await client.connection.close();
+  expect(stack.model.requests.length).toBeGreaterThan(0);
+  expect((await stack.palimpsest.status({ session: 'unheard' })).lastError).toBeNull();
+  stack.model.reply(writes);
+  for (; (await rows('unheard')).length === 0; turn++) await play('unheard', turn, 1, eager);
+  expect((await stack.palimpsest.compactions({ session: 'unheard' }))[0]).toMatchObject({
+    ...{ method: 'model', chunksByRule: 0 },
+  });
+});
+
+test('a pause holds back what would be written ahead; erasing takes it away', async () => {
+  const { palimpsest } = stack;
+  await play('paused', 0, 10, eager);
+  await palimpsest.pause({ session: 'paused' });
+  const before = stack.model.requests.length;
+  await play('paused', 10, 3, eager);
+  expect(stack.model.requests.length).toBe(before);
+  await playUntilAhead('erased');
+  await palimpsest.erase({ session: 'erased' });
+  expect(await aheadOf('erased')).toBe(0);
+  const { rows: left } = await pool.query('select 1 from palimpsest.digests where payer_session = $1', [
+    'erased',
+  ]);
+  expect(left).toEqual([]);
 });

@@ -165,7 +165,7 @@ test.for([
     };
   };
   const measured: Measurement = {
-    ...{ due: false, tokens: 1, messages: 1, window: 4_000, generation: 0, policyVersion: 1 },
+    ...{ due: false, eager: false, tokens: 1, messages: 1, window: 4_000, generation: 0, policyVersion: 1 },
     ...{ idleAfterMs: 60_000, debounceMs: 0, notBefore: null, paused: false, coldAfterMs: null },
     incarnation: 'first',
   };
