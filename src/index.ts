@@ -6,6 +6,7 @@ export { PalimpsestError, failureTypes, isFailure, type FailureType } from './er
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from './conversation/message.js';
 export type * from './contract/client.js';
 export type * from './contract/backfills.js';
+export type { ContextBreakdown } from './context/view/breakdown.js';
 export type { ContextEntry, SessionContext } from './contract/context.js';
 export type { CompactionOutcome } from './contract/outcome.js';
 export {
@@ -49,5 +50,12 @@ export {
 } from './contract/recovery-tools.js';
 export type { Expansion, ExpandRequest, Page, ResponseReference, ToolResponse } from './contract/archive.js';
 export type { Forked, ForkRequest } from './contract/sessions.js';
-export type { ArchivedTool, SessionRecords, Status, SummaryRecord } from './contract/status.js';
+export type {
+  ArchivedTool,
+  SessionMemory,
+  SessionRecords,
+  Status,
+  SummaryRecord,
+} from './contract/status.js';
+export type { Journal, JournalEntry } from './summary/journal/rewrites.js';
 export type { SearchHit, SearchMode, SearchRequest, SearchResult } from './contract/search.js';

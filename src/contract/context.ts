@@ -1,4 +1,5 @@
 import { invalid } from '../errors.js';
+import type { ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import type { ContextFormat } from '../conversation/format-names.js';
@@ -36,6 +37,8 @@ export interface SessionContext<Message = ChatMessage> {
   entries: ContextEntry[];
   /** Tokens of `messages`, request overhead not included. */
   tokens: number;
+  /** What `tokens` stand for. */
+  breakdown: ContextBreakdown;
   budget: number;
   window: number;
   /** Changes whenever anything above does. */

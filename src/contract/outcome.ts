@@ -18,6 +18,11 @@ export interface CompactionOutcome {
   archivePart: number | null;
   /** Tokens by which every later context read is smaller. */
   savedPerTurn: number;
+  /**
+   * Of `tokensAfter`: the beginning that the context had before as well, which a provider's prompt cache still serves; null for
+   * a restore, and for what earlier versions committed.
+   */
+  cachedTokens: number | null;
   /** Money for the summarizer; null without prices. */
   cost: number | null;
   currency: string | null;

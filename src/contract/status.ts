@@ -1,9 +1,11 @@
+import type { ContextBreakdown } from '../context/view/breakdown.js';
+import type { Journal } from '../summary/journal/rewrites.js';
 import type { SessionStatus } from './workflows.js';
 import type { PolicyRow } from '../policy/describe.js';
 import type { Policy } from '../policy/resolve.js';
 import type { SkippedPin } from '../summary/answer/pins.js';
 
-export interface Status extends SessionRecords {
+export interface Status extends SessionRecords, SessionMemory {
   session: string;
   /** Messages in the log / in the context. */
   messages: number;
@@ -50,6 +52,20 @@ export interface Status extends SessionRecords {
     appliedOverhead: number;
     warning: string | null;
   };
+}
+
+/** What the context consists of, by the counts that its sizes are kept with. */
+export interface SessionMemory {
+  /** Of `tokens`. */
+  breakdown: ContextBreakdown;
+  /** Entries of `journal` mode, or the layers of `layered`; null in other modes. */
+  journal: Journal | null;
+  /**
+   * Tokens of the first request after the newest commit, overhead included, and of them those that the request before began
+   * with: a provider's prompt cache serves them. Null before the first commit, behind a restore, and where an earlier version
+   * committed.
+   */
+  promptCache: { tokens: number; requestTokens: number } | null;
 }
 
 /** One committed generation, briefly. */

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { fitting } from '../context/fit.js';
+import { breakdownOf } from '../context/view/breakdown.js';
 import { arrangeNative } from '../formats/arrange.js';
-import type { ContextSource, Reduction, ViewItem } from '../context/view/view-types.js';
+import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
@@ -71,7 +72,8 @@ export function* fitted(
     budget,
     ...(format === 'openai-chat' ? {} : { arrange }),
   });
-  const context = contextOf(name, session, fit.items, { budget, window: limits.window });
+  const sizes = { budget, window: limits.window };
+  const context = contextOf(name, session, fit.items, source.head?.layout, sizes);
   // The row's own budget is the key under which its reductions are stored and read.
   const key = own ?? session.budget;
   return {
@@ -100,6 +102,7 @@ function contextOf(
   session: string,
   { generation }: SessionRow,
   view: readonly ViewItem[],
+  layout: Head['layout'],
   { budget, window }: { budget: number; window: number },
 ): Omit<SessionContext, 'etag'> {
   const messages = view.map(({ message }) => message);
@@ -115,6 +118,7 @@ function contextOf(
       tokens: size,
     })),
     tokens,
+    breakdown: breakdownOf(view, layout),
     budget,
     window,
   };

@@ -33,6 +33,7 @@ import { exportSession } from '../store/reading/export.js';
 import { fork } from '../store/compactions/fork.js';
 import type { Forked, ForkRequest } from '../contract/sessions.js';
 import { historyLog } from '../store/reading/history-log.js';
+import { memoryOf } from '../store/reading/memory.js';
 import { recordsOf } from '../store/reading/records.js';
 import { replay } from '../store/reading/replay.js';
 import { placesOf } from '../store/connection/pool.js';
@@ -41,6 +42,7 @@ import { search } from '../store/search/search.js';
 import type { SearchRequest, SearchResult } from '../contract/search.js';
 import { listSessions } from '../store/sessions/session-list.js';
 import { generationOf, loadSession } from '../store/sessions/sessions.js';
+import { limitsOfSession } from '../store/sessions/settings.js';
 import { configureTenant } from '../store/sessions/tenants.js';
 import { timeline } from '../store/reading/timeline.js';
 import type { Timeline } from '../contract/timeline.js';
@@ -120,7 +122,11 @@ export class Palimpsest implements client.PalimpsestClient {
     const ids = this.ids(request);
     const row = await loadSession(pool, ids);
     const live = await workflows.status(ids);
-    return statusOf(row, live, await recordsOf(pool, row));
+    const [records, memory] = await Promise.all([
+      recordsOf(pool, row),
+      memoryOf(pool, row, limitsOfSession(row).limits.overhead),
+    ]);
+    return statusOf(row, live, { ...records, ...memory });
   }
 
   async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {

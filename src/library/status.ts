@@ -2,7 +2,7 @@ import type { SessionStatus } from '../contract/workflows.js';
 import { describePolicy } from '../policy/describe.js';
 import { effectivePolicy } from '../policy/layers.js';
 import type { Policy } from '../policy/resolve.js';
-import type { SessionRecords, Status } from '../contract/status.js';
+import type { SessionMemory, SessionRecords, Status } from '../contract/status.js';
 import { skippedPins } from '../summary/answer/pins.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
@@ -12,7 +12,7 @@ import { knownOf } from '../tokens/calibration.js';
 export function statusOf(
   row: SessionRow,
   live: SessionStatus | 'asleep' | 'unknown',
-  records: SessionRecords,
+  records: SessionRecords & SessionMemory,
   now = Date.now(),
 ): Status {
   const effective = effectivePolicy(row.policy);

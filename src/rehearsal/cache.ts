@@ -1,5 +1,5 @@
 /** What the requests of a session cost with a provider that caches the prefix of the last one. */
-import { isDeepStrictEqual } from 'node:util';
+import { isSame } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view-types.js';
 import type { Prices } from '../policy/money-schema.js';
 
@@ -50,9 +50,6 @@ export class CacheMeter {
     return { read, written, prefix, before: before.length };
   }
 }
-
-const isSame = (a: ViewItem, b: ViewItem): boolean =>
-  a.message === b.message || (a.tokens === b.tokens && isDeepStrictEqual(a.message, b.message));
 
 /** Money for the agent's input, by prices per million tokens. */
 export function inputMoney({ read, written }: CacheUse, prices: Prices): number {

@@ -1,6 +1,8 @@
 import { setImmediate as yieldToSignals } from 'node:timers/promises';
 import { Conversation } from '../compaction/in-memory/conversation.js';
+import type { Summarizer } from '../compaction/in-memory/asker.js';
 import type { Generation } from '../compaction/in-memory/generation.js';
+import { breakdownBySizes, breakdownOf } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
@@ -9,9 +11,11 @@ import type { Limits } from '../limits/limits.js';
 import type { Policy } from '../policy/resolve.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { counterFor } from '../tokens/counter.js';
+import { describeJournal } from '../summary/journal/rewrites.js';
 import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
 import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './cache.js';
 import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './rehearsed.js';
+import { notesAsAsked } from './notes.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
 import { cutTurns } from '../conversation/groups.js';
 
@@ -58,6 +62,8 @@ class Rehearser {
   private readonly counter: TokenCounter;
   private readonly conversation: Conversation;
   private readonly estimate: SummarizerEstimate;
+  /** What a journal consists of decides what is asked next; other modes are sized by rule. */
+  private readonly notes: Summarizer | null;
   private readonly meter: CacheMeter;
   private readonly turns: RehearsedTurn[] = [];
   private readonly compactions: RehearsedCompaction[] = [];
@@ -73,6 +79,8 @@ class Rehearser {
     this.policy = policyOf({ session: input });
     this.counter = (options.counters ?? counterFor)(this.policy.tokenizer);
     this.conversation = new Conversation({ policy: input, counter: this.counter });
+    const { mode, method } = this.policy.summary;
+    this.notes = mode === 'journal' && method === 'model' ? notesAsAsked(this.counter) : null;
     this.estimate = new SummarizerEstimate(this.policy, this.counter);
     this.meter = new CacheMeter(this.conversation.limits.overhead);
   }
@@ -110,7 +118,7 @@ class Rehearser {
     try {
       while (conversation.isDue()) {
         const before = conversation.generations.at(-1)?.snapshot ?? null;
-        const generation = await conversation.compact(null);
+        const generation = await conversation.compact(this.notes);
         if (generation === null) return;
         this.compactions.push(await this.describe(generation, turn, before));
       }
@@ -142,10 +150,17 @@ class Rehearser {
       evictedTokens: sizeOf(evicted),
       tokensBefore: tokensBefore + limits.overhead,
       tokensAfter: tokensAfter + limits.overhead,
+      breakdown: breakdownBySizes(tokensAfter, sizeOf(log.slice(0, leading)), generation.head),
+      cachedTokens: (generation.cachedTokens ?? 0) + limits.overhead,
       summarizer:
         evicted.length === 0
           ? { calls: 0, input: 0, output: 0 }
-          : await this.estimate.compaction({ fromSeq, throughSeq, evicted, archive, previousTokens }, limits),
+          : this.notes === null
+            ? await this.estimate.compaction(
+                { fromSeq, throughSeq, evicted, archive, previousTokens },
+                limits,
+              )
+            : useOf(generation),
     };
   }
 
@@ -177,6 +192,7 @@ class Rehearser {
     const cut = Math.max(compactions.at(-1)?.throughSeq ?? 0, leadingSystem(conversation.log));
     const tail = conversation.log.slice(cut);
     const final = compactions.length > 0 ? this.read(turns.length) : this.last;
+    const newest = conversation.generations.at(-1);
     const largest = turns.reduce((most, { tokens }) => Math.max(most, tokens ?? 0), 0);
     return {
       ...{ policy, limits, threshold: thresholdOf(limits), turns, compactions, rawTokens, summarizer },
@@ -189,9 +205,22 @@ class Rehearser {
       agentCost,
       costPerToken: ((summarizerCost + agentCost) * 1e6) / (prices.input * Math.max(1, rawTokens)),
       tail: { messages: tail.length, tokens: sizeOf(tail) },
-      context: final && { messages: final.length, tokens: sizeOf(final) + limits.overhead },
+      context: final && {
+        messages: final.length,
+        tokens: sizeOf(final) + limits.overhead,
+        breakdown: breakdownOf(final, newest?.head?.layout),
+      },
+      journal: newest?.layers ? describeJournal(newest.layers, newest.snapshot ?? '', this.counter) : null,
     };
   }
+}
+
+function useOf({ calls }: Generation): SummarizerUse {
+  return {
+    calls: calls.length,
+    input: calls.reduce((sum, { inputTokens }) => sum + inputTokens, 0),
+    output: calls.reduce((sum, { outputTokens }) => sum + outputTokens, 0),
+  };
 }
 
 function thresholdOf({ triggers, overhead }: Limits): number | null {

@@ -1,3 +1,5 @@
+import type { ContextBreakdown } from '../context/view/breakdown.js';
+import type { Journal } from '../summary/journal/rewrites.js';
 import type { Generation } from '../compaction/in-memory/generation.js';
 import type { Limits } from '../limits/limits.js';
 import type { Policy } from '../policy/resolve.js';
@@ -29,6 +31,10 @@ export interface RehearsedCompaction {
   /** Overhead + context tokens. */
   tokensBefore: number;
   tokensAfter: number;
+  /** Of the context behind it, without overhead. */
+  breakdown: ContextBreakdown;
+  /** Overhead and what else the request behind it begins with as the one before did. */
+  cachedTokens: number;
   summarizer: SummarizerUse;
 }
 
@@ -68,5 +74,7 @@ export interface Rehearsal {
   costPerToken: number;
   /** What stays at the end: log messages after the last cut, and the whole context (null where it cannot fit). */
   tail: { messages: number; tokens: number };
-  context: { messages: number; tokens: number } | null;
+  context: { messages: number; tokens: number; breakdown: ContextBreakdown } | null;
+  /** `journal` mode: its entries at the end. */
+  journal: Journal | null;
 }

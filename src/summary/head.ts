@@ -1,4 +1,5 @@
-import type { Head } from '../context/view/view-types.js';
+import { layoutOf } from '../context/view/breakdown.js';
+import type { Head, HeadPart } from '../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { showPlain } from '../context/view/projection.js';
 import { escapeTags } from '../conversation/tags.js';
@@ -7,6 +8,7 @@ import type { TokenCounter } from '../tokens/token-counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
+import { isExactLine } from './journal/exact.js';
 import { withoutRequest } from './journal/state.js';
 
 /** What stands in the context for everything that was evicted. */
@@ -35,14 +37,19 @@ export interface HeadParts {
  * the caller bounds snapshot and ledger.
  */
 export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
-  const { carried, acknowledgment } = parts;
-  const messages: ChatMessage[] = [{ role: 'user', content: summaryTurn(parts) }];
+  const { carried, acknowledgment, state = null } = parts;
+  const pieces = state === null ? summaryTurn(parts) : memoryTurn({ ...parts, state });
+  const content = pieces.map(({ text }) => text).join('');
+  const messages: ChatMessage[] = [{ role: 'user', content }];
   if (acknowledgment !== '') messages.push({ role: 'assistant', content: acknowledgment });
   if (carried) messages.push(showPlain(carried.message));
+  const tokens = messages.map((message) => countMessage(message, counter));
+  const stretches = pieces.map(({ part, text }) => ({ part, characters: text.length }));
   return {
     messages,
-    tokens: messages.map((message) => countMessage(message, counter)),
+    tokens,
     carriedSeq: carried?.seq ?? null,
+    layout: layoutOf(content, stretches, tokens[0]!, counter),
   };
 }
 
@@ -73,46 +80,78 @@ function extractiveNote(recovery: Recovery = 'tools'): string {
 
 const plainOpening = 'Here is a summary of the conversation to date:';
 
-function summaryTurn(parts: HeadParts): string {
-  const { snapshot, state = null, ledger, pins, archive, method, form = 'restoration', recovery } = parts;
-  if (state !== null) return memoryTurn({ ...parts, state });
+/** A stretch of the summary turn. */
+interface Piece {
+  part: HeadPart;
+  text: string;
+}
+
+function summaryTurn(parts: HeadParts): Piece[] {
+  const { snapshot, ledger, pins, archive, method, form = 'restoration', recovery } = parts;
   const text = escapeTags(snapshot);
   const nonce = nonceFor(pins);
   const byRule = method === 'extractive' ? extractiveNote(recovery) : '';
   const opening =
     form === 'plain'
-      ? [plainOpening, text, byRule, pinsBlock(pins)]
-      : [note, pinsBlock(pins), byRule, `<state_snapshot${nonce}>\n${text}\n</state_snapshot${nonce}>`];
-  return [
+      ? [piece(plainOpening), piece(text, 'snapshot'), piece(byRule), piece(pinsBlock(pins), 'pins')]
+      : [
+          piece(note),
+          piece(pinsBlock(pins), 'pins'),
+          piece(byRule),
+          tagged(`state_snapshot${nonce}`, piece(text, 'snapshot')),
+        ];
+  return blocks([
     ...opening,
-    ledger === '' ? '' : `<ledger${nonce}>\n${escapeTags(ledger)}\n</ledger${nonce}>`,
-    pointer(archive, recovery),
-  ]
-    .filter((piece) => piece !== '')
-    .join('\n\n');
+    ledger === '' ? [] : tagged(`ledger${nonce}`, piece(escapeTags(ledger), 'ledger')),
+    piece(pointer(archive, recovery)),
+  ]);
 }
 
 /**
  * Note and notes first, since they repeat byte for byte from one compaction to the next; then what changes: pins that
  * patterns found, state, pointer.
  */
-function memoryTurn(parts: HeadParts & { state: string }): string {
+function memoryTurn(parts: HeadParts & { state: string }): Piece[] {
   const { snapshot, pins, archive, carried, method, form, recovery } = parts;
   const nonce = nonceFor(pins);
   const state = carried ? withoutRequest(parts.state, carried.seq) : parts.state;
   const request = carried ? ` The request in force is message ${carried.seq}, right after this turn.` : '';
-  return [
-    form === 'plain' ? plainOpening : memoryNote,
-    `<journal${nonce}>\n${escaped(snapshot)}\n</journal${nonce}>`,
-    pinsBlock(pins),
-    state === ''
-      ? ''
-      : `<session_state${nonce}>\nAs of message ${archive.throughSeq}; what follows is newer.${request}\n${escaped(state)}\n</session_state${nonce}>`,
-    method === 'extractive' ? extractiveNote(recovery) : '',
-    pointer(archive, recovery),
-  ]
-    .filter((piece) => piece !== '')
-    .join('\n\n');
+  const asOf = `As of message ${archive.throughSeq}; what follows is newer.${request}\n`;
+  return blocks([
+    piece(form === 'plain' ? plainOpening : memoryNote),
+    tagged(`journal${nonce}`, journalPieces(escaped(snapshot))),
+    piece(pinsBlock(pins), 'pins'),
+    state === '' ? [] : tagged(`session_state${nonce}`, [...piece(asOf), ...piece(escaped(state), 'state')]),
+    piece(method === 'extractive' ? extractiveNote(recovery) : ''),
+    piece(pointer(archive, recovery)),
+  ]);
+}
+
+function piece(text: string, part: HeadPart = 'note'): Piece[] {
+  return text === '' ? [] : [{ part, text }];
+}
+
+function tagged(tag: string, content: readonly Piece[]): Piece[] {
+  return [...piece(`<${tag}>\n`), ...content, ...piece(`\n</${tag}>`)];
+}
+
+/** With a blank line between them. */
+function blocks(all: readonly Piece[][]): Piece[] {
+  return all
+    .filter((block) => block.length > 0)
+    .flatMap((block, index) => (index === 0 ? block : [...piece('\n\n'), ...block]));
+}
+
+function journalPieces(text: string): Piece[] {
+  const pieces: Piece[] = [];
+  for (const [index, line] of text.split('\n').entries()) {
+    const part = isExactLine(line) ? 'exact' : 'journal';
+    const own = index === 0 ? line : `\n${line}`;
+    const last = pieces.at(-1);
+    if (last?.part === part) last.text += own;
+    else pieces.push({ part, text: own });
+  }
+  return pieces;
 }
 
 /** Nothing in it begins or ends a part of the memory. */

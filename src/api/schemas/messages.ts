@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { ContextBreakdown } from '../../context/view/breakdown.js';
 import type { AppendedTurn } from '../../contract/client.js';
 import { MessagesText } from '../../conversation/messages-text.js';
 import type { TurnOrText } from '../../library/append.js';
@@ -16,6 +17,8 @@ import type { Expansion } from '../../contract/archive.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
 import { policy } from './policy.js';
+
+const noParts = { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0, ledger: 0 };
 
 const chat: ChatMessage = { role: 'user', content: 'Where is my order 4711?' };
 
@@ -247,6 +250,36 @@ const contextEntry = component<ContextEntry>()(
   { description: 'Where a message of a context comes from.', example: { seq: 1, source: 'log', tokens: 12 } },
 );
 
+export const contextBreakdown = component<ContextBreakdown>()(
+  'ContextBreakdown',
+  z.object({
+    system: z.number().describe('Leading system messages.'),
+    head: z.number().describe('The summary turn and its acknowledgment.'),
+    parts: z
+      .object({
+        note: z.number().describe('What frames the others: opening, delimiters, pointer, acknowledgment.'),
+        journal: z.number().describe('Entries of `journal` mode with their headings.'),
+        exact: z.number().describe('Exact values behind the entries.'),
+        pins: z.number(),
+        state: z.number().describe('Rules, requests and questions in force in `journal` mode.'),
+        snapshot: z.number().describe('Of the other modes.'),
+        ledger: z.number().describe('Of the other modes.'),
+      })
+      .nullable()
+      .describe('Of `head`, all of it; null where an earlier version wrote it.'),
+    carried: z.number().describe('The request of the run that the cut lies in.'),
+    tail: z.number().describe('Messages since the cut as they are shown, with what joins them.'),
+  }),
+  {
+    description: 'What the tokens of a context stand for: system, head, carried and tail are all of them.',
+    example: {
+      ...{ system: 120, head: 1_030 },
+      parts: { note: 130, journal: 640, exact: 60, pins: 0, state: 200, snapshot: 0, ledger: 0 },
+      ...{ carried: 0, tail: 3_400 },
+    },
+  },
+);
+
 export const sessionContext = component<SessionContext>()(
   'SessionContext',
   z.object({
@@ -265,6 +298,7 @@ export const sessionContext = component<SessionContext>()(
       .array(contextEntry)
       .describe('One for each message as it is logged: for each of `messages` in the format `openai-chat`.'),
     tokens: z.number().describe('Of `messages`.'),
+    breakdown: contextBreakdown.describe('Of `tokens`.'),
     budget: z.number(),
     window: z.number(),
     etag: z.string().describe('Changes whenever `messages` change.'),
@@ -274,6 +308,7 @@ export const sessionContext = component<SessionContext>()(
     example: {
       ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chat] },
       entries: [{ seq: 1, source: 'log', tokens: 12 }],
+      breakdown: { system: 0, head: 0, parts: noParts, carried: 0, tail: 12 },
       ...{ tokens: 12, budget: 28_672, window: 32_768, etag: '4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c' },
     },
   },

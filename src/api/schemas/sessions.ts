@@ -65,6 +65,12 @@ export const compactionOutcome = component<CompactionOutcome>()(
     overheadMs: z.number().describe("The rest of the compaction's milliseconds."),
     archivePart: z.int().nullable(),
     savedPerTurn: z.number().describe('Tokens by which every later context is smaller.'),
+    cachedTokens: z
+      .number()
+      .nullable()
+      .describe(
+        'Of `tokensAfter`: the beginning that the context had before as well; null for a restore, and for what earlier versions committed.',
+      ),
     cost: z.number().nullable(),
     currency: z.string().nullable(),
     paysBackAfter: z.number().nullable().describe('Context reads; null: never.'),
@@ -83,7 +89,7 @@ export const compactionOutcome = component<CompactionOutcome>()(
         modelInputTokens: 2_600,
         modelOutputTokens: 310,
       },
-      ...{ modelMs: 840, overheadMs: 61, archivePart: 1, savedPerTurn: 2_200 },
+      ...{ modelMs: 840, overheadMs: 61, archivePart: 1, savedPerTurn: 2_200, cachedTokens: 140 },
       ...{ cost: null, currency: null, paysBackAfter: null },
       ...{ workflowId: 'compaction/acme/s-1/1', runId: '0198d2f7-53b7-7a6c-8f0e-51c9a0a0a0a0' },
     },

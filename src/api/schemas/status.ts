@@ -2,7 +2,9 @@ import { z } from 'zod';
 import type { Policy } from '../../policy/resolve.js';
 import type { PolicyRow } from '../../policy/describe.js';
 import type { ArchivedTool, Status, SummaryRecord } from '../../contract/status.js';
+import type { Journal } from '../../summary/journal/rewrites.js';
 import { component, moment, opaque } from './component.js';
+import { contextBreakdown } from './messages.js';
 
 const summaryRecord = component<SummaryRecord>()(
   'SummaryRecord',
@@ -51,6 +53,37 @@ const archivedTool = component<ArchivedTool>()(
   },
 );
 
+const journal = component<Journal>()(
+  'Journal',
+  z.object({
+    entries: z.array(
+      z.object({
+        fromSeq: z.int(),
+        throughSeq: z.int(),
+        rank: z
+          .int()
+          .describe(
+            'Merges that it went through: 0 as written, then one more than the highest that went in.',
+          ),
+        lines: z.int().describe('That a summarizer wrote; 0 where only a pointer to the archive is left.'),
+        tokens: z.number().describe('With what code has put behind these lines; without the heading.'),
+        byRule: z.boolean().describe('No model answered: the rules wrote it, or a part of it.'),
+      }),
+    ),
+    rewritesPerLine: z.number().describe('Mean rank of the lines.'),
+  }),
+  {
+    description: 'Entries of `journal` mode, or layers of `layered`, oldest first.',
+    example: {
+      entries: [
+        { fromSeq: 2, throughSeq: 57, rank: 1, lines: 9, tokens: 310, byRule: false },
+        { fromSeq: 58, throughSeq: 84, rank: 0, lines: 9, tokens: 330, byRule: false },
+      ],
+      rewritesPerLine: 0.5,
+    },
+  },
+);
+
 const knob = component<PolicyRow>()(
   'PolicyKnob',
   z.object({
@@ -85,6 +118,19 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
     tokens: z.number(),
     window: z.object({ tokens: z.number(), source: z.string() }),
     budget: z.number(),
+    breakdown: contextBreakdown.describe('Of `tokens`.'),
+    journal: journal.nullable().describe('Null in other modes.'),
+    promptCache: z
+      .object({
+        tokens: z.number().describe('Of `requestTokens`, those that the request before began with.'),
+        requestTokens: z
+          .number()
+          .describe('Of the first request after the newest commit, overhead included.'),
+      })
+      .nullable()
+      .describe(
+        "What a provider's prompt cache serves across the newest commit; null before the first, behind a restore, and where an earlier version committed.",
+      ),
     measureAt: z.number().nullable().describe('Context tokens at which the next measurement is due.'),
     generation: z.int(),
     phase: z.enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown']),
@@ -127,6 +173,12 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
       ...{
         session: 's-1',
         ...exampleCounts,
+        breakdown: {
+          ...{ system: 0, head: 0, carried: 0, tail: 31 },
+          parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0, ledger: 0 },
+        },
+        journal: null,
+        promptCache: null,
         window: { tokens: 32_768, source: 'fallback' },
         measureAt: 25_804,
       },

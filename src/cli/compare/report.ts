@@ -3,7 +3,8 @@ import type { ChatMessage } from '../../conversation/message.js';
 import { renderParts } from '../../conversation/render.js';
 import { baseline } from './policies.js';
 import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearsed.js';
-import { count, plural } from '../terminal/numbers.js';
+import { breakdownText } from '../pages/breakdown.js';
+import { count, percent, plural } from '../terminal/numbers.js';
 
 /** One policy and what it would do to a session. */
 export interface PlanRow {
@@ -18,15 +19,17 @@ const boundaryMark = { user: 'u', assistant: 'a', other: 'o' };
 export const legend = [
   'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
   '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',
+  '  repeats: of the requests right behind compactions, the share that begins as the request before did, which a prompt cache serves',
   '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction;',
   '  over several sessions, of those that every turn of the policy went through',
-  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits. Tokens are as each policy counts them.',
+  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits; notes of a journal are as long as asked.',
+  'Tokens are as each policy counts them.',
 ].join('\n');
 
 type Column = [head: string, align: 'left' | 'right', cell: (row: PlanRow) => string];
 
 /** Left out one after the other where there are too few columns. */
-const dispensable = ['cuts', 'stays', 'in / out', 'evicted'];
+const dispensable = ['repeats', 'cuts', 'stays', 'in / out', 'evicted'];
 
 /** One row a policy, with fewer columns where `columns` are too few, or a paragraph each. Failures follow. */
 export function planTable(rows: readonly PlanRow[], columns = Infinity): string {
@@ -73,6 +76,7 @@ function columnsOf(rows: readonly PlanRow[]): Column[] {
       'right',
       ({ rehearsal: { summarizer } }) => `${count(summarizer.input)} / ${count(summarizer.output)}`,
     ],
+    ['repeats', 'right', ({ rehearsal }) => repeatedBy(rehearsal.compactions)],
     ...(paid ? [['money', 'right', ({ rehearsal }) => moneyOf(rehearsal)] satisfies Column] : []),
     ['per token', 'right', ({ rehearsal }) => perToken(rehearsal, none)],
     [
@@ -112,6 +116,17 @@ function cutsOf(compactions: readonly RehearsedCompaction[]): string {
   const more = cuts.length > firstCuts ? [`+${count(cuts.length - firstCuts)}`] : [];
   const reduced = reductions > 0 ? [`${reductions} shortened only`] : [];
   return [...texts, ...more, ...reduced].join(', ') || '–';
+}
+
+/** Share of the requests behind the compactions that a prompt cache serves. */
+function repeatedBy(compactions: readonly RehearsedCompaction[]): string {
+  const total = (of: (one: RehearsedCompaction) => number) =>
+    compactions.reduce((so, one) => so + of(one), 0);
+  if (compactions.length === 0) return '–';
+  return percent(
+    total(({ cachedTokens }) => cachedTokens),
+    total(({ tokensAfter }) => tokensAfter),
+  );
 }
 
 const sum = ({ agentCost, summarizerCost }: Rehearsal): number => agentCost + summarizerCost;
@@ -189,6 +204,7 @@ export function cutLines(messages: readonly ChatMessage[], { name, rehearsal }: 
     const evicted = `${plural(one.evictedMessages, 'message')} of ${count(one.evictedTokens)} tokens`;
     return [
       `${about}, evicts ${evicted}`,
+      `  behind it: ${breakdownText(one.breakdown)}; ${percent(one.cachedTokens, one.tokensAfter)} as in the request before`,
       ...around(messages, one.throughSeq).map(
         ({ seq, text }) => `  ${seq <= one.throughSeq ? '✂' : '│'} ${String(seq).padStart(5)}  ${text}`,
       ),
@@ -217,11 +233,11 @@ export function planJson(session: string, messages: number, rows: readonly PlanR
   const policies = rows.map(({ name, rehearsal }) => {
     const { policy, limits, threshold, compactions, failures, largest, evictedTokens, summarizer, agent } =
       rehearsal;
-    const { summarizerCost, agentCost, costPerToken, tail, context } = rehearsal;
+    const { summarizerCost, agentCost, costPerToken, tail, context, journal } = rehearsal;
     return {
       ...{ policy: name, window: limits.window, budget: limits.budget, overhead: limits.overhead, threshold },
       ...{ compactions, largest, evictedTokens, summarizer, agent, currency: policy.prices.currency },
-      ...{ summarizerCost, agentCost, costPerToken, tail, context, failures },
+      ...{ summarizerCost, agentCost, costPerToken, tail, context, journal, failures },
     };
   });
   const first = rows[0]?.rehearsal;

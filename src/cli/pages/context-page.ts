@@ -4,17 +4,19 @@ import type { ContextEntry, SessionContext } from '../../contract/context.js';
 import { count, percent, plural } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
 import type { Column } from '../terminal/table.js';
+import { breakdownText } from './breakdown.js';
 
 type Line = ContextEntry & { role: string; text: string };
 
 export async function showContext(out: Output, context: SessionContext): Promise<void> {
-  const { session, generation, messages, entries, tokens, budget, window, format, etag } = context;
+  const { session, generation, messages, entries, tokens, breakdown, budget, window, format, etag } = context;
   await out.facts([
     ['session', session],
     [
       'context',
       `${count(tokens)} of ${count(budget)} tokens (${percent(tokens, budget)}), window ${count(window)}`,
     ],
+    ['holds', breakdownText(breakdown)],
     ['shown', `${plural(messages.length, 'message')} in the format ${format}, generation ${generation}`],
     ['etag', etag],
   ]);

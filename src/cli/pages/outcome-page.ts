@@ -5,7 +5,8 @@ import type { Output } from '../terminal/output.js';
 
 /** One committed compaction on a few lines. */
 export async function showOutcome(out: Output, session: string, done: CompactionOutcome): Promise<void> {
-  const { tokensBefore, tokensAfter, archivePart, modelCalls, cost, currency, paysBackAfter } = done;
+  const { tokensBefore, tokensAfter, cachedTokens, archivePart, modelCalls, cost, currency, paysBackAfter } =
+    done;
   const saved = tokensBefore - tokensAfter;
   const part =
     archivePart === null
@@ -25,6 +26,12 @@ export async function showOutcome(out: Output, session: string, done: Compaction
       `${count(tokensBefore)} → ${count(tokensAfter)} tokens${saved > 0 ? `, ${percent(saved, tokensBefore)} less` : ''}`,
       out.style.green,
     ],
+    cachedTokens === null
+      ? null
+      : [
+          'repeats',
+          `its first ${count(cachedTokens)} tokens (${percent(cachedTokens, tokensAfter)}), which a prompt cache still serves`,
+        ],
     ['evicted', part],
     modelCalls === 0
       ? null

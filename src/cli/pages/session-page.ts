@@ -4,6 +4,7 @@ import { adviceFor } from '../terminal/failures.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
 import type { Column } from '../terminal/table.js';
+import { memoryFacts, showJournal } from './breakdown.js';
 
 const barWidth = 24;
 
@@ -12,6 +13,7 @@ const mostRecords = 5;
 
 export async function showStatus(out: Output, status: Status, allKnobs: boolean): Promise<void> {
   await out.facts(factsOf(out, status));
+  await showJournal(out, status);
   if (status.summaryRecords.length > 0) {
     await out.line();
     await out.table(recordColumns, status.summaryRecords.slice(0, mostRecords));
@@ -51,6 +53,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       `${'█'.repeat(filled)}${'·'.repeat(barWidth - filled)}  ${count(tokens)} of ${count(budget)} tokens (${percent(tokens, budget)})`,
       full > 1 ? style.yellow : undefined,
     ],
+    ...memoryFacts(status),
     ['next', measureAt === null ? 'nothing will trigger' : `is measured at ${count(measureAt)} tokens`],
     ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
     ['window', `${count(window.tokens)} tokens (${window.source})`],

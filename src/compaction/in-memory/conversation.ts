@@ -272,6 +272,7 @@ export class Conversation {
       evicted: 0,
       calls: [],
       tokensBefore: before,
+      cachedTokens: null,
     };
     this.push(restored);
     restored.tokensAfter = this.store.live.tokens;

@@ -31,6 +31,8 @@ export interface Generation {
   evicted: number;
   tokensBefore: number;
   tokensAfter: number;
+  /** Of the context as it was before, from its beginning on; null for a restore. */
+  cachedTokens: number | null;
   /** Archive parts along the chain of parents. */
   parts: number;
   /** Calls and tokens paid for it, by our own count. */
@@ -60,6 +62,7 @@ export const genesis: Generation = {
   evicted: 0,
   tokensBefore: 0,
   tokensAfter: 0,
+  cachedTokens: null,
   parts: 0,
   calls: [],
 };

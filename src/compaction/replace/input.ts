@@ -84,6 +84,8 @@ export interface Replacement {
   view: ViewItem[];
   tokensBefore: number;
   tokensAfter: number;
+  /** Of the context, from its beginning on, as it was before: what a provider's prompt cache still serves. */
+  cachedTokens: number;
   /** The target was not reached, and nothing came meanwhile for the next plan to make room with. */
   missed: boolean;
 }

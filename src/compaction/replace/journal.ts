@@ -4,7 +4,7 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot } from '../../summary/answer/sections.js';
-import { exactLine, mergedExact } from '../../summary/journal/exact.js';
+import { exactLine, isExactLine, mergedExact } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
 import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { withoutReferences } from '../../summary/journal/references.js';
@@ -178,5 +178,5 @@ function adding(
 }
 
 function exactLines(added: string | undefined): string[] {
-  return (added ?? '').split('\n').filter((line) => line.startsWith('exact: '));
+  return (added ?? '').split('\n').filter(isExactLine);
 }

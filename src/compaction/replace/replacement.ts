@@ -1,3 +1,4 @@
+import { commonPrefix } from '../../context/view/breakdown.js';
 import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
 import type { Head, ViewItem } from '../../context/view/view-types.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
@@ -27,7 +28,8 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     ({ seq }) => seq >= plan.fromSeq && seq <= plan.throughSeq,
   );
   const replacesHead = evicts || plan.reason === 'resummarize';
-  const tokensBefore = sizeOf(buildView(source, counter));
+  const before = buildView(source, counter);
+  const tokensBefore = sizeOf(before);
   const lenient = input.force || plan.partial || plan.reason === 'resummarize';
   const minGain = lenient ? 0 : policy.summary.minGain;
 
@@ -60,6 +62,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     view: fit.view,
     tokensBefore,
     tokensAfter,
+    cachedTokens: commonPrefix(before, fit.view, counter),
     missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
   };
 

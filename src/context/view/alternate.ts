@@ -74,6 +74,7 @@ function join(before: ViewItem, after: ViewItem): ViewItem {
     message: joinMessages(before.message, after.message),
     tokens: before.tokens + after.tokens + separatorTokens,
     group: hasCalls(after.message) ? after.group : before.group,
+    joined: [before, after].flatMap((item) => item.joined ?? { source: item.source, tokens: item.tokens }),
   };
 }
 

@@ -7,6 +7,27 @@ export interface Head {
   tokens: number[];
   /** Seq of the carried request, null when the head holds none. */
   carriedSeq: number | null;
+  /** Of the summary turn; null or absent where an earlier version wrote it. */
+  layout?: HeadLayout | null;
+}
+
+/**
+ * What a stretch of the summary turn is: entries of the journal with their headings, exact values behind them, state, pins;
+ * snapshot and ledger of the other modes; and what frames them.
+ */
+export const headParts = ['note', 'journal', 'exact', 'pins', 'state', 'snapshot', 'ledger'] as const;
+export type HeadPart = (typeof headParts)[number];
+
+export interface HeadStretch {
+  part: HeadPart;
+  characters: number;
+}
+
+export interface HeadLayout {
+  /** All of the turn's text, in order. */
+  stretches: HeadStretch[];
+  /** They are the turn's. */
+  tokens: Record<HeadPart, number>;
 }
 
 /** A shorter stand-in, inside the context only, for one message or (`omitted`) for a range of messages. The originals stay in the log. */
@@ -61,4 +82,6 @@ export interface ViewItem {
   role: Role;
   /** Of a result: the tool that made it, by its call or its own word; null where neither tells, and for everything else. */
   tool: string | null;
+  /** Where several were made one, for models whose roles alternate: what each was. */
+  joined?: readonly Pick<ViewItem, 'source' | 'tokens'>[];
 }

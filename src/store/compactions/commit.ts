@@ -48,6 +48,8 @@ export interface CommitInput {
   reductions: Reduction[];
   tokensBefore: number;
   tokensAfter: number;
+  /** Of the context as it was before, from its beginning on. */
+  cachedTokens?: number | null;
   evicted: number;
   chunks: number;
   /** Chunks that the fallback served, because the model failed at them. */
@@ -140,11 +142,13 @@ async function store(
       carriedSeq: input.carriedSeq,
       head: head && head.messages.length > 0 ? JSON.stringify(head.messages) : null,
       headTokens: head?.tokens ?? [],
+      layout: head?.layout ?? null,
       coverage: coverage.map(({ reason, ...range }) =>
         reason === undefined ? range : { ...range, reason: storable(reason) },
       ),
       tokensBefore: input.tokensBefore,
       tokensAfter: input.tokensAfter,
+      cachedTokens: input.cachedTokens ?? null,
       evicted: input.evicted,
       chunks: input.chunks,
       chunksByRule: input.chunksByRule ?? 0,

@@ -14,7 +14,7 @@ type Columns = typeof compactions.$inferSelect;
 /** One committed compaction in facts and figures. */
 export type CompactionFacts = Omit<
   Columns,
-  'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'state' | 'head' | 'headTokens' | 'coverage'
+  'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'state' | 'head' | 'headTokens' | 'layout' | 'coverage'
 > & {
   /** Tokens of the whole head: summary turn, acknowledgment, carried request. */
   tokens: number;
@@ -52,9 +52,9 @@ export function findCommitOf(pool: Pool, ids: SessionIds, runId: string): Promis
 
 /** Every compaction of the session, oldest first, the genesis left out. */
 export async function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
-  const { tenantId, sessionId, snapshot, ledger, state, head, coverage, ...facts } =
+  const { tenantId, sessionId, snapshot, ledger, state, head, layout, coverage, ...facts } =
     getTableColumns(compactions);
-  void [snapshot, ledger, state, head, coverage];
+  void [snapshot, ledger, state, head, layout, coverage];
   const rows = await readWith(pool, (db) =>
     db
       .select(facts)
@@ -75,12 +75,19 @@ async function findCompaction(pool: Pool, ids: SessionIds, which: SQL): Promise<
   return row ? toCompaction(row) : null;
 }
 
-export function toCompaction({ tenantId, sessionId, head, headTokens, ...row }: Columns): CompactionRow {
+export function toCompaction({
+  tenantId,
+  sessionId,
+  head,
+  headTokens,
+  layout,
+  ...row
+}: Columns): CompactionRow {
   void [tenantId, sessionId];
   return {
     ...row,
     tokens: sum(headTokens),
-    head: toHead(head, headTokens, row.carriedSeq),
+    head: toHead(head, { tokens: headTokens, carriedSeq: row.carriedSeq, layout }),
     snapshotSha256: row.snapshot === null ? null : createHash('sha256').update(row.snapshot).digest('hex'),
   };
 }
@@ -92,11 +99,12 @@ function sum(tokens: readonly number[]): number {
 export function outcomeOf(row: CompactionFacts): CompactionOutcome {
   const { generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule } = row;
   const { modelCalls, modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart } = row;
-  const { cost, currency, paysBackAfter } = row;
+  const { cachedTokens, cost, currency, paysBackAfter } = row;
   return {
     ...{ generation, reason, method, tokensBefore, tokensAfter, evicted, chunks, chunksByRule, modelCalls },
     ...{ modelInputTokens, modelOutputTokens, modelMs, overheadMs, archivePart },
-    ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cost, currency, paysBackAfter },
+    ...{ savedPerTurn: Math.max(0, tokensBefore - tokensAfter), cachedTokens },
+    ...{ cost, currency, paysBackAfter },
     ...{ workflowId: row.workflowId ?? '', runId: row.runId ?? '' },
   };
 }

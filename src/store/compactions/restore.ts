@@ -89,6 +89,7 @@ async function commitRestored(
     ...{ chunks: 0, chunksByRule: 0 },
     tokensBefore: session.liveTokens,
     tokensAfter: live.liveTokens,
+    cachedTokens: null,
     ...withoutModel,
     archivePart: null,
     workflowId: '',

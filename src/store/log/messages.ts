@@ -116,6 +116,6 @@ export function headMessages(messages: string | null): ChatMessage[] {
 }
 
 /** The head as stored: `messages` is a JSON array. */
-export function toHead(messages: string | null, tokens: number[], carriedSeq: number | null): Head | null {
-  return messages === null ? null : { messages: headMessages(messages), tokens, carriedSeq };
+export function toHead(messages: string | null, numbers: Omit<Head, 'messages'>): Head | null {
+  return messages === null ? null : { messages: headMessages(messages), ...numbers };
 }

@@ -1,6 +1,6 @@
 import type { Pool } from 'pg';
 import { currentCaller } from '../connection/caller.js';
-import type { ContextSource, Reduction } from '../../context/view/view-types.js';
+import type { ContextSource, HeadLayout, Reduction } from '../../context/view/view-types.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';
@@ -75,12 +75,16 @@ function* sourceOf(
 ): Steps<{ session: SessionRow; source: ContextSource }> {
   const of = (part: Part) => rows.filter((row) => row.part === part);
   const [head] = of('head');
-  const tokens = head ? headNumbers(head).headTokens : [];
+  const numbers = head && headNumbers(head);
   return {
     session: sessionOf(rows, ids),
     source: {
       system: yield* messagesOf(inOrder(of('system'))),
-      head: toHead(head?.body ?? null, tokens, head ? headNumbers(head).carriedSeq : null),
+      head: toHead(head?.body ?? null, {
+        tokens: numbers?.headTokens ?? [],
+        carriedSeq: numbers?.carriedSeq ?? null,
+        layout: numbers?.layout ?? null,
+      }),
       tail: yield* messagesOf(inOrder(of('tail'))),
       reductions: reductionsOf(of('reduction')),
     },
@@ -156,7 +160,8 @@ select 'session' as part, 0 as first, 0 as last, 0 as tokens, row_to_json(s)::te
 from s
 union all
 select 'head', generation, through_seq, snapshot_tokens, head,
-  json_build_object('headTokens', head_tokens, 'carriedSeq', carried_seq, 'parts', parts)::text, null, null, null, null
+  json_build_object('headTokens', head_tokens, 'carriedSeq', carried_seq, 'parts', parts,
+    'layout', layout)::text, null, null, null, null
 from palimpsest.compactions
 where tenant_id = $1 and session_id = $2
   and generation = (select generation from s) and through_seq = (select through_seq from s)
@@ -219,6 +224,7 @@ interface HeadNumbers {
   headTokens: number[];
   carriedSeq: number | null;
   parts: number;
+  layout: HeadLayout | null;
 }
 
 const headNumbers = ({ kind }: SnapshotRow) => JSON.parse(kind ?? '') as HeadNumbers;

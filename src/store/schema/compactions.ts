@@ -10,7 +10,7 @@ import {
   text,
   unique,
 } from 'drizzle-orm/pg-core';
-import type { Reduction } from '../../context/view/view-types.js';
+import type { HeadLayout, Reduction } from '../../context/view/view-types.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
@@ -48,10 +48,14 @@ export const compactions = palimpsest.table(
     head: text('head'),
     /** Tokens of each message of the head, by the session's present tokenizer. */
     headTokens: integer('head_tokens').array().notNull().default([]),
+    /** What the first of them consists of; null without head, and for heads of earlier versions. */
+    layout: jsonb('layout').$type<HeadLayout>(),
     /** Which requests read each evicted message: for whoever audits what a summary rests on. */
     coverage: jsonb('coverage').$type<Coverage[]>().notNull().default([]),
     tokensBefore: count('tokens_before').notNull().default(0),
     tokensAfter: count('tokens_after').notNull().default(0),
+    /** Of these: the beginning that the context before had as well; null for restores and earlier versions. */
+    cachedTokens: count('cached_tokens'),
     evicted: integer('evicted').notNull().default(0),
     chunks: integer('chunks').notNull().default(0),
     /** Those whose digest the rules wrote, because the model failed at them. */

@@ -1,3 +1,5 @@
+import { layoutOf } from '../../context/view/breakdown.js';
+import type { HeadLayout } from '../../context/view/view-types.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { counterFor } from '../../tokens/counter.js';
@@ -35,12 +37,25 @@ export async function recount(
       tokens.push(...(await countAll(messages, bodies, tokenizer)));
     }
   }
-  const [head] = await query<{ head: string | null; snapshot: string | null }>(
-    'select head, snapshot from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3',
+  const [head] = await query<{
+    head: string | null;
+    snapshot: string | null;
+    state: string | null;
+    layout: HeadLayout | null;
+  }>(
+    `select head, snapshot, state, layout from palimpsest.compactions
+     where tenant_id = $1 and session_id = $2 and generation = $3`,
     key,
   );
-  const headTokens = headMessages(head?.head ?? null).map((message) => countMessage(message, counter));
+  const shown = headMessages(head?.head ?? null);
+  const headTokens = shown.map((message) => countMessage(message, counter));
   const snapshotTokens = head?.snapshot ? counter.count(head.snapshot) : 0;
+  const stateTokens = head?.state ? counter.count(head.state) : 0;
+  const text = shown[0]?.content;
+  const layout =
+    head?.layout && typeof text === 'string'
+      ? layoutOf(text, head.layout.stretches, headTokens[0] ?? 0, counter)
+      : null;
   const reductions = await query<{ budget: number; position: number; body: string }>(
     'select budget, position, body from palimpsest.reductions where tenant_id = $1 and session_id = $2 and generation = $3',
     key,
@@ -56,9 +71,9 @@ export async function recount(
         [session.tenant, session.session, seqs, tokens],
       );
       await update(
-        `update palimpsest.compactions set head_tokens = $4, snapshot_tokens = $5
+        `update palimpsest.compactions set head_tokens = $4, snapshot_tokens = $5, state_tokens = $6, layout = $7
          where tenant_id = $1 and session_id = $2 and generation = $3`,
-        [...key, headTokens, snapshotTokens],
+        [...key, headTokens, snapshotTokens, stateTokens, layout && JSON.stringify(layout)],
       );
       await update(
         `update palimpsest.reductions r set tokens = new.tokens

@@ -99,6 +99,7 @@ export function notesRequest({
     ],
     maxTokens + (state?.maxTokens ?? 0),
     prompt,
+    maxTokens,
   );
 }
 
@@ -183,13 +184,20 @@ function linesFor(maxTokens: number): number {
 /** Room for an answer that is longer than asked for: one cut off loses its last line, and the state that stands behind. */
 const ANSWER_ROOM = 1.5;
 
-function requestOf(user: readonly string[], asked: number, { instructions }: PromptSettings): SummaryRequest {
+/** `notes`: of what is asked for, tokens of notes. */
+function requestOf(
+  user: readonly string[],
+  asked: number,
+  { instructions }: PromptSettings,
+  notes: number = asked,
+): SummaryRequest {
   return {
     messages: [
       { role: 'system', content: instructions },
       { role: 'user', content: user.join('\n\n') },
     ],
     maxTokens: Math.ceil(ANSWER_ROOM * asked),
+    asked: notes,
     wholeLines: true,
   };
 }

@@ -18,6 +18,8 @@ export interface SummaryRequest {
   messages: { role: 'system' | 'user'; content: string }[];
   /** Limit of the answer, tokens. */
   maxTokens: number;
+  /** Tokens that are asked for in words, where they are fewer. */
+  asked?: number;
   /** An answer that is cut off is good as far as its lines are whole. */
   wholeLines?: boolean;
   /** JSON schema of the answer, for endpoints that hold a model to one; the answer may be Markdown all the same. */

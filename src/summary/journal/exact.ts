@@ -42,6 +42,11 @@ export function exactLine(
   );
 }
 
+/** Whether a line of the journal holds exact values. */
+export function isExactLine(line: string): boolean {
+  return line.startsWith('exact: ');
+}
+
 /** Lines of merged entries as one: what the merged text says is left out, what comes first goes last. */
 export function mergedExact(
   lines: readonly string[],

@@ -6,6 +6,7 @@ import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
+import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { completion, contentFilter, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
@@ -129,6 +130,51 @@ test('a compaction asks once; entries stay as they were written and the rule is 
   expect(head).toMatch(
     /<session_state>\nAs of message \d+; what follows is newer\.\nRules and wishes in force:\n- R1 /,
   );
+});
+
+test('status and context tell what stands there, also counted otherwise', async () => {
+  const session = 'notes';
+  const sum = (sizes: object) =>
+    Object.values(sizes).reduce((total: number, size: number) => total + size, 0);
+  const told = async () => {
+    const status = await stack.palimpsest.status({ session });
+    const context = await stack.palimpsest.context({ session });
+    for (const { breakdown, tokens } of [status, context]) {
+      const { parts, ...sizes } = breakdown;
+      expect(sum(sizes)).toBe(tokens);
+      expect(sum(parts ?? {})).toBe(breakdown.head);
+    }
+    const { tail: _tail, ...beside } = status.breakdown;
+    // Only the tail is shortened when a context is read.
+    expect(context.breakdown).toMatchObject(beside);
+    return status;
+  };
+  const { breakdown, journal, promptCache } = await told();
+  const newest = (await rows(session)).at(-1)!;
+  const counter = counterFor('o200k_base');
+  expect(breakdown.parts).toMatchObject({ state: counter.count(newest.state!), snapshot: 0, ledger: 0 });
+  expect(breakdown.parts!.journal).toBeGreaterThan(100);
+  expect(journal!.entries.map(({ fromSeq, throughSeq, rank }) => [fromSeq, throughSeq, rank])).toEqual(
+    newest.layers.map(({ fromSeq, throughSeq, rank }) => [fromSeq, throughSeq, rank]),
+  );
+  const outcome = (await stack.palimpsest.compactions({ session })).at(-1)!;
+  expect(promptCache).toEqual({ tokens: outcome.cachedTokens, requestTokens: outcome.tokensAfter });
+  // The note at least, where the oldest entries were merged.
+  expect(outcome.cachedTokens).toBeGreaterThan(50);
+
+  await stack.palimpsest.configure({ session, policy: { ...policy, tokenizer: 'chars/4' } });
+  const recounted = await told();
+  expect(recounted.breakdown.parts).toMatchObject({ state: Math.ceil(newest.state!.length / 4) });
+  expect(recounted.breakdown.parts!.journal).not.toBe(breakdown.parts!.journal);
+
+  await stack.palimpsest.fork({ session, throughSeq: recounted.messages, to: 'notes-fork' });
+  const forked = await stack.palimpsest.status({ session: 'notes-fork' });
+  expect(forked.breakdown).toEqual(recounted.breakdown);
+  expect(forked.journal).toEqual(recounted.journal);
+  await stack.palimpsest.restore({ session, generation: 1 });
+  expect(await told()).toMatchObject({ promptCache: null, journal: { rewritesPerLine: 0 } });
+  await stack.palimpsest.restore({ session, generation: 0 });
+  expect(await told()).toMatchObject({ breakdown: { head: 0 }, journal: null });
 });
 
 test('restore brings notes and state back; what was asked then is not paid again', async () => {

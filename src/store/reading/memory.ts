@@ -1,0 +1,50 @@
+/** What the present context consists of, by stored counts, for `status`. */
+import type { Pool } from 'pg';
+import { breakdownBySizes } from '../../context/view/breakdown.js';
+import type { HeadLayout } from '../../context/view/view-types.js';
+import type { SessionMemory } from '../../contract/status.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
+import { describeJournal } from '../../summary/journal/rewrites.js';
+import { counterFor } from '../../tokens/counter.js';
+import { read } from '../connection/transaction.js';
+import type { SessionRow } from '../sessions/session-row.js';
+
+interface GenerationRow {
+  [column: string]: unknown;
+  system: number;
+  head_tokens: number[];
+  carried_seq: number | null;
+  layout: HeadLayout | null;
+  layers: KeptLayer[] | null;
+  snapshot: string | null;
+  tokens_after: number;
+  cached_tokens: number | null;
+}
+
+/** `overhead`: tokens of a request in front of its context. */
+export async function memoryOf(pool: Pool, session: SessionRow, overhead: number): Promise<SessionMemory> {
+  const [row] = await read<GenerationRow>(
+    pool,
+    `select head_tokens, carried_seq, layout, layers, snapshot, tokens_after, cached_tokens, (
+       select coalesce(sum(tokens), 0)::bigint from palimpsest.messages
+       where tenant_id = $1 and session_id = $2 and seq <= $4) as system
+     from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3`,
+    [session.tenant, session.session, session.generation, session.systemThroughSeq],
+  );
+  if (!row) throw new Error(`session ${session.session} has no generation ${session.generation}`);
+  const {
+    system,
+    head_tokens: tokens,
+    carried_seq: carriedSeq,
+    layout,
+    layers,
+    snapshot,
+    cached_tokens: cached,
+    tokens_after: after,
+  } = row;
+  return {
+    breakdown: breakdownBySizes(session.liveTokens, system, { tokens, carriedSeq, layout }),
+    journal: layers && describeJournal(layers, snapshot ?? '', counterFor(session.tokenizer)),
+    promptCache: cached === null ? null : { tokens: overhead + cached, requestTokens: overhead + after },
+  };
+}
