@@ -245,7 +245,7 @@ async function expansion(
   };
   const found = await palimpsest.expand({ session, ...page, maxCharacters: 40_000 });
   return {
-    messages: found.messages.map(({ seq: number, message }) => {
+    messages: found.messages.map(({ seq: number, message, at }) => {
       const text = textOf(message);
       const calls = (message.tool_calls ?? []).map((call) => ({
         id: call.id,
@@ -255,6 +255,7 @@ async function expansion(
       return {
         message: number,
         role: message.role,
+        ...(at === undefined ? {} : { date: at }),
         ...shown(text),
         ...(message.tool_call_id ? { answers: message.tool_call_id } : {}),
         ...(calls.length === 0 ? {} : { calls }),

@@ -98,6 +98,8 @@ export interface ArchivedTool {
 }
 
 export interface SessionRecords {
+  /** When the first message behind the instructions was said, and the last of the log; null where nobody told. */
+  said: { first: string | null; last: string | null };
   /** Newest first, at most 50. */
   summaryRecords: SummaryRecord[];
   /** Results of tools behind the head: how many, their tokens, and the newest, at most 50. */

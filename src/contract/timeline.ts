@@ -12,7 +12,10 @@ export interface TimelineTurn {
   /** From 1. */
   turn: number;
   turnId: string;
+  /** When it was stored. */
   at: string;
+  /** When its first message was said; null where nobody told. */
+  saidAt: string | null;
   fromSeq: number;
   throughSeq: number;
   /** Of the turn's messages. */

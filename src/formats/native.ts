@@ -6,6 +6,7 @@ import { invalid } from '../errors.js';
 import type { ViewItem } from '../context/view/view-types.js';
 import { refuseForeign } from './foreign.js';
 import { formatOf } from './index.js';
+import { timeOf } from './openai-chat.js';
 import type { FormatName } from '../conversation/format-names.js';
 import type { ShownUnit, Unit } from './format.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/message.js';
@@ -60,13 +61,17 @@ export function splitNative(logged: ChatMessage): { message: ChatMessage; native
   return { message, native: native as Native };
 }
 
-/** What came in, from the messages of a log in order: items of its format, or the chat messages themselves. */
+/**
+ * What came in, from the messages of a log in order: items of its format, or the chat messages themselves, with a field
+ * `at` where their turn told a time that they do not bear.
+ */
 export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGenerator<Json> {
   let rest = 0;
-  for await (const { message, native } of log) {
+  for await (const { message, native, at } of log) {
     rest = native ? native.messages - 1 : rest - 1;
     if (native) yield* native.items;
-    else if (rest < 0) yield message as unknown as Json;
+    else if (rest < 0)
+      yield (at === undefined || timeOf(message) ? message : { ...message, at }) as unknown as Json;
   }
 }
 

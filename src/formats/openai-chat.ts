@@ -1,4 +1,5 @@
 import { refusesChatMedia } from '../context/view/arrange.js';
+import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
@@ -20,7 +21,7 @@ export const openaiChat: RequestFormat = {
     );
     return unitsOf(
       checked.map((message, index) =>
-        itemAt(items[index]!, isMetadata[index] ? [] : [message], timeOf(items[index]!)),
+        itemAt(items[index]!, isMetadata[index] ? [] : [message], timeIn(message)),
       ),
     );
   },
@@ -31,8 +32,13 @@ export const openaiChat: RequestFormat = {
 };
 
 /** Providers know none; platforms that keep one beside the message call it by one of these names. */
-function timeOf(item: Json): Json | undefined {
-  return isFields(item) ? (item.at ?? item.timestamp ?? item.created_at ?? item.createdAt) : undefined;
+function timeIn({ at, timestamp, created_at: created, createdAt }: ChatMessage): Json | undefined {
+  return (at ?? timestamp ?? created ?? createdAt) as Json | undefined;
+}
+
+/** When a chat message was said, ISO 8601 in UTC, as it bears itself. */
+export function timeOf(message: ChatMessage): string | undefined {
+  return instantIn(timeIn(message)) ?? undefined;
 }
 
 /** A list of messages, alone or under `messages` of a request or a record. Asked last: other formats look alike. */

@@ -114,6 +114,7 @@ const turnOfTimeline = component<TimelineTurn>()(
     turn: z.int().describe('From 1.'),
     turnId: z.string(),
     at: moment,
+    saidAt: moment.nullable().describe('When its first message was said; null where nobody told.'),
     fromSeq: z.int(),
     throughSeq: z.int(),
     tokens: z.number().describe("Of the turn's messages."),
@@ -123,7 +124,7 @@ const turnOfTimeline = component<TimelineTurn>()(
   {
     description: 'A turn and the sizes after it.',
     example: {
-      ...{ turn: 1, turnId: 't-1', at: '2026-03-02T09:00:01.000Z', fromSeq: 1, throughSeq: 2 },
+      ...{ turn: 1, turnId: 't-1', at: '2026-03-02T09:00:01.000Z', saidAt: null, fromSeq: 1, throughSeq: 2 },
       ...{ tokens: 31, logTokens: 31, contextTokens: 31 },
     },
   },

@@ -166,6 +166,11 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
     summariesPerformed: z.int(),
     tokensSummarized: z.number(),
     lastSummary: z.string().nullable(),
+    said: z
+      .object({ first: moment.nullable(), last: moment.nullable() })
+      .describe(
+        'When the first message behind the instructions and the last one were said; null: nobody told.',
+      ),
   }),
   {
     description: 'Sizes, effective policy, and what the workflow of the session is doing.',
@@ -200,6 +205,7 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
       },
       ...{ summaryRecords: [], toolHistoryArchived: { count: 0, tokens: 0, newest: [] } },
       ...{ summariesPerformed: 0, tokensSummarized: 0, lastSummary: null },
+      said: { first: '2026-03-02T09:00:00.000Z', last: '2026-03-02T09:41:00.000Z' },
     },
   },
 );

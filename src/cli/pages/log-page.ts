@@ -22,8 +22,8 @@ export async function showMessages(
   }
 }
 
-function titleOf({ seq, message, tokens }: LoggedMessage): string {
-  const parts = [`#${seq} ${message.role}`, whoOf(message), `${count(tokens)} tokens`];
+function titleOf({ seq, message, tokens, at = '' }: LoggedMessage): string {
+  const parts = [`#${seq} ${message.role}`, whoOf(message), at, `${count(tokens)} tokens`];
   return parts.filter(Boolean).join(' · ');
 }
 

@@ -56,6 +56,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
     ...memoryFacts(status),
     ['next', measureAt === null ? 'nothing will trigger' : `is measured at ${count(measureAt)} tokens`],
     ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
+    saidFact(status),
     ['window', `${count(window.tokens)} tokens (${window.source})`],
     [
       'generation',
@@ -83,6 +84,11 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       style.yellow,
     ]),
   ];
+}
+
+function saidFact({ said: { first, last } }: Status): Fact | null {
+  const minute = (at: string | null) => at?.slice(0, 16).replace('T', ' ') ?? '?';
+  return first === null && last === null ? null : ['said', `${minute(first)} – ${minute(last)} UTC`];
 }
 
 function adviceFact(type: string): Fact | null {

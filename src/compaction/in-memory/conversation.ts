@@ -99,13 +99,19 @@ export class Conversation {
 
   /**
    * One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. `usage`: what the provider reported
-   * for the request that made the first assistant message of the turn, in its own form.
+   * for the request that made the first assistant message of the turn, in its own form. `said`: when the turn was said, an
+   * ISO 8601 instant with its zone; messages that bear a time of their own keep that.
    */
-  append(messages: readonly ChatMessage[], at: number = this.now(), usage?: UsageReport): void {
+  append(
+    messages: readonly ChatMessage[],
+    at: number = this.now(),
+    usage?: UsageReport,
+    said?: string,
+  ): void {
     const reported = usage === undefined ? undefined : readUsage(usage);
     const before = { liveTokens: this.store.live.tokens, budget: this.limits.budget };
     const first = this.log.length;
-    const tokens = this.store.append(messages, at);
+    const tokens = this.store.append(messages, at, said);
     this.turn = { turns: this.turn.turns + 1, mean: meanTurn(this.turn, tokens) };
     const added = this.log.slice(first);
     const turn = { tokens: added.map((one) => one.tokens), roles: added.map(({ message }) => message.role) };

@@ -1,4 +1,6 @@
 import type { ChatMessage, LoggedMessage, MessageMeta } from '../../conversation/message.js';
+import { readInstant } from '../../conversation/instant.js';
+import { timeOf } from '../../formats/openai-chat.js';
 import { checkMessages, metaOf, serializeMessage } from '../../conversation/validate.js';
 import type { TokenCounter } from '../../tokens/token-counter.js';
 import { countMessage } from '../../tokens/message.js';
@@ -16,8 +18,12 @@ export class MemoryLog {
 
   constructor(private readonly counter: TokenCounter) {}
 
-  /** Tokens of what was added. Throws `Input.Invalid`; then nothing was. `at`: Unix milliseconds. */
-  append(messages: readonly ChatMessage[], at: number): number {
+  /**
+   * Tokens of what was added. Throws `Input.Invalid`; then nothing was. `at`: Unix milliseconds; `said`: ISO 8601, of the
+   * messages that bear no time of their own.
+   */
+  append(messages: readonly ChatMessage[], at: number, said?: string): number {
+    const told = said === undefined ? undefined : readInstant(said, 'said');
     let added = 0;
     for (const message of structuredClone(checkMessages([...messages]))) {
       const seq = this.messages.length + 1;
@@ -25,7 +31,8 @@ export class MemoryLog {
       const meta = { seq, tokens, at, ...metaOf(message) };
       const leads = meta.role === 'system' || meta.role === 'developer';
       if (leads && this.systemThrough === seq - 1) this.systemThrough = seq;
-      this.messages.push({ seq, message, tokens });
+      const time = timeOf(message) ?? told;
+      this.messages.push({ seq, message, tokens, ...(time === undefined ? {} : { at: time }) });
       this.metas.push(meta);
       this.hashes.push(serializeMessage(message).sha256);
       added += tokens;
@@ -37,7 +44,10 @@ export class MemoryLog {
     return this.messages.slice(fromSeq - 1, throughSeq);
   }
 
-  members(fromSeq: number, throughSeq: number): { seq: number; sha256: string }[] {
-    return this.range(fromSeq, throughSeq).map(({ seq }) => ({ seq, sha256: this.hashes[seq - 1] ?? '' }));
+  members(fromSeq: number, throughSeq: number): { seq: number; sha256: string; at?: string }[] {
+    return this.range(fromSeq, throughSeq).map(({ seq, at }) => ({
+      ...{ seq, sha256: this.hashes[seq - 1] ?? '' },
+      ...(at === undefined ? {} : { at }),
+    }));
   }
 }

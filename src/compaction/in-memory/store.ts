@@ -29,8 +29,8 @@ export class MemoryStore {
   }
 
   /** Tokens of what was added. Throws `Input.Invalid`; then nothing was. */
-  append(messages: readonly ChatMessage[], at: number): number {
-    const tokens = this.log.append(messages, at);
+  append(messages: readonly ChatMessage[], at: number, said?: string): number {
+    const tokens = this.log.append(messages, at, said);
     this.live = { tokens: this.live.tokens + tokens, messages: this.live.messages + messages.length };
     return tokens;
   }

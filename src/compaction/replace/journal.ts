@@ -87,6 +87,7 @@ export function memoryByRule(
       fromSeq: plan.fromSeq,
       throughSeq: plan.throughSeq,
       extractive: true,
+      ...daysOf([], evicted),
     },
   };
   const before = (standing ?? []).map((one): Entry => ({
@@ -117,8 +118,7 @@ const pointerLine = '- left out for want of room; the archive holds it';
 function textOf(entries: readonly Entry[]): string {
   return layeredSnapshot(
     entries.map(({ layer, text }) => ({
-      fromSeq: layer.fromSeq,
-      throughSeq: layer.throughSeq,
+      ...layer,
       text: layer.left ? pointerLine : [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
     })),
   );
@@ -164,7 +164,7 @@ function addedTo(
       maxTokens,
       counter,
     );
-    return { layer: adding(layer, [merged], counter), text };
+    return { layer: adding({ ...layer, ...daysOf(before.filter((one) => overlaps(one, layer)), own) }, [merged], counter), text };
   });
 }
 
@@ -175,6 +175,22 @@ function adding(
 ): KeptLayer {
   const added = lines.filter((line) => line !== '').join('\n');
   return added === '' ? { ...layer, addedTokens: 0 } : { ...layer, added, addedTokens: counter.count(added) };
+}
+
+const overlaps = (one: KeptLayer, other: KeptLayer): boolean =>
+  one.fromSeq <= other.throughSeq && one.throughSeq >= other.fromSeq;
+
+/**
+ * The days of an entry: of the messages that are evicted with it, and of the entries that it takes the place of, even in
+ * part, whose messages are not at hand.
+ */
+function daysOf(members: readonly KeptLayer[], messages: readonly LoggedMessage[]): Pick<KeptLayer, 'days'> {
+  const days = [
+    ...members.flatMap((member) => member.days ?? []),
+    ...messages.flatMap(({ at }) => at?.slice(0, 10) ?? []),
+  ].sort();
+  const [first] = days;
+  return first === undefined ? {} : { days: [first, days.at(-1) ?? first] };
 }
 
 function exactLines(added: string | undefined): string[] {

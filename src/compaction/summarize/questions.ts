@@ -9,7 +9,7 @@ import {
   stateRequest,
   type AskedState,
 } from '../../summary/ask/journal-prompts.js';
-import { followingOf, recordOf } from '../../summary/ask/record.js';
+import { followingOf, hoursIn, recordOf } from '../../summary/ask/record.js';
 import {
   changesOf,
   endOf,
@@ -173,15 +173,20 @@ export interface NotesAround {
 export function notesQuestion(
   asking: Asking,
   { chunk, maxTokens }: Pick<ChunkStep, 'chunk' | 'maxTokens'>,
-  members: readonly { seq: number; sha256: string }[],
+  members: readonly { seq: number; sha256: string; at?: string }[],
   around: () => Promise<NotesAround>,
   originals: () => Promise<readonly LoggedMessage[]>,
 ): Question {
   const { counter, redact, prompt } = asking;
+  const hours = hoursIn(chunk, members);
+  const shownAs = ({ seq, sha256 }: { seq: number; sha256: string }): string => {
+    const hour = hours.get(seq);
+    return `${sha256}${sliceOf(chunk, seq)}${hour === undefined ? '' : ` ${hour}`}`;
+  };
   const key = digestKey({
     ...keyParts(asking),
     kind: 'notes',
-    members: [`from ${chunk.fromSeq}`, ...members.map(({ seq, sha256 }) => sha256 + sliceOf(chunk, seq))],
+    members: [`from ${chunk.fromSeq}`, ...members.map(shownAs)],
     limits: {},
   });
   return {

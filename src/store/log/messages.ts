@@ -12,9 +12,11 @@ export interface Member {
   /** Lower-case hex, of the stored body. */
   sha256: string;
   tokens: number;
+  /** When it was said, ISO 8601 in UTC; absent where nobody told. */
+  at?: string;
 }
 
-export interface StoredMessage extends Member {
+export interface StoredMessage extends Omit<Member, 'at'> {
   body: string;
   at: Date | null;
 }
@@ -44,12 +46,13 @@ export async function readMembers(
   fromSeq: number,
   throughSeq: number,
 ): Promise<Member[]> {
-  return read<{ seq: number; sha256: string; tokens: number }>(
+  const rows = await read<{ seq: number; sha256: string; tokens: number; at: Date | null }>(
     pool,
-    `select seq, encode(sha256, 'hex') as sha256, tokens from palimpsest.messages
+    `select seq, encode(sha256, 'hex') as sha256, tokens, at from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],
   );
+  return rows.map(({ at, ...member }) => (at === null ? member : { ...member, at: at.toISOString() }));
 }
 
 /** Lower-case hex of every message of the log, in order; empty where there is no such session. */

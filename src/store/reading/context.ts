@@ -142,6 +142,7 @@ interface SnapshotRow {
   calls: string | null;
   answers: string | null;
   empty: boolean | null;
+  /** Unix milliseconds: with bodies when the message was said, without them when it was stored. */
   at: number | null;
 }
 
@@ -182,7 +183,9 @@ where tenant_id = $1 and session_id = $2 and generation = (select generation fro
 order by budget, position)`;
 }
 
-const withBodies = snapshotStatement('body, null::text, null::text, null::text, null::boolean, null::float8');
+const withBodies = snapshotStatement(
+  'body, null::text, null::text, null::text, null::boolean, extract(epoch from at)::float8 * 1000',
+);
 
 const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
@@ -239,8 +242,13 @@ function inOrder(rows: SnapshotRow[]): SnapshotRow[] {
   return rows.sort((a, b) => a.first - b.first);
 }
 
-function toMessage({ first, tokens, body }: SnapshotRow): LoggedMessage {
-  return toLogged({ seq: first, tokens, body: body ?? '', at: null });
+function toMessage({ first, tokens, body, at }: SnapshotRow): LoggedMessage {
+  return toLogged({
+    seq: first,
+    tokens,
+    body: body ?? '',
+    at: at === null ? null : new Date(Math.round(at)),
+  });
 }
 
 function toMeta({ first, tokens, kind, calls, answers, empty, at }: SnapshotRow): MessageMeta {

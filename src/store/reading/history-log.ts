@@ -34,8 +34,8 @@ const lineEnd = /\r\n|[\n\r\v\f\u0085\u2028\u2029]/;
  * Every line of a message but its first is indented by four blanks, and the first begins with its label: so no content
  * can begin a section, a code fence or the label of another message.
  */
-function entryOf({ seq, message }: LoggedMessage): string {
+function entryOf({ seq, message, at }: LoggedMessage): string {
   const [first = '', ...others] = searchableText(message).split(lineEnd);
   const lines = [`[${message.role}]: ${first}`, ...others.map((line) => (line === '' ? '' : `    ${line}`))];
-  return `${lines.join('\n')} <!-- message ${seq} -->\n\n`;
+  return `${lines.join('\n')} <!-- message ${seq}${at === undefined ? '' : `, ${at}`} -->\n\n`;
 }

@@ -11,13 +11,28 @@ const most = { records: 50, tools: 50, characters: 500 };
 
 export async function recordsOf(pool: Pool, session: SessionRow): Promise<SessionRecords> {
   const query: Query = (text, values) => read(pool, text, values);
-  const [records, totals, lastSummary, toolHistoryArchived] = await Promise.all([
+  const [said, records, totals, lastSummary, toolHistoryArchived] = await Promise.all([
+    saidIn(query, session),
     summaryRecords(query, session),
     totalsOf(query, session),
     summaryOf(query, session),
     archivedTools(query, session),
   ]);
-  return { summaryRecords: records, toolHistoryArchived, ...totals, lastSummary };
+  return { said, summaryRecords: records, toolHistoryArchived, ...totals, lastSummary };
+}
+
+/** Two look-ups by key, for `status` is asked often. */
+async function saidIn(
+  query: Query,
+  { tenant, session, systemThroughSeq, nextSeq }: SessionRow,
+): Promise<SessionRecords['said']> {
+  const rows = await query<{ seq: number; at: Date }>(
+    `select seq, at from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and seq = any ($3::int[]) and at is not null`,
+    [tenant, session, [systemThroughSeq + 1, nextSeq - 1]],
+  );
+  const of = (seq: number) => rows.find((row) => row.seq === seq)?.at.toISOString() ?? null;
+  return { first: of(systemThroughSeq + 1), last: of(nextSeq - 1) };
 }
 
 interface RecordRow {

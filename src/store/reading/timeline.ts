@@ -16,7 +16,7 @@ export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
     read<TurnRow>(
       pool,
       `select t.turn_id as "turnId", t.created_at as at, t.from_seq as "fromSeq", t.through_seq as "throughSeq",
-         sum(m.tokens)::bigint as tokens
+         sum(m.tokens)::bigint as tokens, min(m.at) as "saidAt"
        from palimpsest.turns t join palimpsest.messages m
          on m.tenant_id = t.tenant_id and m.session_id = t.session_id and m.seq between t.from_seq and t.through_seq
        where t.tenant_id = $1 and t.session_id = $2
@@ -48,6 +48,7 @@ interface TurnRow {
   fromSeq: number;
   throughSeq: number;
   tokens: number;
+  saidAt: Date | null;
 }
 
 interface CompactionRow extends Omit<TimelineCompaction, 'at' | 'turn'> {
@@ -71,7 +72,7 @@ function joined(
       compactions.push({ ...next, at: next.at.toISOString(), turn: turns.length });
     }
   };
-  for (const { at, tokens, ...row } of rows) {
+  for (const { at, tokens, saidAt, ...row } of rows) {
     commitBefore(at.getTime());
     context += tokens;
     log += tokens;
@@ -80,6 +81,7 @@ function joined(
       tokens,
       turn: turns.length + 1,
       at: at.toISOString(),
+      saidAt: saidAt?.toISOString() ?? null,
       logTokens: log,
       contextTokens: context,
     });

@@ -62,25 +62,43 @@ export function resolveSections(input: readonly SectionInput[] | null): Section[
   return [...resolved.values()];
 }
 
-const layerHeading = /^#{1,6}[ \t]+Messages[ \t]\d{1,15}(?:–\d{1,15})?[ \t]*$/;
+const layerHeading = /^#{1,6}[ \t]+Messages[ \t]\d{1,15}(?:–\d{1,15})?(?:,[ \t][\w –]{1,50})?[ \t]*$/;
 
 export function isLayerHeading(line: string): boolean {
-  return line.length < 60 && layerHeading.test(line);
+  return line.length < 100 && layerHeading.test(line);
 }
 
 /**
- * Layers as one snapshot, oldest first, each under `### Messages 1–57`. What further layers add stands behind, so the
- * text of those before never changes. A line of a layer that looks like such a heading loses its marks.
+ * Layers as one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. What further
+ * layers add stands behind, so the text of those before never changes. A line of a layer that looks like such a heading
+ * loses its marks.
  */
 export function layeredSnapshot(
-  layers: readonly { fromSeq: number; throughSeq: number; text: string }[],
+  layers: readonly { fromSeq: number; throughSeq: number; days?: readonly [string, string]; text: string }[],
 ): string {
   return layers
-    .map(({ fromSeq, throughSeq, text }) => {
+    .map(({ fromSeq, throughSeq, days, text }) => {
       const range = fromSeq === throughSeq ? `${fromSeq}` : `${fromSeq}–${throughSeq}`;
-      return `### Messages ${range}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`;
+      return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`;
     })
     .join('\n\n');
+}
+
+const months = 'January February March April May June July August September October November December'.split(
+  ' ',
+);
+
+/** `7 May 2023`, `7–9 May 2023`, `28 May – 3 June 2023`, `30 December 2022 – 2 January 2023`. */
+function daysText([first, last]: readonly [string, string]): string {
+  const parts = (day: string) => {
+    const [year = '', month = '', date = ''] = day.split('-');
+    return { year, month: months[Number(month) - 1] ?? '', date: String(Number(date)) };
+  };
+  const [from, to] = [parts(first), parts(last)];
+  const end = `${to.date} ${to.month} ${to.year}`;
+  if (first === last) return end;
+  if (from.year !== to.year) return `${from.date} ${from.month} ${from.year} – ${end}`;
+  return from.month === to.month ? `${from.date}–${end}` : `${from.date} ${from.month} – ${end}`;
 }
 
 function withoutForgedHeading(line: string): string {

@@ -15,6 +15,8 @@ export interface Layer {
   extractive?: boolean;
   /** `journal` mode: tokens of what code has put behind the text. */
   addedTokens?: number;
+  /** `journal` mode: first and last day on which its messages were said, in UTC, `2023-05-07`; absent where nobody told. */
+  days?: [string, string];
   /** `journal` mode: the room was used up, a line that points to the archive stands for it. */
   left?: boolean;
 }

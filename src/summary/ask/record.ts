@@ -7,6 +7,7 @@ import { transcriptOf, type ChunkRef } from './chunk.js';
 /** The messages of a chunk; one that the chunk holds a part of is shown as elsewhere, in its label. */
 export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], mark: string): string {
   const toolNames = new Map<string, string>();
+  const hours = hoursIn(chunk, messages);
   const shown: string[] = [];
   for (const logged of messages) {
     const { message, seq } = logged;
@@ -17,11 +18,32 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
       const text = isWhole
         ? textOf(message, seq)
         : transcriptOf({ ...chunk, ...partIn(chunk, seq) }, [logged]);
-      shown.push(`${mark}${seq} ${speakerOf(message, toolNames.get(message.tool_call_id ?? ''))}\n${text}`);
+      const speaker = speakerOf(message, toolNames.get(message.tool_call_id ?? ''));
+      const hour = hours.get(seq);
+      shown.push(`${mark}${seq} ${speaker}${hour === undefined ? '' : ` ${hour}`}\n${text}`);
     }
     for (const call of message.tool_calls ?? []) if (call.id) toolNames.set(call.id, nameOf(call));
   }
   return shown.join('\n');
+}
+
+/**
+ * The marks that show a time: the first message of the chunk that has one, and each that was said in another hour than the
+ * one before it. `2023-05-07 13h`, in UTC, by seq.
+ */
+export function hoursIn(
+  { fromSeq, throughSeq }: Pick<ChunkRef, 'fromSeq' | 'throughSeq'>,
+  messages: readonly { seq: number; at?: string }[],
+): Map<number, string> {
+  const shown = new Map<number, string>();
+  let last = '';
+  for (const { seq, at } of messages) {
+    if (at === undefined || seq < fromSeq || seq > throughSeq) continue;
+    const hour = `${at.slice(0, 10)} ${at.slice(11, 13)}h`;
+    if (hour !== last) shown.set(seq, hour);
+    last = hour;
+  }
+  return shown;
 }
 
 /** Most messages that tell what follows, and characters of each. */

@@ -48,9 +48,18 @@ export const EXACT_SHARE = 0.15;
 /** Tokens of the heading above an entry. */
 const HEADING_TOKENS = 8;
 
+/** Tokens of the days in it, where they are known. */
+const DAYS_TOKENS = 8;
+
 /** Tokens that an entry takes in the memory. */
-export function sizeOfEntry({ tokens, addedTokens = 0 }: { tokens: number; addedTokens?: number }): number {
-  return tokens + addedTokens + HEADING_TOKENS;
+export function sizeOfEntry({ tokens, addedTokens = 0, days }: EntrySize): number {
+  return tokens + addedTokens + HEADING_TOKENS + (days === undefined ? 0 : DAYS_TOKENS);
+}
+
+interface EntrySize {
+  tokens: number;
+  addedTokens?: number;
+  days?: unknown;
 }
 
 /** The same of one that is still to be written, with the most that code may put behind it. */

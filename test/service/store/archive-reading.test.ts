@@ -137,6 +137,7 @@ describe('records', () => {
     expect(await recordsOf(pool, await loadSession(pool, ids))).toEqual({
       ...{ summaryRecords: [], toolHistoryArchived: { count: 0, tokens: 0, newest: [] } },
       ...{ summariesPerformed: 0, tokensSummarized: 0, lastSummary: null },
+      said: { first: null, last: null },
     });
     await compactThrough(pool, ids, 4, { snapshot: `${'🎉'.repeat(400)}${'z'.repeat(400)}` });
     await restore(pool, ids, 1);
