@@ -97,6 +97,7 @@ async function append(
       policy,
       messages: messages as Parameters<typeof palimpsest.appendTurn>[0]['messages'],
     },
+    at: new Date().toISOString(),
     ...(usage ? { usage } : {}),
   });
   sent.push(...messages.map((message) => JSON.stringify(message)));

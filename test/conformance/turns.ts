@@ -5,6 +5,8 @@ import { failure, invalidAt, noSession, talked, type Case } from './case.js';
 
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];
 
+const said = '2023-05-07T13:04:05.000Z';
+
 const anthropic = [
   { role: 'user', content: [{ type: 'text', text: 'Look it up.' }] },
   { role: 'assistant', content: [{ type: 'tool_use', id: 'c1', name: 'look', input: { order: 4711 } }] },
@@ -54,6 +56,9 @@ export const turns: Case[] = [
         await wrong({ turnId: 'NUL \u0000' }),
         await wrong({ session: 'new', policy: { contextWindw: 9_000 } }),
         await wrong({ session: 'new', format: 'morse' }),
+        await wrong({ at: '2023-05-07' }),
+        await wrong({ at: '1969-12-31T23:59:59Z' }),
+        await wrong({ at: '2999-01-01T00:00:00Z' }),
         await wrong({ usage: { inputTokens: -1, outputTokens: 1 } }),
         await wrong({ usage: { input_tokens: 1, cache_read_input_tokens: 0.5 } }),
         (await client.status({ session: 'refused' })).messages,
@@ -76,11 +81,37 @@ export const turns: Case[] = [
       invalidAt('turnId'),
       invalidAt('policy.contextWindw'),
       invalidAt('format'),
+      invalidAt('at'),
+      invalidAt('at'),
+      invalidAt('at'),
       invalidAt('usage.inputTokens'),
       invalidAt('usage.cache_read_input_tokens'),
       4,
       noSession,
     ],
+  },
+  {
+    name: 'the time of a turn is told wherever its messages are read',
+    async run(client) {
+      const session = 'told';
+      const at = '2023-05-07T15:04:05+02:00';
+      await client.appendTurn({
+        session,
+        turnId: 't-1',
+        messages: [{ role: 'user', content: 'lighthouse' }],
+        at,
+      });
+      const text: string[] = [];
+      for await (const piece of client.export({ session })) text.push(piece);
+      const { hits } = await client.search({ session, query: 'lighthouse' });
+      const { messages } = await client.expand({ session });
+      const { turns } = await client.timeline({ session });
+      const { first, last } = (await client.status({ session })).said;
+      const [exported] = JSON.parse(text.join('')) as [{ at: string }];
+      const told = [hits[0]?.at, messages[0]?.at, turns[0]?.saidAt, first, last, exported.at];
+      return told.map((time) => time === said);
+    },
+    expected: [true, true, true, true, true, true],
   },
   {
     name: 'a context is what is to be sent, with its sizes, and is the same as long as nothing happens',

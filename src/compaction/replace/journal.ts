@@ -164,7 +164,20 @@ function addedTo(
       maxTokens,
       counter,
     );
-    return { layer: adding({ ...layer, ...daysOf(before.filter((one) => overlaps(one, layer)), own) }, [merged], counter), text };
+    return {
+      layer: adding(
+        {
+          ...layer,
+          ...daysOf(
+            before.filter((one) => overlaps(one, layer)),
+            own,
+          ),
+        },
+        [merged],
+        counter,
+      ),
+      text,
+    };
   });
 }
 

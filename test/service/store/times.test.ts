@@ -1,4 +1,7 @@
 /** When a message was said stays with it wherever its session goes, and nobody makes it up. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
@@ -7,9 +10,18 @@ import { fork } from '../../../src/store/compactions/fork.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { expand } from '../../../src/store/reading/expand.js';
+import { exportSession } from '../../../src/store/reading/export.js';
+import { historyLog } from '../../../src/store/reading/history-log.js';
+import { recordsOf } from '../../../src/store/reading/records.js';
+import { timeline } from '../../../src/store/reading/timeline.js';
+import { loadSession } from '../../../src/store/sessions/sessions.js';
+import { importSessions } from '../../../src/import/importer.js';
+import { fileSources } from '../../../src/import/sources.js';
 import { search } from '../../../src/store/search/search.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
+import { fileText, nativeFiles, nativePath, readNativeFile } from '../../support/native-files.js';
+import { joined } from '../../support/texts.js';
 import { compactThrough, newSession, replayed } from '../../support/store.js';
 
 let database: TestDatabase;
@@ -85,6 +97,52 @@ describe('the time of a turn', () => {
   });
 });
 
+describe('an export', () => {
+  it('bears the times that turns told, so that an import reads them again', async () => {
+    const ids = await told();
+    const text = await joined(exportSession(pool, ids));
+    const read = JSON.parse(text) as ChatMessage[];
+    expect(read).toEqual([{ ...question, at: may }, answer, { role: 'user', content: 'And the mill?' }]);
+    const tenant = `${ids.tenant}-again`;
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-times-'));
+    const file = path.join(folder, 'talk.json');
+    writeFileSync(file, text);
+    await importSessions(pool, await fileSources([file]), { tenant });
+    rmSync(folder, { recursive: true });
+    const again = { tenant, session: 'talk' };
+    expect(await timesOf(again)).toEqual([may, own, null]);
+    expect(await joined(exportSession(pool, again))).toBe(text);
+  });
+
+  it.each(
+    [
+      [
+        'claude-code/jnarowski+agentcmd--full-session-two.jsonl',
+        '2025-10-24T20:50:22.798Z',
+        '2025-10-24T21:29:14.372Z',
+      ],
+      [
+        'gemini-cli/jnarowski+agentcmd--session-2025-10-27T19-55-981c87cb.json',
+        '2025-10-27T19:56:01.701Z',
+        '2025-10-27T20:24:29.688Z',
+      ],
+    ].filter(([file]) => nativeFiles().includes(file!)),
+  )('of %s is the file, and its messages have its times', async (file, first, last) => {
+    const tenant = file!;
+    const sessions: string[] = [];
+    await importSessions(pool, await fileSources([nativePath(file!)]), {
+      tenant,
+      onReport: ({ session }) => void sessions.push(session),
+    });
+    const ids = { tenant, session: sessions[0]! };
+    const { value, layout } = readNativeFile(file!);
+    expect(await joined(exportSession(pool, ids))).toBe(fileText(value, layout));
+    const times = await timesOf(ids);
+    expect(times).not.toContain(null);
+    expect([times[0], times.at(-1)]).toEqual([first, last]);
+  });
+});
+
 describe('in the archive and in the tail', () => {
   it('search, pages of originals, a restored generation and a fork tell it', async () => {
     const ids = await told();
@@ -96,6 +154,10 @@ describe('in the archive and in the tail', () => {
     const { messages } = await expand(pool, ids, {});
     expect(messages.map(({ at }) => at)).toEqual([may, own, undefined]);
     expect(messages[2]).not.toHaveProperty('at');
+    const log = await joined(historyLog(pool, ids));
+    expect(log).toContain(`[user]: Where is the lighthouse? <!-- message 1, ${may} -->`);
+    expect((await timeline(pool, ids)).turns.map(({ saidAt }) => saidAt)).toEqual([may, null]);
+    expect((await recordsOf(pool, await loadSession(pool, ids))).said).toEqual({ first: may, last: null });
     await restore(pool, ids, 0);
     expect(await timesOf(ids)).toEqual([may, own, null]);
     const target = { ...newSession(), tenant: ids.tenant };

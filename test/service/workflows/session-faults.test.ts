@@ -131,7 +131,7 @@ test('inline turns are in the context while a compaction runs; refused ones are 
       await expect.poll(() => phaseOf(stack)).toBe('compacting');
       const handle = sessionOf(stack);
       const inline = { role: 'user', content: 'said inline' };
-      await handle.signal('turn', { turnId: 'inline', messages: [inline] });
+      await handle.signal('turn', { turnId: 'inline', messages: [inline], at: '2023-05-07T13:00:00Z' });
       await handle.signal('turn', { turnId: 7, messages: [inline] });
       await handle.signal('turn', { turnId: 'role', messages: [{ role: 'w'.repeat(100_000) }] });
       const rejected = async () => (await palimpsest.status({ session })).rejectedTurns;
@@ -140,6 +140,9 @@ test('inline turns are in the context while a compaction runs; refused ones are 
       const context = await palimpsest.context({ session });
       expect(context).toMatchObject({ generation: 0 });
       expect(context.messages.at(-1)).toEqual(inline);
+      expect((await palimpsest.expand({ session, fromSeq: 37 })).messages).toMatchObject([
+        { message: inline, at: '2023-05-07T13:00:00.000Z' },
+      ]);
       model.release();
       await palimpsest.settled({ session });
       expect((await palimpsest.context({ session })).messages.at(-1)).toEqual(inline);
