@@ -12,10 +12,13 @@ export async function appendTurns(
   palimpsest: Palimpsest,
   session: string,
   turns: readonly ChatMessage[][],
-  { policy, from = 0 }: { policy?: PolicyInput; from?: number } = {},
+  { policy, from = 0, at }: { policy?: PolicyInput; from?: number; at?: string } = {},
 ): Promise<void> {
   for (const [index, messages] of turns.entries()) {
-    const given = policy && from + index === 0 ? { policy } : {};
+    const given = {
+      ...(policy && from + index === 0 ? { policy } : {}),
+      ...(at === undefined ? {} : { at }),
+    };
     await palimpsest.appendTurn({ session, turnId: `t-${from + index}`, messages, ...given });
   }
 }

@@ -293,3 +293,34 @@ test('a pause holds back what would be written ahead; erasing takes it away', as
   ]);
   expect(left).toEqual([]);
 });
+
+test('a session that knows its days shows hours to the model and days to the agent, also restored and forked', async () => {
+  const before = stack.model.requests.length;
+  for (let from = 0; from < 42; from += 6) {
+    const at = `2023-05-${String(7 + from / 6).padStart(2, '0')}T13:00:00Z`;
+    await appendTurns(stack.palimpsest, 'days', talk('days', from, 6), { policy, from, at });
+    await stack.palimpsest.settled({ session: 'days' });
+  }
+  const [first] = stack.model.requests.slice(before);
+  expect(textOf(first!)).toMatch(/^<[0-9a-f]{4}>1 user 2023-05-07 13h$/m);
+  expect(textOf(first!)).toMatch(/^<[0-9a-f]{4}>2 assistant$/m);
+  const generations = await rows('days');
+  expect(generations.length).toBeGreaterThan(1);
+  const { layers } = generations.at(-1)!;
+  for (const { fromSeq, throughSeq, days } of layers) {
+    const { messages } = await stack.palimpsest.expand({
+      session: 'days',
+      fromSeq,
+      limit: throughSeq - fromSeq + 1,
+    });
+    expect(days).toEqual([messages[0]!.at!.slice(0, 10), messages.at(-1)!.at!.slice(0, 10)]);
+  }
+  const head = await headOf('days');
+  expect(head).toMatch(/<journal>\n### Messages 1–\d+, 7(?:–\d+)? May 2023\n/);
+  await stack.palimpsest.fork({ session: 'days', throughSeq: 84, to: 'days-forked' });
+  expect(journalIn(await headOf('days-forked'))).toBe(journalIn(head));
+  await stack.palimpsest.restore({ session: 'days', generation: 1 });
+  expect(journalIn(await headOf('days'))).toBe(generations[0]!.snapshot);
+});
+
+const journalIn = (head: string) => /<journal>\n([\s\S]*?)\n<\/journal>/.exec(head)?.[1];

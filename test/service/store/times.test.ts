@@ -128,14 +128,14 @@ describe('an export', () => {
       ],
     ].filter(([file]) => nativeFiles().includes(file!)),
   )('of %s is the file, and its messages have its times', async (file, first, last) => {
-    const tenant = file!;
+    const tenant = file;
     const sessions: string[] = [];
-    await importSessions(pool, await fileSources([nativePath(file!)]), {
+    await importSessions(pool, await fileSources([nativePath(file)]), {
       tenant,
       onReport: ({ session }) => void sessions.push(session),
     });
     const ids = { tenant, session: sessions[0]! };
-    const { value, layout } = readNativeFile(file!);
+    const { value, layout } = readNativeFile(file);
     expect(await joined(exportSession(pool, ids))).toBe(fileText(value, layout));
     const times = await timesOf(ids);
     expect(times).not.toContain(null);
