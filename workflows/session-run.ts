@@ -1,5 +1,6 @@
 import {
   condition,
+  getExternalWorkflowHandle,
   isCancellation,
   log,
   setCurrentDetails,
@@ -10,7 +11,7 @@ import type { Measurement } from '../activities/measure.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { Phase, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
 import { failureOf } from '../src/temporal/failures.js';
-import { searchAttributes } from '../src/temporal/names.js';
+import { aheadWorkflowId, searchAttributes } from '../src/temporal/names.js';
 import { isTurn } from './messages.js';
 import { databaseActivities } from './options.js';
 import { Callers } from './session-callers.js';
@@ -129,10 +130,20 @@ export class SessionRun {
     if (paused !== (this.state.paused === true)) {
       this.state.paused = paused;
       upsertSearchAttributes([{ key: searchAttributes.phase, value: paused ? 'paused' : 'idle' }]);
+      if (paused) this.stopWritingAhead();
     }
     this.waits.coldAfter(due ? null : coldAfterMs);
     upsertSearchAttributes([{ key: searchAttributes.tokensBefore, value: tokens }]);
     this.showPage();
+  }
+
+  /** What is under way is given up, and begun again after the pause. */
+  private stopWritingAhead(): void {
+    const { ahead } = this.state;
+    if (ahead === undefined || ahead.generation === null) return;
+    const child = getExternalWorkflowHandle(aheadWorkflowId(this.ids, ahead.generation));
+    child.cancel().catch((error: unknown) => log.info('nothing to give up', { error: String(error) }));
+    ahead.generation = null;
   }
 
   /** Forgets an erased session of the same id; the next run starts without its history. */

@@ -24,8 +24,11 @@ export interface Carried {
   /** Of the session that this state is about. Absent before it was met, and in what an earlier version handed over. */
   incarnation?: string;
   tokens: number | null;
-  /** The generation at which something was last written ahead, and its last message; null where there was nothing to write. */
-  ahead?: { generation: number; throughSeq: number | null };
+  /**
+   * The generation at which something was last written ahead, null where that was given up; and the last message of what
+   * was written, null where there was nothing to write.
+   */
+  ahead?: { generation: number | null; throughSeq: number | null };
   compactions: number;
   recent: CompactionOutcome[];
   lastError: SessionStatus['lastError'];

@@ -1,5 +1,5 @@
 /** The engine without database and workflow: over an array of messages, and as a session in memory. */
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import {
   applyCompaction,
   Conversation,
@@ -164,5 +164,105 @@ describe('a session in memory', () => {
       parent: restored.generation,
     });
     expect(JSON.stringify(conversation.replay())).toBe(JSON.stringify(recorded));
+  });
+});
+
+describe('written ahead of the trigger', () => {
+  const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' } };
+  const turns = dialogue(40);
+  /** Notes that quote the record. */
+  const notes: Summarizer = ({ messages }) => {
+    const material = messages.at(-1)?.content ?? '';
+    const said = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) [^\n]*\n([^\n]{0,120})/gm)];
+    return `## Notes\n${said.map(([, seq, text]) => `- ${text} [m${seq}]`).join('\n')}\n\n## State\n- none`;
+  };
+
+  const refuses: Summarizer = () => {
+    throw new PalimpsestError('Llm.Unavailable', 'nobody is there');
+  };
+
+  /** There are no arguments to be truncated. */
+  async function appended(conversation: Conversation, turn: readonly ChatMessage[]): Promise<void> {
+    conversation.append(turn);
+    if (conversation.isDue()) expect(await conversation.compact(refuses)).toBeNull();
+  }
+
+  /** Plays until something was written ahead; answers the turns played and the calls made. */
+  async function playedUntilAhead(conversation: Conversation, summarizer: Summarizer) {
+    for (const [index, turn] of turns.entries()) {
+      await appended(conversation, turn);
+      if (conversation.isAlmostDue()) {
+        const before = JSON.stringify(conversation.context().messages);
+        const calls = await conversation.writeAhead(summarizer);
+        expect(JSON.stringify(conversation.context().messages)).toBe(before);
+        expect(conversation.isAlmostDue()).toBe(false);
+        return { played: index + 1, calls };
+      }
+    }
+    throw new Error('the conversation did not come close to its trigger');
+  }
+
+  function playOn(conversation: Conversation, from: number): void {
+    for (const turn of turns.slice(from)) {
+      if (conversation.isDue()) return;
+      conversation.append(turn);
+    }
+  }
+
+  test('is found there: the compaction asks nothing, and counts what it cost', async () => {
+    const conversation = new Conversation({ policy });
+    const { played, calls } = await playedUntilAhead(conversation, notes);
+    expect(calls.map(({ kind }) => kind)).toEqual(['notes', 'notes', 'state']);
+    playOn(conversation, played);
+    const generation = await conversation.compact(refuses);
+    expect(generation).toMatchObject({ method: 'model', throughSeq: conversation.writtenThroughSeq, calls });
+    expect(conversation.isDue()).toBe(false);
+    expect(conversation.replay()).toEqual(conversation.log.map(({ message }) => message));
+  });
+
+  test('and is under way still: the compaction waits for that answer', async () => {
+    const conversation = new Conversation({ policy });
+    let answer: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (answer = resolve));
+    let asked = 0;
+    const late: Summarizer = async (request, about) => {
+      asked += 1;
+      await held;
+      return notes(request, about);
+    };
+    let from = 0;
+    for (; !conversation.isAlmostDue(); from++) await appended(conversation, turns[from]!);
+    const writing = conversation.writeAhead(late);
+    await vi.waitFor(() => expect(asked).toBeGreaterThan(0));
+    playOn(conversation, from);
+    const compacting = conversation.compact(late);
+    answer();
+    expect(await compacting).toMatchObject({ method: 'model' });
+    expect(asked).toBe((await writing).length);
+  });
+
+  test('and failed: the compaction asks', async () => {
+    const conversation = new Conversation({ policy });
+    const { played, calls } = await playedUntilAhead(conversation, refuses);
+    expect(calls).toEqual([]);
+    playOn(conversation, played);
+    expect(await conversation.compact(notes)).toMatchObject({ method: 'model', fallback: false });
+  });
+
+  test('is nothing where the policy says so, asks no model, or keeps a snapshot', async () => {
+    const others: PolicyInput[] = [
+      { ...policy, memory: { eager: false } },
+      { ...policy, enabled: false },
+      { ...smallPolicy, summary: { mode: 'incremental' } },
+      { ...smallPolicy, summary: { mode: 'journal', method: 'extractive' } },
+    ];
+    for (const other of others) {
+      const conversation = new Conversation({ policy: other });
+      for (const turn of turns) {
+        conversation.append(turn);
+        if (conversation.isDue()) await conversation.compact(notes);
+        expect(conversation.isAlmostDue()).toBe(false);
+      }
+    }
   });
 });

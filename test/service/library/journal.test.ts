@@ -278,6 +278,22 @@ test('a failure ahead of the trigger is silent, and the trigger asks', async () 
   });
 });
 
+test('a pause gives up what is being written ahead, and it is written after that', async () => {
+  const { palimpsest, model } = stack;
+  const session = 'interrupted';
+  const before = model.requests.length;
+  model.hold();
+  let turn = 0;
+  for (; (await tokensOf(session)) < near; turn++) await play(session, turn, 1, eager);
+  await model.waitForRequests(before + 1);
+  await palimpsest.pause({ session });
+  await model.waitUntil(() => model.requests[before]!.aborted, 'the request is given up');
+  model.release();
+  expect(await aheadOf(session)).toBe(0);
+  await palimpsest.resume({ session });
+  await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
+});
+
 test('a pause holds back what would be written ahead; erasing takes it away', async () => {
   const { palimpsest } = stack;
   await play('paused', 0, 10, eager);
