@@ -7,6 +7,9 @@ export default defineConfig({
     setupFiles: ['test/support/seed.ts'],
     // Service tests wait more than they compute.
     maxWorkers: 5,
+    // A process or thread runs many files: to load the SDKs for each of them would take longer than most tests. Files may share
+    // what they load, and nothing that they change.
+    isolate: false,
     // Limits end what hangs, and are no part of what is tested: a machine with other work may take its time.
     testTimeout: 300_000,
     hookTimeout: 300_000,

@@ -1,13 +1,13 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { program } from './compiled.js';
+import type { CommandEnded, CommandLine } from './cli-host.js';
 import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const ownVariables = /^(?:DATABASE_URL|TEMPORAL_|OPENAI_|PALIMPSEST_|LOG_|NO_COLOR|FORCE_COLOR|COLUMNS|npm_)/;
 
-/** The command line in a process of its own, on the servers of a stack. */
 export interface Ended {
   code: number | null;
   signal: string | null;
@@ -15,6 +15,12 @@ export interface Ended {
   stderr: string;
 }
 
+function variables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const clean = Object.entries(process.env).filter(([name]) => !ownVariables.test(name));
+  return { ...Object.fromEntries(clean), PALIMPSEST_DATA: '/nowhere/palimpsest', ...env };
+}
+
+/** The command line in a process of its own. */
 export class CliProcess {
   stdout = '';
   stderr = '';
@@ -23,10 +29,9 @@ export class CliProcess {
   private readonly watchers: (() => void)[] = [];
 
   constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-    const clean = Object.entries(process.env).filter(([name]) => !ownVariables.test(name));
     const child = spawn(process.execPath, [program('src/cli/main.ts'), ...args], {
       cwd: root,
-      env: { ...Object.fromEntries(clean), PALIMPSEST_DATA: '/nowhere/palimpsest', ...env },
+      env: variables(env),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     this.child = leashed(child);
@@ -59,8 +64,40 @@ export class CliProcess {
   }
 }
 
-export const runCli = (args: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended> =>
-  new CliProcess(args, env).ended;
+let host: ChildProcess | undefined;
+const waiting = new Map<number, (ended: Ended) => void>();
+let commands = 0;
+
+function startHost(): ChildProcess {
+  const child = spawn(process.execPath, [program('test/support/cli-host.ts')], {
+    cwd: root,
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  });
+  child.on('message', ({ number, ...ended }: CommandEnded) => {
+    waiting.get(number)?.({ signal: null, ...ended });
+    waiting.delete(number);
+  });
+  child.once('exit', (code, signal) => {
+    host = undefined;
+    for (const answer of waiting.values()) answer({ code, signal, stdout: '', stderr: 'the host has ended' });
+    waiting.clear();
+  });
+  child.unref();
+  child.channel?.unref();
+  return leashed(child);
+}
+
+/**
+ * To its end, one at a time, in a process that all of them share: `CliProcess` is for what needs one of its own, such as
+ * signals, pipes and what goes on meanwhile.
+ */
+export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> =>
+  new Promise((resolve) => {
+    const number = ++commands;
+    waiting.set(number, resolve);
+    host ??= startHost();
+    host.send({ number, args, env: variables(env) } satisfies CommandLine);
+  });
 
 /** What names a stack's servers to the command line. */
 export function stackEnv(stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>): NodeJS.ProcessEnv {
@@ -84,6 +121,8 @@ export function cliOf(stack: Stack) {
     env,
     run: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       runCli(withTenant(args), { ...env, ...more }),
+    /** In a process of its own, to its end. */
+    spawn: (args: readonly string[]) => new CliProcess(withTenant(args), env).ended,
     start: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       new CliProcess(withTenant(args), { ...env, ...more }),
     async json<T = Record<string, unknown>>(args: readonly string[]): Promise<T> {

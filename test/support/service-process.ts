@@ -1,11 +1,17 @@
-/** For every process that runs service tests. */
+/** For every process that runs service tests: once, although it runs many files. */
 import { DefaultLogger, Runtime } from '@temporalio/worker';
 
-// The SDK's log of a worker's life would bury what a test prints; failures are asserted, not read.
-Runtime.install({ logger: new DefaultLogger('ERROR') });
+const begun = Symbol.for('palimpsest.service-process');
 
-// Killed by SIGKILL, vitest leaves its workers to themselves.
-const { ppid } = process;
-process.once('disconnect', () => {
-  if (process.ppid !== ppid) process.kill(process.pid, 'SIGKILL');
-});
+if (!Reflect.has(globalThis, begun)) {
+  Reflect.set(globalThis, begun, true);
+
+  // The SDK's log of a worker's life would bury what a test prints; failures are asserted, not read.
+  Runtime.install({ logger: new DefaultLogger('ERROR') });
+
+  // Killed by SIGKILL, vitest leaves its workers to themselves.
+  const { ppid } = process;
+  process.once('disconnect', () => {
+    if (process.ppid !== ppid) process.kill(process.pid, 'SIGKILL');
+  });
+}

@@ -45,7 +45,7 @@ test('estimate and --dry-run say what it would do, and do nothing', async () => 
 
 test('start --watch ends with the job’s page; list, status and items', async () => {
   const args = ['backfill', 'start', 'job', '--prefix', 'old-', '--mode', 'all', '--concurrency', '2'];
-  const watched = await cli.run([...args, '--watch']);
+  const watched = await cli.spawn([...args, '--watch']);
   expect(watched.stdout).toMatch(/^job +job$/m);
   expect(watched.stdout).toMatch(/^state +completed$/m);
   expect(watched.stdout).toMatch(/^sessions +3 of 3 \(100 %\), [\d.]+\/s$/m);
@@ -60,7 +60,7 @@ test('start --watch ends with the job’s page; list, status and items', async (
   expect(table.stdout).toMatch(/^job +state +sessions +done +failed +per s +saved +cost +started$/m);
   expect(await cli.json<Backfill>(['backfill', 'status', 'job'])).toMatchObject({ state: 'completed' });
 
-  const items = await cli.run(['backfill', 'items', 'job', '--limit', '2', '--json']);
+  const items = await cli.spawn(['backfill', 'items', 'job', '--limit', '2', '--json']);
   expect(linesOf<BackfillItem>(items.stdout).map(({ session, state }) => [session, state])).toEqual([
     ['old-1', 'compacted'],
     ['old-2', 'compacted'],
@@ -76,7 +76,7 @@ test('pause, resize, resume, cancel, retry', async () => {
   const start = ['backfill', 'start', 'steered', '--prefix', 'other', '--mode', 'all'];
   expect(await cli.json<Backfill>(start)).toMatchObject({ state: 'running' });
   await stack.model.waitForRequests(asked + 1);
-  expect((await cli.run(['backfill', 'pause', 'steered'])).stdout).toMatch(/^state +paused$/m);
+  expect((await cli.spawn(['backfill', 'pause', 'steered'])).stdout).toMatch(/^state +paused$/m);
   expect(await cli.json<Backfill>(['backfill', 'resize', 'steered', '3'])).toMatchObject({ concurrency: 3 });
   expect(await cli.json<Backfill>(['backfill', 'resume', 'steered'])).toMatchObject({ state: 'running' });
 

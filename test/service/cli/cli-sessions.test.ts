@@ -1,6 +1,6 @@
 /**
  * Commands on sessions as operators and scripts meet them: what they print for people, what with `--json`, their exit
- * codes, and what they say to wrong input. Every command is a real process on a real stack.
+ * codes, and what they say to wrong input, on a real stack. `spawn` is a process of its own: one of each kind.
  */
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -36,7 +36,7 @@ async function fill(session: string, turns: number): Promise<void> {
 
 describe('looking', () => {
   test('sessions: one row each; with --json one object a line; a page, and where the next begins', async () => {
-    const { stdout, stderr, code } = await cli.run(['sessions']);
+    const { stdout, stderr, code } = await cli.spawn(['sessions']);
     expect(code).toBe(0);
     expect(stderr).toBe('');
     const [head, ...rows] = stdout.trimEnd().split('\n');
@@ -103,7 +103,7 @@ describe('looking', () => {
     const first = linesOf((await cli.run(['archive', 'talk', '1', '--json'])).stdout);
     expect(first).toEqual(all.slice(0, parts[0]?.throughSeq));
 
-    const page = await cli.run(['expand', 'talk', '--from', '3', '--limit', '2']);
+    const page = await cli.spawn(['expand', 'talk', '--from', '3', '--limit', '2']);
     expect(page.stdout).toMatch(/^#3 user[\s\S]*^#4 assistant/m);
     expect(page.stderr).toBe('the next page: --from 5\n');
     expect(await cli.json(['expand', 'talk', '--from', '3', '--limit', '2'])).toMatchObject({ nextSeq: 5 });
@@ -132,7 +132,7 @@ describe('looking', () => {
       stderr: 'Nothing was found.\n',
     });
 
-    const exact = await cli.run(['tool', 'talk', '--seq', '13']);
+    const exact = await cli.spawn(['tool', 'talk', '--seq', '13']);
     expect(exact.stdout).toBe(dialogue(12, 100)[6]?.[0]?.content);
     expect(exact.stderr).toMatch(/^message 13 \(user\), in archive part \d+, characters 0–/);
     expect(await cli.json(['tool', 'talk', '--seq', '13', '--limit', '10'])).toMatchObject({
@@ -191,7 +191,7 @@ describe('changing', () => {
     const before = await stack.palimpsest.status({ session: 'undo' });
     const restored = await cli.json(['restore', 'undo', '0']);
     expect(restored).toMatchObject({ reason: 'restore', generation: before.generation + 1 });
-    const forked = await cli.run(['fork', 'undo', '--through', '4', '--to', 'undo-b']);
+    const forked = await cli.spawn(['fork', 'undo', '--through', '4', '--to', 'undo-b']);
     expect(forked.stdout).toMatch(/^undo-b is made: 4 messages, generation \d+\.\n$/);
     expect(await cli.json(['fork', 'undo', '--through', '4', '--to', 'undo-b'])).toMatchObject({
       repeated: true,
@@ -203,7 +203,7 @@ describe('changing', () => {
     expect(await cli.json(['pause', 'held'])).toEqual({ session: 'held', paused: true });
     expect((await stack.palimpsest.status({ session: 'held' })).paused).toBe(true);
     expect((await cli.run(['status', 'held'])).stdout).toMatch(/^paused +no compaction begins/m);
-    expect((await cli.run(['resume', 'held'])).stdout).toBe('held is resumed.\n');
+    expect((await cli.spawn(['resume', 'held'])).stdout).toBe('held is resumed.\n');
     expect((await stack.palimpsest.status({ session: 'held' })).paused).toBe(false);
     expect(await cli.json(['close', 'held'])).toEqual({ session: 'held', closed: true });
   });
@@ -223,13 +223,13 @@ describe('changing', () => {
     ]);
 
     await cli.run(['pins', 'add', 'ruled', 'Never refund.', '--seq', '1']);
-    const listed = await cli.run(['pins', 'list', 'ruled']);
+    const listed = await cli.spawn(['pins', 'list', 'ruled']);
     expect(listed.stdout).toBe('1  Never refund.\n2  {"seq":1}\n');
     expect(await cli.json(['pins', 'remove', 'ruled', '1'])).toEqual({ pins: [{ seq: 1 }] });
     expect(await cli.run(['pins', 'remove', 'ruled', '7'])).toMatchObject({ code: 2 });
 
     expect(await cli.json(['policy', 'get'])).toMatchObject({ policy: {} });
-    await cli.run(['policy', 'set', '--policy', '{"target":0.5}']);
+    await cli.spawn(['policy', 'set', '--policy', '{"target":0.5}']);
     expect(await cli.json(['policy', 'get'])).toMatchObject({ policy: { target: 0.5 } });
     await cli.run(['policy', 'set', '--policy', '{}']);
   });
@@ -276,7 +276,7 @@ describe.concurrent('wrong input', () => {
     [['erase', 'nobody', '--yes']],
     [['verify', 'nobody']],
   ])('%j: an unknown session is exit 1 with type and hint, in JSON too', async (args) => {
-    const { code, stdout, stderr } = await cli.run([...args, '--json']);
+    const { code, stdout, stderr } = await cli.spawn([...args, '--json']);
     expect(code).toBe(1);
     expect(linesOf(stdout)).toEqual([
       {

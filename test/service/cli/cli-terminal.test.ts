@@ -88,7 +88,7 @@ describe('colours', () => {
   const noScript = spawnSync('script', ['--version']).status !== 0;
 
   test('none in a pipe', async () => {
-    expect((await cli.run(['doctor'])).stdout).not.toContain(escape);
+    expect((await cli.spawn(['doctor'])).stdout).not.toContain(escape);
   });
 
   test.skipIf(noScript)('in a terminal, unless NO_COLOR or --no-color says no; ids fit its width', () => {

@@ -2,20 +2,17 @@
  * People compare policies before they adopt one. `palimpsest plan` must teach how, say what was wrong and what to do, and
  * leave nothing behind: no server, no data folder, no changed file.
  */
-import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { baseline, policiesFromFlags } from '../../../src/cli/compare/policies.js';
 import { rehearse } from '../../../src/rehearsal/rehearse.js';
 import { cutLines, planTable } from '../../../src/cli/compare/report.js';
 import { presetNames } from '../../../src/policy/schema.js';
-import { program } from '../../support/compiled.js';
+import { runCli, type Ended } from '../../support/cli.js';
 import { sample, sampleMessages, small, talk } from '../../support/plan-sessions.js';
 
-const root = fileURLToPath(new URL('../../..', import.meta.url));
 const folder = mkdtempSync(path.join(tmpdir(), 'plan-'));
 
 beforeAll(() => {
@@ -30,31 +27,15 @@ beforeAll(() => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-interface Ended {
-  code: number | null;
-  stdout: string;
-  stderr: string;
-}
-
 const untouched = path.join(folder, 'data');
 
 async function run(...args: string[]): Promise<Ended> {
-  const env = {
-    ...process.env,
+  const ended = await runCli(['plan', ...args], {
     PALIMPSEST_DATA: untouched,
     DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
-  };
-  const child = spawn(process.execPath, [program('src/cli/main.ts'), 'plan', ...args], {
-    cwd: root,
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
   });
-  let [stdout, stderr] = ['', ''];
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
   expect(existsSync(untouched)).toBe(false);
-  return { code, stdout, stderr };
+  return ended;
 }
 
 describe('the command', () => {

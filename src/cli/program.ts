@@ -1,0 +1,57 @@
+import { CommanderError, type Command } from 'commander';
+import { CommandGroup, newProgram, type SetCode } from './command/command.js';
+import { addBackfillCommands } from './commands/backfill.js';
+import { addCompactionCommands } from './commands/compaction.js';
+import { addCompletionCommands } from './commands/completion.js';
+import { addDevCommands } from './commands/dev.js';
+import { addHealthCommands } from './commands/health.js';
+import { addImportCommand } from './commands/import.js';
+import { addLogCommands } from './commands/log.js';
+import { addPolicyCommands } from './commands/policy.js';
+import { addServerCommands } from './commands/servers.js';
+import { addSessionCommands } from './commands/sessions.js';
+import { addTimelineCommand } from './commands/timeline.js';
+import { invalid } from '../errors.js';
+import { failureJson } from './terminal/failures.js';
+import { exitCodes } from './command/run.js';
+
+/** Every command. Each loads what it needs when it runs: the Temporal SDK alone takes half a second. */
+function commands(setCode: SetCode): Command {
+  const program = newProgram();
+  const group = (heading: string) => new CommandGroup(program, setCode, heading);
+  const start = group('Try it:');
+  addDevCommands(start);
+  const serve = group('Run it:');
+  addServerCommands(serve);
+  const look = group('Look at sessions:');
+  addSessionCommands(look);
+  addTimelineCommand(look);
+  addLogCommands(look);
+  const change = group('Change sessions:');
+  addCompactionCommands(change);
+  addPolicyCommands(change);
+  const many = group('Old sessions, in bulk:');
+  addImportCommand(many);
+  addBackfillCommands(many);
+  const health = group('Check it:');
+  addHealthCommands(health);
+  addCompletionCommands(health, program);
+  return program;
+}
+
+/** Runs the command line of `process.argv`; answers the exit code. */
+export async function runCommandLine(): Promise<number> {
+  let code: number = exitCodes.done;
+  const program = commands((given) => (code = given));
+  try {
+    if (process.argv.length === 2) program.outputHelp();
+    else await program.parseAsync();
+    return code;
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode === 0) return exitCodes.done;
+    if (process.argv.includes('--json'))
+      console.log(failureJson(invalid(error.message.replace(/^error: /, ''))));
+    return exitCodes.usage;
+  }
+}
