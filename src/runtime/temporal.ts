@@ -22,6 +22,8 @@ export interface TemporalOptions {
   searchAttributes?: Record<string, 'Keyword' | 'Int'>;
   /** Dynamic configuration beside (or instead of) the product's own. */
   dynamicConfig?: Record<string, string | number | boolean>;
+  /** Variables of the server, beside `PATH` and `HOME`. Count when this call starts it. */
+  env?: NodeJS.ProcessEnv;
   /** Where the CLI is downloaded from. @default 'https://temporal.download' */
   downloadUrl?: string;
 }
@@ -180,7 +182,7 @@ function launch(home: string, program: string, ports: Ports, options: TemporalOp
     ...pairs('--dynamic-config-value', { ...ownDynamicConfig, ...dynamicConfig }),
     ...pairs('--search-attribute', searchAttributes),
   ];
-  return startDaemon({ command: program, args, logFile: path.join(home, 'temporal.log') });
+  return startDaemon({ command: program, args, env: options.env, logFile: path.join(home, 'temporal.log') });
 }
 
 /** The live server of this folder: the process the state file names, else (Node was killed before it wrote it) any that has our database open. */

@@ -6,6 +6,10 @@ const begun = Symbol.for('palimpsest.service-process');
 if (!Reflect.has(globalThis, begun)) {
   Reflect.set(globalThis, begun, true);
 
+  // Workflows in the thread of their worker: each worker would start two of their own, half a second of processor time.
+  // Processes that tests start have them.
+  process.env['TEMPORAL_DEBUG'] = '1';
+
   // The SDK's log of a worker's life would bury what a test prints; failures are asserted, not read.
   Runtime.install({ logger: new DefaultLogger('ERROR') });
 

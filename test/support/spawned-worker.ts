@@ -20,7 +20,7 @@ export function spawnWorker(
   };
   return leashed(
     spawn(process.execPath, [program('test/support/worker-process.ts')], {
-      env: { ...process.env, WORKER: JSON.stringify(settings) },
+      env: { ...process.env, TEMPORAL_DEBUG: '', WORKER: JSON.stringify(settings) },
       stdio: ['ignore', 'pipe', 'inherit'],
     }),
   );

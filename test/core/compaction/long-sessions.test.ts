@@ -130,42 +130,38 @@ describe('a history far beyond the window of the summarizer', () => {
 });
 
 describe('any history', () => {
-  test(
-    'stands after compactions in exactly one place, read, valid and within its budget',
-    { timeout: 120_000 },
-    async () => {
-      await fc.assert(
-        fc.asyncProperty(
-          sessions,
-          fc.integer({ min: 1, max: 8 }),
-          fc.boolean(),
-          async (turns, messages, byRule) => {
-            const conversation = new Conversation({
-              policy: {
-                tokenizer: 'chars/4',
-                contextWindow: 6_000,
-                trigger: { tokens: 3_000 },
-                keep: { messages },
-              },
-            });
-            for (const turn of turns) {
-              conversation.append(turn);
-              await compactWhereAsked(conversation, byRule);
-              expect(validateView(messagesOf(conversation))).toEqual([]);
-            }
-            await compactWhereAsked(conversation, byRule, true);
-            expect(conversation.replay()).toEqual(conversation.log.map(({ message }) => message));
-            for (const { fromSeq, throughSeq, coverage } of conversation.generations)
-              for (let seq = fromSeq; seq <= throughSeq; seq++)
-                expect(
-                  coverage.filter((range) => range.fromSeq <= seq && seq <= range.throughSeq),
-                ).toHaveLength(1);
-          },
-        ),
-        { numRuns: 150 },
-      );
-    },
-  );
+  test('stands after compactions in exactly one place, read, valid and within its budget', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        sessions,
+        fc.integer({ min: 1, max: 8 }),
+        fc.boolean(),
+        async (turns, messages, byRule) => {
+          const conversation = new Conversation({
+            policy: {
+              tokenizer: 'chars/4',
+              contextWindow: 6_000,
+              trigger: { tokens: 3_000 },
+              keep: { messages },
+            },
+          });
+          for (const turn of turns) {
+            conversation.append(turn);
+            await compactWhereAsked(conversation, byRule);
+            expect(validateView(messagesOf(conversation))).toEqual([]);
+          }
+          await compactWhereAsked(conversation, byRule, true);
+          expect(conversation.replay()).toEqual(conversation.log.map(({ message }) => message));
+          for (const { fromSeq, throughSeq, coverage } of conversation.generations)
+            for (let seq = fromSeq; seq <= throughSeq; seq++)
+              expect(
+                coverage.filter((range) => range.fromSeq <= seq && seq <= range.throughSeq),
+              ).toHaveLength(1);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
 
   async function compactWhereAsked(
     conversation: Conversation,

@@ -2,10 +2,6 @@
  * Invariant 8, the context always fits: reductions are deterministic, in the order of the design, and stop only at the irreducible floor.
  * With invariant 7: whatever is reduced, the result is valid. With invariant 10: what was reduced stays reduced, and the context grows at its end.
  */
-import { createReadStream, readdirSync } from 'node:fs';
-import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { createGunzip } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildView, viewing } from '../../../src/context/view/view.js';
@@ -19,6 +15,8 @@ import type { TokenCounter } from '../../../src/tokens/token-counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { atOnce } from '../../../src/steps.js';
 import { histories, logOf, sourceOf } from '../../support/histories.js';
+import { sized } from '../../support/size.js';
+import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
 const reduceToFit = (...given: Parameters<typeof reducing>) => atOnce(reducing(...given));
 
@@ -513,7 +511,7 @@ test('8. any history: every stand-in is smaller than what it stands for, and gro
     }),
     { numRuns: 500 },
   );
-}, 30_000);
+});
 
 test('10. any history, read after every message: reductions stay, and between them the context only grows at its end', () => {
   fc.assert(
@@ -554,36 +552,17 @@ test('10. any history, read after every message: reductions stay, and between th
     }),
     { numRuns: 200 },
   );
-}, 60_000);
+});
 
-const transcripts = process.env.PALIMPSEST_TRANSCRIPTS;
-
-if (!transcripts)
-  console.log('reduce.test.ts: PALIMPSEST_TRANSCRIPTS is not set, recorded sessions did not run');
-
-async function* recordedSessions(folder: string): AsyncGenerator<{ id: string; messages: ChatMessage[] }> {
-  for (const directory of ['sessions', 'dirty', 'cc-by-nc']) {
-    for (const file of readdirSync(path.join(folder, directory))) {
-      if (!/\.jsonl(\.gz)?$/.test(file)) continue;
-      const stream = createReadStream(path.join(folder, directory, file));
-      const text = file.endsWith('.gz') ? stream.pipe(createGunzip()) : stream;
-      for await (const line of createInterface({ input: text, crlfDelay: Infinity })) {
-        const session = JSON.parse(line);
-        if (Array.isArray(session.messages)) yield session;
-      }
-    }
-  }
-}
-
-describe.runIf(transcripts)('recorded sessions', () => {
+describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
   test.each([7_000, 28_000])(
     'every one fits %i tokens in a valid form, or its floor exceeds it',
-    { timeout: 300_000 },
     async (limit) => {
       const bpe = counterFor('o200k_base');
       const beyond: string[] = [];
       let sessions = 0;
-      for await (const { id, messages } of recordedSessions(transcripts!)) {
+      for await (const { line } of readTranscripts(sized(4, 1))) {
+        const { id, messages } = JSON.parse(line) as { id: string; messages: ChatMessage[] };
         sessions += 1;
         const source = sourceOf(logOf(messages, bpe));
         const view = buildView(source, bpe);

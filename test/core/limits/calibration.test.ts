@@ -381,6 +381,5 @@ describe.skipIf(skipWithoutTranscripts())('on recorded sessions', () => {
       expect(quantile(corrected, 0.5)).toBeLessThan(1.06);
       expect(quantile(corrected, 0.95)).toBeLessThan(1.2);
     },
-    120_000,
   );
 });

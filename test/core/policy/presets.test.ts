@@ -10,6 +10,7 @@ import { policyOf, resolvePolicy } from '../../../src/policy/layers.js';
 import { isTriggered, limitsOf, type Limits } from '../../../src/limits/limits.js';
 import { presets } from '../../../src/policy/presets.js';
 import { parsePolicy, type PolicyInput, type PresetName, presetNames } from '../../../src/policy/schema.js';
+import { sized } from '../../support/size.js';
 
 const limitsFor = (preset: PresetName, input: PolicyInput = {}): Limits =>
   limitsOf(resolvePolicy(parsePolicy({ ...input, preset })));
@@ -177,7 +178,7 @@ describe.skipIf(transcripts === undefined)('on recorded sessions (PALIMPSEST_TRA
       const sessions = (await readTranscripts(path.join(folder, file))).flatMap((read) =>
         'error' in read ? [] : [read.messages],
       );
-      for (const messages of sessions.filter((_, index) => index % 25 === 0).slice(0, 3)) {
+      for (const messages of sessions.filter((_, index) => index % 25 === 0).slice(0, sized(1, 3))) {
         for (const preset of presetNames) {
           const policy: PolicyInput = { preset, contextWindow: 8_000, summary: { method: 'extractive' } };
           const conversation = new Conversation({ policy: { ...policy, tokenizer: 'chars/4' } });
@@ -191,5 +192,5 @@ describe.skipIf(transcripts === undefined)('on recorded sessions (PALIMPSEST_TRA
       }
     }
     for (const preset of presetNames) expect(compactions.get(preset)).toBeGreaterThan(0);
-  }, 120_000);
+  });
 });

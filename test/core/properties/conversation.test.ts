@@ -116,7 +116,7 @@ test('7 and 8. any session, any policy: the context is valid for its provider an
     }),
     runs(50),
   );
-}, 120_000);
+});
 
 test('1 and 4. any session, any policy: replay gives back every message, and every evicted message is covered', async () => {
   await fc.assert(
@@ -142,7 +142,7 @@ test('1 and 4. any session, any policy: replay gives back every message, and eve
     }),
     runs(30),
   );
-}, 120_000);
+});
 
 /** Shows where two long texts part. */
 function expectSame(text: string, other: string): void {
@@ -194,7 +194,7 @@ test('3. any session, any policy: a model that fails or answers nonsense changes
     }),
     runs(25),
   );
-}, 120_000);
+});
 
 test('9. any session, any policy: compactions end by themselves, and begin again only with something new', async () => {
   await fc.assert(
@@ -209,7 +209,7 @@ test('9. any session, any policy: compactions end by themselves, and begin again
     }),
     runs(25),
   );
-}, 120_000);
+});
 
 test('10. any session, any policy: between two commits the context only grows at its end', async () => {
   await fc.assert(
@@ -226,7 +226,7 @@ test('10. any session, any policy: between two commits the context only grows at
     }),
     runs(40),
   );
-}, 120_000);
+});
 
 /** Emergency reductions change the prefix: that is what they are for, and why they reduce to the target. */
 function reducedSince(earlier: readonly ViewItem[], items: readonly ViewItem[]): boolean {
@@ -268,7 +268,7 @@ test('12. any session, any policy: restoring a generation gives back exactly the
     }),
     runs(25),
   );
-}, 120_000);
+});
 
 test('layered: among n leaves, no item is rewritten more than 1 + log₄ n times', async () => {
   await fc.assert(
@@ -305,4 +305,4 @@ test('layered: among n leaves, no item is rewritten more than 1 + log₄ n times
     ),
     runs(10),
   );
-}, 120_000);
+});

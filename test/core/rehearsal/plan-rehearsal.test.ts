@@ -208,36 +208,32 @@ describe('the cache', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  test(
-    'each, clean and malformed, is planned: ranges hold, requests fit, the prefix is stable',
-    { timeout: 300_000 },
-    async () => {
-      let [sessions, compactions, between] = [0, 0, 0];
-      for await (const { line, file, number } of readTranscripts(sized(5, 1))) {
-        const [read] = await readSessions('-', Readable.from([line]));
-        if (!read || 'error' in read) throw new Error(`${file}:${number} was not read`);
-        let before: RehearsedRequest | null = null;
-        const request = (now: RehearsedRequest): void => {
-          if (before?.generation === now.generation && now.charged.prefix < before.items.length - 1) {
-            const reduced = now.items.some(({ source }) => source === 'reduced' || source === 'omitted');
-            if (!reduced) throw new Error(`${read.id}: the prefix broke at turn ${now.turn}`);
-          }
-          before = now;
-          between++;
-        };
-        const rehearsal = await rehearse(
-          read.messages,
-          { contextWindow: 24_000, trigger: { economic: true } },
-          { request },
-        );
-        checkRanges(read.messages, rehearsal);
-        if (rehearsal.failures.length === 0) expect(rehearsal.fits, read.id).toBe(true);
-        sessions++;
-        compactions += rehearsal.compactions.length;
-      }
-      expect(sessions).toBeGreaterThan(0);
-      expect(between).toBeGreaterThan(sessions);
-      console.log(`${sessions} sessions, ${compactions} compactions`);
-    },
-  );
+  test('each, clean and malformed, is planned: ranges hold, requests fit, the prefix is stable', async () => {
+    let [sessions, compactions, between] = [0, 0, 0];
+    for await (const { line, file, number } of readTranscripts(sized(5, 1))) {
+      const [read] = await readSessions('-', Readable.from([line]));
+      if (!read || 'error' in read) throw new Error(`${file}:${number} was not read`);
+      let before: RehearsedRequest | null = null;
+      const request = (now: RehearsedRequest): void => {
+        if (before?.generation === now.generation && now.charged.prefix < before.items.length - 1) {
+          const reduced = now.items.some(({ source }) => source === 'reduced' || source === 'omitted');
+          if (!reduced) throw new Error(`${read.id}: the prefix broke at turn ${now.turn}`);
+        }
+        before = now;
+        between++;
+      };
+      const rehearsal = await rehearse(
+        read.messages,
+        { contextWindow: 24_000, trigger: { economic: true } },
+        { request },
+      );
+      checkRanges(read.messages, rehearsal);
+      if (rehearsal.failures.length === 0) expect(rehearsal.fits, read.id).toBe(true);
+      sessions++;
+      compactions += rehearsal.compactions.length;
+    }
+    expect(sessions).toBeGreaterThan(0);
+    expect(between).toBeGreaterThan(sessions);
+    console.log(`${sessions} sessions, ${compactions} compactions`);
+  });
 });

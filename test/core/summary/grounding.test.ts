@@ -104,7 +104,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
     console.log('false accepts (first half, second half) and false refusals of summaries by rule:', counts);
     for (const half of ['first', 'second']) expect(share(counts[half])).toBeLessThan(1 / 1_000);
     expect(share(counts['summaries'])).toBeLessThan(1 / 200);
-  }, 240_000);
+  });
 
   /** The first messages of a session, of about 150, 600 and 2,400 tokens. */
   function slicesOf(messages: readonly ChatMessage[]) {

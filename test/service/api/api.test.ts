@@ -23,7 +23,7 @@ beforeAll(async () => {
   server = await startApiStack({ metrics: async () => '# TYPE palimpsest_up gauge\npalimpsest_up 1\n' });
   ask = server.ask;
   await compacted('walk');
-}, 60_000);
+});
 
 afterAll(() => server.stop());
 

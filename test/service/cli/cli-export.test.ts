@@ -72,7 +72,7 @@ async function exportedByCli(session: string): Promise<string> {
 const native = nativeFiles();
 
 describe.skipIf(native.length === 0)('every recorded file comes back as it was', () => {
-  test('over HTTP, and the first of each format by the command line', { timeout: 300_000 }, async () => {
+  test('over HTTP, and the first of each format by the command line', async () => {
     const reports = await imported(native.map(nativePath));
     expect(reports.filter(({ status }) => status !== 'stored')).toEqual([]);
     expect(new Set(reports.map(({ source }) => source)).size).toBe(native.length);
@@ -205,7 +205,7 @@ const samples: Sample[] = [
   ],
 ];
 
-test('a small file of every format comes back as it was, indented or not', { timeout: 120_000 }, async () => {
+test('a small file of every format comes back as it was, indented or not', async () => {
   expect(new Set(samples.map(([format]) => format))).toEqual(new Set(formatNames));
   const files = samples.map(([format, layout, value], index) => {
     const file = path.join(folder, `${index}-${format}.${layout === 'lines' ? 'jsonl' : 'json'}`);

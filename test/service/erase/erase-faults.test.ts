@@ -44,7 +44,7 @@ async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Wo
     ...(stop ? { stop } : {}),
   };
   const worker = spawn(process.execPath, [program('test/support/worker-process.ts')], {
-    env: { ...process.env, WORKER: JSON.stringify(settings) },
+    env: { ...process.env, TEMPORAL_DEBUG: '', WORKER: JSON.stringify(settings) },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   leashed(worker);

@@ -32,7 +32,7 @@ afterAll(async () => {
 async function example(...flags: string[]): Promise<string[]> {
   const args = [program('examples/agent-loop.ts'), ...flags];
   const servers = { DATABASE_URL: database.url, TEMPORAL_ADDRESS: temporalAddress() };
-  const env = { ...process.env, ...servers, PALIMPSEST_DATA: dataDir };
+  const env = { ...process.env, TEMPORAL_DEBUG: '', ...servers, PALIMPSEST_DATA: dataDir };
   const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, env });
   return stdout.trimEnd().split('\n');
 }

@@ -14,6 +14,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import type { SessionContext } from '../../../src/contract/context.js';
 import { dialogue, words } from '../../support/dialogue.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { sized } from '../../support/size.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 
 const whole: PolicyInput = { contextWindow: 6_000, tokenizer: 'o200k_base' };
@@ -259,7 +260,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions as text agents play
 
   test.each([8_000, 16_384, 32_768])('fit a window of %i at every turn', async (window) => {
     const found = { contexts: 0, shortened: 0, saved: 0 };
-    for await (const { line } of readTranscripts()) {
+    for await (const { line } of readTranscripts(sized(4, 1))) {
       const { messages } = parseExact(line) as { messages: unknown };
       const session = asTextAgent(checkMessages(messages));
       const largest = session.reduce(

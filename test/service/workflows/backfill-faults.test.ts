@@ -61,7 +61,7 @@ beforeAll(async () => {
     },
     { pageSize: Math.floor(sessions / 3) },
   );
-}, 120_000);
+});
 
 afterAll(async () => {
   for (const worker of workers) worker.kill('SIGKILL');
@@ -81,7 +81,7 @@ async function startWorker(die?: DoomedWorker['die']): Promise<ChildProcess> {
     ...(die ? { die } : {}),
   };
   const worker = spawn(process.execPath, [program('test/support/worker-process.ts')], {
-    env: { ...process.env, WORKER: JSON.stringify(settings) },
+    env: { ...process.env, TEMPORAL_DEBUG: '', WORKER: JSON.stringify(settings) },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   workers.add(leashed(worker));
@@ -115,7 +115,7 @@ async function underWay(tenant: string): Promise<ChildProcess> {
 }
 
 async function expectDoneOnce(tenant: string): Promise<void> {
-  const report = await until(bench.of(tenant), job, ended, 150_000);
+  const report = await until(bench.of(tenant), job, ended);
   expect(report).toMatchObject({
     state: 'completed',
     failures: {},
@@ -141,7 +141,7 @@ describe.sequential('killed in the middle, every session is done exactly once', 
     const first = await underWay('worker');
     await kill(first);
     const second = await startWorker();
-    await until(bench.of('worker'), job, ({ counts }) => counts.compacted >= sessions / 2, 120_000);
+    await until(bench.of('worker'), job, ({ counts }) => counts.compacted >= sessions / 2);
     await kill(second);
     const third = await startWorker();
     await expectDoneOnce('worker');
