@@ -13,7 +13,8 @@ export default defineConfig({
     // Limits end what hangs, and are no part of what is tested: a machine with other work may take its time.
     testTimeout: 300_000,
     hookTimeout: 300_000,
-    expect: { poll: { timeout: 90_000 } },
+    // What is looked at is a server: every 50 ms, the default, it would be at work for those that wait.
+    expect: { poll: { interval: 150, timeout: 90_000 } },
     projects: [
       { extends: true, test: { name: 'core', include: ['test/core/**/*.test.ts'], pool: 'threads' } },
       {

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import type { ChildProcess } from 'node:child_process';
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
-import { afterEach, beforeEach, expect, inject, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { fork } from '../../../src/store/compactions/fork.js';
@@ -19,25 +19,46 @@ import { about, ok, rateLimited, status, type Script } from '../../support/model
 import type { RecordedRequest } from '../../support/model-server.js';
 import { spawnWorker } from '../../support/spawned-worker.js';
 import { startStack, type Stack } from '../../support/stack.js';
+import { uniqueQueuePrefix } from '../../support/temporal.js';
 
 let stack: Stack;
 let pool: Pool;
 let client: Client;
+let standing: Promise<unknown> | undefined;
 const workers: ChildProcess[] = [];
+/** Of the test that runs: tenants share no digests. */
+let tenant: string;
+let palimpsest: Palimpsest;
 
-beforeEach(async () => {
+beforeAll(async () => {
   stack = await startStack({ worker: false });
   pool = openPool(stack.databaseUrl, { max: 2 });
   client = new Client({ connection: await Connection.connect({ address: inject('temporalAddress') }) });
 });
 
-afterEach(async () => {
-  for (const worker of workers.splice(0)) worker.kill('SIGKILL');
-  stack.model.release();
+afterAll(async () => {
+  for (const worker of workers) worker.kill('SIGKILL');
   await client.connection.close();
   await pool.end();
   await stack.stop();
 });
+
+beforeEach(async () => {
+  tenant = uniqueQueuePrefix();
+  palimpsest = await connect(tenant);
+  stack.model.reply(ok());
+  stack.model.requests.length = 0;
+});
+
+afterEach(async () => {
+  stack.model.release();
+  await palimpsest.close();
+});
+
+function connect(of: string): Promise<Palimpsest> {
+  const { databaseUrl, temporal, queuePrefix } = stack;
+  return Palimpsest.connect({ databaseUrl, temporal, queuePrefix, tenant: of });
+}
 
 async function startWorker(): Promise<ChildProcess> {
   const worker = spawnWorker(stack);
@@ -45,6 +66,9 @@ async function startWorker(): Promise<ChildProcess> {
   await once(worker.stdout!, 'data');
   return worker;
 }
+
+/** Two for all tests that kill none. */
+const twoWorkers = (): Promise<unknown> => (standing ??= Promise.all([startWorker(), startWorker()]));
 
 /** Nothing is due by itself; compactions are asked for by hand. */
 const policy: PolicyInput = { contextWindow: 64_000, keep: { messages: 2 }, summary: { chunkTokens: 500 } };
@@ -54,16 +78,16 @@ const family = ['source', 'fork-1', 'fork-2', 'fork-3'];
 
 /** A session and three forks that no workflow knows: all of them have the same to summarize. */
 async function fillFamily(own: PolicyInput = policy): Promise<void> {
-  const source = { tenant: stack.queuePrefix, session: 'source' };
+  const source = { tenant, session: 'source' };
   await appendTurn(pool, { ...source, turnId: 't', messages, policy: own });
   for (const to of family.slice(1)) await fork(pool, source, { to, throughSeq: messages.length });
 }
 
 const compactAll = (sessions = family) =>
-  Promise.all(sessions.map((session) => stack.palimpsest.compact({ session })));
+  Promise.all(sessions.map((session) => palimpsest.compact({ session })));
 
 const compactionOf = (session: string) =>
-  client.workflow.getHandle(compactionWorkflowId({ tenant: stack.queuePrefix, session }, 1));
+  client.workflow.getHandle(compactionWorkflowId({ tenant, session }, 1));
 
 /** Every one of these compactions has a model step that a worker has begun. */
 async function allAsking(sessions = family): Promise<void> {
@@ -85,9 +109,32 @@ function requestsByKey(): number[] {
   return [...counts.values()];
 }
 
+// First: the workers of the others do not run yet.
+test('one that waits takes over when the worker that asks is killed', async () => {
+  await fillFamily();
+  stack.model.hold();
+  const doomed = await startWorker();
+  const first = palimpsest.compact({ session: 'source' }).catch((error: unknown) => error);
+  await stack.model.waitForRequests(4);
+  const asked = stack.model.requests.length;
+  const other = await startWorker();
+  const second = palimpsest.compact({ session: 'fork-1' });
+  await allAsking(['source', 'fork-1']);
+  expect(stack.model.requests).toHaveLength(asked);
+  // Nobody takes this compaction up again: only the end of its lease frees what it was asking.
+  await compactionOf('source').terminate();
+  doomed.kill('SIGKILL');
+  stack.model.release();
+  const outcome = await second;
+  expect(outcome).toMatchObject({ method: 'model' });
+  expect(stack.model.requests).toHaveLength(outcome!.chunks + 1 + asked);
+  await first;
+  other.kill('SIGKILL');
+});
+
 test('a session and three forks over two workers ask for each digest once, and only the payer counts it', async () => {
   await fillFamily();
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   stack.model.hold();
   const compacting = compactAll();
   await allAsking();
@@ -101,12 +148,14 @@ test('a session and three forks over two workers ask for each digest once, and o
   expect(outcomes.reduce((sum, outcome) => sum + outcome!.modelCalls, 0)).toBe(first!.chunks + 1);
   // Nothing is left behind: neither who asks nor what is held.
   for (const table of ['digest_flights', 'digest_holds'])
-    expect((await pool.query(`select 1 from palimpsest.${table}`)).rows).toEqual([]);
+    expect(
+      (await pool.query(`select 1 from palimpsest.${table} where tenant_id = $1`, [tenant])).rows,
+    ).toEqual([]);
 });
 
 test('merges of layers are asked for once as well', async () => {
   await fillFamily({ ...policy, summary: { chunkTokens: 500, mode: 'layered' } });
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   const compacting = compactAll();
   const outcomes = await compacting;
   for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
@@ -123,43 +172,23 @@ test('a repair is asked for once as well', async () => {
   stack.model.reply((request) =>
     (isRepair(request) ? about('## Current state\n- In short.') : wordy)(request),
   );
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   for (const outcome of await compactAll()) expect(outcome).toMatchObject({ method: 'model' });
   expect(stack.model.requests.filter(isRepair)).toHaveLength(1);
   expect(requestsByKey().every((count) => count === 1)).toBe(true);
 });
 
-test('one that waits takes over when the worker that asks is killed', async () => {
-  await fillFamily();
-  stack.model.hold();
-  const doomed = await startWorker();
-  const first = stack.palimpsest.compact({ session: 'source' }).catch((error: unknown) => error);
-  await stack.model.waitForRequests(4);
-  const asked = stack.model.requests.length;
-  await startWorker();
-  const second = stack.palimpsest.compact({ session: 'fork-1' });
-  await allAsking(['source', 'fork-1']);
-  expect(stack.model.requests).toHaveLength(asked);
-  // Nobody takes this compaction up again: only the end of its lease frees what it was asking.
-  await compactionOf('source').terminate();
-  doomed.kill('SIGKILL');
-  stack.model.release();
-  const outcome = await second;
-  expect(outcome).toMatchObject({ method: 'model' });
-  expect(stack.model.requests).toHaveLength(outcome!.chunks + 1 + asked);
-  await first;
-});
-
 test('a slow call whose worker lives keeps its place beyond its lease', async () => {
   await fillFamily();
   stack.model.hold();
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   const compacting = compactAll(['source', 'fork-1']);
   await allAsking(['source', 'fork-1']);
   const leases = async () =>
     (
       await pool.query<{ key: string; over: boolean; at: Date }>(
-        `select key, expires_at as at, expires_at < clock_timestamp() as over from palimpsest.digest_flights order by key`,
+        `select key, expires_at as at, expires_at < clock_timestamp() as over from palimpsest.digest_flights where tenant_id = $1 order by key`,
+        [tenant],
       )
     ).rows;
   await expect.poll(async () => (await leases()).length).toBeGreaterThan(0);
@@ -190,7 +219,7 @@ test.for([
 ])('a call that fails with $name is one failure for all that need the same', async ({ failure, apartMs }) => {
   await fillFamily();
   stack.model.reply(failing(2, failure));
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   stack.model.hold();
   const compacting = compactAll();
   await allAsking();
@@ -209,7 +238,7 @@ test.for([
 test('a call that is refused for good frees its place: the next one asks, and nobody waits for nothing', async () => {
   await fillFamily();
   stack.model.reply(status(401));
-  await Promise.all([startWorker(), startWorker()]);
+  await twoWorkers();
   stack.model.hold();
   const compacting = compactAll();
   await allAsking();
@@ -221,10 +250,10 @@ test('a call that is refused for good frees its place: the next one asks, and no
 test('one that waits is cancelled at once, and the one that asks is not disturbed', async () => {
   await fillFamily();
   stack.model.hold();
-  await Promise.all([startWorker(), startWorker()]);
-  const first = stack.palimpsest.compact({ session: 'source' });
+  await twoWorkers();
+  const first = palimpsest.compact({ session: 'source' });
   await stack.model.waitForRequests(4);
-  const second = stack.palimpsest.compact({ session: 'fork-1' }).catch((error: unknown) => error);
+  const second = palimpsest.compact({ session: 'fork-1' }).catch((error: unknown) => error);
   await allAsking(['source', 'fork-1']);
   await compactionOf('fork-1').cancel();
   expect(await second).toBeInstanceOf(Error);
@@ -235,11 +264,11 @@ test('one that waits is cancelled at once, and the one that asks is not disturbe
 });
 
 test('tenants do not wait for one another: each asks for itself', async () => {
-  const { databaseUrl, temporal, queuePrefix, palimpsest, model } = stack;
-  const other = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, tenant: `${queuePrefix}-b` });
+  const { model } = stack;
+  const other = await connect(`${tenant}-b`);
   try {
     model.hold();
-    await startWorker();
+    await twoWorkers();
     for (const of of [palimpsest, other])
       await of.appendTurn({ session: 's', turnId: 't', messages, policy });
     const compacting = Promise.all([palimpsest, other].map((of) => of.compact({ session: 's' })));
@@ -260,8 +289,8 @@ test('a backfill of a session and its forks asks for each digest once', async ()
   const bench = await openBackfills(stack);
   try {
     stack.model.hold();
-    await Promise.all([startWorker(), startWorker()]);
-    const jobs = bench.of(stack.queuePrefix);
+    await twoWorkers();
+    const jobs = bench.of(tenant);
     await jobs.start({ job: 'j', concurrency: 4 });
     await allAsking();
     stack.model.release();
