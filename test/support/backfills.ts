@@ -75,7 +75,7 @@ export async function until(
   backfills: Backfills,
   job: string,
   condition: (report: Backfill) => boolean,
-  timeoutMs = 180_000,
+  timeoutMs = 270_000,
 ): Promise<Backfill> {
   for (const deadline = Date.now() + timeoutMs; ;) {
     const report = await backfills.report({ job });

@@ -69,7 +69,7 @@ test(`${5 * pageSize} sessions of three tenants`, async () => {
     const asking = async () =>
       (await pool.query<{ n: number }>('select count(overdue_at)::int as n from palimpsest.sessions')).rows[0]
         ?.n;
-    await expect.poll(asking, { timeout: 120_000 }).toBe(0);
+    await expect.poll(asking, { timeout: 240_000 }).toBe(0);
     expect((await run()).all).toEqual({ signalled: 0, failed: 0, left: 0 });
   } finally {
     await client.connection.close();
