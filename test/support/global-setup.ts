@@ -72,7 +72,7 @@ async function setUpTemporal(project: TestProject, dataDir: string): Promise<voi
   const log = (line: string) => process.stderr.write(`${line}\n`);
   const { address } = await startTemporal({
     ...{ dataDir, log, cacheDir: defaultCacheDir(), ui: false, searchAttributes: searchAttributeTypes },
-    // It has the memory of the machine for a few minutes: the garbage collector took a third of its time.
+    // It lives for a few minutes and may use memory for time: one second in thirteen of its own.
     env: { GOGC: '800' },
     dynamicConfig: {
       ...{ 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
