@@ -1,13 +1,11 @@
 /**
  * A context as Anthropic's Messages API takes it. Originals are changed only where the API would refuse them; the rules
- * and where they stand are in anthropic-rules.ts.
+ * and where they stand are in anthropic.ts.
  */
 import { noResult } from '../context/view/projection.js';
 import type { Json } from '../conversation/message.js';
-import { capCacheMarks } from './anthropic-cache.js';
-import { systemBlocks, turnOf, type Turn } from './anthropic-convert.js';
-import { withServerPairs } from './anthropic-server-tools.js';
-import { isFields, placeholder, textOr, type Fields } from './content.js';
+import { systemBlocks, type Turn, turnOf } from './anthropic-convert.js';
+import { type Fields, isFields, placeholder, textOr } from './content.js';
 import type { Rendered, ShownUnit } from './format.js';
 
 const OPENING = '(The session begins with the assistant.)';
@@ -215,4 +213,119 @@ function withoutTrailingSpace(turns: readonly Turn[]): Turn[] {
 
 function messageOf({ role, content, original }: Turn): Json {
   return original ?? { role, content };
+}
+
+/**
+ * Calls of tools that the provider runs itself (web search, code execution, MCP connectors), and their results. Both are blocks
+ * of the assistant. A result stands in the turn of its call, or in the next one where the call stood beside calls of the client
+ * (platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools).
+ */
+
+const isCall = ({ type }: Fields): boolean => /^(?:server|mcp)_tool_use$/.test(textOr(type));
+const isResult = ({ type }: Fields): boolean => /._tool_result$/.test(textOr(type));
+
+/**
+ * The turns with every call of the provider's tools paired with its result; one without the other is told in words. A call that
+ * the provider has yet to answer (after `pause_turn`, or beside calls of the client) stays.
+ */
+function withServerPairs(turns: readonly Turn[]): Turn[] {
+  const { kept, calls } = pairsIn(turns);
+  return turns.map((turn, number) => {
+    const { role, content } = turn;
+    if (typeof content === 'string') return turn;
+    const shown = content.map((block, index): Json => {
+      if (!isFields(block)) return block;
+      const isTold = (isCall(block) || isResult(block)) && !kept.has(placeOf(number, index));
+      return isTold ? (placeholder(textOr(block.type), block) as Fields) : withCaller(block, calls);
+    });
+    return shown.every((block, index) => block === content[index]) ? turn : { role, content: shown };
+  });
+}
+
+const placeOf = (turn: number, block: number): string => `${turn}:${block}`;
+
+/** Places of the calls and results that stay, and the ids of these calls. */
+function pairsIn(turns: readonly Turn[]): { kept: Set<string>; calls: Set<string> } {
+  const kept = new Set<string>();
+  const calls = new Set<string>();
+  const open = new Map<string, { place: string; turn: number }>();
+  const keep = (id: string, ...places: string[]) => {
+    for (const place of places) kept.add(place);
+    calls.add(id);
+    open.delete(id);
+  };
+  turns.forEach(({ role, content }, turn) => {
+    if (role === 'user') {
+      if (!isAnswer(content)) open.clear();
+      return;
+    }
+    if (typeof content === 'string') return;
+    content.forEach((block, index) => {
+      if (!isFields(block)) return;
+      const place = placeOf(turn, index);
+      const id = textOr(isCall(block) ? block.id : block.tool_use_id);
+      const call = open.get(id);
+      if (isCall(block) && !call && !calls.has(id)) open.set(id, { place, turn });
+      else if (isResult(block) && call) keep(id, call.place, place);
+    });
+  });
+  const last = turns.length - 1;
+  for (const [id, { place, turn }] of [...open])
+    if (turn === last || turns[last]?.role === 'user') keep(id, place);
+  return { kept, calls };
+}
+
+/** Whether a user's turn only answers: the provider then goes on with the turn before. */
+const isAnswer = (content: Turn['content']): boolean =>
+  typeof content !== 'string' && content.every((block) => isFields(block) && block.type === 'tool_result');
+
+/** A call that a program of the provider made names the call of that program, if it is shown. */
+function withCaller(block: Fields, calls: ReadonlySet<string>): Fields {
+  const { caller, ...rest } = block;
+  return isFields(caller) && typeof caller.tool_id === 'string' && !calls.has(caller.tool_id) ? rest : block;
+}
+
+const MOST_CACHE_MARKS = 4;
+
+/** How many marks a value holds, at any depth that blocks have. */
+function cacheMarks(value: Json | undefined): number {
+  if (Array.isArray(value)) return value.reduce<number>((sum, inner) => sum + cacheMarks(inner), 0);
+  if (!isFields(value)) return 0;
+  return (value.cache_control ? 1 : 0) + cacheMarks(Array.isArray(value.content) ? value.content : undefined);
+}
+
+/**
+ * Cache marks (`cache_control`) that travel with the messages of a session. A request may hold four ("A maximum of 4
+ * blocks with cache_control may be provided", platform.claude.com/docs/en/build-with-claude/prompt-caching); a session
+ * collects one a turn. The newest are kept, and the last of the system's: a mark ends the part that is cached, and
+ * is no part of it, so that older ones may go without a cost.
+ */
+function capCacheMarks(rendered: Rendered): Rendered {
+  const { messages, system } = rendered;
+  const ofSystem = cacheMarks(system);
+  const ofMessages = cacheMarks(messages);
+  if (ofSystem + ofMessages <= MOST_CACHE_MARKS) return rendered;
+  const keptInSystem = Math.max(Math.min(ofSystem, 1), MOST_CACHE_MARKS - ofMessages);
+  return {
+    ...rendered,
+    messages: newest(messages, ofMessages, MOST_CACHE_MARKS - keptInSystem) as Json[],
+    ...(system === undefined ? {} : { system: newest(system, ofSystem, keptInSystem) }),
+  };
+}
+
+/** The value with its last `kept` of `found` marks; what holds none that goes is the same as before. */
+function newest(value: Json, found: number, kept: number): Json {
+  let surplus = found - kept;
+  const walk = (inner: Json): Json => {
+    if (surplus <= 0 || cacheMarks(inner) === 0) return inner;
+    if (Array.isArray(inner)) return inner.map(walk);
+    if (!isFields(inner)) return inner;
+    const content = inner.content === undefined ? undefined : walk(inner.content);
+    const block = content === undefined ? inner : { ...inner, content };
+    if (!block.cache_control || surplus <= 0) return block;
+    surplus -= 1;
+    const { cache_control: _mark, ...rest } = block;
+    return rest;
+  };
+  return walk(value);
 }

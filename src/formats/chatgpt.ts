@@ -12,8 +12,7 @@ import {
 } from './content.js';
 import { closeItems } from './close.js';
 import { envelope, envelopeOf } from './envelope.js';
-import type { Format, Unit } from './format.js';
-import type { ItemReader } from './item-reader.js';
+import type { Format, ItemReader, Unit } from './format.js';
 
 /**
  * Conversations of a ChatGPT export, one element of `conversations.json`: a tree of nodes under `mapping`. An item is a

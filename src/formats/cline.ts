@@ -1,8 +1,7 @@
 import type { Json } from '../conversation/message.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { fieldsAt, isFields, itemAt, placeholder, textOr, unitsOf, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Unit } from './format.js';
 
 /**

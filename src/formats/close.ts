@@ -1,10 +1,8 @@
 /** Files written back from the items that they were opened into, a piece of text at a time. */
 import type { Json } from '../conversation/message.js';
 import { isFields, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listsOf, type ListPlace } from './enveloped.js';
-import type { Format } from './format.js';
-import type { ItemReader } from './item-reader.js';
+import { envelopeOf, type ListPlace, listsOf } from './envelope.js';
+import type { Format, ItemReader } from './format.js';
 
 /**
  * The file that these items were opened from, as its envelope tells, else as a bare one. Holds two items at a time; of a

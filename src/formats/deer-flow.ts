@@ -1,11 +1,10 @@
 import { invalid } from '../errors.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { fieldsAt, isFields, textOr, unitsOf } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Opened } from './format.js';
 import { readMessage } from './langchain-messages.js';
-import { renderLangchain, withCallIds } from './langchain-render.js';
+import { renderLangchain, withCallIds } from './langchain.js';
 
 /**
  * Recorded runs of DeerFlow: a prompt and the turns of its models, each an answer as a LangChain message. What its lead

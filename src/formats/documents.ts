@@ -3,13 +3,11 @@ import type { Json } from '../conversation/message.js';
 import { metaOf } from '../conversation/validate.js';
 import { isFields } from './content.js';
 import { closeItems } from './close.js';
-import { envelope, envelopeOf } from './envelope.js';
-import { listsOf } from './enveloped.js';
-import { refuseForeign } from './foreign.js';
+import { envelope, envelopeOf, listsOf } from './envelope.js';
+import { refuseForeign } from './native.js';
 import { formatNames, type FormatName } from '../conversation/format-names.js';
 import { formatOf, formats } from './index.js';
-import type { FileLayout, Format, Opened } from './format.js';
-import { ItemReader } from './item-reader.js';
+import { type FileLayout, type Format, ItemReader, type Opened } from './format.js';
 
 /** Files of conversations: which format they are in, and their items. */
 export interface OpenedDocument extends Opened {

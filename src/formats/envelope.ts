@@ -3,10 +3,9 @@
  * first one, so that the file can be written back whole. No provider has such an item: `shown` leaves it out.
  */
 import type { Json } from '../conversation/message.js';
+import { type Fields, isFields } from './content.js';
 
 const envelopeField = 'palimpsest.document';
-
-export type Fields = { [field: string]: Json };
 
 export function envelope(fields: Fields): Json {
   return { [envelopeField]: fields };
@@ -21,4 +20,58 @@ export function envelopeOf(item: Json | undefined): Fields | null {
 
 export function withoutEnvelope(items: readonly Json[]): Json[] {
   return items.filter((item) => envelopeOf(item) === null);
+}
+
+/** A list of messages in a document. `text`: a lone text stands in its place, opened as a user message. */
+export interface List {
+  path: string[];
+  items: Json[];
+  text?: boolean;
+}
+
+/** Where a list stood, how many items of it were opened, and whether they were a lone text. */
+export interface ListPlace {
+  path: string[];
+  count: number;
+  text: boolean;
+}
+
+/** The list at a path of a document; null where there is none. A text counts where `textToo`. */
+export function listAt(document: Fields, path: string[], textToo = false): List | null {
+  let value: Json | undefined = document;
+  for (const step of path) value = isFields(value) ? value[step] : undefined;
+  if (Array.isArray(value)) return { path, items: value };
+  if (!textToo || typeof value !== 'string') return null;
+  return { path, items: [{ role: 'user', content: value }], text: true };
+}
+
+/** `more`: fields of the envelope that the format reads. */
+export function openLists(document: Fields, lists: readonly List[], more: Fields = {}): Json[] {
+  const rest = lists.reduce((left, { path }) => withValue(left, path, null), document);
+  const places = lists.map(({ path, items, text = false }) => ({ path, count: items.length, text }));
+  return [envelope({ ...more, lists: places, document: rest }), ...lists.flatMap(({ items }) => items)];
+}
+
+/** The lists that an envelope tells of, in the order of their items. */
+export function listsOf(fields: Fields | null): ListPlace[] {
+  return Array.isArray(fields?.lists) ? fields.lists.filter(isListPlace) : [];
+}
+
+function isListPlace(place: Json): place is Json & ListPlace {
+  return (
+    isFields(place) &&
+    Array.isArray(place.path) &&
+    place.path.every((step) => typeof step === 'string') &&
+    typeof place.count === 'number' &&
+    typeof place.text === 'boolean'
+  );
+}
+
+function withValue(document: Fields, [step, ...rest]: readonly string[], value: Json): Fields {
+  return Object.fromEntries(
+    Object.entries(document).map(([field, inner]): [string, Json] => {
+      if (field !== step) return [field, inner];
+      return [field, rest.length > 0 && isFields(inner) ? withValue(inner, rest, value) : value];
+    }),
+  );
 }

@@ -1,7 +1,6 @@
-import type { ChatMessage, Json } from '../conversation/message.js';
 import type { RefusesPart } from '../context/view/moved-media.js';
-import type { ItemReader } from './item-reader.js';
 import type { ContextFormat, FormatName } from '../conversation/format-names.js';
+import type { ChatMessage, Json } from '../conversation/message.js';
 
 /**
  * The smallest piece of a native history that stands for whole messages: items as they came (one or more, in order), and
@@ -79,4 +78,44 @@ export interface RequestFormat extends Format {
   render(units: readonly ShownUnit[]): Rendered;
   /** What the provider would refuse; empty: nothing. */
   violations(rendered: Rendered): string[];
+}
+
+/** Items in order, the first of which can be looked at before it is taken. */
+export class ItemReader {
+  private readonly source: AsyncIterator<Json>;
+  private ahead: IteratorResult<Json> | undefined;
+
+  constructor(items: AsyncIterable<Json>) {
+    this.source = items[Symbol.asyncIterator]();
+  }
+
+  /** Undefined at the end. */
+  async peek(): Promise<Json | undefined> {
+    this.ahead ??= await this.source.next();
+    return this.ahead.done ? undefined : this.ahead.value;
+  }
+
+  /** Undefined at the end. */
+  async next(): Promise<Json | undefined> {
+    const item = await this.peek();
+    this.ahead = undefined;
+    return item;
+  }
+
+  async *take(most: number): AsyncGenerator<Json> {
+    for (let taken = 0; taken < most; taken++) {
+      const item = await this.next();
+      if (item === undefined) return;
+      yield item;
+    }
+  }
+
+  rest(): AsyncGenerator<Json> {
+    return this.take(Infinity);
+  }
+
+  /** Ends the reading, also before its end. */
+  async end(): Promise<void> {
+    await this.source.return?.();
+  }
 }

@@ -1,11 +1,10 @@
 import type { Json } from '../conversation/message.js';
-import { fieldsAt, isFields, unitsOf, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
-import type { RequestFormat, Unit } from './format.js';
+import { asText } from '../conversation/plain-json.js';
+import { type Fields, fieldsAt, isFields, unitsOf } from './content.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
+import type { Rendered, RequestFormat, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
 import { render } from './gemini-render.js';
-import { violations } from './gemini-rules.js';
 
 /**
  * Gemini contents. An item is a content as a request or a candidate has it; one of role `system` stands for
@@ -57,3 +56,97 @@ const isContent = (value: Json): value is Fields =>
   isFields(value) &&
   (value.role === 'user' || value.role === 'model' || value.role === 'function' || value.role === 'system') &&
   Array.isArray(value.parts);
+
+type Part = Record<string, Json | undefined>;
+
+const asPart = (value: Json | undefined): Part =>
+  value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {};
+const callOf = (part: Part): Json | undefined => part.functionCall ?? part.function_call;
+const responseOf = (part: Part): Json | undefined => part.functionResponse ?? part.function_response;
+const identity = (value: Json | undefined): string => {
+  const { id, name } = asPart(value);
+  return `${asText(name)} ${id ? asText(id) : '-'}`;
+};
+
+/**
+ * What Gemini's generateContent refuses, checked from the request alone. Shares nothing with the code that renders.
+ * Sources: ai.google.dev/api/caching#Content, ai.google.dev/gemini-api/docs/function-calling and the API's own words.
+ */
+function violations({ messages, system }: Rendered): string[] {
+  const found: string[] = [];
+  let expected: string[] = [];
+  let before = '';
+  messages.forEach((value, index) => {
+    const fault = (what: string) => found.push(`content ${index}: ${what}`);
+    const { role, parts } = asPart(value);
+    // "Please use a valid role: user, model."; `function` is its older name for responses.
+    if (role !== 'user' && role !== 'model' && role !== 'function') fault(`role ${JSON.stringify(role)}`);
+    const speaker = role === 'model' ? 'model' : 'user';
+    // "Please ensure that the first content is from the user" (multiturn requests begin with a user's turn).
+    if (index === 0 && speaker !== 'user') fault("the first content is not a user's");
+    // "Please ensure that multiturn requests alternate between user and model."
+    if (speaker === before) fault(`two contents of ${speaker} in a row`);
+    before = speaker;
+    // "contents.parts must not be empty."
+    if (!Array.isArray(parts) || parts.length === 0) return fault('no parts');
+    const read = parts.map(asPart);
+    read.forEach((part) => checkPart(part, speaker, fault));
+    checkResponses(read, expected, fault);
+    expected = read.flatMap((part) => (callOf(part) === undefined ? [] : [identity(callOf(part))]));
+  });
+  if (expected.length > 0) found.push(`content ${messages.length}: no responses for ${expected.join(', ')}`);
+  checkSystem(system, found);
+  return found;
+}
+
+type Fault = (what: string) => void;
+const aside = new Set([
+  'thought',
+  'thoughtSignature',
+  'thought_signature',
+  'videoMetadata',
+  'video_metadata',
+]);
+
+function checkPart(part: Part, speaker: string, fault: Fault): void {
+  const fields = Object.entries(part).filter(([name, value]) => !aside.has(name) && value !== null);
+  const signed = part.thoughtSignature !== undefined || part.thought_signature !== undefined;
+  // "parts[0].data: required oneof field 'data' must have one initialized field"
+  if (fields.length === 0 || (part.text === '' && !signed)) fault('a part without data');
+  for (const link of [callOf(part), responseOf(part)]) {
+    if (link === undefined) continue;
+    const { name, args, response } = asPart(link);
+    // ai.google.dev/api/caching#FunctionCall
+    if (typeof name !== 'string' || !/^[a-zA-Z0-9_:.-]{1,128}$/.test(name))
+      fault(`name ${JSON.stringify(name)}`);
+    for (const struct of [args, response])
+      if (struct !== undefined && struct !== null && (typeof struct !== 'object' || Array.isArray(struct)))
+        fault('arguments or response that are no object');
+  }
+  if (speaker === 'user' && callOf(part) !== undefined) fault('a call by the user');
+  if (speaker === 'model' && responseOf(part) !== undefined) fault('a response by the model');
+}
+
+/**
+ * "Please ensure that the number of function response parts is equal to the number of function call parts of the function
+ * call turn.", "… that function response turn comes immediately after a function call turn."
+ */
+function checkResponses(parts: readonly Part[], expected: readonly string[], fault: Fault): void {
+  const responses = parts.flatMap((part) =>
+    responseOf(part) === undefined ? [] : [identity(responseOf(part))],
+  );
+  if (responses.length !== expected.length)
+    fault(`${responses.length} responses to ${expected.length} calls of the turn before`);
+  else if ([...responses].sort().join() !== [...expected].sort().join())
+    fault(`responses ${responses.join(', ')} to calls ${expected.join(', ')}`);
+}
+
+/** "Developer instruction … text only" (ai.google.dev/api/generate-content, systemInstruction). */
+function checkSystem(system: Json | undefined, found: string[]): void {
+  if (system === undefined) return;
+  const { parts } = asPart(system);
+  if (!Array.isArray(parts) || parts.length === 0) return void found.push('system: no parts');
+  for (const part of parts.map(asPart))
+    if (typeof part.text !== 'string' || part.text.trim() === '')
+      found.push('system: a part that is no text, or an empty one');
+}

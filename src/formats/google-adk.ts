@@ -1,6 +1,6 @@
 import type { Json } from '../conversation/message.js';
 import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
-import { listAt, openLists } from './enveloped.js';
+import { listAt, openLists } from './envelope.js';
 import type { Format, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
 

@@ -1,10 +1,9 @@
-import type { Json } from '../conversation/message.js';
-import { isFields, textOr, unitsOf } from './content.js';
-import { envelopeOf, withoutEnvelope } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
-import type { Opened, RequestFormat } from './format.js';
-import { readMessage, unwrap } from './langchain-messages.js';
-import { langchainViolations, renderLangchain, withCallIds } from './langchain-render.js';
+import { isBlank, noOutput } from '../context/view/projection.js';
+import type { ChatMessage, Json, ToolCall } from '../conversation/message.js';
+import { argumentsOf, type Fields, isFields, partsOf, textOr, unitsOf } from './content.js';
+import { envelopeOf, listAt, openLists, withoutEnvelope } from './envelope.js';
+import type { Opened, Rendered, RequestFormat, ShownUnit } from './format.js';
+import { type Form, readMessage, rewrap, unwrap, wrap } from './langchain-messages.js';
 
 /**
  * LangChain messages, in each form that LangChain writes. A context keeps the form of the session; one of a session in
@@ -53,4 +52,153 @@ function areMessages(items: readonly Json[]): boolean {
 function isOwn(item: Json): boolean {
   const unwrapped = unwrap(item, '');
   return unwrapped !== null && (unwrapped.type === 'remove' || 'content' in unwrapped.fields);
+}
+
+/**
+ * A context as LangChain messages, and what LangChain and its providers refuse. The items of a unit, calls under the
+ * ids that its messages have in the context; null where that cannot be said.
+ */
+export function withCallIds(items: readonly Json[], [message]: readonly ChatMessage[]): Json[] | null {
+  return items.reduce<Json[] | null>((renamed, item) => {
+    const unwrapped = unwrap(item, '');
+    if (!renamed || !unwrapped || unwrapped.type === 'remove') return renamed;
+    const before = readMessage(item, '');
+    const ids = new Map(
+      (before?.tool_calls ?? []).map(({ id }, index) => [id, message?.tool_calls?.[index]?.id]),
+    );
+    if (before?.role === 'tool') ids.set(before.tool_call_id ?? '', message?.tool_call_id);
+    if ([...ids].every(([id, now]) => id === now)) return [...renamed, item];
+    if (ids.size < (before?.tool_calls ?? []).length || ids.has('')) return null;
+    return [...renamed, rewrap(item, unwrapped, renamedFields(unwrapped.fields, ids))];
+  }, []);
+}
+
+function renamedFields(fields: Fields, ids: ReadonlyMap<string, string | undefined>): Fields {
+  const now = (id: Json | undefined): Json => (typeof id === 'string' ? (ids.get(id) ?? id) : (id ?? null));
+  const calls = (list: Json | undefined): Json | undefined =>
+    Array.isArray(list)
+      ? list.map((call) => (isFields(call) && 'id' in call ? { ...call, id: now(call.id) } : call))
+      : list;
+  const renamed = Object.entries(fields).map(([field, value]): [string, Json] => {
+    if (field === 'tool_call_id') return [field, now(value)];
+    if (/^(?:content|tool_calls|invalid_tool_calls)$/.test(field)) return [field, calls(value)!];
+    if (field === 'additional_kwargs' && isFields(value) && value.tool_calls)
+      return [field, { ...value, tool_calls: calls(value.tool_calls)! }];
+    return [field, value];
+  });
+  return Object.fromEntries(renamed);
+}
+
+/** Converted messages take the form of the session's own; `plain` where there are none. */
+export function renderLangchain(units: readonly ShownUnit[]): Rendered {
+  const original = units.flatMap(({ items }) => items ?? []).map((item) => unwrap(item, ''))[0];
+  const converter = new Converter(original?.form ?? 'plain');
+  return {
+    messages: units.flatMap(({ items, messages }) => items ?? messages.map((one) => converter.message(one))),
+  };
+}
+
+class Converter {
+  constructor(private readonly form: Form) {}
+
+  message(message: ChatMessage): Json {
+    const { role, name } = message;
+    const named: Fields = name ? { name } : {};
+    if (role === 'assistant') return wrap(this.form, 'ai', { ...answerOf(message), ...named });
+    const content = shownContent(message.content);
+    if (role === 'user') return wrap(this.form, 'human', { content, ...named });
+    if (role === 'system' || role === 'developer') {
+      const developer: Fields =
+        role === 'developer' ? { additional_kwargs: { __openai_role__: 'developer' } } : {};
+      return wrap(this.form, 'system', { content, ...developer, ...named });
+    }
+    const result: Fields = { content: isBlank(message.content) ? noOutput : content, ...named };
+    if (role === 'function') return wrap(this.form, 'function', result);
+    return wrap(this.form, 'tool', { ...result, tool_call_id: message.tool_call_id ?? '' });
+  }
+}
+
+function answerOf(message: ChatMessage): Fields {
+  const calls = (message.tool_calls ?? []).map((call): Fields => ({
+    ...nameAndArguments(call),
+    id: call.id,
+    type: 'tool_call',
+  }));
+  const refusal = textOr(message.refusal as Json);
+  const reasoning = textOr(message.reasoning_content as Json) || textOr(message.reasoning as Json);
+  const more: Fields = {
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+    ...(message.function_call ? { function_call: message.function_call } : {}),
+  };
+  return {
+    content: isBlank(message.content) ? refusal : shownContent(message.content),
+    ...(calls.length > 0 ? { tool_calls: calls } : {}),
+    ...(Object.keys(more).length > 0 ? { additional_kwargs: more } : {}),
+  };
+}
+
+function nameAndArguments({ function: called, custom }: ToolCall): Fields {
+  if (called) return { name: called.name, args: argumentsOf(called.arguments) };
+  const { name, input } = custom as Fields;
+  return { name: name!, args: { input: input ?? '' } };
+}
+
+/** OpenAI's parts are blocks that LangChain takes; reasoning and blank text are not. */
+function shownContent(content: ChatMessage['content']): Json {
+  if (typeof content === 'string') return content;
+  return partsOf(content)
+    .filter(({ type, text }) => (type === 'text' ? text?.trim() : !/thinking|reasoning/.test(type)))
+    .map((part) =>
+      part.type === 'refusal' ? { type: 'text', text: part.refusal as string } : (part as Json),
+    );
+}
+
+/**
+ * Every call is answered by tool messages directly behind it (OpenAI and others: "An assistant message with 'tool_calls'
+ * must be followed by tool messages responding to each 'tool_call_id'"; LangGraph: INVALID_CHAT_HISTORY, "Found AIMessages
+ * with tool_calls that do not have a corresponding ToolMessage"), a ToolMessage has a `tool_call_id`, no message is empty.
+ */
+function langchainViolations({ messages }: Rendered): string[] {
+  const violations: string[] = [];
+  const made = new Set<string>();
+  let open = new Set<string>();
+  messages.forEach((value, index) => {
+    const fault = (what: string) => violations.push(`message ${index}: ${what}`);
+    const unwrapped = unwrap(value, '');
+    if (!unwrapped) return fault('no message of LangChain');
+    const { type, fields } = unwrapped;
+    if (type === 'remove') return fault('removes messages');
+    if (typeof fields.content !== 'string' && !Array.isArray(fields.content))
+      fault('content is no text and no list');
+    if (type === 'tool' || type === 'function') {
+      const answered = type === 'tool' ? textOr(fields.tool_call_id) : legacy(textOr(fields.name));
+      if (type === 'tool' && answered === '') fault('result without tool_call_id');
+      else if (!open.delete(answered)) fault(`result for ${answered} without its call before it`);
+      return;
+    }
+    for (const id of open) fault(`call ${id} has no result directly after it`);
+    open = new Set();
+    const said = type === 'ai' ? readMessage(value, '') : null;
+    for (const { id } of said?.tool_calls ?? []) {
+      if (id === '') fault('call without id');
+      if (made.has(id)) fault(`call id ${id} used twice`);
+      made.add(id);
+      open.add(id);
+    }
+    if (said?.function_call) open.add(legacy(said.function_call.name));
+    if (open.size === 0 && isEmpty(fields.content)) fault(`empty ${type} message`);
+  });
+  for (const id of open) violations.push(`call ${id} has no result`);
+  return violations;
+}
+
+/** A call of before there were ids. */
+const legacy = (name: string): string => `function ${name}`;
+
+function isEmpty(content: Json | undefined): boolean {
+  if (typeof content === 'string') return content.trim() === '';
+  return (
+    !Array.isArray(content) ||
+    content.every((block) => isFields(block) && textOr(block.text, '.').trim() === '')
+  );
 }

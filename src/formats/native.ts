@@ -1,18 +1,21 @@
 /**
- * Histories in the formats of other providers are logged as chat messages, and what came in travels with them: the first
- * message of each unit holds the unit's items, byte for byte, in a field that no chat message has of itself.
+ * Histories in the formats of other providers are logged as chat messages, and what came in travels with them: the
+ * first message of each unit holds the unit's items, byte for byte, in a field that no chat message has of itself.
  */
-import { invalid } from '../errors.js';
+import { moveMedia } from '../context/view/moved-media.js';
+import { isBlank, noOutput } from '../context/view/projection.js';
 import type { ViewItem } from '../context/view/view-types.js';
-import { refuseForeign } from './foreign.js';
-import { formatOf } from './index.js';
-import { timeOf } from './openai-chat.js';
-import type { FormatName } from '../conversation/format-names.js';
-import type { ShownUnit, Unit } from './format.js';
+import type { ContextFormat, FormatName } from '../conversation/format-names.js';
+import { isMedia } from '../conversation/media.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/plain-json.js';
-import { isBlank, noOutput } from '../context/view/projection.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
+import { invalid } from '../errors.js';
+import type { TokenCounter } from '../tokens/token-counter.js';
+import { type Fields, isFields } from './content.js';
+import type { ShownUnit, Unit } from './format.js';
+import { contextFormatOf, formatOf } from './index.js';
+import { timeOf } from './openai-chat.js';
 
 /** Messages as they are logged, and when each was said, ISO 8601; null: what came in does not tell. */
 export interface LoggedTurn {
@@ -95,7 +98,7 @@ export function shownUnits(
 }
 
 /** By the index of its first item in the view: the units that it shows whole and unchanged. */
-export function wholeUnits(
+function wholeUnits(
   view: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
   format: FormatName,
@@ -161,4 +164,95 @@ function withoutIds(message: ChatMessage): ChatMessage {
   if (calls) return { ...message, tool_calls: calls.map((call) => ({ ...call, id: '' })) };
   if (role !== 'tool') return message;
   return { ...message, tool_call_id: '', content: isBlank(content) ? noOutput : content };
+}
+
+/**
+ * A view as a request in another format takes it: media where the format allows them. A view for a request in another
+ * format: units that are shown as they came in stay whole, the media of all else are where the format takes them.
+ * `shownUnits` makes the units of it.
+ */
+export function arrangeNative(
+  view: readonly ViewItem[],
+  logged: ReadonlyMap<number, LoggedMessage>,
+  format: ContextFormat,
+  counter: TokenCounter,
+): ViewItem[] {
+  const { refusesMedia: refuses } = contextFormatOf(format);
+  const hasMedia = ({ message: { content } }: ViewItem) => Array.isArray(content) && content.some(isMedia);
+  if (!view.some(hasMedia)) return [...view];
+  const kept = new Set<ViewItem>();
+  const joined = new Set<number>();
+  for (const [from, { messages }] of wholeUnits(view, logged, format)) {
+    for (const item of view.slice(from, from + messages.length)) kept.add(item);
+    for (let index = from; index < from + messages.length - 1; index++) joined.add(index);
+  }
+  return moveMedia(view, {
+    ...{ refuses, counter },
+    isKept: (item) => kept.has(item),
+    isJoined: (index) => joined.has(index),
+  });
+}
+
+/**
+ * Messages of another provider in a session of this one. Most would be read without a complaint, for every format allows
+ * fields that it does not know; what they say would then be missing in the context, and their calls would lose their results.
+ */
+
+interface Look {
+  format: FormatName;
+  /** Where it shows. */
+  field: string;
+}
+
+/** Messages with a role; LangChain reads them all, and Cline's are Anthropic's with fields of its own. */
+const strict = new Set<FormatName>(['openai-chat', 'anthropic', 'openai-responses', 'gemini', 'ai-sdk']);
+
+/** Records of agents, each with a `type` or an `author` where a message has its role. */
+const logs = new Set<FormatName>(['claude-code', 'codex', 'gemini-cli', 'google-adk']);
+
+/** Throws `Input.Invalid` naming the format that the message seems to be in. */
+export function refuseForeign(items: readonly Json[], format: FormatName, path: string): void {
+  if (!strict.has(format) && !logs.has(format)) return;
+  items.forEach((item, index) => {
+    if (!isFields(item) || typeof item.role !== 'string') return;
+    const look = strict.has(format) ? lookOf(item, format) : lookOfRecord(item);
+    if (look === null || look.format === format) return;
+    const at = `${path}[${index}]`;
+    throw invalid(
+      `${at} is a message as ${look.format} has it, not ${format}.`,
+      `${at}.${look.field}`,
+      `A session keeps the format of its first turn: convert the message, or begin a session in the format ${look.format}.`,
+    );
+  });
+}
+
+/** Calls as OpenAI has them go first: gateways leave blocks of other providers beside them. */
+function lookOf(message: Fields, format: FormatName): Look | null {
+  const { content, parts } = message;
+  const isUntyped = message.type === undefined;
+  if (isUntyped && Array.isArray(message.tool_calls) && message.tool_calls.length > 0)
+    return { format: 'openai-chat', field: 'tool_calls' };
+  if (isUntyped && typeof message.tool_call_id === 'string')
+    return { format: 'openai-chat', field: 'tool_call_id' };
+  if (content === undefined && Array.isArray(parts) && parts.every(isFields) && parts.length > 0)
+    return { format: parts.every((part) => part.type === undefined) ? 'gemini' : 'ai-sdk', field: 'parts' };
+  if (format === 'gemini' && parts === undefined && content !== undefined && content !== null)
+    return { format: lookOfParts(content)?.format ?? 'openai-chat', field: 'content' };
+  return lookOfParts(content);
+}
+
+function lookOfParts(content: Json | undefined): Look | null {
+  if (!Array.isArray(content)) return null;
+  for (const [index, part] of content.entries()) {
+    const type = isFields(part) ? part.type : undefined;
+    const field = `content[${index}].type`;
+    if (type === 'tool_use' || type === 'tool_result') return { format: 'anthropic', field };
+    if (type === 'tool-call' || type === 'tool-result') return { format: 'ai-sdk', field };
+  }
+  return null;
+}
+
+function lookOfRecord(record: Fields): Look | null {
+  if (record.type !== undefined || record.content === undefined) return null;
+  return { format: lookOfParts(record.content)?.format ?? 'openai-chat', field: 'role' };
 }

@@ -1,8 +1,7 @@
 import { invalid } from '../errors.js';
 import type { Json } from '../conversation/message.js';
 import { fieldsAt, isFields, textOr, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Opened } from './format.js';
 import { readItem, unitsOfItems, type Meaning } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';

@@ -4,8 +4,7 @@ import type { ChatMessage, Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
 import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Opened, RequestFormat } from './format.js';
 
 /** OpenAI chat completions: the form in which every log is stored. */

@@ -1,10 +1,10 @@
 import type { Json } from '../conversation/message.js';
-import { isFields, textOr, type Fields } from './content.js';
-import { listAt, openLists, type List } from './enveloped.js';
-import type { Opened, RequestFormat } from './format.js';
-import { readItem, unitsOfItems } from './responses-items.js';
+import { asText } from '../conversation/plain-json.js';
+import { type Fields, isFields, textOr } from './content.js';
+import { envelopeOf, type List, listAt, openLists } from './envelope.js';
+import type { Opened, Rendered, RequestFormat } from './format.js';
+import { callIdOf, isBlankMessage, isCall, isOutput, readItem, unitsOfItems } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
-import { responsesViolations } from './responses-rules.js';
 
 /** OpenAI Responses: input and output items. Instructions beside them lead, and go back beside them. */
 export const openaiResponses: RequestFormat = {
@@ -81,3 +81,114 @@ const hasRole = ({ role }: Fields): boolean =>
 
 const hasParts = ({ content }: Fields, types: RegExp): boolean =>
   Array.isArray(content) && content.some((part) => isFields(part) && types.test(textOr(part.type)));
+
+const inputParts = /^input_(?:text|image|file|audio)$/;
+/** "Text, image, or file output of the function tool call." */
+const resultParts = /^input_(?:text|image|file)$/;
+const outputParts = /^(?:output_text|refusal)$/;
+
+/**
+ * What the Responses API refuses in `input`. Sources: its reference
+ * (platform.openai.com/docs/api-reference/responses/create) and its answers: "No tool output found for function call",
+ * "No tool call found for function call output with call_id", "Item … of type 'reasoning' was provided without its
+ * required following item", "Duplicate item found with id", "Invalid value: 'input_text'. Supported values are:
+ * 'output_text' and 'refusal'".
+ */
+function responsesViolations({ messages, system }: Rendered): string[] {
+  const found: string[] = [];
+  if (system !== undefined && textOr(system).trim() === '') found.push('instructions are no text');
+  const links = new Links();
+  const ids = new Set<string>();
+  messages.forEach((value, index) => {
+    const fault = (what: string) => found.push(`input ${index}: ${what}`);
+    if (!isFields(value) || ![value.type, value.role, value.id].some((name) => typeof name === 'string'))
+      return fault(envelopeOf(value) ? 'a file’s metadata' : 'neither type nor role');
+    const id = textOr(value.id);
+    if (id !== '' && ids.has(id)) fault(`item id ${id} used twice`);
+    ids.add(id);
+    if (isOutput(value)) links.close(value, fault);
+    else if (isCall(value)) links.open(value, fault);
+    else itemFaults(value, messages[index + 1], ids).forEach(fault);
+  });
+  return [...found, ...links.left()];
+}
+
+type Fault = (what: string) => void;
+
+/** Calls and what answers them. */
+class Links {
+  private readonly made = new Set<string>();
+  private readonly waiting = new Map<string, string>();
+
+  open(item: Fields, fault: Fault): void {
+    const call = textOr(callIdOf(item));
+    if (this.made.has(call)) fault(`call id ${call} used twice`);
+    if (item.type === 'function_call' && (!textOr(item.name) || typeof item.arguments !== 'string'))
+      fault('call without name or arguments');
+    this.checkProgram(item, fault);
+    this.made.add(call);
+    this.waiting.set(call, textOr(item.type));
+  }
+
+  close(item: Fields, fault: Fault): void {
+    const call = textOr(callIdOf(item));
+    const type = this.waiting.get(call);
+    if (type === undefined) fault(`output for ${call} without its call`);
+    else if (`${type}_output` !== item.type && `${type.replace(/_call$/, '')}_output` !== item.type)
+      fault(`${asText(item.type)} answers a ${type}`);
+    this.checkProgram(item, fault);
+    this.waiting.delete(call);
+    if (item.type === 'function_call_output' && !isOutputValue(item.output)) fault('no output');
+    if (item.type === 'program_output' && typeof item.result !== 'string') fault('no result');
+  }
+
+  /** What a program calls is called, and answered, while it runs. */
+  private checkProgram({ caller }: Fields, fault: Fault): void {
+    if (!isFields(caller) || caller.type !== 'program') return;
+    if (this.waiting.get(textOr(caller.caller_id)) !== 'program')
+      fault(`called by the program ${asText(caller.caller_id)}, which does not run`);
+  }
+
+  /** A program without its output is one that the API goes on with. */
+  left(): string[] {
+    const calls = [...this.waiting].filter(([, type]) => type !== 'program');
+    return calls.map(([call]) => `call ${call} has no output after it`);
+  }
+}
+
+/** Faults of an item that is neither call nor output. */
+function itemFaults(item: Fields, next: Json | undefined, ids: ReadonlySet<string>): string[] {
+  const { type } = item;
+  if (type === 'function_call' || type === 'custom_tool_call') return ['call without call_id'];
+  if (type === 'reasoning') return follows(next) ? [] : ['reasoning that nothing of the assistant follows'];
+  if (item.role !== undefined && (type === undefined || type === 'message')) return messageFaults(item);
+  // "Compacts the current context. Must be the final input item."
+  if (type === 'compaction_trigger')
+    return next === undefined ? [] : ['a compaction trigger before other items'];
+  if (type === 'mcp_approval_response' && !ids.has(textOr(item.approval_request_id)))
+    return ['an approval without its request'];
+  return [];
+}
+
+function isOutputValue(output: Json | undefined): boolean {
+  if (!Array.isArray(output)) return typeof output === 'string';
+  return output.length > 0 && output.every((part) => isFields(part) && resultParts.test(textOr(part.type)));
+}
+
+function follows(next: Json | undefined): boolean {
+  if (!isFields(next)) return false;
+  if (next.role !== undefined && (next.type === undefined || next.type === 'message'))
+    return next.role === 'assistant';
+  return !isOutput(next) && next.type !== 'mcp_approval_response' && next.type !== 'additional_tools';
+}
+
+function messageFaults({ role, content }: Fields): string[] {
+  if (!['user', 'assistant', 'system', 'developer'].includes(textOr(role))) return [`role ${asText(role)}`];
+  if (isBlankMessage({ role: role!, content: content ?? null })) return ['empty message'];
+  if (!Array.isArray(content)) return [];
+  const allowed = role === 'assistant' ? outputParts : inputParts;
+  return content.flatMap((part) => {
+    const type = isFields(part) ? textOr(part.type) : '';
+    return allowed.test(type) ? [] : [`a part of type ${type} in a message of ${asText(role)}`];
+  });
+}

@@ -1,8 +1,7 @@
 import { roles, type ChatMessage, type Json, type Role, type ToolCall } from '../conversation/message.js';
 import { invalid } from '../errors.js';
 import { fieldsAt, isFields, mustBe, stringAt, textOr, unitsOf, type Fields } from './content.js';
-import { envelopeOf } from './envelope.js';
-import { listAt, openLists } from './enveloped.js';
+import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Opened } from './format.js';
 import { readMessage } from './langchain-messages.js';
 

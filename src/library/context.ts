@@ -1,13 +1,12 @@
 import { createHash } from 'node:crypto';
 import { fitting } from '../context/fit.js';
 import { breakdownOf } from '../context/view/breakdown.js';
-import { arrangeNative } from '../formats/arrange.js';
+import { arrangeNative, shownUnits } from '../formats/native.js';
 import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view-types.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';
 import type { ContextFormat } from '../conversation/format-names.js';
-import { shownUnits } from '../formats/native.js';
 import { policyOf } from '../policy/layers.js';
 import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
 import { counterFor } from '../tokens/counter.js';

@@ -1,12 +1,11 @@
 /** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
 import { arrangeChat } from '../../src/context/view/arrange.js';
-import { arrangeNative } from '../../src/formats/arrange.js';
+import { arrangeNative, readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { buildView } from '../../src/context/view/view.js';
 import { contextFormatOf } from '../../src/formats/index.js';
 import type { Rendered } from '../../src/formats/format.js';
 import type { ContextFormat, FormatName } from '../../src/conversation/format-names.js';
 import type { ChatMessage, Json, LoggedMessage } from '../../src/conversation/message.js';
-import { readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { counterFor } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { sourceOf } from './histories.js';

@@ -2,11 +2,10 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fitContext } from '../../../src/context/fit.js';
-import { arrangeNative } from '../../../src/formats/arrange.js';
+import { arrangeNative, shownUnits } from '../../../src/formats/native.js';
 import { contextFormatOf } from '../../../src/formats/index.js';
 import type { ContextFormat, FormatName } from '../../../src/conversation/format-names.js';
 import type { Json, LoggedMessage } from '../../../src/conversation/message.js';
-import { shownUnits } from '../../../src/formats/native.js';
 import { isFailure } from '../../../src/errors.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { parsePolicy } from '../../../src/policy/schema.js';

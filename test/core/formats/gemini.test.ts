@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anthropic } from '../../../src/formats/anthropic.js';
-import { NO_SIGNATURE } from '../../../src/formats/gemini-convert.js';
+import { NO_SIGNATURE } from '../../../src/formats/gemini-render.js';
 import { gemini } from '../../../src/formats/gemini.js';
 import type { Json } from '../../../src/conversation/message.js';
 import { checkMessages } from '../../../src/conversation/validate.js';
