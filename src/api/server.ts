@@ -2,20 +2,19 @@
 import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
+import type { ServerResponse } from 'node:http';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { asCaller, CallerGone, type Caller } from '../store/connection/caller.js';
-import { invalid } from '../errors.js';
-import { Admission, type Load } from './admission.js';
+import { invalid, PalimpsestError } from '../errors.js';
+import { asCaller, type Caller, CallerGone } from '../store/connection/caller.js';
+import { Admission, closeQueued, type Load } from './admission.js';
 import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';
-import { InFlight } from './in-flight.js';
-import { jsonMediaType, linesMediaType, Streamed, type Operation } from './operations/operation.js';
 import { openApiDocument } from './openapi.js';
 import { operations } from './operations/index.js';
+import { jsonMediaType, linesMediaType, type Operation, Streamed } from './operations/operation.js';
 import { headersOf, problemMediaType, problemOf } from './problem.js';
 import { addServiceRoutes } from './service.js';
-import { checkedSettings, type ApiService, type ApiSettings, type CompleteSettings } from './settings.js';
-import { closeQueued } from './sockets.js';
+import { type ApiService, type ApiSettings, checkedSettings, type CompleteSettings } from './settings.js';
 import { tenantsOf } from './tenants.js';
 
 declare module 'fastify' {
@@ -257,4 +256,43 @@ export interface RunningApi {
   load(): Load;
   /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
   close(): Promise<void>;
+}
+
+/** The requests in work, and the end that waits for them. */
+class InFlight {
+  private requests = 0;
+  private drained: (() => void) | undefined;
+  private over = false;
+
+  get ending(): boolean {
+    return this.over;
+  }
+
+  /** Counts until the answer is out or its caller has gone. Throws `Api.Overloaded`. */
+  enter(response: ServerResponse): void {
+    if (this.over) {
+      response.setHeader('connection', 'close');
+      throw new PalimpsestError('Api.Overloaded', 'This API is ending.', {
+        hint: 'Repeat the request: another instance takes it.',
+      });
+    }
+    this.requests++;
+    response.once('close', () => {
+      this.requests--;
+      if (this.over && this.requests === 0) this.drained?.();
+    });
+  }
+
+  /** Lets nothing more in; resolves when nothing is in work any more, or the time is over. */
+  async end(graceMs: number): Promise<void> {
+    this.over = true;
+    if (this.requests === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, graceMs);
+      this.drained = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
 }

@@ -1,8 +1,7 @@
 import type { Operation } from './operation.js';
 import { archive } from './archive.js';
 import { backfills } from './backfills.js';
-import { policies } from './policies.js';
-import { sessions } from './sessions.js';
+import { policies, sessions } from './sessions.js';
 import { turns } from './turns.js';
 
 /** Everything under `/v1`, in the order of the document. */

@@ -1,10 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { PalimpsestClient } from '../../contract/client.js';
-import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 import { flagInQuery, idText, wholeInQuery } from '../schemas/component.js';
-import { accepted, compactionAnswer, erased, sessionList } from '../schemas/sessions.js';
+import {
+  accepted,
+  compactionAnswer,
+  erased,
+  pinsBody,
+  policyBody,
+  policyVersion,
+  sessionList,
+  sessionPolicy,
+} from '../schemas/sessions.js';
 import { status } from '../schemas/status.js';
+import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 
 const tag = 'Sessions';
 const failures = ['Store.SessionNotFound'] as const;
@@ -139,3 +148,58 @@ async function within(ms: number, outcome: Promise<Outcome>, otherwise: Reply): 
     outcome.catch(() => undefined);
   }
 }
+
+const policyTag = 'Policies';
+
+export const policies = [
+  operation({
+    ...{ method: 'GET', path: '/v1/policy', id: 'tenantPolicy', tag: policyTag },
+    summary: 'The policy of the tenant',
+    answer: sessionPolicy,
+    handle: ({ client }) => client.tenantPolicy(),
+  }),
+  operation({
+    ...{ method: 'PUT', path: '/v1/policy', id: 'configureTenant', tag: policyTag },
+    summary: 'Replace the policy of the tenant',
+    description:
+      'Of all its sessions, as far as they say nothing themselves; each takes it over when next used.',
+    body: policyBody,
+    answer: policyVersion,
+    handle: ({ client, body }) => client.configureTenant(body),
+  }),
+  operation({
+    ...{ method: 'GET', path: '/v1/sessions/{session}/policy', id: 'policy', tag: policyTag },
+    summary: 'The policy of a session, as given',
+    description: 'What is in force, with its sources, is in the status.',
+    params: ofSession,
+    answer: sessionPolicy,
+    failures,
+    handle: ({ client, params }) => client.policy(params),
+  }),
+  operation({
+    ...{ method: 'PUT', path: '/v1/sessions/{session}/policy', id: 'configure', tag: policyTag },
+    summary: 'Replace the policy of a session',
+    params: ofSession,
+    body: policyBody,
+    answer: policyVersion,
+    failures: [...failures, 'Temporal.Unavailable'],
+    handle: ({ client, params, body }) => client.configure({ ...params, ...body }),
+  }),
+  operation({
+    ...{ method: 'GET', path: '/v1/sessions/{session}/pins', id: 'pins', tag: policyTag },
+    summary: 'What is carried word for word',
+    params: ofSession,
+    answer: pinsBody,
+    failures,
+    handle: ({ client, params }) => client.pins(params),
+  }),
+  operation({
+    ...{ method: 'PUT', path: '/v1/sessions/{session}/pins', id: 'pin', tag: policyTag },
+    summary: "Replace the pins of the session's own policy",
+    params: ofSession,
+    body: pinsBody,
+    answer: policyVersion,
+    failures: [...failures, 'Temporal.Unavailable'],
+    handle: ({ client, params, body }) => client.pin({ ...params, ...body }),
+  }),
+];

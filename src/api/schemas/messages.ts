@@ -16,7 +16,7 @@ import type { ContextEntry, SessionContext } from '../../contract/context.js';
 import type { Expansion } from '../../contract/archive.js';
 import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
-import { policy } from './policy.js';
+import { policy } from './sessions.js';
 
 const noParts = { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0, ledger: 0 };
 

@@ -1,12 +1,18 @@
 import { z } from 'zod';
-import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../contract/client.js';
-import { formatNames } from '../../conversation/format-names.js';
-import { policySchema, type PolicyInput } from '../../policy/schema.js';
+import type { CompactionOutcome } from '../../contract/outcome.js';
 import type { Forked, ForkRequest } from '../../contract/sessions.js';
 import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/timeline.js';
+import { formatNames } from '../../conversation/format-names.js';
+import { type PolicyInput, policySchema } from '../../policy/schema.js';
 import { component, moment } from './component.js';
-import { policy, policyExample } from './policy.js';
+
+const policyExample: PolicyInput = { contextWindow: 128_000, trigger: { fraction: 0.8 } };
+
+export const policy = component<PolicyInput>()('Policy', policySchema, {
+  description: 'A policy as people write it: what is left out has its default; README has the table.',
+  example: policyExample,
+});
 
 const lastError = z.object({ type: z.string(), message: z.string() }).nullable();
 
