@@ -1,6 +1,5 @@
 import type { Pool } from 'pg';
-import { isTriggered, limitsOf, type Limits } from '../src/limits/limits.js';
-import { eagerSizes } from '../src/limits/marks.js';
+import { eagerSizes, isTriggered, type Limits, limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/resolve.js';
 import { callsTools } from '../src/store/compactions/chain.js';

@@ -1,8 +1,7 @@
 /** The triggers that follow from prices: the cost-optimal size, and a cache that is cold anyway. */
 import { chunkedGrowth, coldCacheSize, optimum, type Chunking, type Cycle } from './economics.js';
-import { DEFAULT_KEEP, keptTokens, type Keep } from './keep.js';
+import { DEFAULT_KEEP, type Frame, type Keep, keptTokens } from './thresholds.js';
 import type { Policy } from '../policy/resolve.js';
-import type { Frame } from './thresholds.js';
 
 /** Tokens of a turn of a session that has shown none yet. */
 export const FIRST_TURN_TOKENS = 1_000;

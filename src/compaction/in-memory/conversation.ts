@@ -11,8 +11,16 @@ import {
   type ReportedTurn,
   requestOf,
 } from '../../limits/learnt.js';
-import { isTriggered, limitsOf, type Limits } from '../../limits/limits.js';
-import { eagerSizes, marksAfter, marksBeyond, marksFor, type Marks } from '../../limits/marks.js';
+import {
+  eagerSizes,
+  isTriggered,
+  type Limits,
+  limitsOf,
+  type Marks,
+  marksAfter,
+  marksBeyond,
+  marksFor,
+} from '../../limits/limits.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';

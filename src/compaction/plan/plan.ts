@@ -2,8 +2,7 @@
 import { mostCarried } from '../../context/reductions/newest-user.js';
 import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
-import { isTriggered, type Limits } from '../../limits/limits.js';
-import { eagerSizes } from '../../limits/marks.js';
+import { eagerSizes, isTriggered, type Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';

@@ -1,5 +1,5 @@
 import { invalid, PalimpsestError } from '../../errors.js';
-import { eagerFrom, isEager } from '../../limits/marks.js';
+import { eagerFrom, isEager } from '../../limits/limits.js';
 import { policyOf, resolvePolicy } from '../../policy/layers.js';
 import type { Policy } from '../../policy/resolve.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';

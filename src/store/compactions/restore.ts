@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
-import { marksBeyond } from '../../limits/marks.js';
+import { marksBeyond } from '../../limits/limits.js';
 import { PalimpsestError } from '../../errors.js';
 import { checkWhole } from '../connection/values.js';
 import { toCompaction, type CompactionRow } from './generations.js';

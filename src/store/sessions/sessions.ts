@@ -1,7 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
-import { measureAt } from '../../limits/limits.js';
-import { marksBeyond } from '../../limits/marks.js';
+import { marksBeyond, measureAt } from '../../limits/limits.js';
 import { upToDate } from './configure.js';
 import { sessions } from '../schema/log.js';
 import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';

@@ -1,7 +1,6 @@
 import { isFailure } from '../../errors.js';
 import { policyOf, type PolicyLayers } from '../../policy/layers.js';
-import { limitsOf, type Limits, type SessionFacts } from '../../limits/limits.js';
-import { marksFor } from '../../limits/marks.js';
+import { type Limits, limitsOf, marksFor, type SessionFacts } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 import { learntOf, overdue } from '../../limits/learnt.js';
 import type { TokenizerName } from '../../tokens/token-counter.js';
