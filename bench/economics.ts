@@ -12,7 +12,7 @@ import { readTranscripts } from '../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { isFailure } from '../src/errors.js';
 import type { PolicyInput } from '../src/policy/schema.js';
-import type { TokenCounter, TokenizerName } from '../src/tokens/token-counter.js';
+import type { TokenCounter, TokenizerName } from '../src/tokens/counter.js';
 import { agentTurns } from './conversation.js';
 import { figure, median, type BenchResult } from './figures.js';
 

@@ -1,4 +1,4 @@
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { last4000, ledgerOf, longerTail, masking } from './baselines.js';
 import type { IdentifierClass } from './grammar.js';
 import { pooled, type SessionCount, type Share } from './intervals.js';

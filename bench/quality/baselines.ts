@@ -2,7 +2,7 @@
  * What stays readable of a split without a summarizer: by the ledger, and by simpler ways at the same number of tokens.
  * All of them show the leading system messages and the same tail.
  */
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { buildLedger } from '../../src/summary/ledger/ledger.js';
 import type { Indexed } from './needs.js';
 import { logged, sum, type Split } from './splits.js';

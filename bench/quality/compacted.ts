@@ -2,7 +2,7 @@
 import { cutTurns } from '../../src/conversation/groups.js';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 import { LEDGER_TOKENS } from './alone.js';
 import { pooled } from './intervals.js';

@@ -5,7 +5,7 @@ import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import { isFailure } from '../../src/errors.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { identifiersOf } from './grammar.js';
 import { holds, neededAfter, scoreOf, textOf, type Indexed, type Score } from './needs.js';
 import { sum } from './splits.js';

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { readTranscripts } from '../../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 
 /** Recorded sessions with their family, for the bench; in two halves by a hash of the id, of which one is for tuning. */

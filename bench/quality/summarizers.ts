@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { identifiersOf } from './grammar.js';
 
 /** Keeps each identifier with probability `q`; where the answer has no room for all, those mentioned least go. */

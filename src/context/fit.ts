@@ -9,7 +9,7 @@ import { reducing } from './reductions/to-fit.js';
 import { sparesResult } from './reductions/retention.js';
 import type { Policy } from '../policy/resolve.js';
 import { atOnce, type Steps } from '../steps.js';
-import type { TokenCounter } from '../tokens/token-counter.js';
+import type { TokenCounter } from '../tokens/counter.js';
 
 /** The context that a model is sent: what stands, made to fit. */
 export interface FittedContext {

@@ -11,7 +11,7 @@ import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/m
 import { checkPlainJson } from '../conversation/plain-json.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
-import type { TokenCounter } from '../tokens/token-counter.js';
+import type { TokenCounter } from '../tokens/counter.js';
 import { type Fields, isFields } from './content.js';
 import type { ShownUnit, Unit } from './format.js';
 import { contextFormatOf, formatOf } from './index.js';

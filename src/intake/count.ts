@@ -1,9 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ChatMessage } from '../conversation/message.js';
-import { counterFor } from '../tokens/counter.js';
-import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
+import { counterFor, textSlices, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
 import { inThread } from './threads/pool.js';
-import { textSlices } from '../tokens/custom-counter.js';
 import { countMessage, weightOf } from '../tokens/message.js';
 
 /** Characters of a stored body from which on byte-pair encoding would hold up the event loop (about 0.1 s a megabyte). */

@@ -7,8 +7,7 @@ import { readPlain, splitNative, type LoggedTurn } from '../formats/native.js';
 import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
-import { counterFor } from '../tokens/counter.js';
-import type { TokenizerName } from '../tokens/token-counter.js';
+import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 
 /** A turn as its columns: one array for each, in message order. */

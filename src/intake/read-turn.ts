@@ -5,7 +5,7 @@ import { checkPlainJson } from '../conversation/plain-json.js';
 import { assertTurnBytes, assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { invalid } from '../errors.js';
 import { inThread } from './threads/pool.js';
-import type { TokenizerName } from '../tokens/token-counter.js';
+import type { TokenizerName } from '../tokens/counter.js';
 import { countAll } from './count.js';
 import { readTurn, turnOf, type PreparedTurn, type ReadTurn } from './prepare.js';
 

@@ -1,9 +1,8 @@
 /** Sizes learnt from reported usage: the request that a report is about, and when learnt sizes replace those in use. */
-import { knownOf, type Calibration, type ReportedRequest } from '../tokens/calibration.js';
+import { type Calibration, knownOf, noLine, type ReportedRequest } from '../tokens/calibration.js';
 import { counterFor } from '../tokens/counter.js';
-import { countOverhead } from '../tokens/overhead.js';
+import { countOverhead } from '../tokens/message.js';
 import type { ReportedUsage } from '../tokens/reported-usage.js';
-import { noLine } from '../tokens/usage-line.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { limitsOf, type SessionFacts } from './limits.js';
 import type { Policy } from '../policy/resolve.js';

@@ -1,8 +1,7 @@
 import { isFailure } from '../errors.js';
 import type { Policy } from '../policy/resolve.js';
-import { counterFor } from '../tokens/counter.js';
-import type { TokenizerName } from '../tokens/token-counter.js';
-import { LOWEST_FACTOR } from '../tokens/usage-line.js';
+import { counterFor, type TokenizerName } from '../tokens/counter.js';
+import { LOWEST_FACTOR } from '../tokens/calibration.js';
 import { type ResolvedWindow, resolveWindow } from '../tokens/windows.js';
 import {
   type CostFacts,

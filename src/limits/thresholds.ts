@@ -3,7 +3,7 @@ import { count } from '../numbers.js';
 import type { Policy } from '../policy/resolve.js';
 import type { TriggerClause } from '../policy/trigger-schema.js';
 import { counterFor } from '../tokens/counter.js';
-import { countOverhead } from '../tokens/overhead.js';
+import { countOverhead } from '../tokens/message.js';
 
 /** A request's window and what it holds, in tokens as this product counts them. */
 export interface Frame {

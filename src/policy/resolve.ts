@@ -1,6 +1,5 @@
 /** The complete policy: every knob with its value. */
-import { tokenizerForModel } from '../tokens/counter.js';
-import type { TokenizerName } from '../tokens/token-counter.js';
+import { tokenizerForModel, type TokenizerName } from '../tokens/counter.js';
 import { isKnownAnthropicModel } from '../tokens/windows.js';
 import { resolvePrices, type Prices, type Spend } from './money-schema.js';
 import { resolveReduce, type Reduce } from './reduce-schema.js';

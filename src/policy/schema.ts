@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { invalid } from '../errors.js';
-import { tokenizerNames } from '../tokens/token-counter.js';
+import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';
 import { pricesSchema, spendSchema } from './money-schema.js';
 import { reduceSchema } from './reduce-schema.js';

@@ -1,5 +1,4 @@
-import { counterFor } from '../tokens/counter.js';
-import type { TokenCounter, TokenizerName } from '../tokens/token-counter.js';
+import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
 
 /** Shorter texts are counted faster than they are found. */
 const shortest = 32;

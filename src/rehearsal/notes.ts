@@ -1,6 +1,6 @@
 /** Notes without a model: words of what is asked about, as many as are asked for, so that a journal is as large as it will be. */
 import type { Summarizer } from '../compaction/in-memory/asker.js';
-import type { TokenCounter } from '../tokens/token-counter.js';
+import type { TokenCounter } from '../tokens/counter.js';
 
 const wordsOfLine = 22;
 

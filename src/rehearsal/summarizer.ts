@@ -12,7 +12,7 @@ import type { Policy } from '../policy/resolve.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/ask/chunk.js';
 import type { Layer } from '../summary/ask/layers.js';
 import { chunkRequest, promptSettings } from '../summary/ask/prompts.js';
-import type { TokenCounter } from '../tokens/token-counter.js';
+import type { TokenCounter } from '../tokens/counter.js';
 
 /** Requests to the summarizer and their tokens. */
 export interface SummarizerUse {

@@ -4,7 +4,7 @@ import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { showPlain } from '../context/view/projection.js';
 import { escapeTags } from '../conversation/tags.js';
 import type { Recovery } from '../policy/resolve.js';
-import type { TokenCounter } from '../tokens/token-counter.js';
+import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';

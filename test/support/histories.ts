@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { ContextSource } from '../../src/context/view/view-types.js';
 import type { ChatMessage, LoggedMessage, MessageMeta, ToolCall } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
-import type { TokenCounter } from '../../src/tokens/token-counter.js';
+import type { TokenCounter } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
 
 const callIds = fc.constantFrom('a', 'b', 'a-3', 'call_1', '');

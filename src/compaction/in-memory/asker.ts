@@ -11,7 +11,7 @@ import { readNotes } from '../../summary/journal/notes.js';
 import { snapshotKey } from '../plan/reading.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { promptSettings, type SummaryRequest } from '../../summary/ask/prompts.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { digestByRule, isOfChunk, mergedByRule } from '../replace/by-rule.js';
 import type { Generation } from './generation.js';
 import type { MemoryLog } from './log.js';

@@ -1,6 +1,6 @@
 import type { ChatMessage } from '../../conversation/message.js';
 import type { PolicyInput } from '../../policy/schema.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { Conversation } from './conversation.js';
 import type { Generation } from './generation.js';
 import type { Summarizer } from './asker.js';

@@ -2,7 +2,7 @@ import type { ChatMessage, LoggedMessage, MessageMeta } from '../../conversation
 import { readInstant } from '../../conversation/instant.js';
 import { timeOf } from '../../formats/openai-chat.js';
 import { checkMessages, metaOf, serializeMessage } from '../../conversation/validate.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 
 /**

@@ -4,7 +4,7 @@ import type { ContextSource, Reduction } from '../../context/view/view-types.js'
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Policy } from '../../policy/resolve.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './log.js';
 import type { ChainLink, Plan } from '../plan/plan-types.js';

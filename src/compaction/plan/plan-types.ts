@@ -1,7 +1,7 @@
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { JournalRoom } from '../../summary/journal/room.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { TokenizerName } from '../../tokens/counter.js';
 
 /**
  * Why a compaction runs. `reduce` holds reductions only and has no archive part; `resummarize` evicts nothing, but has

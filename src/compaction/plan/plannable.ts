@@ -1,7 +1,6 @@
 import type { MessageMeta } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
-import { counterFor } from '../../tokens/counter.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import { counterFor, type TokenCounter } from '../../tokens/counter.js';
 import { cutCandidates } from './cut.js';
 import { shorteningHint } from '../../context/reductions/floor.js';
 import { noteFor } from '../../context/reductions/layout.js';

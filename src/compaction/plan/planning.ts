@@ -3,7 +3,7 @@ import type { LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 import type { Redact } from '../../summary/redaction/redact.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { ChainLink, CompactionReason, SummarizerSettings } from './plan-types.js';
 
 /** A session as planning sees it: sizes and links, no text. */

@@ -8,7 +8,7 @@ import type { Asking } from '../summarize/answers.js';
 import { digestTokens } from '../summarize/questions.js';
 import { linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { readable } from '../../summary/redaction/withheld.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 
 /**
  * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, a key that is

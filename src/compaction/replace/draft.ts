@@ -10,7 +10,7 @@ import {
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import { layerTokens, type KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot, resolveSections } from '../../summary/answer/sections.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 import { memoryByModel, memoryByRule, type Memory } from './journal.js';
 

@@ -8,7 +8,7 @@ import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
 import type { RepairProblem } from '../../summary/ask/repair.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { Method, Plan } from '../plan/plan-types.js';
 
 /** The generation that is replaced. */

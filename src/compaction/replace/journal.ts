@@ -11,7 +11,7 @@ import { withoutReferences } from '../../summary/journal/references.js';
 import { changed, formatState, parseState, stateWithin } from '../../summary/journal/state.js';
 import { witnessIn, writtenIn } from '../../summary/journal/witness.js';
 import { clip } from '../../summary/text/sentences.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { stateHash } from '../summarize/questions.js';
 import type { LayerText, ReplacementInput } from './input.js';
 

@@ -2,7 +2,7 @@
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Steps } from '../../steps.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts } from '../../summary/answer/pins.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { ReplacementInput } from './input.js';
 
 /** Everything that the head pins / what of it patterns found. */

@@ -5,7 +5,7 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { summarizedMessage } from '../../context/reductions/large-message.js';
 import { commitReductions } from '../../context/reductions/retention.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { ReplacementInput } from './input.js';
 
 /** The reductions in force with this head: those that stand and still hold, and what the policy shortens now. */

@@ -7,7 +7,7 @@ import type { PromptSettings, SummaryRequest } from '../../summary/ask/prompts.j
 import { relocateToolClaims } from '../../summary/origins/provenance.js';
 import type { Sources } from '../../summary/origins/sources.js';
 import { readSummary } from '../../summary/answer/structured.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { SummarizerSettings } from '../plan/plan-types.js';
 
 /** Same for every call of one compaction. */

@@ -23,7 +23,7 @@ import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../.
 import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../../summary/ask/prompts.js';
 import { repairRequest, type RepairProblem } from '../../summary/ask/repair.js';
 import { readAhead, sourcesIn } from '../../summary/origins/sources.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { answerText, groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
 import type { ChunkStep, DigestRef, MergeStep } from './model-steps.js';

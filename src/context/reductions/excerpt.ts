@@ -1,5 +1,5 @@
 import type { Recovery } from '../../policy/resolve.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 
 /** Most tokens of an excerpt, step by step; 0 leaves the pointer alone. */
 export const excerptSteps = [2_000, 500, 120, 0] as const;

@@ -3,7 +3,7 @@ import type { ViewItem } from '../view/view-types.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Recovery } from '../../policy/resolve.js';
 import type { Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes } from './layout.js';
 import { withShortestNewest } from './newest-user.js';
 import { StandIns, stages } from './stand-ins.js';

@@ -3,7 +3,7 @@ import type { Reduction, ViewItem } from '../view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { escapeTags } from '../../conversation/tags.js';
 import { textOf } from '../../conversation/validate.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptAround, excerptOfArguments, leftOut, whereKept, type Original } from './excerpt.js';
 import { layoutOf } from './layout.js';

@@ -1,7 +1,7 @@
 import { sizeOf } from '../view/view.js';
 import type { ViewItem } from '../view/view-types.js';
 import type { Recovery } from '../../policy/resolve.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { omissionNote } from './excerpt.js';
 

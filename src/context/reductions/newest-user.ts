@@ -7,7 +7,7 @@ import type { ViewItem } from '../view/view-types.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
 import type { Recovery } from '../../policy/resolve.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptOf, excerptSteps } from './excerpt.js';
 import { layoutOf } from './layout.js';

@@ -3,7 +3,7 @@ import type { ViewItem } from '../view/view-types.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { isBlank } from '../view/projection.js';
 import { atOnce } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
 import { layoutOf } from './layout.js';

@@ -4,7 +4,7 @@ import type { ChatMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
 import type { Recovery } from '../../policy/resolve.js';
 import { atOnce, type Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { isMedia } from '../../conversation/media.js';
 import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';

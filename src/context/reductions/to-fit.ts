@@ -1,7 +1,7 @@
 import type { Reduction, ViewItem } from '../view/view-types.js';
 import type { Recovery } from '../../policy/resolve.js';
 import type { Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { assertReachable, isReachable } from './floor.js';
 import { layoutOf, noteFor, notesForEverything, omittablePrefixes, partsBetween } from './layout.js';
 import { shortenNewest, withShortestNewest } from './newest-user.js';

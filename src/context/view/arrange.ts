@@ -1,5 +1,5 @@
 /** The last step from a view to a request: media where the format takes them, roles in turn where the model wants that. */
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { fieldsOf } from '../../conversation/media.js';
 import { countMessage } from '../../tokens/message.js';
 import { alternateRoles } from './alternate.js';

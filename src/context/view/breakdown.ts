@@ -1,7 +1,7 @@
 /** What the tokens of a context stand for, and how much of it a commit leaves as it was. */
 import type { ChatMessage } from '../../conversation/message.js';
 import { FRAMING_TOKENS } from '../../tokens/message.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import {
   headParts,
   type Head,

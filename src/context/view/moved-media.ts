@@ -1,4 +1,4 @@
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { isMedia } from '../../conversation/media.js';
 import type { ViewItem } from './view-types.js';

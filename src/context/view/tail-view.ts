@@ -1,5 +1,5 @@
 /** The tail of a context: groups whole, ids unique, results directly behind their calls, stand-ins in the place of what they stand for. */
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { Steps } from '../../steps.js';
 import { countMessage } from '../../tokens/message.js';
 import type { ContextSource, Reduction, ViewItem, ViewSource } from './view-types.js';

@@ -3,7 +3,7 @@
  * endpoint at any moment, whatever the log holds: unanswered calls, orphan results, reused ids, empty turns.
  */
 import { atOnce, type Steps } from '../../steps.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { showPlain } from './projection.js';
 import { TailView } from './tail-view.js';

@@ -6,8 +6,7 @@ import { sharedText } from '../../conversation/messages-text.js';
 import { MOST_VALUES, tooManyValues } from '../../conversation/turn-limits.js';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { readTurnText } from '../prepare.js';
-import { counterFor } from '../../tokens/counter.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 
 /** A body without its `messages`, and those as text in UTF-8; null where it has none. */

@@ -14,7 +14,7 @@ import {
 } from 'drizzle-orm/pg-core';
 import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { TokenizerName } from '../../tokens/counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
 import type { Exhausted, LastError } from '../../contract/status.js';
 

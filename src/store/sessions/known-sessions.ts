@@ -1,6 +1,6 @@
 import type { Pool } from 'pg';
 import type { FormatName } from '../../conversation/format-names.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { TokenizerName } from '../../tokens/counter.js';
 import type { SessionIds } from '../../contract/ids.js';
 
 /**

@@ -3,7 +3,7 @@ import { PalimpsestError } from '../../errors.js';
 import type { PolicyLayers } from '../../policy/layers.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyInput } from '../../policy/schema.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { TokenizerName } from '../../tokens/counter.js';
 import type { sessions } from '../schema/log.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { isAllowed, readCalibration } from './stored-calibration.js';

@@ -3,7 +3,7 @@ import { policyOf, type PolicyLayers } from '../../policy/layers.js';
 import { type Limits, limitsOf, marksFor, type SessionFacts } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
 import { learntOf, overdue } from '../../limits/learnt.js';
-import type { TokenizerName } from '../../tokens/token-counter.js';
+import type { TokenizerName } from '../../tokens/counter.js';
 import { factsOf, type SessionRow } from './session-row.js';
 
 /** What a policy, and what the session has shown of itself, fix on the session row. */

@@ -1,13 +1,13 @@
 /** Calibration as a session's row holds it, whichever version has written it. */
 import { z } from 'zod';
-import type { Calibration } from '../../tokens/calibration.js';
 import {
+  type Calibration,
   HIGHEST_FACTOR,
   isExplained,
   LOWEST_FACTOR,
-  SETTLED_REQUESTS,
   type Request,
-} from '../../tokens/usage-line.js';
+  SETTLED_REQUESTS,
+} from '../../tokens/calibration.js';
 
 const tokens = z.number().min(0);
 const requests = z.array(z.tuple([z.number().min(1), tokens]));

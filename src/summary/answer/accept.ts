@@ -1,5 +1,5 @@
 import { PalimpsestError } from '../../errors.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import type { Ground } from './grounding.js';
 import { missingPins } from './pins.js';
 import { layersOf, type Section, sections as builtIn } from './sections.js';

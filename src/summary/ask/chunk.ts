@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { nameOf, openingTag, renderParts } from '../../conversation/render.js';
 import { PalimpsestError } from '../../errors.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { PROMPT_HASH } from './prompts.js';
 import { measurePieces, type Piece } from './pieces.js';
 

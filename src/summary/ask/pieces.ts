@@ -1,4 +1,4 @@
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 
 /** A stretch of text and its size; `to` is exclusive. */
 export interface Piece {

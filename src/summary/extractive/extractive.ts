@@ -1,6 +1,6 @@
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { clip, clipMiddle, plainTextOf, sentencesOf } from '../text/sentences.js';
 import { constraintAtoms, errorAtoms, wordAtoms, type AtomKind } from '../ledger/atoms.js';
 import { commandIn } from '../ledger/command.js';

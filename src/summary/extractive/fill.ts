@@ -1,4 +1,4 @@
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { headingOf, oneLine, formatSnapshot } from '../answer/snapshot.js';
 import { sections, type SectionKey } from '../answer/sections.js';
 import { clipMiddle } from '../text/sentences.js';

@@ -2,7 +2,7 @@
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf } from '../../conversation/render.js';
 import { plainTextOf } from '../text/sentences.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 
 /** `reservation_id 2FBBAH [m88]`: a value, what it is called, and the message where it was first met. */
 interface ExactValue {

@@ -1,5 +1,5 @@
 /** What a model answers when it is asked for notes on a chunk: the notes, and the changes of the state where it was asked for them. */
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { withoutStrayReferences, type Reference } from './references.js';
 
 export interface NotesAnswer {

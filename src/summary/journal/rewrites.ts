@@ -1,5 +1,5 @@
 /** The journal as it stands: its entries, and how often their lines were rewritten. */
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { layersOf } from '../answer/sections.js';
 import type { KeptLayer } from '../ask/layers.js';
 

@@ -2,7 +2,7 @@
  * What holds at the end of the evicted part: rules, requests in force, open questions, progress and next step. Code carries
  * every item on word for word; the model answers changes only.
  */
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { referencesIn, withoutReferences, type Reference } from './references.js';
 
 type ItemKind = 'rule' | 'request' | 'open';

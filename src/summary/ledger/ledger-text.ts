@@ -1,6 +1,6 @@
 /** The text of a ledger: one group of entries per kind of atom, written within a bound and read back by the next generation. */
 import { escapeTags } from '../../conversation/tags.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { atomKinds, type AtomKind } from './atoms.js';
 import { clip, containsAtom } from '../text/sentences.js';
 import type { Atom } from './mentions.js';

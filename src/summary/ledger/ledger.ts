@@ -1,5 +1,5 @@
 import type { LoggedMessage } from '../../conversation/message.js';
-import type { TokenCounter } from '../../tokens/token-counter.js';
+import type { TokenCounter } from '../../tokens/counter.js';
 import { wordAtoms } from './atoms.js';
 import { entriesOf, fillLedger, FRAME_TOKENS } from './ledger-text.js';
 import { emptyAtom, keyOf, Mentions, type Atom } from './mentions.js';

@@ -10,8 +10,7 @@ import type { ChatMessage, LoggedMessage } from '../../../src/conversation/messa
 import { linkViolations } from '../../../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../../../src/errors.js';
 import { reducing } from '../../../src/context/reductions/to-fit.js';
-import { counterFor } from '../../../src/tokens/counter.js';
-import type { TokenCounter } from '../../../src/tokens/token-counter.js';
+import { counterFor, type TokenCounter } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { atOnce } from '../../../src/steps.js';
 import { histories, logOf, sourceOf } from '../../support/histories.js';

@@ -17,8 +17,7 @@ import { policyOf } from '../../../src/policy/layers.js';
 import { overdue } from '../../../src/limits/learnt.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { readCalibration } from '../../../src/store/sessions/stored-calibration.js';
-import { counterFor } from '../../../src/tokens/counter.js';
-import type { TokenizerName } from '../../../src/tokens/token-counter.js';
+import { counterFor, type TokenizerName } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';
 

@@ -21,12 +21,13 @@ import {
   counterFor,
   registerCounter,
   registerCounters,
+  RUN_LIMIT,
+  SLICE_CHARACTERS,
+  textSlices,
   tokenizerForModel,
+  unbrokenRunsSplit,
 } from '../../../src/tokens/counter.js';
-import { SLICE_CHARACTERS, textSlices } from '../../../src/tokens/custom-counter.js';
-import { FRAMING_TOKENS, countMessage } from '../../../src/tokens/message.js';
-import { countOverhead } from '../../../src/tokens/overhead.js';
-import { RUN_LIMIT, unbrokenRunsSplit } from '../../../src/tokens/runs.js';
+import { countMessage, countOverhead, FRAMING_TOKENS } from '../../../src/tokens/message.js';
 import { resolveWindow, windowOfModel } from '../../../src/tokens/windows.js';
 import { readTranscripts, recordedTokens, skipWithoutTranscripts } from '../../support/transcripts.js';
 
