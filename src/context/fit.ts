@@ -1,11 +1,9 @@
 import { wantsAlternation } from './view/alternate.js';
-import { arrangeChat } from './view/arrange.js';
-import { sizeOf, viewing } from './view/view.js';
-import type { ContextSource, Reduction, ViewItem } from './view/view-types.js';
-import { isReachable } from './reductions/floor.js';
+import { arrangeChat } from './view/moved-media.js';
+import { type ContextSource, type Reduction, sizeOf, viewing, type ViewItem } from './view/view.js';
+import { isReachable, reducing } from './reductions/to-fit.js';
 import { layoutOf } from './reductions/layout.js';
 import type { Limits } from '../limits/limits.js';
-import { reducing } from './reductions/to-fit.js';
 import { sparesResult } from './reductions/retention.js';
 import type { Policy } from '../policy/resolve.js';
 import { atOnce, type Steps } from '../steps.js';

@@ -1,6 +1,6 @@
 import { invalid } from '../errors.js';
 import type { ContextBreakdown } from '../context/view/breakdown.js';
-import type { ViewItem } from '../context/view/view-types.js';
+import type { ViewItem } from '../context/view/view.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import type { ContextFormat } from '../conversation/format-names.js';
 

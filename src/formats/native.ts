@@ -4,7 +4,7 @@
  */
 import { moveMedia } from '../context/view/moved-media.js';
 import { isBlank, noOutput } from '../context/view/projection.js';
-import type { ViewItem } from '../context/view/view-types.js';
+import type { ViewItem } from '../context/view/view.js';
 import type { ContextFormat, FormatName } from '../conversation/format-names.js';
 import { isMedia } from '../conversation/media.js';
 import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/message.js';

@@ -1,4 +1,4 @@
-import { refusesChatMedia } from '../context/view/arrange.js';
+import { refusesChatMedia } from '../context/view/moved-media.js';
 import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
 import { checkMessages } from '../conversation/validate.js';

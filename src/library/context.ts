@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { fitting } from '../context/fit.js';
 import { breakdownOf } from '../context/view/breakdown.js';
 import { arrangeNative, shownUnits } from '../formats/native.js';
-import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view-types.js';
+import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import { limitsOf } from '../limits/limits.js';
 import { contextFormatOf, formatOf } from '../formats/index.js';

@@ -3,7 +3,7 @@ import { Conversation } from '../compaction/in-memory/conversation.js';
 import type { Summarizer } from '../compaction/in-memory/asker.js';
 import type { Generation } from '../compaction/in-memory/generation.js';
 import { breakdownBySizes, breakdownOf } from '../context/view/breakdown.js';
-import type { ViewItem } from '../context/view/view-types.js';
+import type { ViewItem } from '../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { policyOf } from '../policy/layers.js';

@@ -1,5 +1,5 @@
 import { layoutOf } from '../context/view/breakdown.js';
-import type { Head, HeadPart } from '../context/view/view-types.js';
+import type { Head, HeadPart } from '../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { showPlain } from '../context/view/projection.js';
 import { escapeTags } from '../conversation/tags.js';

@@ -1,5 +1,5 @@
 import { validateView } from '../../src/context/view/validity.js';
-import type { ViewItem } from '../../src/context/view/view-types.js';
+import type { ViewItem } from '../../src/context/view/view.js';
 import type { Check } from './checks.js';
 import { holds, same } from './judge.js';
 import { callIdsOf, keptOf, resultIdsOf, textOfItem, type Outcome } from './outcome.js';

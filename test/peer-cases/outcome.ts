@@ -1,6 +1,6 @@
 import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
-import type { ViewItem } from '../../src/context/view/view-types.js';
+import type { ViewItem } from '../../src/context/view/view.js';
 import { groupMessages } from '../../src/conversation/groups.js';
 import type { MessageMeta } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';

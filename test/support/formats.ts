@@ -1,5 +1,5 @@
 /** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
-import { arrangeChat } from '../../src/context/view/arrange.js';
+import { arrangeChat } from '../../src/context/view/moved-media.js';
 import { arrangeNative, readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { buildView } from '../../src/context/view/view.js';
 import { contextFormatOf } from '../../src/formats/index.js';

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { ContextSource } from '../../src/context/view/view-types.js';
+import type { ContextSource } from '../../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage, MessageMeta, ToolCall } from '../../src/conversation/message.js';
 import { metaOf } from '../../src/conversation/validate.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';

@@ -1,4 +1,4 @@
-import type { ViewItem } from '../../context/view/view-types.js';
+import type { ViewItem } from '../../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
 import { isFailure, isModelFailure, PalimpsestError } from '../../errors.js';

@@ -1,4 +1,4 @@
-import type { Head, Reduction } from '../../context/view/view-types.js';
+import type { Head, Reduction } from '../../context/view/view.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';

@@ -1,6 +1,5 @@
 /** The rows of the service in memory: the log, the committed generations, emergency reductions, sizes. */
-import { buildView, sizeOf } from '../../context/view/view.js';
-import type { ContextSource, Reduction } from '../../context/view/view-types.js';
+import { buildView, type ContextSource, type Reduction, sizeOf } from '../../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Policy } from '../../policy/resolve.js';

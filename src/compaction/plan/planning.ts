@@ -1,4 +1,4 @@
-import type { ContextSource } from '../../context/view/view-types.js';
+import type { ContextSource } from '../../context/view/view.js';
 import type { LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';

@@ -1,5 +1,5 @@
 /** Input and result of the replacement of a prefix. */
-import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view-types.js';
+import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Redact } from '../../summary/redaction/redact.js';
 import type { Limits } from '../../limits/limits.js';

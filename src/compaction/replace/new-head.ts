@@ -1,4 +1,4 @@
-import type { Head } from '../../context/view/view-types.js';
+import type { Head } from '../../context/view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { carriedWithin, mostCarried } from '../../context/reductions/newest-user.js';
 import type { Steps } from '../../steps.js';

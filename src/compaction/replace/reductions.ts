@@ -1,6 +1,12 @@
 /** The reductions of a context from one commit on. */
-import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
-import type { Head, Reduction, ViewItem } from '../../context/view/view-types.js';
+import {
+  buildView,
+  type Head,
+  type Reduction,
+  sizeBeyond,
+  sizeOf,
+  type ViewItem,
+} from '../../context/view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { summarizedMessage } from '../../context/reductions/large-message.js';

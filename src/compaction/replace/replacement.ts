@@ -1,9 +1,8 @@
 import { commonPrefix } from '../../context/view/breakdown.js';
-import { buildView, sizeBeyond, sizeOf } from '../../context/view/view.js';
-import type { Head, ViewItem } from '../../context/view/view-types.js';
+import { buildView, type Head, sizeBeyond, sizeOf, type ViewItem } from '../../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
-import { assertReachable } from '../../context/reductions/floor.js';
+import { assertReachable } from '../../context/reductions/to-fit.js';
 import type { Steps } from '../../steps.js';
 import { acceptHead } from '../../summary/answer/accept.js';
 import { coverageOf, type Coverage } from '../../summary/coverage.js';

@@ -1,5 +1,5 @@
 /** Messages too large for their place: which of them are summarized by themselves, and what then stands for them in the context. */
-import type { Reduction, ViewItem } from '../view/view-types.js';
+import type { Reduction, ViewItem } from '../view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { escapeTags } from '../../conversation/tags.js';
 import { textOf } from '../../conversation/validate.js';

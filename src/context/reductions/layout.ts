@@ -1,5 +1,4 @@
-import { sizeOf } from '../view/view.js';
-import type { ViewItem } from '../view/view-types.js';
+import { sizeOf, type ViewItem } from '../view/view.js';
 import type { Recovery } from '../../policy/resolve.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';

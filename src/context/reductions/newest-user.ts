@@ -3,7 +3,7 @@
  * observations of any size. Only a policy with `reduce.newestUserMessage` lets it be shortened; the original stays in the
  * log, and is what a summarizer reads once the message is evicted.
  */
-import type { ViewItem } from '../view/view-types.js';
+import type { ViewItem } from '../view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
 import type { Recovery } from '../../policy/resolve.js';

@@ -1,24 +1,23 @@
-import { sizeBeyond } from '../view/view.js';
-import type { ViewItem } from '../view/view-types.js';
-import type { ChatMessage } from '../../conversation/message.js';
-import { isBlank } from '../view/projection.js';
+import type { ChatMessage, ToolCall } from '../../conversation/message.js';
+import type { Limits } from '../../limits/limits.js';
+import { type Reduce, retentionOf } from '../../policy/reduce-schema.js';
+import type { Policy } from '../../policy/resolve.js';
 import { atOnce } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
-import { withTruncatedArguments, type ArgumentTruncation } from './arguments.js';
+import { isBlank } from '../view/projection.js';
+import { sizeBeyond, type ViewItem } from '../view/view.js';
+import { isJson, mapStrings, startOf } from './excerpt.js';
 import { layoutOf } from './layout.js';
 import { shortenNewest } from './newest-user.js';
-import type { Limits } from '../../limits/limits.js';
+import { type Fit, type Run, StandIns } from './stand-ins.js';
 import { shrinkOld } from './to-fit.js';
-import { retentionOf, type Reduce } from '../../policy/reduce-schema.js';
-import type { Policy } from '../../policy/resolve.js';
-import { StandIns, type Fit, type Run } from './stand-ins.js';
 
 /**
  * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
  * turn: between two commits the prefix stays as it is, and the provider's cache with it.
  */
-export interface CommitOptions {
+interface CommitOptions {
   policy: Policy;
   limits: Limits;
   /** Context tokens before this commit: arguments are truncated from a size on. */
@@ -196,4 +195,56 @@ function leaveOut(work: StandIns, run: Run, counter: TokenCounter): void {
 function rangeOf(items: readonly ViewItem[]): { fromSeq: number; throughSeq: number } {
   const throughSeq = items.reduce((last, item) => Math.max(last, item.throughSeq), 0);
   return { fromSeq: items[0]!.group, throughSeq };
+}
+
+/** Truncation of call arguments: what a tool was once given in full, and is done with, need not be sent again with every request. */
+
+type ArgumentTruncation = NonNullable<Reduce['arguments']>;
+
+/** The message with the long arguments of the listed tools truncated; null where there is nothing to truncate. */
+function withTruncatedArguments(message: ChatMessage, truncation: ArgumentTruncation): ChatMessage | null {
+  const { tool_calls: calls, function_call: legacy } = message;
+  const shorterCalls = calls?.map((call) => truncatedCall(call, truncation));
+  const shorterLegacy = legacy && {
+    ...legacy,
+    arguments: shorter(legacy.name, legacy.arguments, truncation),
+  };
+  const changed =
+    shorterCalls?.some((call, number) => call !== calls?.[number]) ||
+    shorterLegacy?.arguments !== legacy?.arguments;
+  if (!changed) return null;
+  return {
+    ...message,
+    ...(shorterCalls && { tool_calls: shorterCalls }),
+    ...(shorterLegacy && { function_call: shorterLegacy }),
+  };
+}
+
+function truncatedCall(call: ToolCall, truncation: ArgumentTruncation): ToolCall {
+  if (!call.function) return call;
+  const { name, arguments: given } = call.function;
+  const truncated = shorter(name, given, truncation);
+  return truncated === given ? call : { ...call, function: { ...call.function, arguments: truncated } };
+}
+
+function shorter(tool: string, json: string, truncation: ArgumentTruncation): string {
+  return truncation.tools.includes(tool) ? truncateArguments(json, truncation) : json;
+}
+
+/**
+ * Arguments in which every string value longer than `longerThan` characters is cut to its first `prefix` characters and `text`. What is no
+ * JSON becomes `{"truncated": "…"}`, so that the result is valid JSON wherever anything was cut.
+ * @internal Tests give it arguments of every shape.
+ */
+export function truncateArguments(
+  json: string,
+  { longerThan, prefix, text }: Pick<ArgumentTruncation, 'longerThan' | 'prefix' | 'text'>,
+): string {
+  if (json.length <= longerThan) return json;
+  const cut = (value: string) => startOf(value, prefix) + text;
+  if (!isJson(json)) return JSON.stringify({ truncated: cut(json) });
+  return mapStrings(json, longerThan, (literal) => {
+    const value = JSON.parse(literal) as string;
+    return value.length > longerThan ? JSON.stringify(cut(value)) : literal;
+  });
 }

@@ -1,5 +1,5 @@
 /** The shorter stand-ins of single messages: which field of which message can be shortened, and the work of doing it step by step. */
-import type { Reduction, ViewItem } from '../view/view-types.js';
+import type { Reduction, ViewItem } from '../view/view.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
 import type { Recovery } from '../../policy/resolve.js';

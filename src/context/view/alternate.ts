@@ -1,5 +1,5 @@
 import type { Policy } from '../../policy/resolve.js';
-import type { ViewItem } from './view-types.js';
+import type { ViewItem } from './view.js';
 import type { ChatMessage, ContentPart } from '../../conversation/message.js';
 
 /**

@@ -10,7 +10,7 @@ import {
   type HeadStretch,
   type ViewItem,
   type ViewSource,
-} from './view-types.js';
+} from './view.js';
 
 /** Tokens of a context: system, head, carried and tail are all of them, the parts all of the head. */
 export interface ContextBreakdown {

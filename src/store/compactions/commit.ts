@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import type { Head, Reduction } from '../../context/view/view-types.js';
+import type { Head, Reduction } from '../../context/view/view.js';
 import { PalimpsestError } from '../../errors.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';

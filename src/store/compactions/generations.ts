@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
-import type { Head } from '../../context/view/view-types.js';
+import type { Head } from '../../context/view/view.js';
 import { PalimpsestError } from '../../errors.js';
 import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';

@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import type { Reduction } from '../../context/view/view-types.js';
+import type { Reduction } from '../../context/view/view.js';
 import { lockSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';

@@ -4,7 +4,7 @@ import { parseBody } from '../../formats/native.js';
 import { PalimpsestError } from '../../errors.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
-import type { Head } from '../../context/view/view-types.js';
+import type { Head } from '../../context/view/view.js';
 
 /** Identity and size of one message, without its text. */
 export interface Member {

@@ -1,6 +1,6 @@
 import type { Pool } from 'pg';
 import { currentCaller } from '../connection/caller.js';
-import type { ContextSource, HeadLayout, Reduction } from '../../context/view/view-types.js';
+import type { ContextSource, HeadLayout, Reduction } from '../../context/view/view.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';
 import { upToDate } from '../sessions/configure.js';

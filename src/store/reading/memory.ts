@@ -1,7 +1,7 @@
 /** What the present context consists of, by stored counts, for `status`. */
 import type { Pool } from 'pg';
 import { breakdownBySizes } from '../../context/view/breakdown.js';
-import type { HeadLayout } from '../../context/view/view-types.js';
+import type { HeadLayout } from '../../context/view/view.js';
 import type { SessionMemory } from '../../contract/status.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { describeJournal } from '../../summary/journal/rewrites.js';

@@ -10,7 +10,7 @@ import {
   text,
   unique,
 } from 'drizzle-orm/pg-core';
-import type { HeadLayout, Reduction } from '../../context/view/view-types.js';
+import type { HeadLayout, Reduction } from '../../context/view/view.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';

@@ -1,5 +1,5 @@
 import { layoutOf } from '../../context/view/breakdown.js';
-import type { HeadLayout } from '../../context/view/view-types.js';
+import type { HeadLayout } from '../../context/view/view.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { counterFor, type TokenizerName } from '../../tokens/counter.js';

@@ -15,7 +15,7 @@ import { legalCuts, safeCuts } from '../../support/cuts.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { atOnce } from '../../../src/steps.js';
-import { irreducibleFloor } from '../../../src/context/reductions/floor.js';
+import { irreducibleFloor } from '../../../src/context/reductions/to-fit.js';
 import { assertPlannable, smallestContext } from '../../../src/compaction/plan/plannable.js';
 import { isFailure } from '../../../src/errors.js';
 import { counterFor } from '../../../src/tokens/counter.js';

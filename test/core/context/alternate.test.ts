@@ -2,8 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { alternateRoles, wantsAlternation } from '../../../src/context/view/alternate.js';
-import { buildView } from '../../../src/context/view/view.js';
-import type { ViewItem } from '../../../src/context/view/view-types.js';
+import { buildView, type ViewItem } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { plainTextOf } from '../../../src/summary/text/sentences.js';

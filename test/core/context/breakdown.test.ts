@@ -8,7 +8,7 @@ import {
   commonPrefix,
   type ContextBreakdown,
 } from '../../../src/context/view/breakdown.js';
-import { headParts, type ViewItem } from '../../../src/context/view/view-types.js';
+import { headParts, type ViewItem } from '../../../src/context/view/view.js';
 import { isFailure } from '../../../src/errors.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';

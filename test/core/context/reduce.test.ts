@@ -4,8 +4,13 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView, viewing } from '../../../src/context/view/view.js';
-import type { ContextSource, Reduction, ViewItem } from '../../../src/context/view/view-types.js';
+import {
+  buildView,
+  type ContextSource,
+  type Reduction,
+  viewing,
+  type ViewItem,
+} from '../../../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import { linkViolations } from '../../../src/context/view/validity.js';
 import { isFailure, type PalimpsestError } from '../../../src/errors.js';

@@ -4,19 +4,18 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView } from '../../../src/context/view/view.js';
-import type { Reduction, ViewItem } from '../../../src/context/view/view-types.js';
+import { buildView, type Reduction, type ViewItem } from '../../../src/context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import { linkViolations } from '../../../src/context/view/validity.js';
-import { truncateArguments } from '../../../src/context/reductions/arguments.js';
-import { limitsOf } from '../../../src/limits/limits.js';
-import { largeMessages, summarizedMessage } from '../../../src/context/reductions/large-message.js';
-import { reducing } from '../../../src/context/reductions/to-fit.js';
 import {
   commitReductions,
   leastAfterPolicy,
   sparesResult,
+  truncateArguments,
 } from '../../../src/context/reductions/retention.js';
+import { limitsOf } from '../../../src/limits/limits.js';
+import { largeMessages, summarizedMessage } from '../../../src/context/reductions/large-message.js';
+import { reducing } from '../../../src/context/reductions/to-fit.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { counterFor } from '../../../src/tokens/counter.js';

@@ -4,8 +4,12 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildView } from '../../../src/context/view/view.js';
-import type { ContextSource, Reduction, ViewItem } from '../../../src/context/view/view-types.js';
+import {
+  buildView,
+  type ContextSource,
+  type Reduction,
+  type ViewItem,
+} from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { linkViolations, validateView } from '../../../src/context/view/validity.js';
 import { metaOf } from '../../../src/conversation/validate.js';

@@ -8,7 +8,7 @@ import { saidOf } from '../../support/material.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../../src/compaction/in-memory/generation.js';
 import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
-import type { ViewItem } from '../../../src/context/view/view-types.js';
+import type { ViewItem } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure } from '../../../src/errors.js';

@@ -13,7 +13,7 @@ import { baseline } from '../../../src/cli/compare/policies.js';
 import { planTable, totalTable } from '../../../src/cli/compare/report.js';
 import { readTranscripts as readSessions } from '../../../src/cli/play/transcripts.js';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
-import type { ViewItem } from '../../../src/context/view/view-types.js';
+import type { ViewItem } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { sampleMessages, small, talk } from '../../support/plan-sessions.js';

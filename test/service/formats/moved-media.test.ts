@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Pool } from 'pg';
-import { arrangeChat } from '../../../src/context/view/arrange.js';
+import { arrangeChat } from '../../../src/context/view/moved-media.js';
 import { buildView } from '../../../src/context/view/view.js';
 import { contextFormatOf } from '../../../src/formats/index.js';
 import { contextFormats, type ContextFormat } from '../../../src/conversation/format-names.js';
