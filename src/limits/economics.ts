@@ -4,7 +4,7 @@
  * with the square of the distance between two compactions, compactions become rarer with it: between them lies an
  * optimum, as with the economic order quantity of storekeeping (Harris 1913), and the window has no part in it.
  */
-import type { Prices } from '../policy/money-schema.js';
+import type { Prices } from '../policy/schema.js';
 
 /** Ceiling for instructions and delimiters of one summarizer request, tokens. */
 export const PROMPT_TOKENS = 1_000;

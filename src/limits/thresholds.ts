@@ -1,7 +1,7 @@
 import { invalid, PalimpsestError } from '../errors.js';
 import { count } from '../numbers.js';
 import type { Policy } from '../policy/resolve.js';
-import type { TriggerClause } from '../policy/trigger-schema.js';
+import type { TriggerClause } from '../policy/schema.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/message.js';
 

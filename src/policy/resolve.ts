@@ -1,11 +1,18 @@
 /** The complete policy: every knob with its value. */
 import { tokenizerForModel, type TokenizerName } from '../tokens/counter.js';
 import { isKnownAnthropicModel } from '../tokens/windows.js';
-import { resolvePrices, type Prices, type Spend } from './money-schema.js';
+import {
+  type KeepCeilings,
+  type Overhead,
+  type Pin,
+  type PolicyInput,
+  type Prices,
+  resolvePrices,
+  type Spend,
+  type TriggerClause,
+} from './schema.js';
 import { resolveReduce, type Reduce } from './reduce-schema.js';
-import type { Overhead, PolicyInput } from './schema.js';
 import type { SectionInput } from './summary-schema.js';
-import type { KeepCeilings, Pin, TriggerClause } from './trigger-schema.js';
 
 /** A policy with every default filled in. null: nothing given, `limitsOf` derives it from the window. */
 export interface Policy {

@@ -1,11 +1,145 @@
 import { z } from 'zod';
+import { LONGEST_PATTERN } from '../conversation/pattern-syntax.js';
+import { problemOfPattern } from '../conversation/pattern.js';
 import { invalid } from '../errors.js';
 import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';
-import { pricesSchema, spendSchema } from './money-schema.js';
 import { reduceSchema } from './reduce-schema.js';
-import { milliseconds, summarySchema, tokens } from './summary-schema.js';
-import { ceilingsSchema, patternSchema, pinSchema, triggerSchema } from './trigger-schema.js';
+import { milliseconds, positive, summarySchema, tokens } from './summary-schema.js';
+
+const share = z.number().gt(0).max(1);
+
+const clause = z
+  .strictObject({
+    tokens: tokens.optional().describe('Tokens of overhead + context.'),
+    messages: positive.optional().describe('Messages of the context.'),
+    fraction: share
+      .optional()
+      .describe('Share of the window: min(fraction · window, 0.9 · (window − reservedOutputTokens)) tokens.'),
+  })
+  .refine((given) => Object.values(given).some((value) => value !== undefined), {
+    error: 'names no size',
+    params: { hint: 'Give at least one of tokens, messages, fraction.' },
+  });
+
+const economicClause = z.strictObject({
+  economic: z
+    .literal(true)
+    .describe(
+      'The cost-optimal size, from `prices` and the mean turn; at most the threshold of fraction 0.85.',
+    ),
+});
+
+const idleClause = z.strictObject({
+  idle: milliseconds
+    .min(1_000)
+    .describe(
+      "Quiet milliseconds after which the provider's cache is cold: compact then, where reading the context anew costs more than summarizing it.",
+    ),
+});
+
+/** One clause, or a list of them. */
+const triggerSchema = z.union([
+  clause,
+  economicClause,
+  idleClause,
+  z.array(z.union([clause, economicClause, idleClause])).max(20),
+]);
+
+/** A regular expression that can be matched in linear time. */
+const patternSchema = z
+  .string()
+  .min(1)
+  .max(LONGEST_PATTERN)
+  .superRefine((pattern, context) => {
+    const found = problemOfPattern(pattern);
+    if (found) context.addIssue({ code: 'custom', message: found.problem, params: { hint: found.hint } });
+  });
+
+const pinSchema = z.union([
+  z.string().min(1),
+  z.strictObject({
+    // As far as the log can count.
+    seq: positive.max(2 ** 31 - 1).describe('A message of the log, carried word for word.'),
+  }),
+  z.strictObject({
+    pattern: patternSchema.describe('Matches in user and system messages are carried word for word.'),
+  }),
+]);
+
+/** `policy.keep`. */
+const ceilingsSchema = z
+  .strictObject({
+    messages: positive.optional().describe('Newest messages.'),
+    tokens: tokens.optional().describe('Tokens of the newest messages.'),
+    fraction: z.number().gt(0).lt(1).optional().describe('The same as a share of the window.'),
+  })
+  .refine((given) => Object.values(given).some((value) => value !== undefined), {
+    error: 'names no ceiling',
+    params: { hint: 'Give at least one of messages, tokens, fraction, or leave keep out for the default.' },
+  });
+
+/** A size that triggers; all that is given must be reached. */
+export type TriggerClause = z.infer<typeof clause>;
+export type KeepCeilings = z.infer<typeof ceilingsSchema>;
+export type Pin = z.infer<typeof pinSchema>;
+
+const price = z.number().min(0);
+
+/** `policy.prices`: money per million tokens. What is left out follows from `input` by the relations of current providers. */
+export const pricesSchema = z.strictObject({
+  currency: z.string().min(1).max(10).optional().describe('Name of the money. Default `USD`.'),
+  input: price
+    .gt(0)
+    .optional()
+    .describe("Agent's model: uncached input, per million tokens. Default 1, without a currency."),
+  cachedInput: price.optional().describe('Input read from the cache. Default 0.1 · input.'),
+  cacheWrite: price.optional().describe('Input written to the cache. Default 1.25 · input.'),
+  output: price.optional().describe('Output. Default 5 · input.'),
+  summarizerInput: price.optional().describe("Summarizer's input. Default input."),
+  summarizerOutput: price.optional().describe("Summarizer's output. Default 5 · summarizerInput."),
+});
+
+/**
+ * `policy.spend`: most money for summaries; beyond it the extractive summarizer serves. Needs `prices.input`.
+ * @internal A test holds the docs to its fields.
+ */
+export const spendSchema = z.strictObject({
+  perCompaction: price
+    .optional()
+    .describe('Most money that one compaction may be planned to cost. Default none.'),
+  perSession: price.optional().describe('Most money for all compactions of a session. Default none.'),
+});
+
+/** Prices per million tokens. `currency` null: nothing was given, and the numbers are relations only. */
+export interface Prices {
+  currency: string | null;
+  input: number;
+  cachedInput: number;
+  cacheWrite: number;
+  output: number;
+  summarizerInput: number;
+  summarizerOutput: number;
+}
+
+export function resolvePrices(given: z.infer<typeof pricesSchema> = {}): Prices {
+  const input = given.input ?? 1;
+  const summarizerInput = given.summarizerInput ?? input;
+  return {
+    currency: given.input === undefined ? null : (given.currency ?? 'USD'),
+    input,
+    cachedInput: given.cachedInput ?? 0.1 * input,
+    cacheWrite: given.cacheWrite ?? 1.25 * input,
+    output: given.output ?? 5 * input,
+    summarizerInput,
+    summarizerOutput: given.summarizerOutput ?? 5 * summarizerInput,
+  };
+}
+
+export interface Spend {
+  perCompaction: number | null;
+  perSession: number | null;
+}
 
 /** Systems whose documented defaults can be taken over by name. `hybrid` is what `smart-agent` calls its own. */
 export const presetNames = ['adk', 'smart-agent', 'hybrid', 'langchain', 'deepagents', 'zrb'] as const;

@@ -1,7 +1,7 @@
 /** What the requests of a session cost with a provider that caches the prefix of the last one. */
 import { isSame } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
-import type { Prices } from '../policy/money-schema.js';
+import type { Prices } from '../policy/schema.js';
 
 /** Tokens of one request, or of all requests of a session. */
 export interface CacheUse {

@@ -1,8 +1,12 @@
 import { isFailure, type PalimpsestError } from '../../src/errors.js';
 import { policyOf } from '../../src/policy/layers.js';
 import { limitsOf } from '../../src/limits/limits.js';
-import { parsePolicy, type PolicyInput } from '../../src/policy/schema.js';
-import type { KeepCeilings, TriggerClause } from '../../src/policy/trigger-schema.js';
+import {
+  type KeepCeilings,
+  parsePolicy,
+  type PolicyInput,
+  type TriggerClause,
+} from '../../src/policy/schema.js';
 import type { PeerCase, PeerClause } from './case.js';
 import { caseTokens, clausesOf, scaleOf } from './sizes.js';
 

@@ -1,6 +1,6 @@
 /** What a whole session costs, turn by turn: what the closed forms of the limits are held against. */
 import { PROMPT_TOKENS, type Cycle } from '../../src/limits/economics.js';
-import type { Prices } from '../../src/policy/money-schema.js';
+import type { Prices } from '../../src/policy/schema.js';
 
 /** A session that appends the same every turn, tokens. */
 interface ModelledSession extends Cycle {

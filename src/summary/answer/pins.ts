@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { hasMatch, Matching, problemOfPattern } from '../../conversation/pattern.js';
 import { escapeTags } from '../../conversation/tags.js';
-import type { Pin } from '../../policy/trigger-schema.js';
+import type { Pin } from '../../policy/schema.js';
 import type { Steps } from '../../steps.js';
 import { plainTextOf } from '../text/sentences.js';
 

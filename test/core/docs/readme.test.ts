@@ -5,9 +5,14 @@ import type { z } from 'zod';
 import { configTable } from '../../support/config-table.js';
 import { operations } from '../../../src/api/operations/index.js';
 import { failureTypes } from '../../../src/errors.js';
-import { pricesSchema, spendSchema } from '../../../src/policy/money-schema.js';
+import {
+  memorySchema,
+  policySchema,
+  pricesSchema,
+  retentionSchema,
+  spendSchema,
+} from '../../../src/policy/schema.js';
 import { argumentsSchema, reduceSchema, toolResultsSchema } from '../../../src/policy/reduce-schema.js';
-import { memorySchema, policySchema, retentionSchema } from '../../../src/policy/schema.js';
 import { summarySchema } from '../../../src/policy/summary-schema.js';
 
 const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
@@ -59,5 +64,6 @@ test('every test file that the documentation names exists', () => {
     ([, file]) => file ?? '',
   );
   expect(named.length).toBeGreaterThan(5);
-  for (const file of named) expect(() => readFileSync(new URL(`../../../${file}`, import.meta.url))).not.toThrow();
+  for (const file of named)
+    expect(() => readFileSync(new URL(`../../../${file}`, import.meta.url))).not.toThrow();
 });

@@ -13,7 +13,7 @@ import {
   optimum,
   PROMPT_TOKENS,
 } from '../../../src/limits/economics.js';
-import { resolvePrices } from '../../../src/policy/money-schema.js';
+import { resolvePrices } from '../../../src/policy/schema.js';
 import { modelledCost } from '../../support/modelled-session.js';
 
 const prices = resolvePrices();
