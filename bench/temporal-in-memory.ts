@@ -2,9 +2,8 @@ import path from 'node:path';
 import { Connection } from '@temporalio/client';
 import { defaultCacheDir } from '../src/runtime/home.js';
 import { findTemporal } from '../src/runtime/temporal-binary.js';
-import { startDaemon } from '../src/runtime/daemon.js';
+import { commandOf, endProcess, startDaemon } from '../src/runtime/process.js';
 import { freePort } from '../src/runtime/ports.js';
-import { commandOf, endProcess } from '../src/runtime/process.js';
 import type { Servers } from './servers.js';
 
 /** A second Temporal server with every setting of the first, but nothing on disk: what the database file costs. */

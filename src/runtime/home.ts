@@ -1,6 +1,7 @@
-import { accessSync, constants, mkdirSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { invalid } from '../errors.js';
 import { liveTickets, ownerOf, putTicket, removeTicket, withLock } from './lock.js';
 
@@ -75,4 +76,13 @@ export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
 /** `$PALIMPSEST_DATA`, else `.palimpsest` in the current folder. */
 export function defaultDataDir(env: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(env.PALIMPSEST_DATA || '.palimpsest');
+}
+
+/** The folder of this package, with `package.json`, `migrations/` and `examples/`: found from the sources and from the build alike. */
+export function packageRoot(): string {
+  const here = path.dirname(fileURLToPath(import.meta.url));
+  for (let folder = here; ; folder = path.dirname(folder)) {
+    if (existsSync(path.join(folder, 'package.json'))) return folder;
+    if (folder === path.dirname(folder)) throw new Error(`no package.json above ${here}`);
+  }
 }

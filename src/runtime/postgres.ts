@@ -1,21 +1,21 @@
 import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { startDaemon, type Daemon } from './daemon.js';
+import { type Daemon, endProcess, isRunning, type ProcessId, startDaemon } from './process.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
 import { commandFor, postgresPrograms, type PostgresPrograms } from './postgres-binaries.js';
 import {
   clusterOf,
+  type Credentials,
+  findPostmaster,
+  forgetDeadPostmaster,
   openCluster,
   readCredentials,
   saveCredentials,
   unavailable,
   user,
-  type Credentials,
 } from './postgres-cluster.js';
-import { findPostmaster, forgetDeadPostmaster } from './postmaster.js';
-import { endProcess, isRunning, type ProcessId } from './process.js';
 
 export interface PostgresOptions {
   /** Folder of the runtime (`.palimpsest`); the cluster lies in `postgres/` below it. */

@@ -3,10 +3,18 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import type { Connection } from '@temporalio/client';
 import { PalimpsestError } from '../errors.js';
-import { startDaemon, type Daemon } from './daemon.js';
+import {
+  commandOf,
+  type Daemon,
+  endProcess,
+  findProcess,
+  isRunning,
+  listPids,
+  type ProcessId,
+  startDaemon,
+} from './process.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
-import { commandOf, endProcess, findProcess, isRunning, listPids, type ProcessId } from './process.js';
 import { findTemporal, type TemporalSource } from './temporal-binary.js';
 
 export interface TemporalOptions {

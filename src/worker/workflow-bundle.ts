@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { packageRoot } from '../runtime/package-root.js';
+import { packageRoot } from '../runtime/home.js';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 
 /**

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, Help, Option } from 'commander';
-import { packageRoot } from '../../runtime/package-root.js';
+import { packageRoot } from '../../runtime/home.js';
 import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
 import { columnsOfTerminal } from '../terminal/width.js';

@@ -1,10 +1,9 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from '../../config/config.js';
-import { packageRoot } from '../../runtime/package-root.js';
+import { makeDataFolder, packageRoot } from '../../runtime/home.js';
 import { invalid } from '../../errors.js';
 import type { PolicyInput } from '../../policy/schema.js';
-import { makeDataFolder } from '../../runtime/home.js';
 import { inBatches } from './batch.js';
 import { configOf, refuseUrl, type Globals } from '../command/connect.js';
 import { policyFromFlags, type PolicyFlags } from '../command/flags.js';

@@ -3,7 +3,7 @@ import { drizzle } from 'drizzle-orm/node-postgres';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
 import pg, { type Pool } from 'pg';
-import { packageRoot } from '../../runtime/package-root.js';
+import { packageRoot } from '../../runtime/home.js';
 import { PalimpsestError } from '../../errors.js';
 import { checkDatabaseUrl } from './pool.js';
 import { asFailure, read } from './transaction.js';
