@@ -63,7 +63,7 @@ export default tseslint.config(
           patterns: [
             {
               regex:
-                '^(?!\\./|@temporalio/(common|workflow)$|\\.\\./src/(errors|numbers|contract/.*|compaction/summarize/.*|temporal/(names|failures|compaction-end))(\\.js)?$)',
+                '^(?!\\./|@temporalio/(common|workflow)$|\\.\\./src/(errors|numbers|contract/.*|compaction/summarize/.*|temporal/(names|failures))(\\.js)?$)',
               message: 'Workflow code is deterministic and small: no I/O, no heavy packages.',
               allowTypeImports: true,
             },

@@ -6,7 +6,7 @@ import { readSessions } from '../src/store/backfills/selection.js';
 import { loadBackfill } from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { paidTowards } from '../src/store/compactions/digests.js';
-import type { End } from '../src/temporal/compaction-end.js';
+import type { End } from '../src/temporal/failures.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 import { stillDue } from './selectSessions.js';

@@ -1,7 +1,7 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ParentClosePolicy, sleep, startChild } from '@temporalio/workflow';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
-import { endOfFailure, endOfOutcome, type End } from '../src/temporal/compaction-end.js';
+import { endOfFailure, endOfOutcome, type End } from '../src/temporal/failures.js';
 import { backfillPriority, compactionWorkflowId, searchAttributes } from '../src/temporal/names.js';
 import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';

@@ -1,5 +1,6 @@
-import { ApplicationFailure } from '@temporalio/common';
-import { isFailureType, PalimpsestError, type FailureType } from '../errors.js';
+import { ApplicationFailure, CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
+import type { CommittedStep } from '../contract/backfills.js';
+import { type FailureType, isFailureType, PalimpsestError } from '../errors.js';
 
 /**
  * Types worth another attempt unchanged: only something busy or away was found, and no answer was drawn. Everything else is
@@ -24,7 +25,7 @@ const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.
 /** An error that no rule covers may be over at the next attempt, and may never be: each attempt of a model step may cost money. */
 const unexpectedAttempts = { model: 3, other: 5 };
 
-export interface FailureContext {
+interface FailureContext {
   /** From 1: which draw of an answer this was. Attempts that only found the endpoint busy are none. */
   attempt: number;
   /** The step asks a model: a bad answer may be a bad draw. Other steps would only come to the same result again. */
@@ -109,4 +110,36 @@ export function* causesOf(error: unknown): Generator<Error> {
     seen.add(cause);
     yield cause;
   }
+}
+
+/** `elsewhere`: another parent ran it, or another commit came first; look again. */
+export type End =
+  | { kind: 'committed'; step: CommittedStep }
+  | { kind: 'nothing' }
+  | { kind: 'elsewhere' }
+  | { kind: 'failed'; type: string; message: string };
+
+/** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
+export function endOfOutcome(outcome: CommittedStep | null): End {
+  if (outcome === null) return { kind: 'nothing' };
+  const { generation, tokensBefore, tokensAfter, cost } = outcome;
+  const { modelCalls, modelInputTokens, modelOutputTokens } = outcome;
+  return {
+    kind: 'committed',
+    step: { generation, tokensBefore, tokensAfter, cost, modelCalls, modelInputTokens, modelOutputTokens },
+  };
+}
+
+export function endOfFailure(error: unknown): End {
+  const failure = failureOf(error);
+  // Whoever commits first makes the other look again.
+  if (failure?.type === 'Store.StaleGeneration') return { kind: 'elsewhere' };
+  if (failure) return { kind: 'failed', type: failure.type, message: failure.message };
+  for (const current of causesOf(error)) {
+    const { message } = current;
+    if (current instanceof CancelledFailure) return { kind: 'failed', type: 'Cancelled', message };
+    if (current instanceof TerminatedFailure) return { kind: 'failed', type: 'Terminated', message };
+    if (current instanceof TimeoutFailure) return { kind: 'failed', type: 'TimedOut', message };
+  }
+  return { kind: 'failed', type: 'Unknown', message: String(error) };
 }

@@ -28,7 +28,6 @@ test('the workflow bundle holds the Temporal SDK, its small helpers and our own 
     'src/numbers.ts',
     'src/summary/ask/layers.ts',
     'src/summary/journal/room.ts',
-    'src/temporal/compaction-end.ts',
     'src/temporal/failures.ts',
     'src/temporal/names.ts',
   ]);
