@@ -1,5 +1,7 @@
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import type { Pool } from 'pg';
-import { isFailure, type FailureType } from '../errors.js';
+import { type FailureType, invalid, isFailure } from '../errors.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
@@ -31,4 +33,67 @@ export async function failureOfServer(ask: () => Promise<void>): Promise<ServerF
     const { type, message, hint } = error;
     return { type, message, ...(hint === undefined ? {} : { hint }) };
   }
+}
+
+interface StatusSettings {
+  /** host:port to listen on; port 0 takes a free one. */
+  address: string;
+  /** Text of `/metrics`. */
+  metrics: () => Promise<string>;
+  /** Body of `/readyz`, and whether it is good news. */
+  readiness: () => Promise<{ ready: boolean; [detail: string]: unknown }>;
+}
+
+export interface StatusServer {
+  /** With the port taken, e.g. `http://127.0.0.1:9464`. */
+  url: string;
+  close(): Promise<void>;
+}
+
+/** What a worker tells about itself: `/metrics`, `/healthz` (the process lives), `/readyz` (it can work). No login: bind it inside. */
+export async function startStatusServer(settings: StatusSettings): Promise<StatusServer> {
+  const { address } = settings;
+  const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  const server = createServer((request, response) => {
+    const path = (request.url ?? '').split('?', 1)[0] ?? '';
+    answer(path, settings, response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      reject(
+        invalid(
+          `${address} cannot be listened on: ${error.code ?? error.message}.`,
+          'PALIMPSEST_METRICS_ADDRESS',
+          'Choose a free port and an address of this machine.',
+        ),
+      ),
+    );
+    server.listen(Number(port), host, resolve);
+  });
+  const bound = server.address() as AddressInfo;
+  return {
+    url: `http://${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+async function answer(
+  path: string,
+  { metrics, readiness }: StatusSettings,
+  response: ServerResponse,
+): Promise<void> {
+  if (path === '/metrics')
+    return send(response, 200, 'text/plain; version=0.0.4; charset=utf-8', await metrics());
+  if (path === '/healthz') return send(response, 200, 'text/plain', 'ok\n');
+  if (path !== '/readyz') return send(response, 404, 'text/plain', '/metrics, /healthz or /readyz\n');
+  const state = await readiness();
+  send(response, state.ready ? 200 : 503, 'application/json', `${JSON.stringify(state)}\n`);
+}
+
+function send(response: ServerResponse, status: number, type: string, body: string): void {
+  response.writeHead(status, { 'content-type': type }).end(body);
 }

@@ -2,7 +2,7 @@ import { orchestrates, type WorkerRole } from '../config/schema.js';
 import type { Config } from '../config/config.js';
 import { createLogger, installRuntime } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
-import { startStatusServer, type StatusServer } from '../process/status-server.js';
+import { startStatusServer, type StatusServer } from '../process/readiness.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';

@@ -5,7 +5,7 @@ import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
 import { Metrics, type RequestFigures } from '../../process/metrics.js';
-import type { StatusServer } from '../../process/status-server.js';
+import type { StatusServer } from '../../process/readiness.js';
 import { Palimpsest } from '../../library/palimpsest.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
