@@ -1,12 +1,3 @@
-import type { CompactionOutcome } from '../contract/outcome.js';
-import type * as client from '../contract/client.js';
-import { checkContextRequest, type SessionContext } from '../contract/context.js';
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { checkPlainJson } from '../conversation/plain-json.js';
-import { invalid } from '../errors.js';
-import { encodeIdPart } from '../contract/ids.js';
-import type { Status } from '../contract/status.js';
-import type * as jobs from '../contract/backfills.js';
 import type {
   ArchivePart,
   ExpandRequest,
@@ -15,13 +6,20 @@ import type {
   ResponseReference,
   ToolResponse,
 } from '../contract/archive.js';
-import type { Forked, ForkRequest } from '../contract/sessions.js';
+import type * as jobs from '../contract/backfills.js';
+import type * as client from '../contract/client.js';
+import { checkContextRequest, type SessionContext } from '../contract/context.js';
+import { encodeIdPart } from '../contract/ids.js';
+import type { CompactionOutcome } from '../contract/outcome.js';
 import type { SearchRequest, SearchResult } from '../contract/search.js';
+import type { Forked, ForkRequest } from '../contract/sessions.js';
+import type { Status } from '../contract/status.js';
 import type { Timeline } from '../contract/timeline.js';
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { checkPlainJson } from '../conversation/plain-json.js';
+import { invalid } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
-import { KeptContexts } from './contexts.js';
-import { replayed } from './replay.js';
-import { parsed, Transport, type Exchange, type TransportOptions } from './transport.js';
+import { type Exchange, parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
 /**
  * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal, and
@@ -282,4 +280,32 @@ function idInPath(id: string, field: string): string {
 function sendable<Body extends object>(body: Body): Body {
   for (const [field, value] of Object.entries(body)) if (value !== undefined) checkPlainJson(value, field);
   return body;
+}
+
+/** Contexts as they were last answered, so that one that has not changed need not be sent again. */
+interface KeptContext {
+  /** The header as it came. */
+  etag: string;
+  text: string;
+}
+
+class KeptContexts {
+  private readonly kept = new Map<string, KeptContext>();
+
+  /** `most`: contexts at most; the one used least recently goes first. */
+  constructor(private readonly most: number) {}
+
+  get(key: string): KeptContext | undefined {
+    const found = this.kept.get(key);
+    if (found) this.put(key, found);
+    return found;
+  }
+
+  put(key: string, context: KeptContext): void {
+    // A map keeps the order of insertion: what is put in anew comes last.
+    this.kept.delete(key);
+    this.kept.set(key, context);
+    const [oldest] = this.kept.keys();
+    if (this.kept.size > this.most && oldest !== undefined) this.kept.delete(oldest);
+  }
 }
