@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { AppendedTurn, PalimpsestClient } from '../contract/client.js';
-import type { TurnOrText } from '../library/append.js';
+import type { TurnOrText } from '../library/palimpsest.js';
 import { invalid } from '../errors.js';
 import type { Readiness } from '../process/readiness.js';
 

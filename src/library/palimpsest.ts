@@ -1,25 +1,3 @@
-import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
-import type { CompactionOutcome } from '../contract/outcome.js';
-import type * as jobs from '../contract/backfills.js';
-import type * as client from '../contract/client.js';
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { append, type TurnOrText } from './append.js';
-import { Backfills } from './backfills.js';
-import {
-  closeConnections,
-  openConnections,
-  type Connections,
-  type PalimpsestOptions,
-} from './connections.js';
-import { readContext } from './context.js';
-import { erase } from '../erase/erase.js';
-import * as operating from './operating.js';
-import { atRest } from './waiting.js';
-import { readinessOf, type Readiness } from '../process/readiness.js';
-import type { SessionContext } from '../contract/context.js';
-import { statusOf } from './status.js';
-import type { Status } from '../contract/status.js';
-import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
 import type {
   ArchivePart,
   ExpandRequest,
@@ -28,27 +6,53 @@ import type {
   ResponseReference,
   ToolResponse,
 } from '../contract/archive.js';
+import type * as jobs from '../contract/backfills.js';
+import type * as client from '../contract/client.js';
+import type { AppendedTurn, Turn } from '../contract/client.js';
+import type { SessionContext } from '../contract/context.js';
+import { encodeIdPart, type SessionIds } from '../contract/ids.js';
+import type { CompactionOutcome } from '../contract/outcome.js';
+import type { SearchRequest, SearchResult } from '../contract/search.js';
+import type { Forked, ForkRequest } from '../contract/sessions.js';
+import type { Status } from '../contract/status.js';
+import type { Timeline } from '../contract/timeline.js';
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { MessagesText } from '../conversation/messages-text.js';
+import { erase } from '../erase/erase.js';
+import { invalid } from '../errors.js';
+import { parsePolicy } from '../policy/schema.js';
+import { type Readiness, readinessOf } from '../process/readiness.js';
+import { appendTurn } from '../store/append/turns.js';
+import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
+import { fork } from '../store/compactions/fork.js';
+import { listCompactions, outcomeOf } from '../store/compactions/generations.js';
+import { restore } from '../store/compactions/restore.js';
+import { placesOf } from '../store/connection/pool.js';
 import { expand } from '../store/reading/expand.js';
 import { exportSession } from '../store/reading/export.js';
-import { fork } from '../store/compactions/fork.js';
-import type { Forked, ForkRequest } from '../contract/sessions.js';
 import { historyLog } from '../store/reading/history-log.js';
 import { memoryOf } from '../store/reading/memory.js';
 import { recordsOf } from '../store/reading/records.js';
 import { replay } from '../store/reading/replay.js';
-import { placesOf } from '../store/connection/pool.js';
-import { restore } from '../store/compactions/restore.js';
+import { timeline } from '../store/reading/timeline.js';
+import { toolResponse } from '../store/reading/tool-response.js';
 import { search } from '../store/search/search.js';
-import type { SearchRequest, SearchResult } from '../contract/search.js';
 import { listSessions } from '../store/sessions/session-list.js';
 import { generationOf, loadSession } from '../store/sessions/sessions.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import { configureTenant } from '../store/sessions/tenants.js';
-import { timeline } from '../store/reading/timeline.js';
-import type { Timeline } from '../contract/timeline.js';
-import { toolResponse } from '../store/reading/tool-response.js';
-import { encodeIdPart, type SessionIds } from '../contract/ids.js';
 import { sessionWorkflowId } from '../temporal/names.js';
+import { Backfills } from './backfills.js';
+import {
+  closeConnections,
+  type Connections,
+  openConnections,
+  type PalimpsestOptions,
+} from './connections.js';
+import { readContext } from './context.js';
+import * as operating from './operating.js';
+import { statusOf } from './status.js';
+import { atRest } from './waiting.js';
 
 /**
  * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;
@@ -294,4 +298,32 @@ export class Palimpsest implements client.PalimpsestClient {
     sessionWorkflowId(ids);
     return ids;
   }
+}
+
+/** A turn whose messages may come as JSON text. */
+export type TurnOrText = Omit<Turn, 'messages'> & { messages: Turn['messages'] | MessagesText };
+
+/** Stores a turn, then tells the session's workflow: a turn that could not be signalled is stored all the same. */
+async function append(
+  { pool, workflows, deployment, turnLimits }: Connections,
+  ids: SessionIds,
+  { turnId, messages, at, format, policy, expectedSeq, usage }: TurnOrText,
+): Promise<AppendedTurn> {
+  if (typeof turnId !== 'string' || turnId === '')
+    throw invalid('turnId must be a non-empty string', 'turnId');
+  const stored = await appendTurn(pool, {
+    ...ids,
+    turnId,
+    messages,
+    deployment,
+    limits: turnLimits,
+    ...(at === undefined ? {} : { at }),
+    ...(format === undefined ? {} : { format }),
+    ...(usage === undefined ? {} : { usage }),
+    ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
+    ...(expectedSeq === undefined ? {} : { expectedSeq }),
+  });
+  const { fromSeq, throughSeq, due, repeated, warnings } = stored;
+  const signalled = await workflows.signalTurn(ids, { turnId, seq: throughSeq, due }, stored.idleAfterMs);
+  return { turnId, fromSeq, throughSeq, due, repeated, signalled, warnings };
 }

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { ContextBreakdown } from '../../context/view/breakdown.js';
 import type { AppendedTurn } from '../../contract/client.js';
 import { MessagesText } from '../../conversation/messages-text.js';
-import type { TurnOrText } from '../../library/append.js';
+import type { TurnOrText } from '../../library/palimpsest.js';
 import { contextFormats, formatNames } from '../../conversation/format-names.js';
 import {
   roles,
