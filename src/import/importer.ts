@@ -6,11 +6,9 @@ import { readNative, splitNative, type LoggedTurn } from '../formats/native.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { readHashes } from '../store/log/messages.js';
 import { encodeIdPart } from '../contract/ids.js';
-import { isTaken } from './missing.js';
+import { isTaken, storeSession } from './store-session.js';
 import type { ImportRecord, ReadSession } from './records.js';
-import { detached, Remembered } from './remembered.js';
-import type { Source } from './sources.js';
-import { storeSession } from './store-session.js';
+import { detached, Remembered, type Source } from './sources.js';
 import type { ImportOptions, ImportReport, ImportTotals } from './report.js';
 
 /** Characters of the sessions that are worked on at once, unless one alone is larger. */

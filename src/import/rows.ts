@@ -7,8 +7,7 @@ import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { asFailure } from '../store/connection/transaction.js';
 import { defaultLongestSession, type ImportRecord, type ReadOptions } from './records.js';
-import { Remembered } from './remembered.js';
-import type { Source } from './sources.js';
+import { Remembered, type Source } from './sources.js';
 
 /** Rows in one answer: few where they are large, for an answer is in memory as a whole. */
 const rowsAtOnce = 50;

@@ -2,8 +2,7 @@ import path from 'node:path';
 import type { ChatMessage } from '../../conversation/message.js';
 import { readNative, splitNative } from '../../formats/native.js';
 import { isFailure, PalimpsestError } from '../../errors.js';
-import { inFile } from '../../import/places.js';
-import { readRecords, type ImportRecord } from '../../import/records.js';
+import { type ImportRecord, inFile, readRecords } from '../../import/records.js';
 import { fileSources, type Source } from '../../import/sources.js';
 
 /** One session of an input. */
