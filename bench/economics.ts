@@ -5,9 +5,12 @@
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { rememberingCounters } from '../src/rehearsal/counters.js';
-import { rehearse, type RehearsedRequest } from '../src/rehearsal/rehearse.js';
-import type { Rehearsal } from '../src/rehearsal/rehearsed.js';
+import {
+  type Rehearsal,
+  rehearse,
+  type RehearsedRequest,
+  rememberingCounters,
+} from '../src/rehearsal/rehearse.js';
 import { readTranscripts } from '../src/cli/play/transcripts.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { isFailure } from '../src/errors.js';

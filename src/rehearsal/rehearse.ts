@@ -1,25 +1,97 @@
 import { setImmediate as yieldToSignals } from 'node:timers/promises';
-import { Conversation } from '../compaction/in-memory/conversation.js';
 import type { Summarizer } from '../compaction/in-memory/asker.js';
+import { Conversation } from '../compaction/in-memory/conversation.js';
 import type { Generation } from '../compaction/in-memory/generation.js';
-import { breakdownBySizes, breakdownOf } from '../context/view/breakdown.js';
+import { breakdownBySizes, breakdownOf, type ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
+import { cutTurns } from '../conversation/groups.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
-import { policyOf } from '../policy/layers.js';
 import type { Limits } from '../limits/limits.js';
+import { policyOf } from '../policy/layers.js';
 import type { Policy } from '../policy/resolve.js';
 import type { PolicyInput } from '../policy/schema.js';
+import { describeJournal, type Journal } from '../summary/journal/rewrites.js';
 import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
-import { describeJournal } from '../summary/journal/rewrites.js';
-import { CacheMeter, type Charged, inputMoney, summarizerMoney } from './cache.js';
-import type { Rehearsal, RehearsedCompaction, RehearsedFailure, RehearsedTurn } from './rehearsed.js';
+import { CacheMeter, type CacheUse, type Charged, inputMoney, summarizerMoney } from './cache.js';
 import { notesAsAsked } from './notes.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
-import { cutTurns } from '../conversation/groups.js';
+
+/** What a rehearsal tells of a session under one policy. */
+interface RehearsedTurn {
+  /** From 1. */
+  turn: number;
+  /** Last seq of the log. */
+  throughSeq: number;
+  /** Overhead + context tokens of a request now; null where the context cannot fit. */
+  tokens: number | null;
+}
+
+export interface RehearsedCompaction {
+  generation: number;
+  reason: Generation['reason'];
+  /** Committed after this turn, from 1. */
+  turn: number;
+  /** Evicted range; empty (`throughSeq < fromSeq`) where only reductions were committed. */
+  fromSeq: number;
+  throughSeq: number;
+  /** What the tail begins with: a user turn, an assistant message inside a run, anything else; null: nothing was evicted. */
+  boundary: 'user' | 'assistant' | 'other' | null;
+  evictedMessages: number;
+  evictedTokens: number;
+  /** Overhead + context tokens. */
+  tokensBefore: number;
+  tokensAfter: number;
+  /** Of the context behind it, without overhead. */
+  breakdown: ContextBreakdown;
+  /** Overhead and what else the request behind it begins with as the one before did. */
+  cachedTokens: number;
+  summarizer: SummarizerUse;
+}
+
+interface RehearsedFailure {
+  type: string;
+  message: string;
+  /** What can be done. */
+  hint?: string;
+  /** First turn it happened at, and how many. */
+  turn: number;
+  turns: number;
+}
+
+export interface Rehearsal {
+  policy: Policy;
+  /** At the end: under an economic trigger they follow the session. */
+  limits: Limits;
+  /** Smallest size that triggers by tokens, overhead + context; null where none does. */
+  threshold: number | null;
+  turns: RehearsedTurn[];
+  compactions: RehearsedCompaction[];
+  failures: RehearsedFailure[];
+  /** Largest request, overhead + context tokens. */
+  largest: number;
+  /** Every request left room for the answer. */
+  fits: boolean;
+  /** Tokens of the log. */
+  rawTokens: number;
+  evictedTokens: number;
+  summarizer: SummarizerUse;
+  /** Of the requests to the agent's model: one before each answer of the log, and one at the end. */
+  agent: CacheUse & { requests: number };
+  /** Money at the policy's prices; without prices in the policy, millions of uncached input tokens. */
+  summarizerCost: number;
+  agentCost: number;
+  /** Both per token of the log, in the price of an uncached input token. */
+  costPerToken: number;
+  /** What stays at the end: log messages after the last cut, and the whole context (null where it cannot fit). */
+  tail: { messages: number; tokens: number };
+  context: { messages: number; tokens: number; breakdown: ContextBreakdown } | null;
+  /** `journal` mode: its entries at the end. */
+  journal: Journal | null;
+}
 
 /** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
-export interface RehearsalOptions {
+interface RehearsalOptions {
   /** Who counts. @default the policy's tokenizer */
   counters?: (name: TokenizerName) => TokenCounter;
   signal?: AbortSignal;
@@ -241,4 +313,37 @@ function boundaryBehind(log: readonly LoggedMessage[], throughSeq: number): 'use
 
 function sizeOf(items: readonly { tokens: number }[]): number {
   return items.reduce((sum, { tokens }) => sum + tokens, 0);
+}
+
+/** Shorter texts are counted faster than they are found. */
+const shortest = 32;
+
+/**
+ * Counters that remember what they have counted, because one session is counted under every policy. Drop them with the
+ * session: they hold its texts.
+ */
+export function rememberingCounters(): (name: TokenizerName) => TokenCounter {
+  const counters = new Map<TokenizerName, TokenCounter>();
+  return (name) => {
+    const known = counters.get(name);
+    if (known) return known;
+    const counter = remembering(counterFor(name));
+    counters.set(name, counter);
+    return counter;
+  };
+}
+
+function remembering(counter: TokenCounter): TokenCounter {
+  const sizes = new Map<string, number>();
+  return {
+    name: counter.name,
+    count(text) {
+      if (text.length < shortest) return counter.count(text);
+      const known = sizes.get(text);
+      if (known !== undefined) return known;
+      const size = counter.count(text);
+      sizes.set(text, size);
+      return size;
+    },
+  };
 }

@@ -3,7 +3,7 @@ import { chartSvg } from '../chart/chart.js';
 import type { ChartPoint, ChartSeries } from '../chart/series.js';
 import { baseline } from './policies.js';
 import type { PlanRow } from './report.js';
-import type { Rehearsal } from '../../rehearsal/rehearsed.js';
+import type { Rehearsal } from '../../rehearsal/rehearse.js';
 import { count, plural } from '../terminal/numbers.js';
 
 /** SVG: a line a policy, its compactions marked where they begin, windows and triggers ruled. */

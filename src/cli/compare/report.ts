@@ -2,7 +2,7 @@ import Table from 'cli-table3';
 import type { ChatMessage } from '../../conversation/message.js';
 import { renderParts } from '../../conversation/render.js';
 import { baseline } from './policies.js';
-import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearsed.js';
+import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearse.js';
 import { breakdownText } from '../pages/breakdown.js';
 import { count, percent, plural } from '../terminal/numbers.js';
 

@@ -6,9 +6,12 @@ import { Readable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { CacheMeter } from '../../../src/rehearsal/cache.js';
-import { rememberingCounters } from '../../../src/rehearsal/counters.js';
-import { rehearse, type RehearsedRequest } from '../../../src/rehearsal/rehearse.js';
-import type { Rehearsal } from '../../../src/rehearsal/rehearsed.js';
+import {
+  type Rehearsal,
+  rehearse,
+  type RehearsedRequest,
+  rememberingCounters,
+} from '../../../src/rehearsal/rehearse.js';
 import { baseline } from '../../../src/cli/compare/policies.js';
 import { planTable, totalTable } from '../../../src/cli/compare/report.js';
 import { readTranscripts as readSessions } from '../../../src/cli/play/transcripts.js';
