@@ -1,8 +1,7 @@
 /** Bodies exactly: what JSON.parse would change in silence is refused with line, column and path. */
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
-import type { Json } from '../conversation/message.js';
-import { MessagesText } from '../conversation/messages-text.js';
+import { type Json, MessagesText } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';

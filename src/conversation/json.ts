@@ -1,15 +1,14 @@
 import { invalid, type PalimpsestError } from '../errors.js';
-import { isExact } from './exact-number.js';
 import type { Json } from './message.js';
 
 /** Deeper nesting is refused: no real message comes near it, and recursion over it could overflow the stack. */
-export const DEEPEST_NESTING = 500;
+const DEEPEST_NESTING = 500;
 
 /** A key or an index on the way from a value to a part of it. */
 export type Step = string | number;
 
 /** `messages`, 3, `content`, `odd key` → `messages[3].content["odd key"]`. */
-export function joinPath(root: string, steps: readonly Step[]): string {
+function joinPath(root: string, steps: readonly Step[]): string {
   return steps.reduce<string>((path, step) => {
     if (typeof step === 'number') return `${path}[${step}]`;
     if (!/^[\p{L}_$][\p{L}\p{N}_$-]*$/u.test(step)) return `${path}[${JSON.stringify(step)}]`;
@@ -32,7 +31,7 @@ function arrayIndex(key: string): number | null {
 const pathLimit = 200;
 
 /** What the text is part of, for messages: where it begins, from 1, and the name of its value in paths. */
-export interface Origin {
+interface Origin {
   line?: number;
   column?: number;
   path?: string;
@@ -246,3 +245,83 @@ class ExactParser {
     );
   }
 }
+
+/** An unsigned decimal number without its spelling: `12.50`, `1.25e1` and `12.5` are all 125 · 10⁻¹. Zero has no digits. */
+function decimalOf(literal: string): { digits: string; exponent: number } {
+  const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
+  const [whole = '', fraction = ''] = mantissa.split('.');
+  const significant = (whole + fraction).replace(/^0+/, '');
+  const digits = withoutTrailingZeros(significant);
+  if (digits === '') return { digits, exponent: 0 };
+  return { digits, exponent: Number(exponent) - fraction.length + (significant.length - digits.length) };
+}
+
+/** Not by `/0+$/`, which takes quadratic time on zeros that another digit follows. */
+function withoutTrailingZeros(digits: string): string {
+  let end = digits.length;
+  while (digits[end - 1] === '0') end--;
+  return digits.slice(0, end);
+}
+
+const unsigned = (literal: string): string => (literal.startsWith('-') ? literal.slice(1) : literal);
+
+/**
+ * Whether a JSON number comes back as the same decimal number after JavaScript has held it: `1.0` and `1e2` do
+ * (as `1` and `100`), `9007199254740993`, `0.1000000000000000055`, `1e400`, `1e-400` and `-0` do not.
+ */
+function isExact(literal: string): boolean {
+  if (/^-?[1-9][0-9]{0,14}$/.test(literal) || literal === '0') return true;
+  const value = Number(literal);
+  if (!Number.isFinite(value) || Object.is(value, -0)) return false;
+  const given = decimalOf(unsigned(literal));
+  const kept = decimalOf(unsigned(String(value)));
+  return given.digits === kept.digits && given.exponent === kept.exponent;
+}
+
+/**
+ * Asserts that a value handed over in memory is JSON that `JSON.stringify` writes without change. Refused with path:
+ * NaN, infinities, -0, bigint, functions, symbols, instances of classes (Date, Map, …), anything with `toJSON`,
+ * cycles, holes and undefined in arrays. A property that is undefined counts as absent.
+ */
+export function checkPlainJson(value: unknown, path: string): asserts value is Json {
+  checkValue(value, path, [], new Set());
+}
+
+function checkValue(value: unknown, root: string, steps: Step[], above: Set<object>): void {
+  const refuse = (problem: string): PalimpsestError => {
+    const path = joinPath(root, steps);
+    return invalid(`${path} ${problem}.`, path, 'Only what JSON can hold is stored exactly.');
+  };
+  if (value === null || typeof value === 'string' || typeof value === 'boolean') return;
+  if (typeof value === 'number') {
+    if (Number.isFinite(value) && !Object.is(value, -0)) return;
+    throw refuse(`is ${Object.is(value, -0) ? '-0' : value}, which JSON cannot keep`);
+  }
+  if (typeof value !== 'object')
+    throw refuse(`is ${value === undefined ? 'undefined' : `a ${typeof value}`}`);
+  if (above.has(value)) throw refuse('refers back to a value that contains it');
+  if (steps.length >= DEEPEST_NESTING) throw refuse(`is nested deeper than ${DEEPEST_NESTING}`);
+  if (typeof Reflect.get(value, 'toJSON') === 'function') throw refuse('has a toJSON method');
+  if (Object.getOwnPropertySymbols(value).length > 0) throw refuse('has a symbol among its keys');
+  above.add(value);
+  const within = (step: Step, inner: unknown): void => {
+    steps.push(step);
+    checkValue(inner, root, steps, above);
+    steps.pop();
+  };
+  if (Array.isArray(value)) {
+    if (Object.keys(value).length !== value.length) throw refuse('has holes or keys that are no index');
+    value.forEach((inner, index) => within(index, inner));
+  } else {
+    const kind: unknown = Object.getPrototypeOf(value);
+    // An object of another realm has that realm's Object.prototype, whose own prototype is null as well.
+    const plain = kind === null || Object.getPrototypeOf(kind) === null;
+    if (!plain) throw refuse(`is an instance of ${value.constructor?.name || 'a class'}`);
+    for (const [key, inner] of Object.entries(value)) if (inner !== undefined) within(key, inner);
+  }
+  above.delete(value);
+}
+
+/** As the key of a map, or in a sentence. */
+export const asText = (value: Json | undefined): string =>
+  typeof value === 'object' ? JSON.stringify(value) : String(value);

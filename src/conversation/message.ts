@@ -64,3 +64,42 @@ export interface MessageMeta {
   /** Unix milliseconds of its append. */
   at: number;
 }
+
+/** Whether a content part carries media: its data is never text. A document may carry plain text (Anthropic) instead. */
+export function isMedia(part: ContentPart): boolean {
+  return /image|audio|video|file|document|media/i.test(part.type) && documentText(part) === null;
+}
+
+/** The text of a document that carries it as such; null for all other parts. */
+export function documentText(part: ContentPart): string | null {
+  const { type, data } = fieldsOf(part.source);
+  return type === 'text' && typeof data === 'string' ? data : null;
+}
+
+/** The fields of a value that is an object, none of any other. */
+export function fieldsOf(value: unknown): Record<string, unknown> {
+  return value !== null && typeof value === 'object' ? { ...value } : {};
+}
+
+/**
+ * Messages of a turn as JSON text in UTF-8, checked to be exact: too many or too long to be held as values where others
+ * wait. Threads share the bytes, so that nobody copies them.
+ */
+export class MessagesText {
+  constructor(
+    readonly bytes: SharedArrayBuffer,
+    /** Of the list. */
+    readonly count: number,
+  ) {}
+}
+
+/** A text in UTF-8 in memory that threads share. It must hold whole surrogate pairs only, as `JSON.stringify` writes them. */
+export function sharedText(text: string): SharedArrayBuffer {
+  const shared = new SharedArrayBuffer(Buffer.byteLength(text));
+  Buffer.from(shared).write(text, 'utf8');
+  return shared;
+}
+
+export function textOfShared(shared: SharedArrayBuffer): string {
+  return Buffer.from(shared).toString('utf8');
+}

@@ -2,9 +2,8 @@
  * How a message is shown to a summarizer: as data, labelled with where it comes from, in a form whose delimiters the
  * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
  */
-import { isMedia } from './media.js';
+import { type ChatMessage, type ContentPart, isMedia, type LoggedMessage, type ToolCall } from './message.js';
 import { escapeTags } from './tags.js';
-import type { ChatMessage, ContentPart, LoggedMessage, ToolCall } from './message.js';
 
 /** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
 export const RENDER_VERSION = 4;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { invalid, type PalimpsestError } from '../errors.js';
 import { groupMessages } from './groups.js';
 import { roles, type CallLink, type ChatMessage, type ContentPart, type MessageMeta } from './message.js';
-import { checkPlainJson } from './plain-json.js';
+import { checkPlainJson } from './json.js';
 
 type Fields = Record<string, unknown>;
 

@@ -1,5 +1,5 @@
 import type { Json } from '../conversation/message.js';
-import { asText } from '../conversation/plain-json.js';
+import { asText } from '../conversation/json.js';
 import { chatMessages, withCallIds } from './anthropic-blocks.js';
 import { render } from './anthropic-render.js';
 import { type Fields, fieldsAt, isFields, textOr, unitsOf } from './content.js';

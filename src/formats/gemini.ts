@@ -1,5 +1,5 @@
 import type { Json } from '../conversation/message.js';
-import { asText } from '../conversation/plain-json.js';
+import { asText } from '../conversation/json.js';
 import { type Fields, fieldsAt, isFields, unitsOf } from './content.js';
 import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Rendered, RequestFormat, Unit } from './format.js';

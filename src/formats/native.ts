@@ -6,9 +6,14 @@ import { moveMedia } from '../context/view/moved-media.js';
 import { isBlank, noOutput } from '../context/view/projection.js';
 import type { ViewItem } from '../context/view/view.js';
 import type { ContextFormat, FormatName } from '../conversation/format-names.js';
-import { isMedia } from '../conversation/media.js';
-import type { ChatMessage, Json, LoggedMessage, Native } from '../conversation/message.js';
-import { checkPlainJson } from '../conversation/plain-json.js';
+import {
+  type ChatMessage,
+  isMedia,
+  type Json,
+  type LoggedMessage,
+  type Native,
+} from '../conversation/message.js';
+import { checkPlainJson } from '../conversation/json.js';
 import { metaOf, nativeField } from '../conversation/validate.js';
 import { invalid } from '../errors.js';
 import type { TokenCounter } from '../tokens/counter.js';

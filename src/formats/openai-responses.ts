@@ -1,5 +1,5 @@
 import type { Json } from '../conversation/message.js';
-import { asText } from '../conversation/plain-json.js';
+import { asText } from '../conversation/json.js';
 import { type Fields, isFields, textOr } from './content.js';
 import { envelopeOf, type List, listAt, openLists } from './envelope.js';
 import type { Opened, Rendered, RequestFormat } from './format.js';

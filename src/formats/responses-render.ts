@@ -1,7 +1,7 @@
 /** A context as input of OpenAI's Responses API. */
 import { isBlank, noOutput, noResult } from '../context/view/projection.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
-import { asText } from '../conversation/plain-json.js';
+import { asText } from '../conversation/json.js';
 import { textOf } from '../conversation/validate.js';
 import { type Fields, isFields, mediaOf, partsOf, placeholder, textOr } from './content.js';
 import { envelopeOf } from './envelope.js';

@@ -16,7 +16,7 @@ import type { Forked, ForkRequest } from '../contract/sessions.js';
 import type { Status } from '../contract/status.js';
 import type { Timeline } from '../contract/timeline.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
-import { checkPlainJson } from '../conversation/plain-json.js';
+import { checkPlainJson } from '../conversation/json.js';
 import { invalid } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { type Exchange, parsed, replayed, Transport, type TransportOptions } from './transport.js';

@@ -1,8 +1,7 @@
 /** What is stored of a turn, made from its messages without any I/O, so that a thread can do it. */
 import { createHash } from 'node:crypto';
 import type { FormatName } from '../conversation/format-names.js';
-import type { ChatMessage, Json } from '../conversation/message.js';
-import { sharedText, textOfShared } from '../conversation/messages-text.js';
+import { type ChatMessage, type Json, sharedText, textOfShared } from '../conversation/message.js';
 import { readPlain, splitNative, type LoggedTurn } from '../formats/native.js';
 import { assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { metaOf, serializeMessage, warningsOf, type MessageWarning } from '../conversation/validate.js';

@@ -1,7 +1,7 @@
 import type { FormatName } from '../conversation/format-names.js';
-import { MessagesText, sharedText, textOfShared } from '../conversation/messages-text.js';
+import { MessagesText, sharedText, textOfShared } from '../conversation/message.js';
 import { parseBody, type LoggedTurn } from '../formats/native.js';
-import { checkPlainJson } from '../conversation/plain-json.js';
+import { checkPlainJson } from '../conversation/json.js';
 import { assertTurnBytes, assertTurnMessages, type TurnLimits } from '../conversation/turn-limits.js';
 import { invalid } from '../errors.js';
 import { inThread } from './threads/pool.js';

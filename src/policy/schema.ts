@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { LONGEST_PATTERN } from '../conversation/pattern-syntax.js';
-import { problemOfPattern } from '../conversation/pattern.js';
+import { LONGEST_PATTERN, problemOfPattern } from '../conversation/pattern.js';
 import { invalid } from '../errors.js';
 import { tokenizerNames } from '../tokens/counter.js';
 import { complain } from './issues.js';

@@ -2,8 +2,7 @@
  * What images, audio and files weigh. Their data is never weighed as text: images weigh by their pixels, PDFs by their
  * pages, audio by its seconds, and a fixed cost stands where none of that can be told without fetching or decoding them.
  */
-import { fieldsOf } from '../conversation/media.js';
-import type { ContentPart } from '../conversation/message.js';
+import { type ContentPart, fieldsOf } from '../conversation/message.js';
 import { imageSize, type ImageSize } from './image-size.js';
 
 /**

@@ -1,5 +1,10 @@
-import { documentText, fieldsOf, isMedia } from '../conversation/media.js';
-import type { ChatMessage, ContentPart } from '../conversation/message.js';
+import {
+  type ChatMessage,
+  type ContentPart,
+  documentText,
+  fieldsOf,
+  isMedia,
+} from '../conversation/message.js';
 import type { TokenCounter } from './counter.js';
 import { encodedTokens, looksEncoded, mediaTokens } from './media.js';
 

@@ -1,6 +1,5 @@
-import type { ChatMessage } from '../../src/conversation/message.js';
+import { type ChatMessage, isMedia } from '../../src/conversation/message.js';
 import { countMessage } from '../../src/tokens/message.js';
-import { isMedia } from '../../src/conversation/media.js';
 import type { PeerCase, PeerClause, PeerMessage } from './case.js';
 
 /** Smallest size that a case's triggers and its whole history are brought to, tokens. */

@@ -1,16 +1,16 @@
 import { z } from 'zod';
 import type { ContextBreakdown } from '../../context/view/breakdown.js';
 import type { AppendedTurn } from '../../contract/client.js';
-import { MessagesText } from '../../conversation/messages-text.js';
-import type { TurnOrText } from '../../library/palimpsest.js';
-import { contextFormats, formatNames } from '../../conversation/format-names.js';
 import {
-  roles,
   type ChatMessage,
   type Json,
   type LoggedMessage,
+  MessagesText,
   type Native,
+  roles,
 } from '../../conversation/message.js';
+import type { TurnOrText } from '../../library/palimpsest.js';
+import { contextFormats, formatNames } from '../../conversation/format-names.js';
 import type { MessageWarning } from '../../conversation/validate.js';
 import type { ContextEntry, SessionContext } from '../../contract/context.js';
 import type { Expansion } from '../../contract/archive.js';

@@ -1,13 +1,12 @@
 import { commonPrefix } from '../../context/view/breakdown.js';
 import { buildView, type Head, sizeBeyond, sizeOf, type ViewItem } from '../../context/view/view.js';
-import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { isFailure, type PalimpsestError } from '../../errors.js';
 import { assertReachable } from '../../context/reductions/to-fit.js';
 import type { Steps } from '../../steps.js';
 import { acceptHead } from '../../summary/answer/accept.js';
 import { coverageOf, type Coverage } from '../../summary/coverage.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
-import { isMedia } from '../../conversation/media.js';
 import { newHead, type MadeHead } from './new-head.js';
 import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';

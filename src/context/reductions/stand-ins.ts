@@ -1,12 +1,11 @@
 /** The shorter stand-ins of single messages: which field of which message can be shortened, and the work of doing it step by step. */
 import type { Reduction, ViewItem } from '../view/view.js';
-import type { ChatMessage } from '../../conversation/message.js';
+import { type ChatMessage, isMedia } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
 import type { Recovery } from '../../policy/resolve.js';
 import { atOnce, type Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
-import { isMedia } from '../../conversation/media.js';
 import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';
 
 /** One item of a view being reduced; `kind` says what was done to it, null for nothing. */

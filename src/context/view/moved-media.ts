@@ -1,8 +1,13 @@
 /**
  * The last step from a view to a request: media where the format takes them, roles in turn where the model wants that.
  */
-import { fieldsOf, isMedia } from '../../conversation/media.js';
-import type { ChatMessage, ContentPart, Role } from '../../conversation/message.js';
+import {
+  type ChatMessage,
+  type ContentPart,
+  fieldsOf,
+  isMedia,
+  type Role,
+} from '../../conversation/message.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { alternateRoles } from './alternate.js';

@@ -1,8 +1,7 @@
 /** What threads do for the event loop. Everything here is pure; what goes in and comes out is cloned or moved. */
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../../conversation/json.js';
-import type { ChatMessage, Json } from '../../conversation/message.js';
-import { sharedText } from '../../conversation/messages-text.js';
+import { type ChatMessage, type Json, sharedText } from '../../conversation/message.js';
 import { MOST_VALUES, tooManyValues } from '../../conversation/turn-limits.js';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { readTurnText } from '../prepare.js';

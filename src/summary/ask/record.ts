@@ -1,6 +1,5 @@
 /** What a reader of the journal is shown of messages: as they are, each behind a mark that no content knows. */
-import { isMedia } from '../../conversation/media.js';
-import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
+import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { transcriptOf, type ChunkRef } from './chunk.js';
 

@@ -4,9 +4,8 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { parseExact } from '../../../src/conversation/json.js';
+import { checkPlainJson, parseExact } from '../../../src/conversation/json.js';
 import type { Json } from '../../../src/conversation/message.js';
-import { checkPlainJson } from '../../../src/conversation/plain-json.js';
 import { PalimpsestError } from '../../../src/errors.js';
 
 function refusal(text: string, origin = {}): PalimpsestError {

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { ContentPart } from '../../../src/conversation/message.js';
+import { type ContentPart, isMedia } from '../../../src/conversation/message.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { imageSize } from '../../../src/tokens/image-size.js';
 import {
@@ -15,7 +15,6 @@ import {
   OTHER_MEDIA_TOKENS,
   PDF_PAGE_TOKENS,
 } from '../../../src/tokens/media.js';
-import { isMedia } from '../../../src/conversation/media.js';
 import { countMessage, FRAMING_TOKENS } from '../../../src/tokens/message.js';
 
 const be16 = (value: number): number[] => [value >> 8, value & 255];

@@ -7,7 +7,7 @@ import { encode as cl100k } from 'gpt-tokenizer/encoding/cl100k_base';
 import { encode as o200k } from 'gpt-tokenizer/encoding/o200k_base';
 import { describe, expect, test } from 'vitest';
 import { parseExact } from '../../../src/conversation/json.js';
-import type { ChatMessage } from '../../../src/conversation/message.js';
+import { type ChatMessage, isMedia } from '../../../src/conversation/message.js';
 import { checkMessages, textOf } from '../../../src/conversation/validate.js';
 import {
   IMAGE_TOKENS,
@@ -15,7 +15,6 @@ import {
   mediaTokens,
   OTHER_MEDIA_TOKENS,
 } from '../../../src/tokens/media.js';
-import { isMedia } from '../../../src/conversation/media.js';
 import {
   bytePairCounter,
   counterFor,
