@@ -5,8 +5,6 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { limitsOf } from '../limits/limits.js';
 import { type DeploymentPolicy, policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
-import { lineOf } from './policy-lines.js';
-import { parseSizes } from './policy-sizes.js';
 
 /**
  * The policy of a deployment: a file and the environment, below what tenants and sessions say. It is written into a
@@ -139,4 +137,69 @@ function parsed(text: string, source: string, variable: string): PolicyInput {
 function stepsOf(path: string): Step[] {
   const steps = path.match(/[^.[\]]+/g) ?? [];
   return steps.slice(1).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+}
+
+const token = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+|\n/g;
+
+/** An object or list that is open at a place in the text, and where in it that place is. */
+interface Open {
+  list: boolean;
+  /** Key or index of the value that comes next. */
+  step: Step;
+}
+
+/**
+ * The line, from 1, on which the value at a path of a JSON text begins; null where the text has none there.
+ * @internal Tests ask for the lines of paths.
+ */
+export function lineOf(text: string, path: readonly Step[]): number | null {
+  const open: Open[] = [];
+  let line = 1;
+  let keyNext = false;
+  for (const [found] of text.matchAll(token)) {
+    const inside = open.at(-1);
+    if (found === '\n') line++;
+    else if (found === '}' || found === ']') {
+      open.pop();
+      keyNext = false;
+    } else if (found === ',') {
+      if (inside?.list && typeof inside.step === 'number') inside.step++;
+      keyNext = inside !== undefined && !inside.list;
+    } else if (found === ':') continue;
+    else if (keyNext && inside) {
+      inside.step = String(JSON.parse(found));
+      keyNext = false;
+    } else {
+      if (open.length === path.length && open.every(({ step }, depth) => step === path[depth])) return line;
+      if (found === '{' || found === '[') open.push({ list: found === '[', step: found === '[' ? 0 : '' });
+      keyNext = found === '{';
+    }
+  }
+  return null;
+}
+
+/**
+ * Sizes as people type them, for `trigger` and `keep`: `0.85` (share of the window), `6000` (tokens; below 100:
+ * messages), `tokens=6000,messages=40`, `economic`, `idle=300000`, or JSON as in a policy. `name` is the flag or variable.
+ * Throws `Input.Invalid`.
+ */
+export function parseSizes(spec: string, name: string): Json {
+  const text = spec.trim();
+  if (/^[[{]/.test(text)) return parseExact(text, { path: name });
+  if (/^\d+$/.test(text)) return Number(text) < 100 ? { messages: Number(text) } : { tokens: Number(text) };
+  if (/^\d*\.\d+$/.test(text)) return { fraction: Number(text) };
+  if (text === 'economic') return { economic: true };
+  const sizes: Record<string, number> = {};
+  for (const pair of text.split(',')) {
+    const [, size, value] = /^\s*([A-Za-z]+)\s*=\s*(\d*\.?\d+)\s*$/.exec(pair) ?? [];
+    if (size === undefined || value === undefined) {
+      throw invalid(
+        `${name} ${JSON.stringify(spec)} is not understood.`,
+        name,
+        'Write 0.85 (share of the window), 6000 (tokens), tokens=6000,messages=40, or JSON.',
+      );
+    }
+    sizes[size] = Number(value);
+  }
+  return sizes;
 }

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { parseExact } from '../../conversation/json.js';
 import type { Json } from '../../conversation/message.js';
 import { invalid } from '../../errors.js';
-import { parseSizes } from '../../config/policy-sizes.js';
+import { parseSizes } from '../../config/policy-sources.js';
 import { limitsOf } from '../../limits/limits.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 import { resolvePolicy } from '../../policy/layers.js';

@@ -6,9 +6,9 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../../../src/policy/layers.js';
-import { lineOf } from '../../../src/config/policy-lines.js';
 import {
   checkedDeployment,
+  lineOf,
   policyVariables,
   readDeploymentPolicy,
 } from '../../../src/config/policy-sources.js';

@@ -18,7 +18,7 @@ import path from 'node:path';
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inBatches } from '../../../src/cli/play/batch.js';
-import { parseSizes } from '../../../src/config/policy-sizes.js';
+import { parseSizes } from '../../../src/config/policy-sources.js';
 import { policyFromFlags } from '../../../src/cli/command/flags.js';
 import { storedSessionId } from '../../../src/cli/play/player.js';
 import { Screen } from '../../../src/cli/terminal/screen.js';
