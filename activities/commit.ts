@@ -18,7 +18,7 @@ import type { Dependencies } from './dependencies.js';
 import { retryAt } from './giveUp.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
 import { runStep } from './run.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that went in. */

@@ -2,7 +2,7 @@ import { Context } from '@temporalio/activity';
 import { WorkflowFailedError, WorkflowNotFoundError, type Client } from '@temporalio/client';
 import { endOfFailure, endOfOutcome, type End } from '../src/temporal/failures.js';
 import { typed } from '../src/temporal/calls.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 import type { Dependencies } from './dependencies.js';
 import { runStep } from './run.js';
 

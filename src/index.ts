@@ -8,7 +8,7 @@ export type * from './contract/client.js';
 export type * from './contract/backfills.js';
 export type { ContextBreakdown } from './context/view/breakdown.js';
 export type { ContextEntry, SessionContext } from './contract/context.js';
-export type { CompactionOutcome } from './contract/outcome.js';
+export type { CompactionOutcome } from './contract/workflows.js';
 export {
   applyCompaction,
   Conversation,
@@ -56,6 +56,6 @@ export type {
   SessionRecords,
   Status,
   SummaryRecord,
-} from './contract/status.js';
+} from './contract/sessions.js';
 export type { Journal, JournalEntry } from './summary/journal/rewrites.js';
-export type { SearchHit, SearchMode, SearchRequest, SearchResult } from './contract/search.js';
+export type { SearchHit, SearchMode, SearchRequest, SearchResult } from './contract/archive.js';

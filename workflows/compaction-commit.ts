@@ -4,7 +4,7 @@ import type { WrittenRefs } from '../activities/replacement.js';
 import type { Method, Plan } from '../src/compaction/plan/plan-types.js';
 import { spansOf } from '../src/compaction/summarize/model-steps.js';
 import type { Summarized } from '../src/compaction/summarize/summarize.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { fallsBack, msToDeadline, type CompactionRun } from './compaction-run.js';

@@ -1,6 +1,6 @@
 import { setCurrentDetails, upsertSearchAttributes } from '@temporalio/workflow';
 import type { Plan } from '../src/compaction/plan/plan-types.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 import { count } from '../src/numbers.js';
 import { searchAttributes } from '../src/temporal/names.js';
 

@@ -1,7 +1,7 @@
 import { isCancellation } from '@temporalio/workflow';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 import { isModelFailureType } from '../src/errors.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';

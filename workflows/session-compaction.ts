@@ -11,8 +11,7 @@ import {
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactionOutcome } from '../src/contract/outcome.js';
-import type { CompactAnswer } from '../src/contract/workflows.js';
+import type { CompactAnswer, CompactionOutcome } from '../src/contract/workflows.js';
 import { count } from '../src/numbers.js';
 import { failureOf } from '../src/temporal/failures.js';
 import {

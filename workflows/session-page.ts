@@ -1,5 +1,4 @@
-import type { CompactionOutcome } from '../src/contract/outcome.js';
-import type { SessionStatus } from '../src/contract/workflows.js';
+import type { CompactionOutcome, SessionStatus } from '../src/contract/workflows.js';
 import { count } from '../src/numbers.js';
 
 const columns =

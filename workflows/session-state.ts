@@ -1,5 +1,9 @@
-import type { CompactionOutcome } from '../src/contract/outcome.js';
-import type { SessionStart, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
+import type {
+  CompactionOutcome,
+  SessionStart,
+  SessionStatus,
+  TurnSignal,
+} from '../src/contract/workflows.js';
 
 export interface SessionInput extends SessionStart {
   /** Set by continue-as-new. */

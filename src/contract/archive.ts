@@ -1,4 +1,4 @@
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import type { ChatMessage, LoggedMessage, Role } from '../conversation/message.js';
 
 /** The evicted range of one compaction. */
 export interface ArchivePart {
@@ -73,3 +73,77 @@ interface Occurrence {
   /** Archive part that holds it; null while it is in the tail. */
   part: number | null;
 }
+
+export interface SearchRequest {
+  /** At most 10,000 characters; a substring, or a part in quotation marks, at most 2,000. */
+  query: string;
+  /**
+   * `words` finds messages with any word of the query: those first that hold an identifier as it is written, then by how
+   * rare their words are, and which stand side by side as in the query; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
+   * `substring` takes the whole query so, quotation marks included. @default 'words'
+   */
+  mode?: SearchMode;
+  role?: Role;
+  /** `name` of a message, whatever its case: who speaks, where a role has several speakers. */
+  speaker?: string;
+  /** Name of a tool: its results, and the messages that call it. */
+  tool?: string;
+  /** Only messages of this range. Where it is one message, every place in a long text is an own hit. */
+  fromSeq?: number;
+  throughSeq?: number;
+  /**
+   * Only what was said then, or stored where nobody told when it was said: a day (`2023-05-07`), a month, a year, in UTC, or an ISO 8601 time. `through` holds all of
+   * its day, month or year.
+   */
+  from?: string;
+  through?: string;
+  /** Messages behind each hit to answer with it, up to 10: what was replied. @default 0 */
+  after?: number;
+  /** Hits at most, up to 50. @default 10 */
+  limit?: number;
+  /** Hits to leave out, as `nextOffset` said. @default 0 */
+  offset?: number;
+}
+
+export interface SaidBy {
+  seq: number;
+  role: Role;
+  /** The message's `name`: who speaks, where a role has several speakers. */
+  speaker: string | null;
+  /** When it was said, ISO 8601 in UTC; null where nobody told. */
+  at: string | null;
+  /** When the message was stored, ISO 8601. */
+  storedAt: string;
+}
+
+export interface FollowingMessage extends SaidBy {
+  /** The beginning of its text in one line, at most 500 characters. */
+  text: string;
+}
+
+export interface SearchHit extends SaidBy {
+  /** Tool of a result; tools that an assistant message calls, separated by commas; null for none. */
+  tool: string | null;
+  /**
+   * Where in the message's text the match begins, in UTF-16 code units: for a string content the same offset that
+   * `toolResponse` pages by. A text is content, then calls, then reasoning.
+   */
+  offset: number;
+  /** One line around the match, which stands between `«` and `»`. */
+  snippet: string;
+  /** Higher is better; substrings are all 1 and ordered newest first. */
+  rank: number;
+  /** The messages behind the hit, as `after` asked for. */
+  following: FollowingMessage[];
+}
+
+export interface SearchResult {
+  /** As served: a query without any letter or digit is looked for as a substring. */
+  mode: SearchMode;
+  hits: SearchHit[];
+  /** Where the next page begins; null where there is none. */
+  nextOffset: number | null;
+}
+
+/** `words`: any of the words, rare ones first, `"several words"` exactly so. `substring`: these characters, whatever their case. */
+export type SearchMode = 'words' | 'substring';

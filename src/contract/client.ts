@@ -1,16 +1,18 @@
-import type { CompactionOutcome } from './outcome.js';
+import type { CompactionOutcome } from './workflows.js';
 import type { ContextFormat, FormatName } from '../conversation/format-names.js';
 import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
 import type { MessageWarning } from '../conversation/validate.js';
 import type { PolicyInput } from '../policy/schema.js';
 import type { SessionContext } from './context.js';
-import type { Status } from './status.js';
+import type { Forked, ForkRequest, ListedSession, Status, Timeline } from './sessions.js';
 import type {
   ArchivePart,
   ExpandRequest,
   Expansion,
   Page,
   ResponseReference,
+  SearchRequest,
+  SearchResult,
   ToolResponse,
 } from './archive.js';
 import type {
@@ -20,9 +22,6 @@ import type {
   BackfillItemRequest,
   BackfillRequest,
 } from './backfills.js';
-import type { Forked, ForkRequest, ListedSession } from './sessions.js';
-import type { SearchRequest, SearchResult } from './search.js';
-import type { Timeline } from './timeline.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 
 export interface OfSession {

@@ -3,7 +3,7 @@
  * `callRecoveryTool`. Summaries and excerpts point to these names.
  */
 import { z } from 'zod';
-import type { SaidBy } from './search.js';
+import type { SaidBy } from './archive.js';
 import { textOf } from '../conversation/validate.js';
 import { isFailure } from '../errors.js';
 import type { PalimpsestClient } from './client.js';

@@ -1,12 +1,45 @@
 /**
- * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON.
- * Messages of a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
+ * The contract with every Temporal client, in any language: workflow type `session`, these names, plain JSON. Messages of
+ * a conversation do not travel here, except inline in a `turn` signal where the tenant may do so.
  */
 import type { FormatName } from '../conversation/format-names.js';
 import type { UsageReport } from '../tokens/reported-usage.js';
 import type { BackfillState } from './backfills.js';
 import type { BackfillIds, SessionIds } from './ids.js';
-import type { CompactionOutcome } from './outcome.js';
+
+/** One committed compaction in numbers; the row in Postgres holds the same and the texts. */
+export interface CompactionOutcome {
+  generation: number;
+  reason: string;
+  method: string;
+  tokensBefore: number;
+  tokensAfter: number;
+  evicted: number;
+  chunks: number;
+  /** Chunks that the fallback served, because the model failed at them. */
+  chunksByRule: number;
+  modelCalls: number;
+  modelInputTokens: number;
+  modelOutputTokens: number;
+  /** Milliseconds in which at least one model call was in flight / the rest of the compaction's wall time. */
+  modelMs: number;
+  overheadMs: number;
+  archivePart: number | null;
+  /** Tokens by which every later context read is smaller. */
+  savedPerTurn: number;
+  /**
+   * Of `tokensAfter`: the beginning that the context had before as well, which a provider's prompt cache still serves; null for
+   * a restore, and for what earlier versions committed.
+   */
+  cachedTokens: number | null;
+  /** Money for the summarizer; null without prices. */
+  cost: number | null;
+  currency: string | null;
+  /** Later context reads after which it has paid for itself, the cache writes of the new head included; null: never. */
+  paysBackAfter: number | null;
+  workflowId: string;
+  runId: string;
+}
 
 /** A turn was appended. Signals are delivered at least once; `turnId` makes them idempotent. */
 export interface TurnSignal {

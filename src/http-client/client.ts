@@ -4,17 +4,16 @@ import type {
   Expansion,
   Page,
   ResponseReference,
+  SearchRequest,
+  SearchResult,
   ToolResponse,
 } from '../contract/archive.js';
 import type * as jobs from '../contract/backfills.js';
 import type * as client from '../contract/client.js';
 import { checkContextRequest, type SessionContext } from '../contract/context.js';
 import { encodeIdPart } from '../contract/ids.js';
-import type { CompactionOutcome } from '../contract/outcome.js';
-import type { SearchRequest, SearchResult } from '../contract/search.js';
-import type { Forked, ForkRequest } from '../contract/sessions.js';
-import type { Status } from '../contract/status.js';
-import type { Timeline } from '../contract/timeline.js';
+import type { CompactionOutcome } from '../contract/workflows.js';
+import type { Forked, ForkRequest, Status, Timeline } from '../contract/sessions.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { invalid } from '../errors.js';

@@ -1,6 +1,6 @@
 /** Calls that may take longer than an HTTP connection may be silent: asked for in slices. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CompactionOutcome } from '../contract/outcome.js';
+import type { CompactionOutcome } from '../contract/workflows.js';
 import type { PalimpsestClient } from '../contract/client.js';
 import { isFailure, isFailureType, PalimpsestError } from '../errors.js';
 import { parsed, type Transport } from './transport.js';

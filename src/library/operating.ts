@@ -1,6 +1,6 @@
 /** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
 import { z } from 'zod';
-import type { CompactionOutcome } from '../contract/outcome.js';
+import type { CompactionOutcome } from '../contract/workflows.js';
 import { currentCaller } from '../store/connection/caller.js';
 import type { SessionPolicy } from '../contract/client.js';
 import { policyOf } from '../policy/layers.js';

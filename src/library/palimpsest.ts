@@ -4,6 +4,8 @@ import type {
   Expansion,
   Page,
   ResponseReference,
+  SearchRequest,
+  SearchResult,
   ToolResponse,
 } from '../contract/archive.js';
 import type * as jobs from '../contract/backfills.js';
@@ -11,11 +13,8 @@ import type * as client from '../contract/client.js';
 import type { AppendedTurn, Turn } from '../contract/client.js';
 import type { SessionContext } from '../contract/context.js';
 import { encodeIdPart, type SessionIds } from '../contract/ids.js';
-import type { CompactionOutcome } from '../contract/outcome.js';
-import type { SearchRequest, SearchResult } from '../contract/search.js';
-import type { Forked, ForkRequest } from '../contract/sessions.js';
-import type { Status } from '../contract/status.js';
-import type { Timeline } from '../contract/timeline.js';
+import type { CompactionOutcome } from '../contract/workflows.js';
+import type { Forked, ForkRequest, Status, Timeline } from '../contract/sessions.js';
 import type { ChatMessage, LoggedMessage, MessagesText } from '../conversation/message.js';
 import { erase } from '../erase/erase.js';
 import { invalid } from '../errors.js';

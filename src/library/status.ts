@@ -2,7 +2,7 @@ import type { SessionStatus } from '../contract/workflows.js';
 import { describePolicy } from '../policy/describe.js';
 import { effectivePolicy } from '../policy/layers.js';
 import type { Policy } from '../policy/resolve.js';
-import type { SessionMemory, SessionRecords, Status } from '../contract/status.js';
+import type { SessionMemory, SessionRecords, Status } from '../contract/sessions.js';
 import { skippedPins } from '../summary/answer/pins.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import type { SessionRow } from '../store/sessions/session-row.js';

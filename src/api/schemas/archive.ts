@@ -1,7 +1,13 @@
 import { z } from 'zod';
 import { roles } from '../../conversation/message.js';
-import type { ArchivePart, ToolResponse } from '../../contract/archive.js';
-import type { FollowingMessage, SearchHit, SearchRequest, SearchResult } from '../../contract/search.js';
+import type {
+  ArchivePart,
+  FollowingMessage,
+  SearchHit,
+  SearchRequest,
+  SearchResult,
+  ToolResponse,
+} from '../../contract/archive.js';
 import { component, moment } from './component.js';
 
 /** Dates are ISO 8601 in JSON. */

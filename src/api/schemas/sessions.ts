@@ -1,8 +1,13 @@
 import { z } from 'zod';
 import type { Erased, SessionList, SessionPolicy, SessionSummary } from '../../contract/client.js';
-import type { CompactionOutcome } from '../../contract/outcome.js';
-import type { Forked, ForkRequest } from '../../contract/sessions.js';
-import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/timeline.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
+import type {
+  Forked,
+  ForkRequest,
+  Timeline,
+  TimelineCompaction,
+  TimelineTurn,
+} from '../../contract/sessions.js';
 import { formatNames } from '../../conversation/format-names.js';
 import { type PolicyInput, policySchema } from '../../policy/schema.js';
 import { component, moment } from './component.js';

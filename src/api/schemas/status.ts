@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Policy } from '../../policy/resolve.js';
 import type { PolicyRow } from '../../policy/describe.js';
-import type { ArchivedTool, Status, SummaryRecord } from '../../contract/status.js';
+import type { ArchivedTool, Status, SummaryRecord } from '../../contract/sessions.js';
 import type { Journal } from '../../summary/journal/rewrites.js';
 import { component, moment, opaque } from './component.js';
 import { contextBreakdown } from './messages.js';

@@ -1,5 +1,5 @@
 /** A timeline in block characters, as wide as the terminal. */
-import type { Timeline } from '../../contract/timeline.js';
+import type { Timeline } from '../../contract/sessions.js';
 import { niceCeiling } from './chart-parts.js';
 import type { Output } from '../terminal/output.js';
 import { count } from '../terminal/numbers.js';

@@ -1,4 +1,4 @@
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';

@@ -1,6 +1,6 @@
 /** What the tokens of a context stand for, for people. */
 import type { ContextBreakdown } from '../../context/view/breakdown.js';
-import type { SessionMemory } from '../../contract/status.js';
+import type { SessionMemory } from '../../contract/sessions.js';
 import type { JournalEntry } from '../../summary/journal/rewrites.js';
 import { count, percent } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';

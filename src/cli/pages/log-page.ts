@@ -1,7 +1,12 @@
 /** Originals as people read them; with `--json` one object a line. */
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
-import type { ArchivePart, ToolResponse } from '../../contract/archive.js';
-import type { FollowingMessage, SearchHit, SearchResult } from '../../contract/search.js';
+import type {
+  ArchivePart,
+  FollowingMessage,
+  SearchHit,
+  SearchResult,
+  ToolResponse,
+} from '../../contract/archive.js';
 import type { Output } from '../terminal/output.js';
 import { count, plural } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';

@@ -1,5 +1,5 @@
 import type { Erased } from '../../contract/client.js';
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 import { count, money, percent, plural, seconds } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
 

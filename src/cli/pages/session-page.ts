@@ -1,5 +1,5 @@
 /** `palimpsest status`: one session on one screen. */
-import type { Status } from '../../contract/status.js';
+import type { Status } from '../../contract/sessions.js';
 import { adviceFor } from '../terminal/failures.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';

@@ -1,7 +1,7 @@
 /** `palimpsest timeline`: the context's size over the turns, in the terminal or as a chart. */
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../../errors.js';
-import type { Timeline, TimelineCompaction } from '../../contract/timeline.js';
+import type { Timeline, TimelineCompaction } from '../../contract/sessions.js';
 import { chartSvg } from '../chart/chart.js';
 import type { ChartPoint } from '../chart/series.js';
 import { checkOutFile } from '../command/flags.js';

@@ -1,4 +1,4 @@
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import type { MessageWarning } from '../../conversation/validate.js';
 

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { warningsOf } from '../../conversation/validate.js';
 import { validateView } from '../../context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../errors.js';
 import type { Palimpsest } from '../../library/palimpsest.js';
 import type { SessionContext } from '../../contract/context.js';
-import type { Status } from '../../contract/status.js';
+import type { Status } from '../../contract/sessions.js';
 import { resolvePolicy } from '../../policy/layers.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { PlayedSession, PlayEvents } from './played.js';

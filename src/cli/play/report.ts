@@ -1,5 +1,5 @@
 import Table from 'cli-table3';
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 import type { PlayedSession, PlayedTurn } from './played.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import type { Stack } from '../servers/stack.js';

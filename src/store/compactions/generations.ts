@@ -7,7 +7,7 @@ import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { readWith } from '../connection/transaction.js';
 import { toHead } from '../log/messages.js';
-import type { CompactionOutcome } from '../../contract/outcome.js';
+import type { CompactionOutcome } from '../../contract/workflows.js';
 
 type Columns = typeof compactions.$inferSelect;
 

@@ -2,7 +2,7 @@
 import type { Pool } from 'pg';
 import { breakdownBySizes } from '../../context/view/breakdown.js';
 import type { HeadLayout } from '../../context/view/view.js';
-import type { SessionMemory } from '../../contract/status.js';
+import type { SessionMemory } from '../../contract/sessions.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { describeJournal } from '../../summary/journal/rewrites.js';
 import { counterFor } from '../../tokens/counter.js';

@@ -5,7 +5,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, type Query } from '../connection/transaction.js';
-import type { SessionRecords, SummaryRecord } from '../../contract/status.js';
+import type { SessionRecords, SummaryRecord } from '../../contract/sessions.js';
 
 const most = { records: 50, tools: 50, characters: 500 };
 

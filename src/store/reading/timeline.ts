@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
-import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/timeline.js';
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/sessions.js';
 
 /**
  * Context tokens between two compactions are what the last one left plus what came since, by the counts of the session's

@@ -16,7 +16,7 @@ import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
-import type { Exhausted, LastError } from '../../contract/status.js';
+import type { Exhausted, LastError } from '../../contract/sessions.js';
 
 /** The policy of all sessions of a tenant that say nothing else. */
 export const tenants = palimpsest.table(

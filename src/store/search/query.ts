@@ -1,7 +1,7 @@
 import { invalid } from '../../errors.js';
 import { quoted, runsOf, sliceOverlap, splitsPair, type Run } from './words.js';
 import { storable } from '../connection/values.js';
-import type { SearchMode } from '../../contract/search.js';
+import type { SearchMode } from '../../contract/archive.js';
 
 /** One way in which a text can answer a word of the query. */
 interface Alternative {

@@ -1,5 +1,5 @@
 /** Which messages a search looks at: by number, role, speaker, tool and time. */
-import type { SearchRequest } from '../../contract/search.js';
+import type { SearchRequest } from '../../contract/archive.js';
 import { roles, type Role } from '../../conversation/message.js';
 import { invalid } from '../../errors.js';
 import { checkWhole, storable } from '../connection/values.js';

@@ -14,7 +14,7 @@ import type {
   SearchHit,
   SearchRequest,
   SearchResult,
-} from '../../contract/search.js';
+} from '../../contract/archive.js';
 
 const followingCharacters = 500;
 

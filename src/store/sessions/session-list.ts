@@ -1,9 +1,8 @@
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
-import type { LastError } from '../../contract/status.js';
+import type { LastError, ListedSession } from '../../contract/sessions.js';
 import { checkId } from '../connection/values.js';
 import { read } from '../connection/transaction.js';
-import type { ListedSession } from '../../contract/sessions.js';
 
 const mostListed = 1_000;
 

@@ -7,7 +7,7 @@ import { MockActivityEnvironment } from '@temporalio/testing';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { RepairWanted } from '../../../activities/commit.js';
-import type { CompactionOutcome } from '../../../src/contract/outcome.js';
+import type { CompactionOutcome } from '../../../src/contract/workflows.js';
 import {
   createDatabaseActivities,
   createModelActivities,

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { search } from '../../../src/store/search/search.js';
-import type { SearchRequest } from '../../../src/contract/search.js';
+import type { SearchRequest } from '../../../src/contract/archive.js';
 import { indexTexts } from '../../../src/store/search/index-texts.js';
 import { parseQuery, snippetOf } from '../../../src/store/search/query.js';
 import {
