@@ -1,7 +1,6 @@
 import { APIConnectionError, APIConnectionTimeoutError, APIError, APIUserAbortError } from 'openai';
 import { PalimpsestError, type FailureType } from '../errors.js';
-import { saysContextOverflow } from './overflow.js';
-import { EndpointRefusal, quote } from './refusal.js';
+import { EndpointRefusal, quote, saysContextOverflow } from './refusal.js';
 
 /**
  * A server may name any delay; waiting longer than this hides an outage instead of riding it out.

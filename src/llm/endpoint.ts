@@ -2,8 +2,7 @@ import type OpenAI from 'openai';
 import type { SummaryRequest } from '../summary/ask/prompts.js';
 import type { SummarySchema } from '../summary/answer/structured.js';
 import type { Answer } from './answer.js';
-import { saysContextOverflow } from './overflow.js';
-import type { EndpointRefusal } from './refusal.js';
+import { type EndpointRefusal, saysContextOverflow } from './refusal.js';
 
 export type ChatRequest = OpenAI.Chat.ChatCompletionCreateParamsNonStreaming;
 

@@ -7,7 +7,7 @@ import { type ChatMessage, type Json, MessagesText, sharedText } from '../../../
 import { defaultTurnLimits, MOST_VALUES } from '../../../src/conversation/turn-limits.js';
 import { isFailure } from '../../../src/errors.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
-import { turnToCount } from '../../../src/intake/read-turn.js';
+import { turnToCount } from '../../../src/intake/count.js';
 import { registerCounter } from '../../../src/tokens/counter.js';
 import { digestOf, startApiStack, type ApiStack } from '../../support/api.js';
 import { replayed } from '../../support/sessions.js';
