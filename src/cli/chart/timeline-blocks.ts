@@ -1,9 +1,9 @@
 /** A timeline in block characters, as wide as the terminal. */
 import type { Timeline } from '../../contract/sessions.js';
-import { niceCeiling } from './chart-parts.js';
+import { niceCeiling } from './chart.js';
 import type { Output } from '../terminal/output.js';
 import { count } from '../terminal/numbers.js';
-import { padded } from '../terminal/width.js';
+import { padded } from '../terminal/table.js';
 
 const height = 10;
 

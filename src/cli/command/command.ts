@@ -4,8 +4,8 @@ import { Command, Help, Option } from 'commander';
 import { packageRoot } from '../../runtime/home.js';
 import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
-import { columnsOfTerminal } from '../terminal/width.js';
-import { styleFor, wantsColour } from '../terminal/style.js';
+import { columnsOfTerminal } from '../terminal/table.js';
+import { styleFor, wantsColour } from '../terminal/output.js';
 import { wholeNumber, type Range } from '../terminal/numbers.js';
 
 /** How a command is written down: what its help says, and the function that runs it. */

@@ -3,10 +3,10 @@ import type { PalimpsestClient } from '../../contract/client.js';
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { apiOf, configOf, connectClient, findDatabase, type Globals } from './connect.js';
-import { Interrupted, onInterrupt, ReaderGone } from '../terminal/interrupt.js';
+import { Interrupted, onInterrupt, ReaderGone } from '../terminal/input.js';
 import { Output } from '../terminal/output.js';
 import { errorLines, failureJson } from '../terminal/failures.js';
-import { columnsOfTerminal, printable, wrapped } from '../terminal/width.js';
+import { columnsOfTerminal, printable, wrapped } from '../terminal/table.js';
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
 

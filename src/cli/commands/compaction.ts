@@ -213,7 +213,7 @@ function addErase(group: CommandGroup): void {
         const session = argument(args, 0, 'session');
         const client = await run.client();
         if (!yes) {
-          const { confirmErase } = await import('../terminal/confirm.js');
+          const { confirmErase } = await import('../terminal/input.js');
           await confirmErase(client, { session, forks }, run.signal);
         }
         const erased = await client.erase({ session, forks });

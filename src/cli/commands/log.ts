@@ -185,7 +185,7 @@ function addExport(group: CommandGroup): void {
       },
       async (run, args, { out }) => {
         const session = argument(args, 0, 'session');
-        const { writeOutFile } = await import('../command/out-file.js');
+        const { writeOutFile } = await import('../command/flags.js');
         const texts = (await run.client()).export({ session });
         if (out === undefined) {
           for await (const text of texts) await run.out.content(text);

@@ -1,12 +1,14 @@
 /** `palimpsest doctor`: what is wrong with a deployment, and what to do about it. */
+import { statfs } from 'node:fs/promises';
+import type { Config } from '../../config/config.js';
+import { isFailure } from '../../errors.js';
+import { createModelClient } from '../../llm/client.js';
 import { apiOf, findServers } from '../command/connect.js';
-import { checkApi } from './doctor-api.js';
-import { failed, ok, type Finding, type Level } from './doctor-finding.js';
-import { checkDisk, checkNode } from './doctor-machine.js';
-import { checkModel } from './doctor-model.js';
 import { exitCodes, type Run } from '../command/run.js';
-import { plural } from '../terminal/numbers.js';
-import { padded, printable, wrapped } from '../terminal/width.js';
+import { adviceFor } from '../terminal/failures.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
+import { padded, printable, wrapped } from '../terminal/table.js';
+import { fail, failed, type Finding, type Level, ok, warn } from './doctor-finding.js';
 
 /** Exit code 1 where a check failed; warnings do not count. */
 export async function doctor(run: Run, { model }: { model: boolean }): Promise<number> {
@@ -49,8 +51,8 @@ async function* checkServers(run: Run): AsyncGenerator<Finding> {
     yield failed('servers', error);
     return;
   }
-  const { checkPostgres } = await import('./doctor-postgres.js');
-  const { checkTemporal } = await import('./doctor-temporal.js');
+  const { checkPostgres } = await import('./doctor-servers.js');
+  const { checkTemporal } = await import('./doctor-servers.js');
   const embedded = config.databaseUrl === undefined;
   yield* checkPostgres(servers.databaseUrl, embedded ? 'embedded' : 'DATABASE_URL');
   if (embedded) yield await checkDisk(config);
@@ -68,4 +70,113 @@ async function show({ out }: Run, { check, level, detail, next }: Finding): Prom
   await out.line(`${paint(padded(marks[level], 6))}${padded(check, 15)}${first}`.trimEnd());
   const then = next === undefined ? [] : wrapped(printable(`→ ${next}`), room);
   for (const line of [...rest, ...then]) await out.line(`${' '.repeat(lead)}${line}`);
+}
+
+/** As in package.json. */
+const leastNode = [20, 19] as const;
+const gigabyte = 1024 ** 3;
+
+export function checkNode(version = process.versions.node): Finding {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const enough = major > leastNode[0] || (major === leastNode[0] && minor >= leastNode[1]);
+  if (enough) return ok('Node', version);
+  return fail('Node', `${version} is too old`, `Install Node ${leastNode.join('.')} or later.`);
+}
+
+/** Room where the embedded servers keep their data. */
+export async function checkDisk({ dataDir }: Config): Promise<Finding> {
+  try {
+    const { bavail, bsize, blocks } = await statfs(dataDir);
+    const free = bavail * bsize;
+    const detail = `${(free / gigabyte).toFixed(1)} GB of ${count(Math.round((blocks * bsize) / gigabyte))} GB free in ${dataDir}`;
+    if (free < gigabyte / 10)
+      return fail('disk', detail, 'Make room: PostgreSQL stops when the disk is full.');
+    if (free < gigabyte) return warn('disk', detail, 'Make room soon, or move PALIMPSEST_DATA.');
+    return ok('disk', detail);
+  } catch (error) {
+    return failed('disk', error);
+  }
+}
+
+const timeoutMs = 5_000;
+
+/** Whether the API is up, whether its servers answer it, whether the token counts. */
+export async function* checkApi({ url, token }: { url: string; token?: string }): AsyncGenerator<Finding> {
+  const ask = (path: string) =>
+    fetch(new URL(path.replace(/^\//, ''), url.endsWith('/') ? url : `${url}/`), {
+      headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+  const started = performance.now();
+  try {
+    const health = await ask('/healthz');
+    if (!health.ok) {
+      yield fail(
+        'API',
+        `${url}/healthz answers ${health.status}`,
+        'Is this the address of `palimpsest api`?',
+      );
+      return;
+    }
+    yield ok('API', `${url} answers in ${(performance.now() - started).toFixed(0)} ms`);
+    const ready = await ask('/readyz');
+    yield ready.ok
+      ? ok('API ready', 'its PostgreSQL and Temporal answer')
+      : fail(
+          'API ready',
+          `${ready.status}: ${(await ready.text()).slice(0, 300)}`,
+          'Look at its servers: run `palimpsest doctor` where it runs.',
+        );
+    const sessions = await ask('/v1/sessions?limit=1');
+    if (sessions.status === 401)
+      yield fail(
+        'API token',
+        token === undefined ? 'one is asked for' : 'it is not accepted',
+        'Give --token, or set PALIMPSEST_TOKEN.',
+      );
+    else if (sessions.ok) yield ok('API token', token === undefined ? 'none is asked for' : 'accepted');
+    else yield fail('API token', `/v1/sessions answers ${sessions.status}`);
+  } catch (error) {
+    const { cause } = error as Error;
+    yield failed('API', cause instanceof Error ? cause : error);
+  }
+}
+
+/** One request of a few tokens, as the workers would send it. */
+export async function checkModel({ llm, summary }: Config, signal: AbortSignal): Promise<Finding> {
+  const check = 'model';
+  if (llm.apiKey === undefined)
+    return warn(
+      check,
+      'no key: the deterministic extractive summarizer serves',
+      'Set OPENAI_API_KEY (any word for endpoints that need none), OPENAI_BASE_URL and PALIMPSEST_SUMMARY_MODEL; nothing, if that is wanted.',
+    );
+  const where = llm.baseUrl ?? 'https://api.openai.com/v1';
+  const { model } = summary;
+  if (model === undefined)
+    return warn(
+      check,
+      `${where} was not asked: without PALIMPSEST_SUMMARY_MODEL each session's own model is used`,
+      'Set PALIMPSEST_SUMMARY_MODEL to have it checked here.',
+    );
+  try {
+    const client = createModelClient({ ...llm, timeoutMs: Math.min(30_000, llm.timeoutMs) });
+    const request = {
+      messages: [{ role: 'user' as const, content: 'Answer with the word ok.' }],
+      maxTokens: 64,
+    };
+    const options = { model, expectedInputTokens: 12, signal };
+    const answer = await client.summarize(request, options);
+    return ok(
+      check,
+      `${model} at ${where} answered in ${seconds(answer.ms)} (${answer.inputTokens} tokens in, ${answer.outputTokens} out)`,
+    );
+  } catch (error) {
+    if (!isFailure(error)) return failed(check, error);
+    const detail = `${model} at ${where}: ${error.type}: ${error.message}`;
+    // It answers; what it says to such a question is not a summary's quality.
+    if (error.type === 'Llm.BadOutput' || error.type === 'Llm.RateLimited')
+      return warn(check, detail, adviceFor(error.type) ?? '');
+    return fail(check, detail, error.hint ?? adviceFor(error.type));
+  }
 }

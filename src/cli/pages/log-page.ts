@@ -10,8 +10,7 @@ import type {
 import type { Output } from '../terminal/output.js';
 import { count, plural } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
-import type { Column } from '../terminal/table.js';
-import { printable, shortenAround } from '../terminal/width.js';
+import { type Column, printable, shortenAround } from '../terminal/table.js';
 
 /** Message after message, waiting for a slow reader: memory does not follow the length. */
 export async function showMessages(

@@ -2,8 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../../errors.js';
 import type { Timeline, TimelineCompaction } from '../../contract/sessions.js';
-import { chartSvg } from '../chart/chart.js';
-import type { ChartPoint } from '../chart/series.js';
+import { type ChartPoint, chartSvg } from '../chart/chart.js';
 import { checkOutFile } from '../command/flags.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';

@@ -1,32 +1,33 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from '../../config/config.js';
-import { makeDataFolder, packageRoot } from '../../runtime/home.js';
 import { invalid } from '../../errors.js';
 import type { PolicyInput } from '../../policy/schema.js';
-import { inBatches } from './batch.js';
-import { configOf, refuseUrl, type Globals } from '../command/connect.js';
-import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
-import { Interrupted, onInterrupt } from '../terminal/interrupt.js';
+import { makeDataFolder, packageRoot } from '../../runtime/home.js';
+import { configOf, type Globals, refuseUrl } from '../command/connect.js';
+import { type PolicyFlags, policyFromFlags } from '../command/flags.js';
+import { openServers } from '../servers/servers.js';
+import type { Stack } from '../servers/stack.js';
+import { errorJson, errorLines } from '../terminal/failures.js';
+import { Interrupted, onInterrupt } from '../terminal/input.js';
+import { count, plural, seconds } from '../terminal/numbers.js';
+import { Screen } from '../terminal/progress.js';
 import {
+  checkOut,
   compactedLine,
   compactionTable,
+  contextToWrite,
   nextSteps,
   replayLine,
   sessionJson,
   sessionLine,
   turnLine,
   warningLines,
+  writeContexts,
+  type WrittenContext,
 } from './report.js';
-import { checkOut, contextToWrite, writeContexts, type WrittenContext } from './out.js';
-import { playSession, storedSessionId } from './player.js';
-import type { PlayedSession, PlayEvents } from './played.js';
-import { errorJson, errorLines } from '../terminal/failures.js';
-import { count, plural, seconds } from '../terminal/numbers.js';
-import { Screen } from '../terminal/screen.js';
-import { openServers } from '../servers/servers.js';
-import type { Stack } from '../servers/stack.js';
-import { readTranscripts, type ReadTranscript, type Transcript } from './transcripts.js';
+import { type PlayedSession, type PlayEvents, playSession, storedSessionId } from './player.js';
+import { type ReadTranscript, readTranscripts, type Transcript } from './transcripts.js';
 
 export interface DevFlags
   extends PolicyFlags, Pick<Globals, 'databaseUrl' | 'temporalAddress' | 'url' | 'tenant'> {
@@ -264,4 +265,35 @@ class DevSession {
     });
     clearInterval(alive);
   }
+}
+
+/**
+ * Runs `work` on every item, at most `limit` at once. Hands the results on in the order of the items, each as soon as
+ * all before it are there; with `ordered: false` each as soon as it is there. Starts nothing new once `signal` is aborted.
+ */
+export async function inBatches<Item, Result>(
+  items: readonly Item[],
+  { limit, signal, ordered }: { limit: number; signal: AbortSignal; ordered: boolean },
+  work: (item: Item) => Promise<Result>,
+  handOn: (result: Result) => void,
+): Promise<void> {
+  const waiting = new Map<number, Result>();
+  let next = 0;
+  let handed = 0;
+  const lane = async (): Promise<void> => {
+    while (next < items.length && !signal.aborted) {
+      const index = next++;
+      const result = await work(items[index] as Item);
+      if (!ordered) {
+        handOn(result);
+        continue;
+      }
+      waiting.set(index, result);
+      for (let ready = waiting.get(handed); ready !== undefined; ready = waiting.get(handed)) {
+        waiting.delete(handed++);
+        handOn(ready);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
 }

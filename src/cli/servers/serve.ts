@@ -8,7 +8,7 @@ import {
   refuseUrl,
   type Globals,
 } from '../command/connect.js';
-import { onInterrupt } from '../terminal/interrupt.js';
+import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
 

@@ -1,12 +1,13 @@
+import type { WriteStream } from 'node:tty';
 import cliProgress from 'cli-progress';
 import { count, span } from './numbers.js';
-import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './width.js';
+import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './table.js';
 
 /**
  * How far long work is: a bar with rate and remaining time on a terminal, a plain line every few seconds elsewhere.
  * Always on stderr, so that the result can be piped.
  */
-export interface ProgressOptions {
+interface ProgressOptions {
   /** What is counted: `messages`. */
   unit: string;
   /** @default process.stderr */
@@ -99,5 +100,41 @@ export class Progress {
     const elapsed = Date.now() - (first?.at ?? this.started);
     if (first === undefined || elapsed < 200) return 0;
     return ((this.done - first.done) / elapsed) * 1_000;
+  }
+}
+
+/** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
+export class Screen {
+  private drawn = false;
+
+  constructor(private readonly stream: NodeJS.WritableStream) {}
+
+  get isTerminal(): boolean {
+    return (this.stream as Partial<WriteStream>).isTTY === true;
+  }
+
+  /** Width of the terminal; Infinity where there is none. */
+  get columns(): number {
+    return this.isTerminal ? (columnsOfTerminal(this.stream as Partial<WriteStream>) ?? 80) : Infinity;
+  }
+
+  line(text = ''): void {
+    this.clear();
+    this.stream.write(`${printable(text)}\n`);
+  }
+
+  /** Redraws the last line; says nothing where there is no terminal. */
+  redraw(line: string): void {
+    if (!this.isTerminal) return;
+    const text = printable(line);
+    this.clear();
+    this.stream.write(text.length < this.columns ? text : `${text.slice(0, this.columns - 2)}…`);
+    this.drawn = true;
+  }
+
+  private clear(): void {
+    if (!this.drawn) return;
+    this.stream.write('\r\u001B[2K');
+    this.drawn = false;
   }
 }

@@ -4,8 +4,13 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { chartSvg, thinned } from '../../../src/cli/chart/chart.js';
-import type { Chart, ChartPoint, ChartSeries } from '../../../src/cli/chart/series.js';
+import {
+  type Chart,
+  type ChartPoint,
+  type ChartSeries,
+  chartSvg,
+  thinned,
+} from '../../../src/cli/chart/chart.js';
 
 const saw = (turns: number, top: number): ChartPoint[] =>
   Array.from({ length: turns }, (_, index) => ({ turn: index + 1, size: ((index * 37) % top) + 1 }));

@@ -13,7 +13,7 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { writeOutFile } from '../../../src/cli/command/out-file.js';
+import { writeOutFile } from '../../../src/cli/command/flags.js';
 import { each } from '../../support/texts.js';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'out-file-'));

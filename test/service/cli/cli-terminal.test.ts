@@ -6,8 +6,15 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Progress } from '../../../src/cli/terminal/progress.js';
-import { layout, type Column } from '../../../src/cli/terminal/table.js';
-import { padded, shortenEnd, shortenMiddle, widthOf, wrapped } from '../../../src/cli/terminal/width.js';
+import {
+  type Column,
+  layout,
+  padded,
+  shortenEnd,
+  shortenMiddle,
+  widthOf,
+  wrapped,
+} from '../../../src/cli/terminal/table.js';
 import { duration, moment, wholeNumber } from '../../../src/cli/terminal/numbers.js';
 import { cliOf, runCli, stackEnv } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';

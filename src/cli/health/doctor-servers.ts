@@ -1,0 +1,287 @@
+import type { Pool } from 'pg';
+import {
+  type Client,
+  type Connection,
+  type ScheduleDescription,
+  ScheduleNotFoundError,
+} from '@temporalio/client';
+import type { Config } from '../../config/config.js';
+import { orchestrates, type WorkerRole } from '../../config/schema.js';
+import { isFailure } from '../../errors.js';
+import { assertMigrated } from '../../store/connection/migrate.js';
+import { openPool } from '../../store/connection/pool.js';
+import { read } from '../../store/connection/transaction.js';
+import { countOverdue } from '../../store/sessions/overdue.js';
+import { connectClient, type TemporalSettings } from '../../temporal/connection.js';
+import { searchAttributeTypes, sweepId, taskQueues } from '../../temporal/names.js';
+import { ago, count, plural, span } from '../terminal/numbers.js';
+import { fail, failed, type Finding, ok, warn } from './doctor-finding.js';
+
+/** Built and tested with 18; `set compression lz4` and multirange-free SQL ask for 14. */
+const leastVersion = 14;
+
+export async function* checkPostgres(databaseUrl: string, from: string): AsyncGenerator<Finding> {
+  let pool: Pool;
+  try {
+    pool = openPool(databaseUrl, { max: 1, applicationName: 'palimpsest doctor' });
+  } catch (error) {
+    yield failed('PostgreSQL', error);
+    return;
+  }
+  try {
+    yield await checkServer(pool, databaseUrl, from);
+    const migrated = await checkMigrations(pool);
+    yield migrated;
+    if (migrated.level === 'ok') yield await checkOverdue(pool);
+    yield await checkCompression(pool);
+    yield await checkConnections(pool);
+  } catch (error) {
+    yield failed('PostgreSQL', error);
+  } finally {
+    await pool.end();
+  }
+}
+
+async function checkServer(pool: Pool, databaseUrl: string, from: string): Promise<Finding> {
+  // The first query connects; the second tells the way there and back.
+  const [server] = await read<{ version: string; number: number }>(
+    pool,
+    `select current_setting('server_version') as version, current_setting('server_version_num')::int as number`,
+  );
+  const started = performance.now();
+  await read(pool, 'select 1 as one');
+  const { hostname, port, pathname } = new URL(databaseUrl);
+  const where = `${hostname}:${port || '5432'}${pathname} (${from})`;
+  const detail = `${server?.version} at ${where}, ${(performance.now() - started).toFixed(1)} ms`;
+  if ((server?.number ?? 0) < leastVersion * 10_000)
+    return fail('PostgreSQL', `${detail}: too old`, `Upgrade to ${leastVersion} or later; 18 is tested.`);
+  return ok('PostgreSQL', detail);
+}
+
+async function checkMigrations(pool: Pool): Promise<Finding> {
+  try {
+    await assertMigrated(pool);
+    const [row] = await read<{ applied: number }>(
+      pool,
+      'select count(*)::int as applied from palimpsest.migrations',
+    );
+    return ok('schema', `${plural(row?.applied ?? 0, 'migration')} applied, none pending`);
+  } catch (error) {
+    if (!isFailure(error)) throw error;
+    return fail('schema', error.message, error.hint);
+  }
+}
+
+async function checkCompression(pool: Pool): Promise<Finding> {
+  const [row] = await read<{ has: boolean }>(
+    pool,
+    `select coalesce('lz4' = any (enumvals), false) as has from pg_settings where name = 'default_toast_compression'`,
+  );
+  if (row?.has) return ok('lz4', 'bodies are compressed with it');
+  return ok(
+    'lz4',
+    'not in this server: bodies are compressed with pglz, which reads about three times as slowly',
+  );
+}
+
+async function checkConnections(pool: Pool): Promise<Finding> {
+  const [row] = await read<{ used: number; most: number }>(
+    pool,
+    `select (select count(*)::int from pg_stat_activity where backend_type = 'client backend') as used,
+       current_setting('max_connections')::int as most`,
+  );
+  const { used = 0, most = 0 } = row ?? {};
+  const detail = `${used} of ${most} in use`;
+  if (used < most * 0.8) return ok('connections', detail);
+  return warn(
+    'connections',
+    detail,
+    'Raise max_connections, or lower worker.databaseSteps; each worker takes 4 more.',
+  );
+}
+
+/** A poller shows up at least once a minute; a worker that is gone stays listed for five. Milliseconds. */
+const silentMs = 120_000;
+
+/** `TaskQueueType` of the server's API (temporal/api/enums/v1/task_queue.proto). */
+const queueTypes = { workflow: 1, activity: 2 } as const;
+
+export async function* checkTemporal(
+  settings: TemporalSettings,
+  { queuePrefix }: Pick<Config, 'queuePrefix'>,
+  embedded: boolean,
+): AsyncGenerator<Finding> {
+  let client: Client;
+  const started = performance.now();
+  try {
+    client = await connectClient(settings);
+  } catch (error) {
+    yield failed('Temporal', error);
+    return;
+  }
+  const connection = client.connection as Connection;
+  const namespace = client.options.namespace;
+  try {
+    const ms = performance.now() - started;
+    const info = await connection.workflowService.getClusterInfo({});
+    const where = `${settings.address} (${embedded ? 'embedded' : 'TEMPORAL_ADDRESS'})`;
+    yield ok('Temporal', `${info.serverVersion || 'unknown version'} at ${where}, ${ms.toFixed(0)} ms`);
+    yield checkVersion(info.serverVersion ?? '', embedded);
+    yield await checkNamespace(connection, namespace);
+    yield await checkAttributes(connection, namespace);
+    const queues = taskQueues(queuePrefix);
+    yield await checkQueue(connection, namespace, queues.workflow, 'workflow');
+    yield await checkQueue(connection, namespace, queues.db, 'database');
+    yield await checkQueue(connection, namespace, queues.llm, 'model');
+    yield await checkQueue(connection, namespace, queues.backfill.workflow, 'backfill');
+    yield await checkSweep(client, queuePrefix);
+  } catch (error) {
+    yield failed('Temporal', error);
+  } finally {
+    await connection.close();
+  }
+}
+
+/** The dynamic configuration itself cannot be asked for. */
+function checkVersion(version: string, embedded: boolean): Finding {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const known = major > 0;
+  if (embedded)
+    return ok('priorities', 'priority and fairness are on, task queues are polled without a tick');
+  if (known && major === 1 && minor < 29)
+    return warn(
+      'priorities',
+      `${version} has no fairness: backfill may hold live sessions up`,
+      'Upgrade to 1.29 or later.',
+    );
+  return ok(
+    'priorities',
+    `served where the cluster has matching.useNewMatcher (default from 1.31) and matching.enableFairness on; history.transferProcessorMaxPollRPS=300 saves up to 50 ms a step`,
+  );
+}
+
+async function checkNamespace({ workflowService }: Connection, namespace: string): Promise<Finding> {
+  const described = await workflowService.describeNamespace({ namespace });
+  const seconds = Number(described.config?.workflowExecutionRetentionTtl?.seconds ?? 0);
+  return ok('namespace', `${namespace}, closed runs are kept ${span(seconds * 1_000)}`);
+}
+
+async function checkAttributes({ operatorService }: Connection, namespace: string): Promise<Finding> {
+  const { customAttributes = {} } = await operatorService.listSearchAttributes({ namespace });
+  const names = Object.keys(searchAttributeTypes);
+  const missing = Object.entries(searchAttributeTypes).filter(
+    ([name]) => !(name in (customAttributes ?? {})),
+  );
+  if (missing.length === 0) return ok('attributes', `${names.length} search attributes are registered`);
+  const flags = missing.map(([name, type]) => `--name ${name} --type ${type}`).join(' ');
+  return fail(
+    'attributes',
+    `not registered: ${missing.map(([name]) => name).join(', ')}; without them no session starts`,
+    `Start a worker, which registers them, or run: temporal operator search-attribute create --namespace ${namespace} ${flags}`,
+  );
+}
+
+async function checkQueue(
+  { workflowService }: Connection,
+  namespace: string,
+  queue: string,
+  role: WorkerRole,
+): Promise<Finding> {
+  const { pollers, stats } = await workflowService.describeTaskQueue({
+    namespace,
+    taskQueue: { name: queue },
+    taskQueueType: orchestrates([role]) ? queueTypes.workflow : queueTypes.activity,
+    reportStats: true,
+  });
+  const check = `queue ${role}`;
+  const backlog = Number(stats?.approximateBacklogCount ?? 0);
+  const waiting = backlog > 0 ? `, ${plural(backlog, 'task')} waiting` : '';
+  const start = `Start one: palimpsest worker --role ${role}`;
+  if (!pollers || pollers.length === 0) {
+    const finding = role === 'backfill' ? warn : fail;
+    return finding(check, `no worker polls ${queue}${waiting}`, start);
+  }
+  const now = Date.now();
+  const silent = Math.min(
+    ...pollers.map(({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1_000),
+  );
+  const detail = `${plural(pollers.length, 'poller')} on ${queue}, the last ${span(silent)} ago${waiting}`;
+  if (silent > silentMs) return warn(check, detail, `Is the worker still there? ${start}`);
+  const alive = pollers.filter(
+    ({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1_000 <= silentMs,
+  );
+  return ok(check, `${count(alive.length)} polling ${queue}, the last ${span(silent)} ago${waiting}`);
+}
+
+const check = 'sweep';
+
+/** Sweeps that may be missing before it counts as standing still: one may be under way, one skipped beside it. */
+const missedSweeps = 3;
+
+/** What waits longer has been passed over by several sweeps of the default interval. Milliseconds. */
+const longestWaitMs = 15 * 60_000;
+
+/** Whether the schedule is there, and whether what it starts comes to an end. */
+async function checkSweep(client: Client, queuePrefix: string): Promise<Finding> {
+  const scheduleId = sweepId(queuePrefix);
+  const start = 'Start a worker, which makes it: palimpsest worker --role workflow';
+  try {
+    const schedule = await client.schedule.getHandle(scheduleId).describe();
+    return await findingOf(client, schedule);
+  } catch (error) {
+    if (!(error instanceof ScheduleNotFoundError)) throw error;
+    return fail(
+      check,
+      `there is no schedule ${scheduleId}: sessions whose signal is lost wait for a turn`,
+      start,
+    );
+  }
+}
+
+async function findingOf(
+  client: Client,
+  { scheduleId, spec, state, info }: ScheduleDescription,
+): Promise<Finding> {
+  const [interval] = spec.intervals ?? [];
+  const every = interval?.every ?? 0;
+  const name = `${scheduleId}, every ${span(every)}`;
+  if (state.paused)
+    return warn(
+      check,
+      `${name}: paused`,
+      'Resume the schedule in the Temporal UI, or with `temporal schedule toggle`.',
+    );
+  const latest = info.recentActions.at(-1);
+  const changed = info.lastUpdatedAt ?? info.createdAt;
+  const since = latest && latest.takenAt > changed ? latest.takenAt : changed;
+  if (Date.now() - since.getTime() > missedSweeps * every + 60_000)
+    return warn(
+      check,
+      `${name}: none was started for ${ago(since.toISOString())}`,
+      'Look at the schedule in the Temporal UI.',
+    );
+  if (latest === undefined) return ok(check, `${name}: none was due yet`);
+  const { workflowId } = latest.action.workflow;
+  const { status } = await client.workflow.getHandle(workflowId).describe();
+  if (status.name === 'COMPLETED' || status.name === 'RUNNING')
+    return ok(check, `${name}, the last ${ago(since.toISOString())} ago`);
+  return warn(
+    check,
+    `${name}: the last one ended as ${status.name}`,
+    `Look at ${workflowId} in the Temporal UI; it needs workers with the roles workflow and database.`,
+  );
+}
+
+/** Sessions that several sweeps have not brought to a measurement. */
+async function checkOverdue(pool: Pool): Promise<Finding> {
+  const { sessions, since } = await countOverdue(pool);
+  if (since === null) return ok('overdue', 'no session waits without a workflow');
+  const detail = `${plural(sessions, 'session')}, the longest for ${ago(since.toISOString())}`;
+  if (Date.now() - since.getTime() < longestWaitMs)
+    return ok('overdue', `${detail}: the next sweep signals them`);
+  return warn(
+    'overdue',
+    detail,
+    'Is the sweep running, and do workers serve the queues workflow and database?',
+  );
+}
