@@ -1,10 +1,12 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ParentClosePolicy, sleep, startChild } from '@temporalio/workflow';
 import type { EndedCompaction, Start } from '../activities/recordOutcomes.js';
-import { endOfFailure, endOfOutcome, type End } from '../src/temporal/failures.js';
+import type { BegunItem } from '../src/store/backfills/items.js';
+import { type End, endOfFailure, endOfOutcome } from '../src/temporal/failures.js';
 import { backfillPriority, compactionWorkflowId, searchAttributes } from '../src/temporal/names.js';
 import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';
+import { startTimer, type Timer } from './timer.js';
 
 /** The running compaction of one session. Plain JSON: it is handed from run to run. */
 export interface RunningCompaction extends Start {
@@ -132,5 +134,113 @@ export class Window {
       const end = endOfFailure(error);
       return new Map(compactions.map(({ session }) => [session, end]));
     }
+  }
+}
+
+/** The sessions of a job that wait for a compaction. */
+export class SessionQueue {
+  /** Selected, in order, and not begun. */
+  private ready: Start[] = [];
+  private pages = 0;
+  /** Sessions may be left beyond `ready`. */
+  private more = true;
+
+  constructor(
+    /** The last session begun. */
+    public begunThrough: string | null,
+    /** Sessions that need another compaction. */
+    public again: Start[],
+  ) {}
+
+  get length(): number {
+    return this.ready.length + this.again.length;
+  }
+
+  get wantsPage(): boolean {
+    return this.ready.length === 0 && this.more;
+  }
+
+  /** A page of this run is used up: the next one belongs to the next run. */
+  get isPageUsedUp(): boolean {
+    return this.wantsPage && this.pages > 0;
+  }
+
+  get isExhausted(): boolean {
+    return !this.more && this.length === 0;
+  }
+
+  /** Those that need another compaction go first: they are too large still. */
+  next(): Start | undefined {
+    const next = this.again.shift() ?? this.ready.shift();
+    if (next?.rounds === 0) this.begunThrough = next.session;
+    return next;
+  }
+
+  addPage(page: Start[], more: boolean): void {
+    if (page.length > 0) this.pages++;
+    this.ready = page;
+    this.more = more;
+  }
+
+  /** Selects from the first session on. */
+  restart(): void {
+    this.ready = [];
+    this.begunThrough = null;
+    this.more = true;
+  }
+
+  clear(): void {
+    this.again = [];
+    this.ready = [];
+  }
+}
+
+/** Outcomes are written down when so many have come together, or after so long. */
+const batch = 16;
+const batchMs = 1_000;
+
+/** The sessions begun and the compactions ended that are not written down yet. */
+export class Unrecorded {
+  begun: BegunItem[] = [];
+  ended: EndedCompaction[] = [];
+  private flush: Timer | null = null;
+  /** Set while the page shows less than is written down: a job may wait a day for its last session. */
+  private renew: Timer | null = null;
+
+  get length(): number {
+    return this.begun.length + this.ended.length;
+  }
+
+  addBegun({ session, incarnation }: Start): void {
+    this.begun.push({ session, incarnation, at: Date.now() });
+    this.flushSoon();
+  }
+
+  addEnded(ended: EndedCompaction): void {
+    this.ended.push(ended);
+    this.flushSoon();
+  }
+
+  /** `concurrency`: compactions at most at once; there may never be more outcomes than that together. */
+  isDue(concurrency: number): boolean {
+    const isTime = this.flush?.fired === true || this.renew?.fired === true;
+    return isTime || this.ended.length >= Math.min(batch, concurrency);
+  }
+
+  take(): { begun: BegunItem[]; ended: EndedCompaction[] } {
+    const { begun, ended } = this;
+    this.begun = [];
+    this.ended = [];
+    if (this.flush?.fired) this.flush = null;
+    if (this.renew?.fired) this.renew = null;
+    return { begun, ended };
+  }
+
+  renewPageAfter(ms: number): void {
+    this.renew ??= startTimer(ms, 'until the page is renewed');
+  }
+
+  private flushSoon(): void {
+    this.flush ??= startTimer(batchMs, 'until outcomes are written down');
   }
 }
