@@ -18,7 +18,7 @@ import type { LoggedMessage } from '../src/conversation/message.js';
 import { snapshotKey } from '../src/compaction/plan/reading.js';
 import { MOST_FOLLOWING } from '../src/summary/ask/record.js';
 import { readMessages } from '../src/store/log/messages.js';
-import type { Dependencies } from './dependencies.js';
+import type { Dependencies } from './run.js';
 
 /**
  * How every question of this session is asked: prompt, sections and redaction come from its policy, not through Temporal.

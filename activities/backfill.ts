@@ -1,4 +1,8 @@
+import { Context } from '@temporalio/activity';
+import { type Client, WorkflowFailedError, WorkflowNotFoundError } from '@temporalio/client';
 import type { Backfill, BackfillState } from '../src/contract/backfills.js';
+import type { BackfillIds } from '../src/contract/ids.js';
+import type { CompactionOutcome } from '../src/contract/workflows.js';
 import {
   finishBackfill as finishItems,
   reopenItems,
@@ -6,16 +10,16 @@ import {
   spentBy,
 } from '../src/store/backfills/items.js';
 import {
+  type BackfillRow,
   loadBackfill,
   loadBackfillRow,
   updateBackfill,
-  type BackfillRow,
 } from '../src/store/backfills/jobs.js';
-import type { BackfillIds } from '../src/contract/ids.js';
-import { withTransaction } from '../src/store/connection/transaction.js';
 import { checkSpendLimit } from '../src/store/backfills/request.js';
-import type { Dependencies } from './dependencies.js';
-import { runStep } from './run.js';
+import { withTransaction } from '../src/store/connection/transaction.js';
+import { typed } from '../src/temporal/calls.js';
+import { type End, endOfFailure, endOfOutcome } from '../src/temporal/failures.js';
+import { type Dependencies, runStep } from './run.js';
 
 /** The settings and the state of a job that one run of its workflow needs. */
 export interface OpenedBackfill {
@@ -43,7 +47,7 @@ function opened({ request, state, reason, endedAt, concurrency, spendLimit }: Ba
   return { mode: request.mode, state, reason, ended: endedAt !== null, concurrency, spendLimit, spent };
 }
 
-export interface SavedBackfill extends BackfillIds {
+interface SavedBackfill extends BackfillIds {
   state: BackfillState;
   reason: string | null;
   concurrency: number;
@@ -75,4 +79,46 @@ export function finishBackfill({ pool }: Dependencies) {
       await finishItems(pool, ids);
       return loadBackfill(pool, ids);
     });
+}
+
+/** A compaction that is running under another parent: an earlier run of the job, or the session itself. */
+interface Followed {
+  session: string;
+  workflowId: string;
+  /** Null: whichever runs now. */
+  runId: string | null;
+  /** Begun by this job. */
+  own: boolean;
+}
+
+/** Those that have ended, and how. */
+export function followCompactions(_: Dependencies) {
+  return ({ followed }: { followed: Followed[] }): Promise<{ session: string; end: End }[]> =>
+    runStep('follow compactions', async () => {
+      const { client } = Context.current();
+      const ends = await Promise.all(followed.map((one) => endOf(client, one)));
+      return followed.flatMap(({ session }, index) => {
+        const end = ends[index] ?? null;
+        return end === null ? [] : [{ session, end }];
+      });
+    });
+}
+
+/** Null while it runs. */
+async function endOf(client: Client, { workflowId, runId, own }: Followed): Promise<End | null> {
+  const handle = client.workflow.getHandle<() => Promise<CompactionOutcome | null>>(
+    workflowId,
+    runId ?? undefined,
+  );
+  try {
+    const { status } = await handle.describe();
+    if (status.name === 'RUNNING') return null;
+    if (!own) return { kind: 'elsewhere' };
+    return endOfOutcome(await handle.result());
+  } catch (error) {
+    // Its history has expired: what it came to stands in the session's row.
+    if (error instanceof WorkflowNotFoundError) return { kind: 'elsewhere' };
+    if (error instanceof WorkflowFailedError) return endOfFailure(error);
+    return typed(() => Promise.reject(error));
+  }
 }

@@ -5,9 +5,8 @@ import type { DigestRef, StateStep } from '../src/compaction/summarize/model-ste
 import { isFailure } from '../src/errors.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, followingOf, stateOf } from './asking.js';
-import type { Dependencies } from './dependencies.js';
+import { type Dependencies, runModelStep } from './run.js';
 import { answerOnce, type Payer } from './digest.js';
-import { runModelStep } from './run.js';
 
 export interface ChangeStateInput extends Payer {
   step: StateStep;

@@ -14,10 +14,9 @@ import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { Dependencies } from './dependencies.js';
-import { retryAt } from './giveUp.js';
+import { type Dependencies, runStep } from './run.js';
+import { retryAt } from './session.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
-import { runStep } from './run.js';
 import type { CompactionOutcome } from '../src/contract/workflows.js';
 
 export interface CommitRequest extends ReplacementRequest {

@@ -5,9 +5,8 @@ import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-ste
 import { isFailure } from '../src/errors.js';
 import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, previousOf } from './asking.js';
-import type { Dependencies } from './dependencies.js';
+import { type Dependencies, runModelStep } from './run.js';
 import { answerOnce, storeByRule, type Payer } from './digest.js';
-import { runModelStep } from './run.js';
 
 export interface ConsolidateInput extends Payer {
   step: MergeStep;

@@ -9,9 +9,8 @@ import type { Metrics } from '../src/process/metrics.js';
 import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { Dependencies } from './dependencies.js';
+import type { Attempt, Dependencies } from './run.js';
 import { findOrClaim, whileLeased } from './lease.js';
-import type { Attempt } from './run.js';
 import { spentBy, withinTokens } from './tokens.js';
 
 /**

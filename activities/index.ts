@@ -1,22 +1,16 @@
-import { appendTurn } from './appendTurn.js';
-import { finishBackfill, openBackfill, retryBackfill, saveBackfill } from './backfill.js';
+import { appendTurn, giveUp, indexTexts, setPaused } from './session.js';
+import { finishBackfill, followCompactions, openBackfill, retryBackfill, saveBackfill } from './backfill.js';
 import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
-import type { Dependencies } from './dependencies.js';
+import type { Dependencies } from './run.js';
 import { changeState } from './changeState.js';
-import { finishErasures } from './finishErasures.js';
-import { followCompactions } from './followCompactions.js';
-import { giveUp } from './giveUp.js';
-import { indexTexts } from './indexTexts.js';
+import { finishErasures, reviveBackfills, sweepSessions } from './sweep.js';
 import { measure } from './measure.js';
 import { plan } from './plan.js';
 import { recordOutcomes } from './recordOutcomes.js';
 import { repair } from './repair.js';
 import { selectSessions } from './selectSessions.js';
-import { reviveBackfills } from './reviveBackfills.js';
-import { setPaused } from './setPaused.js';
 import { summarizeChunk } from './summarizeChunk.js';
-import { sweepSessions } from './sweepSessions.js';
 
 /** Short steps on Postgres: queue `…-db`. */
 export function createDatabaseActivities(dependencies: Dependencies) {

@@ -7,8 +7,7 @@ import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing, takeInHand } from '../src/store/sessions/overdue.js';
 import { loadSession, passReduceMark } from '../src/store/sessions/sessions.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { Dependencies } from './dependencies.js';
-import { runStep } from './run.js';
+import { type Dependencies, runStep } from './run.js';
 
 export interface Measurement {
   /** True when a compaction should be planned now. */

@@ -12,8 +12,7 @@ import { passReduceMark, setExhausted } from '../src/store/sessions/sessions.js'
 import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { redactorOf } from './asking.js';
-import type { Dependencies } from './dependencies.js';
-import { runStep } from './run.js';
+import { type Dependencies, runStep } from './run.js';
 
 export interface PlanInput extends SessionIds {
   reason: CompactionReason;

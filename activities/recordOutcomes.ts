@@ -7,8 +7,7 @@ import { loadBackfill } from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { paidTowards } from '../src/store/compactions/digests.js';
 import type { End } from '../src/temporal/failures.js';
-import type { Dependencies } from './dependencies.js';
-import { runStep } from './run.js';
+import { type Dependencies, runStep } from './run.js';
 import { stillDue } from './selectSessions.js';
 
 export interface EndedCompaction {

@@ -5,10 +5,9 @@ import { PalimpsestError } from '../src/errors.js';
 import { inSlices } from '../src/steps.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { askingFor } from './asking.js';
-import type { Dependencies } from './dependencies.js';
+import { type Dependencies, runStep } from './run.js';
 import { answerOnce } from './digest.js';
 import { loadReplacement, type ReplacementRequest } from './replacement.js';
-import { runStep } from './run.js';
 
 export interface RepairInput extends ReplacementRequest {
   problem: RepairProblem;

@@ -15,7 +15,7 @@ import type { Layer } from '../src/summary/ask/layers.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { counterFor } from '../src/tokens/counter.js';
 import { digestText, redactorOf } from './asking.js';
-import type { Dependencies } from './dependencies.js';
+import type { Dependencies } from './run.js';
 
 /** The texts that the model has written for one compaction, by reference. */
 export interface WrittenRefs {

@@ -1,10 +1,37 @@
+import type { Pool } from 'pg';
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
-import type { Asker } from '../src/store/compactions/digest-leases.js';
 import { isAbort } from '../src/llm/classify.js';
+import type { ModelClient } from '../src/llm/client.js';
+import type { DeploymentPolicy } from '../src/policy/layers.js';
+import type { Metrics } from '../src/process/metrics.js';
+import type { Asker } from '../src/store/compactions/digest-leases.js';
+import type { BackfillWorkflows } from '../src/temporal/backfill-workflows.js';
 import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
+import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
+
+/** The dependencies of all activities: one set per worker process. */
+export interface Dependencies {
+  pool: Pool;
+  model: ModelClient;
+  /** Summarizer settings of the environment, used where a session's policy names none. */
+  summarizer: { model?: string; contextWindow?: number };
+  /** Prompt and answer tokens that all workers together may use per minute. @default unlimited */
+  tokensPerMinute?: number;
+  metrics?: Metrics;
+  /** Unix milliseconds. */
+  now: () => number;
+  /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */
+  inlineTurnTenants: readonly string[];
+  /** Signals sessions that no workflow knows of. Absent: this process does not sweep. */
+  workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
+  /** Starts the workflows of jobs that have none. */
+  backfills?: Pick<BackfillWorkflows, 'revive'>;
+  /** Layers of the policy below tenant and session, for sessions that an inline turn creates. */
+  deployment?: DeploymentPolicy;
+}
 
 /** The attempt as its step sees it. */
 export interface Attempt {

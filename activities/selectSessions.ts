@@ -12,9 +12,8 @@ import { readSelection, readSessions, type SelectedSession } from '../src/store/
 import { loadBackfillRow } from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import type { SessionRow } from '../src/store/sessions/session-row.js';
-import type { Dependencies } from './dependencies.js';
+import { type Dependencies, runStep } from './run.js';
 import { judge } from './measure.js';
-import { runStep } from './run.js';
 
 export interface SelectInput extends BackfillIds {
   /** The last session that was begun; null: none, or everything that waits is to be looked at anew. */

@@ -14,9 +14,8 @@ import { readMembers, readMessages } from '../src/store/log/messages.js';
 import { isDrawnAgain, toApplicationFailure } from '../src/temporal/failures.js';
 import type { SessionIds } from '../src/contract/ids.js';
 import { askingFor, digestText, followingOf, previousOf, stateOf } from './asking.js';
-import type { Dependencies } from './dependencies.js';
+import { type Dependencies, runModelStep } from './run.js';
 import { answerOnce, storeByRule, type Payer } from './digest.js';
-import { runModelStep } from './run.js';
 
 export interface SummarizeChunkInput extends Payer {
   step: ChunkStep;

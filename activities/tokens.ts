@@ -3,8 +3,7 @@ import { isFailure, isPassingFailureOfStore, PalimpsestError } from '../src/erro
 import type { SummaryAnswer } from '../src/llm/exchange.js';
 import { correctTokens, drawTokens } from '../src/store/rate-limit/tokens-per-minute.js';
 import { onlyWaited } from '../src/temporal/failures.js';
-import type { Dependencies } from './dependencies.js';
-import type { Attempt } from './run.js';
+import type { Attempt, Dependencies } from './run.js';
 
 /** Waits of a backfill are stretched by up to this share, so that its calls do not all come back at once. */
 const spread = 0.25;

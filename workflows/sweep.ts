@@ -7,7 +7,7 @@ import {
 } from '@temporalio/workflow';
 import type { DatabaseActivities } from '../activities/index.js';
 import type { SweepStart } from '../src/contract/workflows.js';
-import type { Swept } from '../activities/sweepSessions.js';
+import type { Swept } from '../activities/sweep.js';
 import { stepQueues } from '../src/temporal/names.js';
 
 /**

@@ -7,9 +7,8 @@ import {
 } from '@temporalio/worker';
 import type { Pool } from 'pg';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
-import type { Dependencies } from '../../activities/dependencies.js';
-import { attemptMetrics } from '../../activities/attempt-metrics.js';
-import { BackfillThrottle } from '../../activities/backfill-throttle.js';
+import type { Dependencies } from '../../activities/run.js';
+import { attemptMetrics, BackfillThrottle } from '../../activities/interceptors.js';
 import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
 import { invalid } from '../errors.js';
 import { createModelClient, type ModelClient } from '../llm/client.js';

@@ -1,7 +1,7 @@
 /** Steps of a backfill leave live sessions the process: they rest while those are at work, and only then. */
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { BackfillThrottle } from '../../../activities/backfill-throttle.js';
+import { BackfillThrottle } from '../../../activities/interceptors.js';
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());

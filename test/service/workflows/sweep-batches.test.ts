@@ -2,8 +2,7 @@
 import { defaultPayloadConverter } from '@temporalio/common';
 import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';
-import type { FinishedErasures } from '../../../activities/finishErasures.js';
-import type { Swept } from '../../../activities/sweepSessions.js';
+import type { FinishedErasures, Swept } from '../../../activities/sweep.js';
 import { countOverdue } from '../../../src/store/sessions/overdue.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';

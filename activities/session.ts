@@ -1,0 +1,120 @@
+import { log } from '@temporalio/activity';
+import type { SessionIds } from '../src/contract/ids.js';
+import type { FormatName } from '../src/conversation/format-names.js';
+import { invalid } from '../src/errors.js';
+import { policyOf } from '../src/policy/layers.js';
+import type { Policy } from '../src/policy/resolve.js';
+import { appendTurn as storeTurn } from '../src/store/append/turns.js';
+import { releaseHolds } from '../src/store/compactions/digest-holds.js';
+import { withTransaction } from '../src/store/connection/transaction.js';
+import { indexTexts as index } from '../src/store/search/index-texts.js';
+import {
+  loadSession,
+  recordFailure,
+  setExhausted,
+  setPaused as store,
+} from '../src/store/sessions/sessions.js';
+import type { UsageReport } from '../src/tokens/reported-usage.js';
+import { type Dependencies, runStep } from './run.js';
+
+interface InlineTurn extends SessionIds {
+  turnId: string;
+  /** As the platform put them into its signal, in the session's format; checked at the append. */
+  messages: unknown;
+  /** As the platform put it there. */
+  at?: string;
+  format?: FormatName;
+  /** Unix milliseconds of its signal. Absent in runs that began under an earlier version. */
+  receivedAt?: number;
+  usage?: UsageReport;
+}
+
+/** Stores the messages of a `turn` signal that carried them inline (off unless the tenant is allowed to). */
+export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies) {
+  return ({ receivedAt, ...turn }: InlineTurn): Promise<{ seq: number; due: boolean; incarnation: string }> =>
+    runStep('append turn', async () => {
+      if (!inlineTurnTenants.includes('*') && !inlineTurnTenants.includes(turn.tenant)) {
+        throw invalid(
+          `tenant ${JSON.stringify(turn.tenant)} may not send messages inside a signal`,
+          'messages',
+          'Append through the library or the API and signal a reference, or list the tenant in PALIMPSEST_INLINE_TENANTS.',
+        );
+      }
+      const { throughSeq, due, incarnation } = await storeTurn(pool, {
+        ...{ ...turn, deployment },
+        ...(receivedAt === undefined ? {} : { receivedAt: new Date(receivedAt) }),
+      });
+      return { seq: throughSeq, due, incarnation };
+    });
+}
+
+interface PauseInput extends SessionIds {
+  paused: boolean;
+}
+
+/** Keeps what an operator signalled to the session's workflow, which forgets when it ends. */
+export function setPaused({ pool }: Dependencies) {
+  return ({ paused, ...ids }: PauseInput): Promise<void> =>
+    runStep(paused ? 'pause' : 'resume', async () => store(pool, await loadSession(pool, ids), paused));
+}
+
+/** Makes what was said findable, so that the first search of a long session need not. A search does what is missing. */
+export function indexTexts({ pool }: Dependencies) {
+  return (ids: SessionIds): Promise<void> =>
+    runStep('index texts', async () => {
+      await index(pool, ids);
+    });
+}
+
+interface GiveUpInput extends SessionIds {
+  type: string;
+  message: string;
+  /** The result was refused: nothing is tried again before something compactable has arrived (invariant 9). */
+  exhausted: boolean;
+  /** The model's part failed. Where the policy has a fallback, compactions go on without the model until the next attempt. */
+  model: boolean;
+  /** For tokens of the deployment's own limit: no failure of a model, so it is not counted. */
+  onlyWaited?: boolean;
+}
+
+/** Records a compaction that left the context unchanged, and when the next attempt may be made. */
+export function giveUp({ pool, now, metrics }: Dependencies) {
+  return ({
+    type,
+    message,
+    exhausted,
+    model,
+    onlyWaited,
+    ...ids
+  }: GiveUpInput): Promise<{ notBefore: number | null }> =>
+    runStep('give up', async ({ runId }) => {
+      await withTransaction(pool, ({ query }) => releaseHolds(query, ids, runId));
+      const row = await loadSession(pool, ids);
+      const policy = policyOf(row.policy);
+      // Time heals neither a window that cannot hold what must stay nor reductions that save too little, and no model
+      // was to blame: something else must come. With no fallback a refused result was the model's.
+      const unreachable = type === 'Budget.Unreachable';
+      const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
+      const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());
+      const fallback = model && policy.summary.fallback !== 'none';
+      await recordFailure(pool, row, { type, message, retryAt: next, fallback, onlyWaited });
+      if (exhausted || unreachable)
+        await setExhausted(pool, row, { atSeq: row.nextSeq - 1, tokens: row.liveTokens, reason: type });
+      log.warn('compaction left the context unchanged', {
+        tenant: ids.tenant,
+        session: ids.session,
+        failure: type,
+        notBefore: next?.getTime() ?? null,
+      });
+      metrics?.gaveUp(type);
+      return { notBefore: next?.getTime() ?? null };
+    });
+}
+
+const longestWaitMs = 6 * 60 * 60 * 1000;
+
+/** Exponential from the policy's first step, at most six hours. */
+export function retryAt(policy: Policy, failures: number, now: number): Date {
+  const wait = Math.min(longestWaitMs, policy.summary.retryAfterFailure * 2 ** Math.min(failures, 20));
+  return new Date(now + wait);
+}

@@ -1,0 +1,135 @@
+import { Context, log } from '@temporalio/activity';
+import { finishErasures as finish } from '../src/erase/executions.js';
+import { isFailure } from '../src/errors.js';
+import { type PolicyLayers, policyOf } from '../src/policy/layers.js';
+import { openBackfills } from '../src/store/backfills/jobs.js';
+import { type OverdueSession, postpone, readOverdue } from '../src/store/sessions/overdue.js';
+import { reasonOf } from '../src/temporal/calls.js';
+import { type Dependencies, runStep } from './run.js';
+
+interface SweepPage {
+  /** Sessions at most. */
+  most: number;
+}
+
+/** Sessions of one page. */
+export interface Swept {
+  signalled: number;
+  /** They could not be signalled, and are tried again by a later sweep. */
+  failed: number;
+  /** A backfill has them, or comes to them. */
+  left: number;
+}
+
+/** Signals at once. */
+const concurrency = 16;
+
+type Outcome = 'signalled' | 'unanswered' | 'impossible' | 'left';
+
+/**
+ * Signals the sessions that have waited longest and that no workflow is known to be at work on, a share for every tenant.
+ * What cannot be signalled holds no other up: each is looked at again later, told or not.
+ */
+export function sweepSessions({ pool, workflows, metrics }: Dependencies) {
+  return ({ most }: SweepPage): Promise<Swept> =>
+    runStep('sweep', async ({ signal }) => {
+      if (!workflows) throw new Error('this process has no client of Temporal to sweep with');
+      const sessions = await readOverdue(pool, most);
+      const outcomes = new Map<OverdueSession, Outcome>();
+      const waiting = sessions.values();
+      const signalNext = async () => {
+        for (const session of waiting) {
+          signal.throwIfAborted();
+          outcomes.set(session, await tell(workflows, session));
+        }
+      };
+      await Promise.all(Array.from({ length: concurrency }, signalNext));
+      const having = (...wanted: Outcome[]) => sessions.filter((one) => wanted.includes(outcomes.get(one)!));
+      await postpone(pool, having('signalled', 'impossible', 'left'), true);
+      await postpone(pool, having('unanswered'), false);
+      const swept = {
+        signalled: having('signalled').length,
+        failed: having('unanswered', 'impossible').length,
+        left: having('left').length,
+      };
+      metrics?.swept(swept);
+      if (sessions.length > 0) log.info('waiting sessions were found', { ...swept });
+      return swept;
+    });
+}
+
+async function tell(
+  workflows: NonNullable<Dependencies['workflows']>,
+  { tenant, session, policy, inBackfill }: OverdueSession,
+): Promise<Outcome> {
+  if (inBackfill) return 'left';
+  try {
+    await workflows.signalMeasure(
+      { tenant, session },
+      policyOf(JSON.parse(policy) as PolicyLayers).idleAfter,
+    );
+    return 'signalled';
+  } catch (error) {
+    log.warn('a waiting session could not be signalled', { tenant, session, ...reasonOf(error) });
+    return isFailure(error, 'Temporal.Unavailable') ? 'unanswered' : 'impossible';
+  }
+}
+
+/** Jobs looked at in one sweep. */
+const mostJobs = 200;
+
+interface Revived {
+  revived: number;
+  /** Could not be looked at, and are by the next sweep. */
+  failed: number;
+}
+
+/** Starts the workflows of backfills that have not ended and have none. */
+export function reviveBackfills({ pool, backfills }: Dependencies) {
+  return (): Promise<Revived> =>
+    runStep('revive backfills', async ({ signal }) => {
+      if (!backfills) throw new Error('this process has no client of Temporal to sweep with');
+      const counts: Revived = { revived: 0, failed: 0 };
+      for (const ids of await openBackfills(pool, mostJobs)) {
+        signal.throwIfAborted();
+        try {
+          if (!(await backfills.revive(ids))) continue;
+          counts.revived += 1;
+          log.info('a backfill without a workflow was started again', { ...ids });
+        } catch (error) {
+          counts.failed += 1;
+          log.warn('a backfill could not be looked after', { ...ids, ...reasonOf(error) });
+        }
+      }
+      return counts;
+    });
+}
+
+interface FinishErasuresInput {
+  /** Erased sessions to go on with at most. @default 100 */
+  most?: number;
+}
+
+export interface FinishedErasures {
+  /** Erased sessions that it looked after. */
+  erasures: number;
+  /** Runs that the server was told to delete. */
+  executions: number;
+  /** Sessions for which it could not be told all. */
+  unfinished: number;
+}
+
+/** The sweep begins with no further one after this long: a step may take two minutes. */
+const beginsForMs = 60_000;
+
+/** Goes on with erasures whose executions Temporal still held, or that were made while it did not answer. */
+export function finishErasures({ pool }: Dependencies) {
+  return ({ most }: FinishErasuresInput = {}): Promise<FinishedErasures> =>
+    runStep('finish erasures', async ({ signal }) => {
+      const { client } = Context.current();
+      const limits = { forMs: beginsForMs, ...(most === undefined ? {} : { most }) };
+      const finished = await finish({ pool, client }, { signal, ...limits });
+      if (finished.erasures > 0) log.info('erasures were gone on with', { ...finished });
+      return finished;
+    });
+}
