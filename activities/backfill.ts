@@ -11,11 +11,11 @@ import {
 } from '../src/store/backfills/items.js';
 import {
   type BackfillRow,
+  checkSpendLimit,
   loadBackfill,
   loadBackfillRow,
   updateBackfill,
 } from '../src/store/backfills/jobs.js';
-import { checkSpendLimit } from '../src/store/backfills/request.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
 import { typed } from '../src/temporal/calls.js';
 import { type End, endOfFailure, endOfOutcome } from '../src/temporal/failures.js';

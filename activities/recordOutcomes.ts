@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import { policyOf } from '../src/policy/layers.js';
 import { recordItems, spentBy, type BegunItem, type ItemResult } from '../src/store/backfills/items.js';
 import type { Backfill } from '../src/contract/backfills.js';
-import { readSessions } from '../src/store/backfills/selection.js';
+import { readSessions } from '../src/store/backfills/estimate.js';
 import { loadBackfill } from '../src/store/backfills/jobs.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import { paidTowards } from '../src/store/compactions/digests.js';

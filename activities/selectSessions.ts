@@ -7,9 +7,8 @@ import {
   type PendingItem,
   type SelectedItem,
 } from '../src/store/backfills/items.js';
-import type { FullRequest } from '../src/store/backfills/request.js';
-import { readSelection, readSessions, type SelectedSession } from '../src/store/backfills/selection.js';
-import { loadBackfillRow } from '../src/store/backfills/jobs.js';
+import { type FullRequest, loadBackfillRow } from '../src/store/backfills/jobs.js';
+import { readSelection, readSessions, type SelectedSession } from '../src/store/backfills/estimate.js';
 import type { BackfillIds } from '../src/contract/ids.js';
 import type { SessionRow } from '../src/store/sessions/session-row.js';
 import { type Dependencies, runStep } from './run.js';

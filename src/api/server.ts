@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import type { ServerResponse } from 'node:http';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { invalid, PalimpsestError } from '../errors.js';
-import { asCaller, type Caller, CallerGone } from '../store/connection/caller.js';
+import { asCaller, type Caller, CallerGone } from '../store/connection/places.js';
 import { Admission, closeQueued, type Load } from './admission.js';
 import { readBody, readTurnBody, refuseEncoded, smallBodyBytes } from './body.js';
 import { answerRaw, asFailure, notThere, traceOf } from './failures.js';

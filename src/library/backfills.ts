@@ -5,10 +5,14 @@ import { itemStates, listItems, spentBy } from '../store/backfills/items.js';
 import {
   checkConcurrency,
   checkSpendLimit,
+  insertBackfill,
+  listBackfills,
+  loadBackfill,
+  loadBackfillRow,
   parseBackfill,
   parseEstimate,
   parseSpendLimit,
-} from '../store/backfills/request.js';
+} from '../store/backfills/jobs.js';
 import type {
   Backfill,
   BackfillEstimate,
@@ -16,7 +20,6 @@ import type {
   BackfillItemRequest,
   BackfillRequest,
 } from '../contract/backfills.js';
-import { insertBackfill, listBackfills, loadBackfill, loadBackfillRow } from '../store/backfills/jobs.js';
 import type { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { encodeIdPart } from '../contract/ids.js';
 

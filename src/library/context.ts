@@ -10,7 +10,7 @@ import type { ContextFormat } from '../conversation/format-names.js';
 import { policyOf } from '../policy/layers.js';
 import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
 import { counterFor } from '../tokens/counter.js';
-import { currentCaller } from '../store/connection/caller.js';
+import { currentCaller } from '../store/connection/places.js';
 import type { ContextRequest } from '../contract/client.js';
 import { checkContextRequest, type ContextShape, type SessionContext } from '../contract/context.js';
 import { inSlices, type Steps } from '../steps.js';

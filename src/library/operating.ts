@@ -1,14 +1,13 @@
 /** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
 import { z } from 'zod';
 import type { CompactionOutcome } from '../contract/workflows.js';
-import { currentCaller } from '../store/connection/caller.js';
+import { currentCaller } from '../store/connection/places.js';
 import type { SessionPolicy } from '../contract/client.js';
 import { policyOf } from '../policy/layers.js';
 import { complain } from '../policy/issues.js';
 import { parsePolicy, policySchema, type PolicyInput } from '../policy/schema.js';
-import { changePolicy } from '../store/sessions/configure.js';
+import { changePolicy, findTenantPolicy } from '../store/sessions/configure.js';
 import { closeSession, loadSession, setPaused } from '../store/sessions/sessions.js';
-import { findTenantPolicy } from '../store/sessions/tenants.js';
 import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 

@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import { asNobody } from '../store/connection/caller.js';
+import { asNobody } from '../store/connection/places.js';
 import { generationOf } from '../store/sessions/sessions.js';
 import { sessionWorkflowId } from '../temporal/names.js';
 import type { SessionIds } from '../contract/ids.js';

@@ -1,5 +1,5 @@
 /** Waiting for a session's workflow, which may be busy, asleep, or without a worker. */
-import { currentCaller } from '../store/connection/caller.js';
+import { currentCaller } from '../store/connection/places.js';
 import { PalimpsestError } from '../errors.js';
 import { generationOf } from '../store/sessions/sessions.js';
 import type { SessionIds } from '../contract/ids.js';

@@ -1,6 +1,6 @@
 /** One operation: what it takes, what it answers, what it does. Routes and the OpenAPI document are made of these. */
 import { z } from 'zod';
-import type { Lane } from '../../store/connection/caller.js';
+import type { Lane } from '../../store/connection/places.js';
 import type { ApiClient } from '../settings.js';
 import { invalid, type FailureType, type PalimpsestError } from '../../errors.js';
 import { complain } from '../../policy/issues.js';

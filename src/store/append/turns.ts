@@ -13,10 +13,18 @@ import { countAll, turnToCount } from '../../intake/count.js';
 import { serialize, type PreparedTurn } from '../../intake/prepare.js';
 import { checkUsage, progressed } from './learnt.js';
 import { erasedSince } from '../sessions/erasures.js';
-import { forget, recall, remember, type KnownSession } from '../sessions/known-sessions.js';
+import {
+  forget,
+  insertSession,
+  type KnownSession,
+  lockSession,
+  noticedBy,
+  readSession,
+  recall,
+  remember,
+} from '../sessions/session-table.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
 import { checkIds, replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
-import { insertSession, lockSession, noticedBy, readSession } from '../sessions/session-table.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
 import { checkId } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';

@@ -15,7 +15,7 @@ import { cleared, lockSession, updateSession } from '../sessions/session-table.j
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
-import { liveSizes } from '../sessions/sizes.js';
+import { liveSizes } from '../sessions/recount.js';
 import { storable } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 

@@ -3,7 +3,7 @@ import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
 import { checkId, checkWhole } from '../connection/values.js';
-import { recount } from '../sessions/recount.js';
+import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
 import { messages, sessions, turns } from '../schema/log.js';
@@ -12,7 +12,6 @@ import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { settingsOf } from '../sessions/settings.js';
-import { liveSizes } from '../sessions/sizes.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
 import type { Forked, ForkRequest } from '../../contract/sessions.js';
 

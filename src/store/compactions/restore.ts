@@ -5,14 +5,13 @@ import { marksBeyond } from '../../limits/limits.js';
 import { PalimpsestError } from '../../errors.js';
 import { checkWhole } from '../connection/values.js';
 import { toCompaction, type CompactionRow } from './generations.js';
-import { recount } from '../sessions/recount.js';
+import { liveSizes, recount } from '../sessions/recount.js';
 import { compactions } from '../schema/compactions.js';
 import { limitsOfSession } from '../sessions/settings.js';
 import { loadSession } from '../sessions/sessions.js';
 import { lockSession, updateSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
-import { liveSizes } from '../sessions/sizes.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 /** How often counting outside the lock is tried before it happens under the lock. */

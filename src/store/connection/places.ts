@@ -1,17 +1,59 @@
 /**
+ * The caller that this code works for: set once where a request enters, read where shared things are given out. It
+ * follows the request through every await, so that no function in between has to pass it on.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { PalimpsestError } from '../../errors.js';
+
+/**
+ * `hot`: what an agent waits for between two model calls, in milliseconds. `heavy`: what reads or writes whole sessions,
+ * such as search and replay; it takes half of the connections at most, and a fifth of a tenant's.
+ */
+export type Lane = 'hot' | 'heavy';
+
+export interface Caller {
+  tenant: string;
+  lane: Lane;
+  /** Aborted with a `CallerGone` when nobody waits for the answer any more. Absent: what is begun is done. */
+  signal?: AbortSignal;
+}
+
+/** Nobody waits for this answer any more. */
+export class CallerGone extends Error {
+  constructor() {
+    super('the caller has gone');
+    this.name = 'CallerGone';
+  }
+}
+
+const callers = new AsyncLocalStorage<Caller>();
+
+/** Undefined in a worker, in the library and on the command line, where one process serves one owner. */
+export function currentCaller(): Caller | undefined {
+  return callers.getStore();
+}
+
+export function asCaller<T>(caller: Caller, work: () => T): T {
+  return callers.run(caller, work);
+}
+
+/** For work that several callers share: none of them ends it, and none of them is charged for it. */
+export function asNobody<T>(work: () => T): T {
+  return callers.exit(work);
+}
+
+/**
  * The order in which things are given out that a process has few of, such as the connections of a pool. A pool by itself
  * serves those who ask most: sixty searches of one tenant, or two agents that repeat an append to a session whose row is
  * held, leave nothing to everybody else.
  */
-import { PalimpsestError } from '../../errors.js';
-import type { Caller } from './caller.js';
 
 export interface Wanted extends Partial<Caller> {
   /** A session that is served one call at a time: its writers wait for one another here, without a connection each. */
   session?: { tenant: string; session: string };
 }
 
-export interface PlacesOptions {
+interface PlacesOptions {
   /** Name of the limit, for refusals, and what it counts. @default the connections of a pool */
   limit?: { name: string; counts: string };
   /** Places in all. */

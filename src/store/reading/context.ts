@@ -1,5 +1,5 @@
 import type { Pool } from 'pg';
-import { currentCaller } from '../connection/caller.js';
+import { currentCaller } from '../connection/places.js';
 import type { ContextSource, HeadLayout, Reduction } from '../../context/view/view.js';
 import type { CallLink, LoggedMessage, MessageMeta, Role } from '../../conversation/message.js';
 import { inSlices, type Steps } from '../../steps.js';

@@ -1,13 +1,16 @@
 import type { Pool } from 'pg';
+import type { ArchivePart, ExpandRequest, Expansion } from '../../contract/archive.js';
+import type { SessionIds } from '../../contract/ids.js';
 import type { LoggedMessage } from '../../conversation/message.js';
-import { verifiedPart, verifiedRange } from '../compactions/archive.js';
 import { isFailure } from '../../errors.js';
-import type { ArchivePart } from '../../contract/archive.js';
+import { closeDocument } from '../../formats/documents.js';
+import { originalItems } from '../../formats/native.js';
+import { listArchiveParts, noSuchPart, verifiedPart, verifiedRange } from '../compactions/archive.js';
+import { type Query, read } from '../connection/transaction.js';
+import { checkWhole } from '../connection/values.js';
 import { toLogged } from '../log/messages.js';
 import { checkIncarnation, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
-import type { SessionIds } from '../../contract/ids.js';
-import { read, type Query } from '../connection/transaction.js';
 
 /**
  * The log in order: the archive parts along the head's chain of parents, then the tail, as it was when the replay
@@ -20,7 +23,7 @@ export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<Logge
 }
 
 /** The same of a session that was read before, through its last message then. */
-export async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<LoggedMessage> {
+async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<LoggedMessage> {
   const query: Query = (text, values) => read(pool, text, values);
   const { generation, throughSeq, nextSeq } = session;
   try {
@@ -54,4 +57,53 @@ export function partsBehind(query: Query, ids: SessionIds, generation: number): 
      order by from_seq`,
     [ids.tenant, ids.session, generation],
   );
+}
+
+/**
+ * The session's file as it came, in pieces of text, through the last message that the log had when the export began. Fails
+ * as `replay` does. Memory does not follow the length, but for ChatGPT's trees, which are held once as text.
+ */
+export async function* exportSession(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
+  const session = await loadSession(pool, ids);
+  yield* closeDocument(originalItems(replayOf(pool, session)), session.format);
+}
+
+const most = { messages: 1_000, characters: 50_000_000 };
+
+/** A page of originals. Throws `Input.Invalid` for a part or seq that is not there; `Store.SessionNotFound`; `Store.Corrupt`. */
+export async function expand(pool: Pool, ids: SessionIds, request: ExpandRequest): Promise<Expansion> {
+  const { part, limit = 50, maxCharacters = 100_000 } = request;
+  const range = await rangeOf(pool, ids, part);
+  const { fromSeq = range.fromSeq } = request;
+  checkWhole(limit, 'limit', 1, most.messages);
+  checkWhole(maxCharacters, 'maxCharacters', 1, most.characters);
+  checkWhole(fromSeq, 'fromSeq', range.fromSeq, range.throughSeq);
+  const query: Query = (text, values) => read(pool, text, values);
+  const messages: LoggedMessage[] = [];
+  let characters = 0;
+  for await (const stored of verifiedRange(
+    query,
+    ids,
+    fromSeq,
+    Math.min(range.throughSeq, fromSeq + limit - 1),
+  )) {
+    characters += stored.body.length;
+    if (messages.length > 0 && characters > maxCharacters) break;
+    messages.push(toLogged(stored));
+  }
+  const nextSeq = fromSeq + messages.length;
+  return { part: part ?? null, messages, nextSeq: nextSeq <= range.throughSeq ? nextSeq : null };
+}
+
+async function rangeOf(
+  pool: Pool,
+  ids: SessionIds,
+  part: number | undefined,
+): Promise<{ fromSeq: number; throughSeq: number }> {
+  const { nextSeq } = await loadSession(pool, ids);
+  if (part === undefined) return { fromSeq: 1, throughSeq: nextSeq - 1 };
+  const parts = await listArchiveParts(pool, ids);
+  const found = parts.find((candidate) => candidate.part === part);
+  if (found) return found;
+  throw noSuchPart(ids, part, parts);
 }

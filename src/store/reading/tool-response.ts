@@ -1,16 +1,20 @@
-import { parseBody } from '../../formats/native.js';
 import type { Pool } from 'pg';
-import type { ChatMessage } from '../../conversation/message.js';
+import { assignCallIds } from '../../context/view/projection.js';
+import type { Page, ResponseReference, ToolResponse } from '../../contract/archive.js';
+import type { SessionIds } from '../../contract/ids.js';
+import { groupMessages } from '../../conversation/groups.js';
+import type { ChatMessage, MessageMeta } from '../../conversation/message.js';
+import { invalid, type PalimpsestError } from '../../errors.js';
+import { parseBody } from '../../formats/native.js';
 import { verifiedRange } from '../compactions/archive.js';
-import { checkWhole } from '../connection/values.js';
-import { occurrencesOf, toolOfResult } from './call-ids.js';
-import { partsBehind } from './replay.js';
+import { readMetas } from '../compactions/chain.js';
+import { type Query, read } from '../connection/transaction.js';
+import { checkWhole, storable } from '../connection/values.js';
+import { toolNames } from '../log/tool-names.js';
 import { splitsPair } from '../search/words.js';
 import { loadSession } from '../sessions/sessions.js';
-import type { SessionIds } from '../../contract/ids.js';
-import { invalid } from '../../errors.js';
-import { read, type Query } from '../connection/transaction.js';
-import type { Page, ResponseReference, ToolResponse } from '../../contract/archive.js';
+import { readTailMetas } from './context.js';
+import { partsBehind } from './replay.js';
 
 const defaultLimit = 20_000;
 
@@ -87,4 +91,143 @@ export function pageOf(
     totalCharacters: text.length,
     nextOffset: to < text.length ? to : null,
   };
+}
+
+/**
+ * Which message of the log a call id means: ids are reused, and a context shows a repeated one in a form of its own.
+ * How far behind its call a result is looked for.
+ */
+const farthestResult = 2_000;
+
+/**
+ * The result that a call id means, and all that have it, newest first. Throws `Input.Invalid` where there is none.
+ */
+async function occurrencesOf(
+  pool: Pool,
+  ids: SessionIds,
+  callId: string,
+): Promise<{ seq: number; all: number[] }> {
+  if (typeof callId !== 'string' || callId === '')
+    throw invalid('callId must be a non-empty string', 'callId');
+  const query: Query = (text, values) => read(pool, text, values);
+  const all = await resultsWith(query, ids, callId);
+  const shown = all.length === 1 ? null : await shownInContext(pool, ids, callId);
+  const seq = shown ?? all[0] ?? (await shownBefore(pool, ids, callId));
+  if (seq === null) throw await unknown(query, ids, callId);
+  return { seq, all: all.includes(seq) ? all : [seq, ...all] };
+}
+
+/** Seqs of the results of role `tool` that name this id, newest first. */
+async function resultsWith(query: Query, ids: SessionIds, callId: string): Promise<number[]> {
+  const rows = await query<{ seq: number }>(
+    `select seq from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and answers is not null and md5(answers) = md5($3) and answers = $3
+       and role = 'tool'
+     order by seq desc`,
+    [ids.tenant, ids.session, JSON.stringify(callId)],
+  );
+  return rows.map(({ seq }) => seq);
+}
+
+/** The result that stands in the present context under this id; null for none. */
+async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Promise<number | null> {
+  const { tail } = await readTailMetas(pool, ids);
+  const shownIds = assignCallIds(tail);
+  const caller = shownIds.findIndex((ofMessage) => ofMessage.includes(callId));
+  return caller === -1 ? null : resultOf(tail, caller, shownIds[caller]?.indexOf(callId) ?? 0);
+}
+
+/** Seq of the result that is paired with a call, given by its message's index and its number there; null for none. */
+function resultOf(metas: readonly MessageMeta[], caller: number, call: number): number | null {
+  const result = groupMessages(metas).answeredBy[caller]?.[call] ?? null;
+  return result === null ? null : (metas[result]?.seq ?? null);
+}
+
+/**
+ * An id that a context showed before its group was evicted: `<id>-<seq of the caller>`, or `call_<seq>_<number>` for a
+ * call without one. Long ids are cut short in front of the number.
+ */
+async function shownBefore(pool: Pool, ids: SessionIds, callId: string): Promise<number | null> {
+  const unnamed = /^call_(\d{1,9})_(\d{1,6})$/.exec(callId);
+  if (unnamed) {
+    const metas = await linksFrom(pool, ids, Number(unnamed[1]));
+    const call = Number(unnamed[2]) - 1;
+    return metas[0]?.calls[call]?.id === null ? resultOf(metas, 0, call) : null;
+  }
+  for (const form of [/^(.+)-(\d{1,9})$/s, /^(.+)-(\d{1,9})-\d{1,3}$/s]) {
+    const [, start, seq] = form.exec(callId) ?? [];
+    if (start === undefined) continue;
+    const metas = await linksFrom(pool, ids, Number(seq));
+    const call = metas[0]?.calls.findIndex(({ id }) => id?.startsWith(start)) ?? -1;
+    if (call !== -1) return resultOf(metas, 0, call);
+  }
+  return null;
+}
+
+/** Links of a caller and of what follows it; empty where this message makes no call. */
+async function linksFrom(pool: Pool, ids: SessionIds, caller: number): Promise<MessageMeta[]> {
+  const metas = await readMetas(pool, ids, caller, caller + farthestResult);
+  return metas[0]?.seq === caller ? metas : [];
+}
+
+/** The tool that a message is a result of: as its call names it, else as it names itself. */
+async function toolOfResult(
+  query: Query,
+  ids: SessionIds,
+  seq: number,
+  { role, name, tool_call_id: id }: ChatMessage,
+): Promise<string | null> {
+  if (role === 'function') return name ?? null;
+  if (role !== 'tool') return null;
+  return (await toolNames(query, ids, [{ seq, answers: id ?? null }])).get(seq) ?? name ?? null;
+}
+
+/** How many ids a refusal names, and among how many of the newest they are looked for. */
+const named = { ids: 3, among: 500 };
+
+async function unknown(query: Query, ids: SessionIds, callId: string): Promise<PalimpsestError> {
+  const quotedId = JSON.stringify(storable(callId).slice(0, 100));
+  const [open] = await query<{ seq: number }>(
+    `select seq from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and calls is not null and strpos(calls, $3) > 0 order by seq desc limit 1`,
+    [ids.tenant, ids.session, `"id":${JSON.stringify(callId)}`],
+  );
+  if (open) {
+    return invalid(
+      `call ${quotedId} has no result in the log`,
+      'callId',
+      `Message ${open.seq} made the call; its result has not been appended.`,
+    );
+  }
+  const rows = await query<{ answers: string }>(
+    `select answers from palimpsest.messages
+     where tenant_id = $1 and session_id = $2 and answers is not null and role = 'tool' order by seq desc limit ${named.among}`,
+    [ids.tenant, ids.session],
+  );
+  const near = nearest(callId, [...new Set(rows.map(({ answers }) => JSON.parse(answers) as string))]);
+  return invalid(
+    `no call ${quotedId} in session ${ids.session}`,
+    'callId',
+    near.length === 0
+      ? 'The session holds no tool result with an id: name a message by its seq, or search.'
+      : `Nearest: ${near.map((id) => JSON.stringify(id)).join(', ')}. Or name a message by its seq, or search.`,
+  );
+}
+
+/** The candidates that share most pairs of characters with `wanted`, best first; of equals the first. */
+function nearest(wanted: string, candidates: readonly string[]): string[] {
+  const pairs = (text: string) =>
+    new Set(Array.from({ length: Math.max(0, text.length - 1) }, (_, at) => text.slice(at, at + 2)));
+  const own = pairs(wanted);
+  const likeness = (candidate: string) => {
+    const other = pairs(candidate);
+    let shared = 0;
+    for (const pair of own) if (other.has(pair)) shared += 1;
+    return (2 * shared) / Math.max(1, own.size + other.size);
+  };
+  return candidates
+    .map((candidate) => ({ candidate, likeness: likeness(candidate) }))
+    .sort((a, b) => b.likeness - a.likeness)
+    .slice(0, named.ids)
+    .map(({ candidate }) => candidate);
 }

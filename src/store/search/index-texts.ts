@@ -1,9 +1,8 @@
 import type { Pool } from 'pg';
-import { currentCaller } from '../connection/caller.js';
+import { currentCaller, Places } from '../connection/places.js';
 import { parseBody } from '../../formats/native.js';
 import { metaOf } from '../../conversation/validate.js';
 import { messagePages, type StoredMessage } from '../log/messages.js';
-import { Places } from '../connection/places.js';
 import { searchableText, slicesOf, wordsVector } from './words.js';
 import { keepSession } from '../sessions/session-table.js';
 import { loadSession } from '../sessions/sessions.js';

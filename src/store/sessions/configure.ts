@@ -1,17 +1,23 @@
 /** Another policy for a session that exists: what its owner configures, and what its tenant changed meanwhile. */
 import type { SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
-import { isFailure, type PalimpsestError } from '../../errors.js';
-import type { DeploymentPolicy, PolicyLayers } from '../../policy/layers.js';
-import type { PolicyInput } from '../../policy/schema.js';
-import { recount, type Recount } from './recount.js';
-import { notFound, type SessionRow } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
+import { isFailure, type PalimpsestError } from '../../errors.js';
+import { limitsOf } from '../../limits/limits.js';
+import { type DeploymentPolicy, type PolicyLayers, policyOf } from '../../policy/layers.js';
+import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import {
+  type Query,
+  read,
+  type Transaction,
+  withSession,
+  withTransaction,
+} from '../connection/transaction.js';
+import { checkId, storable } from '../connection/values.js';
+import { liveSizes, recount, type Recount } from './recount.js';
+import { notFound, type SessionRow, type TenantPolicy } from './session-row.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
-import { settle, type SessionSettings } from './settings.js';
-import { liveSizes } from './sizes.js';
-import { storable } from '../connection/values.js';
-import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
+import { type SessionSettings, settle } from './settings.js';
 
 /** How often counting outside the lock is tried before it happens under the lock. */
 const attemptsOutsideLock = 3;
@@ -144,4 +150,42 @@ function tenantLayer({ policy, newerTenantPolicy }: SessionRow): PolicyLayers {
 /** Layers without those that nobody gave. */
 export function defined(layers: PolicyLayers): PolicyLayers {
   return Object.fromEntries(Object.entries(layers).filter(([, policy]) => policy !== undefined));
+}
+
+/**
+ * Replaces the policy of all sessions of a tenant that say nothing else. A session takes it over when it is next
+ * appended to, read, measured or compacted. It must hold for a session that says nothing of its own.
+ * Throws `Input.Invalid`.
+ */
+export async function configureTenant(
+  pool: Pool,
+  tenant: string,
+  policy: PolicyInput,
+  deployment: DeploymentPolicy = {},
+): Promise<{ policyVersion: number }> {
+  checkId(tenant, 'tenant');
+  const parsed = parsePolicy(policy);
+  limitsOf(policyOf(defined({ ...deployment, tenant: parsed })));
+  const policyVersion = await withTransaction(pool, async ({ query }) => {
+    const [stored] = await query<{ policy_version: number }>(
+      `insert into palimpsest.tenants as t (tenant_id, policy, policy_version) values ($1, $2, 1)
+       on conflict (tenant_id) do update
+         set policy = excluded.policy, policy_version = t.policy_version + 1
+       returning policy_version`,
+      [tenant, JSON.stringify(parsed)],
+    );
+    return stored?.policy_version ?? 0;
+  });
+  return { policyVersion };
+}
+
+/** Null where the tenant has none. */
+export async function findTenantPolicy(pool: Pool, tenant: string): Promise<TenantPolicy | null> {
+  checkId(tenant, 'tenant');
+  const [stored] = await read<{ policy: string; version: number }>(
+    pool,
+    'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1',
+    [tenant],
+  );
+  return stored ? { policy: JSON.parse(stored.policy) as PolicyInput, version: stored.version } : null;
 }

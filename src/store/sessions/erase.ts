@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import { isFailure } from '../../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
-import { forget } from './known-sessions.js';
+import { forget } from './session-table.js';
 import { checkIds, notFound } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, withSession, withTransaction, type Query } from '../connection/transaction.js';

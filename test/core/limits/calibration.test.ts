@@ -16,7 +16,7 @@ import {
 import { policyOf } from '../../../src/policy/layers.js';
 import { overdue } from '../../../src/limits/learnt.js';
 import { limitsOf } from '../../../src/limits/limits.js';
-import { readCalibration } from '../../../src/store/sessions/stored-calibration.js';
+import { readCalibration } from '../../../src/store/sessions/session-row.js';
 import { counterFor, type TokenizerName } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { readTranscripts, skipWithoutTranscripts } from '../../support/transcripts.js';

@@ -11,7 +11,7 @@ import type { PlanInput } from '../../../activities/plan.js';
 import type { NothingToDo, Plan } from '../../../src/compaction/plan/plan-types.js';
 import { insertBackfill } from '../../../src/store/backfills/jobs.js';
 import { insertPage, readPending, recordItems } from '../../../src/store/backfills/items.js';
-import { readSelection } from '../../../src/store/backfills/selection.js';
+import { readSelection } from '../../../src/store/backfills/estimate.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
@@ -28,7 +28,7 @@ import {
   setPaused,
 } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
-import { configureTenant } from '../../../src/store/sessions/tenants.js';
+import { configureTenant } from '../../../src/store/sessions/configure.js';
 import { appendTurn, appendTurns } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { dialogue } from '../../support/dialogue.js';

@@ -12,7 +12,7 @@ import { metaOf } from '../../../src/conversation/validate.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
-import { exportSession } from '../../../src/store/reading/export.js';
+import { exportSession } from '../../../src/store/reading/replay.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';

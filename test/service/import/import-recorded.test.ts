@@ -10,7 +10,7 @@ import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { importSessions } from '../../../src/import/importer.js';
 import type { ImportReport } from '../../../src/import/report.js';
 import { fileSources } from '../../../src/import/sources.js';
-import { exportSession } from '../../../src/store/reading/export.js';
+import { exportSession } from '../../../src/store/reading/replay.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { fileText } from '../../support/native-files.js';

@@ -7,7 +7,7 @@ import {
   recoveryTools,
   type RecoverySource,
 } from '../../../src/contract/recovery-tools.js';
-import { expand } from '../../../src/store/reading/expand.js';
+import { expand } from '../../../src/store/reading/replay.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { search } from '../../../src/store/search/search.js';
 import type { SessionIds } from '../../../src/contract/ids.js';

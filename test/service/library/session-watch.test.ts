@@ -1,7 +1,7 @@
 /** Waiting costs as much as looking does, and looking is shared: by all that wait for a session, and among sessions. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { asCaller, CallerGone } from '../../../src/store/connection/caller.js';
+import { asCaller, CallerGone } from '../../../src/store/connection/places.js';
 import { SessionWatch } from '../../../src/library/session-watch.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LoggedMessage } from '../../../src/conversation/message.js';
-import { expand } from '../../../src/store/reading/expand.js';
+import { expand } from '../../../src/store/reading/replay.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { historyLog } from '../../../src/store/reading/history-log.js';
 import { openPool } from '../../../src/store/connection/pool.js';

@@ -8,7 +8,7 @@ import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
-import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/tenants.js';
+import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/configure.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor, registerCounter } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
