@@ -1,6 +1,7 @@
 /**
  * Slices of the evicted range that fit one summarizer request. Cut from the left edge, so that a later plan which
- * evicts more finds all but the last chunk summarized already. Offsets are UTF-16 positions in {@link renderMessage}'s text.
+ * evicts more finds all but the last chunk summarized already. Offsets are UTF-16 positions in {@link renderMessage}'s
+ * text.
  */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
@@ -8,7 +9,6 @@ import { nameOf, openingTag, renderParts } from '../../conversation/render.js';
 import { PalimpsestError } from '../../errors.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { PROMPT_HASH } from './prompts.js';
-import { measurePieces, type Piece } from './pieces.js';
 
 /** From character `fromChar` of message `fromSeq` up to character `throughChar` (exclusive; null: to the end) of message `throughSeq`. */
 export interface ChunkRef {
@@ -21,7 +21,7 @@ export interface ChunkRef {
 }
 
 /** One message to be cut. `tokens` is its stored size; `text` its rendered text, or '' to go by `tokens` alone (a message that need not be split). */
-export interface ChunkItem {
+interface ChunkItem {
   seq: number;
   tokens: number;
   text: () => string;
@@ -245,7 +245,7 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
   );
 }
 
-export interface KeyParts {
+interface KeyParts {
   tenant: string;
   kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
   /** What is read, in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
@@ -272,4 +272,53 @@ export function digestKey({ promptHash = PROMPT_HASH, limits, ...parts }: KeyPar
     ordered,
   ]);
   return createHash('sha256').update(text).digest('hex');
+}
+
+/** A stretch of text and its size; `to` is exclusive. */
+interface Piece {
+  from: number;
+  to: number;
+  tokens: number;
+}
+
+/**
+ * The text in pieces of about `size` characters, in order and without gaps, each counted once: the sum is never far
+ * above the count of the whole, and a text of any length takes linear time. No piece has more than `most` tokens,
+ * unless it is a single character. Pieces depend only on the text before their end, and end at code points.
+ */
+function measurePieces(text: string, size: number, most: number, counter: TokenCounter): Piece[] {
+  const pieces: Piece[] = [];
+  for (let from = 0; from < text.length;) {
+    const to = endOf(text, from, size);
+    pieces.push(...counted(text, from, to, most, counter));
+    from = to;
+  }
+  return pieces;
+}
+
+function counted(text: string, from: number, to: number, most: number, counter: TokenCounter): Piece[] {
+  const tokens = counter.count(text.slice(from, to));
+  if (tokens <= most) return [{ from, to, tokens }];
+  const middle = codePointAt(text, from + Math.ceil((to - from) / 2));
+  if (middle <= from || middle >= to) return [{ from, to, tokens }];
+  return [...counted(text, from, middle, most, counter), ...counted(text, middle, to, most, counter)];
+}
+
+/** Ends a piece after a line end or a space of its last quarter if there is one, never inside a code point. */
+function endOf(text: string, from: number, size: number): number {
+  const latest = from + size;
+  if (latest >= text.length) return text.length;
+  const earliest = from + Math.ceil((size * 3) / 4);
+  for (const separator of ['\n', ' ']) {
+    const at = text.slice(earliest, latest).lastIndexOf(separator);
+    if (at >= 0) return earliest + at + 1;
+  }
+  return Math.max(codePointAt(text, latest), codePointAt(text, from + 2));
+}
+
+/** The position itself, or the one before it where it lies between the halves of a surrogate pair. */
+function codePointAt(text: string, at: number): number {
+  const isLow = text.charCodeAt(at) >= 0xdc00 && text.charCodeAt(at) <= 0xdfff;
+  const afterHigh = at > 0 && text.charCodeAt(at - 1) >= 0xd800 && text.charCodeAt(at - 1) <= 0xdbff;
+  return isLow && afterHigh ? at - 1 : at;
 }
