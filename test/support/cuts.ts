@@ -1,4 +1,4 @@
-import { legalBoundaries, type Liveness } from '../../src/compaction/plan/safe-cuts.js';
+import { legalBoundaries, type Liveness } from '../../src/compaction/plan/cut.js';
 import type { MessageMeta } from '../../src/conversation/message.js';
 
 /** The seqs behind which the tail may be cut, ascending. The last one evicts everything. */

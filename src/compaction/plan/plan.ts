@@ -1,5 +1,7 @@
 /** The plan of one compaction: cut, chunks and reductions; or why there is nothing to do. */
 import { mostCarried } from '../../context/reductions/newest-user.js';
+import { commitReductions, leastAfterPolicy } from '../../context/reductions/retention.js';
+import { buildView } from '../../context/view/view.js';
 import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { eagerSizes, isTriggered, type Limits } from '../../limits/limits.js';
@@ -7,13 +9,12 @@ import type { Policy } from '../../policy/resolve.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
-import { journalPlan, nextEntryTokens, tailCeiling, tailRoom } from './journal-plan.js';
 import { boundedCut, chooseCut, cutCandidates, type CutChoice, type CutOptions } from './cut.js';
+import { journalPlan, nextEntryTokens, tailCeiling, tailRoom } from './journal-plan.js';
 import type { NothingToDo, Plan } from './plan-types.js';
 import { assertPlannable } from './plannable.js';
-import { seenThrough, type Planning, type PlanReads, type PlanRequest, type PlanState } from './planning.js';
+import { type Planning, type PlanReads, type PlanRequest, type PlanState, seenThrough } from './planning.js';
 import { readingOf } from './reading.js';
-import { allReductionsHelp, policyReductionsSuffice } from './reductions-alone.js';
 import { redactionOf, settingsOf } from './summarizer-settings.js';
 
 /** Throws `Budget.Unreachable` where no compaction can make the session fit. */
@@ -278,4 +279,38 @@ export function assertPlanOf(plan: Plan, { throughSeq, tail }: PlanState, policy
   if (!isOfThese) throw invalid('The plan was made of other messages.', 'plan', 'Plan again.');
   if (plan.summarizer.redaction !== redactionOf(policy))
     throw invalid('The plan was made with another policy.', 'plan', 'Plan again with this one.');
+}
+
+/**
+ * Whether the reductions of the policy (shorter arguments and tool results) save at least `minGain` and, where a
+ * trigger fires, reach the target: then nothing is evicted and no model is asked.
+ */
+async function policyReductionsSuffice(planning: Planning): Promise<boolean> {
+  const { state, policy, limits, triggered } = planning;
+  const argumentsDue = limits.reduceAt !== null && state.liveTokens >= limits.reduceAt;
+  if (!triggered && !argumentsDue) return false;
+  const { before, after } = await tokensReducedBy('policy', planning);
+  const worthwhile = before - after >= policy.summary.minGain * before;
+  return worthwhile && (!triggered || after <= limits.contextTarget);
+}
+
+/** Whether all reductions together save at least `minGain`. */
+async function allReductionsHelp(planning: Planning): Promise<boolean> {
+  const { before, after } = await tokensReducedBy('all', planning);
+  return before - after >= planning.policy.summary.minGain * before;
+}
+
+async function tokensReducedBy(
+  what: 'policy' | 'all',
+  { policy, limits, counter, reads, triggered }: Planning,
+): Promise<{ before: number; after: number }> {
+  const source = await reads.source();
+  const standing = buildView(source, counter);
+  const before = standing.reduce((sum, item) => sum + item.tokens, 0);
+  const view = what === 'all' ? buildView({ ...source, reductions: [] }, counter) : standing;
+  const options = { policy, limits, tokensBefore: before };
+  const hopeless = what === 'policy' && triggered && leastAfterPolicy(view, options) > limits.contextTarget;
+  if (hopeless) return { before, after: before };
+  const { tokens } = commitReductions(view, { ...options, what }, counter);
+  return { before, after: tokens };
 }

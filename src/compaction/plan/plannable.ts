@@ -1,12 +1,11 @@
 import type { MessageMeta } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import { counterFor, type TokenCounter } from '../../tokens/counter.js';
-import { cutCandidates } from './cut.js';
+import { cutCandidates, type Liveness } from './cut.js';
 import { shorteningHint, shortestStandIn } from '../../context/reductions/to-fit.js';
 import { noteFor } from '../../context/reductions/layout.js';
 import type { Recovery } from '../../policy/resolve.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Liveness } from './safe-cuts.js';
 
 /** The input of the check whether any compaction could make a session fit: sizes and links alone, before anything is paid for. */
 export interface PlannableState {
