@@ -65,19 +65,20 @@ const journal = component<Journal>()(
           .describe(
             'Merges that it went through: 0 as written, then one more than the highest that went in.',
           ),
+        rewrites: z.number().describe('Merges that its lines went through in the mean, by tokens.'),
         lines: z.int().describe('That a summarizer wrote; 0 where only a pointer to the archive is left.'),
         tokens: z.number().describe('With what code has put behind these lines; without the heading.'),
         byRule: z.boolean().describe('No model answered: the rules wrote it, or a part of it.'),
       }),
     ),
-    rewritesPerLine: z.number().describe('Mean rank of the lines.'),
+    rewritesPerLine: z.number().describe('Mean over the lines.'),
   }),
   {
     description: 'Entries of `journal` mode, or layers of `layered`, oldest first.',
     example: {
       entries: [
-        { fromSeq: 2, throughSeq: 57, rank: 1, lines: 9, tokens: 310, byRule: false },
-        { fromSeq: 58, throughSeq: 84, rank: 0, lines: 9, tokens: 330, byRule: false },
+        { fromSeq: 2, throughSeq: 57, rank: 1, rewrites: 1, lines: 9, tokens: 310, byRule: false },
+        { fromSeq: 58, throughSeq: 84, rank: 0, rewrites: 0, lines: 9, tokens: 330, byRule: false },
       ],
       rewritesPerLine: 0.5,
     },

@@ -61,6 +61,7 @@ const entryColumns: Column<JournalEntry>[] = [
     align: 'right',
   },
   { head: 'merges', value: ({ rank }) => count(rank), align: 'right' },
+  { head: 'rewritten', value: ({ rewrites }) => rewrites.toFixed(1), align: 'right', dispensable: 2 },
   { head: 'lines', value: ({ lines }) => (lines === 0 ? 'in the archive' : count(lines)), align: 'right' },
   { head: 'tokens', value: ({ tokens }) => count(tokens), align: 'right' },
   { head: 'by', value: ({ byRule }) => (byRule ? 'rule' : 'model'), dispensable: 1 },

@@ -11,8 +11,20 @@ import {
 import type { JournalPlan } from './plan-types.js';
 import type { Planning } from './planning.js';
 
-function roomOf({ state, limits }: Planning): JournalRoom {
-  return journalRoom(limits.headMax, limits.noteTokens, state.chain[0]?.stateTokens ?? 0);
+/** Of what system messages and pins leave of the target; the tail has the rest. */
+const SHARE_OF_REST = 0.75;
+const LEAST_NOTES = 200;
+
+/** Tokens of the whole memory: what the policy allows, less where large system messages leave less of the target. */
+function memoryTokens({ state, limits }: Planning): number {
+  const rest = limits.contextTarget - limits.pinTokens - sum(state.system);
+  const least = limits.noteTokens + LEAST_NOTES;
+  return Math.min(limits.headMax, Math.max(least, Math.floor(SHARE_OF_REST * rest)));
+}
+
+function roomOf(planning: Planning): JournalRoom {
+  const { state, limits } = planning;
+  return journalRoom(memoryTokens(planning), limits.noteTokens, state.chain[0]?.stateTokens ?? 0);
 }
 
 export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): JournalPlan {
@@ -68,7 +80,7 @@ export function tailRoom(planning: Planning): (evicted: number) => number {
     sum(state.system) +
     limits.pinTokens +
     limits.noteTokens +
-    (limits.headMax - limits.noteTokens - room.entries);
+    (memoryTokens(planning) - limits.noteTokens - room.entries);
   const tail = sum(state.tail);
   const results = sum(state.tail.filter(isResult));
   return (evicted) => {

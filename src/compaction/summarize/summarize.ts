@@ -160,8 +160,18 @@ async function mergeNotes(
 }
 
 function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank: number): Layer {
+  const weight = (of: (member: Layer) => number) =>
+    members.reduce((sum, one) => sum + of(one) * one.tokens, 0);
   return {
     rank,
+    // A merge keeps of each member about the same share.
+    rewrites:
+      1 +
+      weight(({ rank: highest, rewrites = highest }) => rewrites) /
+        Math.max(
+          1,
+          weight(() => 1),
+        ),
     key,
     tokens,
     fromSeq: members[0]!.fromSeq,

@@ -7,6 +7,8 @@
 export interface Layer {
   /** 0 for a leaf; merging four of a rank gives one of the next. */
   rank: number;
+  /** `journal` mode: merges that its lines went through in the mean. Absent: `rank`. */
+  rewrites?: number;
   key: string;
   tokens: number;
   fromSeq: number;

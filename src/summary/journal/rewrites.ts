@@ -9,6 +9,8 @@ export interface JournalEntry {
   throughSeq: number;
   /** Merges that it went through: 0 as it was written from the originals, then one more than the highest that went in. */
   rank: number;
+  /** Merges that its lines went through in the mean: one more than those of the lines that went in, by their tokens. */
+  rewrites: number;
   /** That a summarizer wrote; 0 where only a pointer to the archive is left. */
   lines: number;
   /** With what code has put behind these lines; without the heading. */
@@ -20,7 +22,7 @@ export interface JournalEntry {
 export interface Journal {
   /** Oldest first. */
   entries: JournalEntry[];
-  /** Mean rank of the lines. */
+  /** Mean over the lines. */
   rewritesPerLine: number;
 }
 
@@ -32,11 +34,11 @@ export function describeJournal(
 ): Journal {
   const texts = layersOf(snapshot);
   const entries = layers.map(
-    ({ fromSeq, throughSeq, rank, added, left, extractive }, index): JournalEntry => {
+    ({ fromSeq, throughSeq, rank, rewrites = rank, added, left, extractive }, index): JournalEntry => {
       const text = texts[index] ?? '';
       const byCode = added === undefined ? 0 : added.split('\n').length;
       return {
-        ...{ fromSeq, throughSeq, rank },
+        ...{ fromSeq, throughSeq, rank, rewrites },
         lines: left ? 0 : text.split('\n').filter((line) => line.trim() !== '').length - byCode,
         tokens: counter.count(text),
         byRule: extractive === true,
@@ -46,8 +48,7 @@ export function describeJournal(
   return { entries, rewritesPerLine: rewritesPerLine(entries) };
 }
 
-/** Mean rank, each entry by its lines. */
-function rewritesPerLine(entries: readonly { rank: number; lines: number }[]): number {
+function rewritesPerLine(entries: readonly JournalEntry[]): number {
   const lines = entries.reduce((sum, entry) => sum + entry.lines, 0);
-  return lines === 0 ? 0 : entries.reduce((sum, entry) => sum + entry.rank * entry.lines, 0) / lines;
+  return lines === 0 ? 0 : entries.reduce((sum, entry) => sum + entry.rewrites * entry.lines, 0) / lines;
 }
