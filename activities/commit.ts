@@ -47,7 +47,7 @@ const committingMs = 60 * 60_000;
 const mostReplaced = 20;
 
 /**
- * Accepts the new head and commits archive part, snapshot, ledger, reductions and head in one transaction; or answers
+ * Accepts the new head and commits archive part, snapshot, exact values, reductions and head in one transaction; or answers
  * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
  * `Store.StaleGeneration` where another compaction came first or the session was erased and begun anew, `Store.DigestGone` where
  * an answer was deleted meanwhile; then nothing is written. A repetition by the same run answers what it committed.

@@ -10,16 +10,20 @@ import { answerOnce } from './digest.js';
 import { loadReplacement, type ReplacementRequest } from './replacement.js';
 
 export interface RepairInput extends ReplacementRequest {
-  problem: RepairProblem;
+  /** `dropped`: found by a commit of an earlier version, and no longer asked for. */
+  problem: RepairProblem | 'dropped';
 }
 
-/** Asks once more for a snapshot that `commit` found too long, or without what it must hold. Once: an answer that is no better is not drawn again. */
+/** Asks once more for a snapshot that `commit` found too long. Once: an answer that is no better is not drawn again. */
 export function repair(dependencies: Dependencies) {
   return ({ problem, ...request }: RepairInput): Promise<DigestRef> =>
     runStep('repair', async (attempt) => {
       const { plan, written } = request;
       const snapshot = written?.snapshot ?? null;
       if (snapshot === null) throw new PalimpsestError('Store.Corrupt', 'there is no snapshot to repair');
+      const at = Date.now();
+      if (problem === 'dropped')
+        return { key: snapshot, tokens: 0, cached: true, startedAt: at, endedAt: at };
       const asking = await askingFor(dependencies, request, plan.summarizer, attempt.signal);
       const question = repairQuestion(asking, snapshot, problem, async () => {
         const { input } = await loadReplacement(

@@ -21,7 +21,7 @@ import type { Dependencies } from './run.js';
 export interface WrittenRefs {
   /** Chunks as summarized, after halving. */
   chunks: ChunkRef[];
-  /** Key of the new snapshot; null in `layered` mode, and where only messages were summarized. */
+  /** Key of the new snapshot; null in `journal` mode, and where only messages were summarized. */
   snapshot: string | null;
   layers: Layer[];
   /** `journal` mode: the answer that holds the changes of the state. Absent in requests of earlier versions. */

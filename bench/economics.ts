@@ -193,7 +193,7 @@ function describe({ session, economic, half, high, best, bestTrigger }: Row): st
   ].join(' · ');
 }
 
-const modes = ['incremental', 'full_rewrite', 'layered'] as const;
+const modes = ['journal', 'incremental', 'full_rewrite'] as const;
 
 /** How much of a context the next one begins with: by characters, as a cache sees it. */
 class Stability {

@@ -1,17 +1,20 @@
 /**
- * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/quality.ts [--quick]`: how much of what an agent needs later is
+ * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/quality.ts [--quick] [--beside FILE]`: how much of what an agent needs later is
  * still in its context after compaction, on recorded sessions, without a model. Writes Markdown to stdout; `--quick` reads
- * every sixth session. The recorded data are an own download; there is nothing to measure without them.
+ * every sixth session; `--beside` plays `journal` beside `incremental` of another version, whose
+ * `Conversation` that file exports. The recorded data are an own download; there is nothing to measure without them.
  */
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
+import type { Conversation } from '../src/compaction/in-memory/conversation.js';
 import { counterFor } from '../src/tokens/counter.js';
-import { ledgerAlone, passes } from './quality/alone.js';
-import { compactedSessions, KEEPS } from './quality/compacted.js';
+import { besideVersion, compactedSessions, KEEPS, passes } from './quality/compacted.js';
 import { recordedSessions, SMALLEST_SESSION } from './quality/sessions.js';
-import type { Share } from './quality/intervals.js';
-import { percent } from './quality/table.js';
 
-const { values: options } = parseArgs({ options: { quick: { type: 'boolean', default: false } } });
+const { values: options } = parseArgs({
+  options: { quick: { type: 'boolean', default: false }, beside: { type: 'string' } },
+});
 const folder = process.env.PALIMPSEST_TRANSCRIPTS;
 if (folder === undefined) {
   console.error('PALIMPSEST_TRANSCRIPTS names no folder of recorded sessions.');
@@ -23,37 +26,33 @@ const started = Date.now();
 const all = await recordedSessions(folder, counter);
 const sessions = options.quick ? all.filter((_, index) => index % 6 === 0) : all;
 console.error(`${sessions.length} sessions …`);
-const alone = ledgerAlone(sessions, counter);
-console.error('whole compactions …');
+if (options.beside !== undefined) {
+  const file = path.resolve(options.beside);
+  const older = (await import(pathToFileURL(file).href)) as { Conversation: typeof Conversation };
+  console.log(await besideVersion(sessions, counter, passes, older.Conversation));
+  process.exit(0);
+}
 const compacted = await compactedSessions(sessions, counter, {
   passes: options.quick ? [1, 4] : passes,
-  modes: options.quick ? ['incremental'] : ['incremental', 'full_rewrite', 'layered'],
+  modes: options.quick ? ['journal'] : ['journal', 'incremental', 'full_rewrite'],
 });
 
 const verdict = (met: boolean) => (met ? 'met' : '**missed**');
-const against = (share: Share | null, bar: number) =>
-  `${percent(share)}, bar ≥ ${bar * 100} %: ${verdict((share?.share ?? 0) >= bar)}`;
 console.log(
   `## What compaction keeps
 
 ${sessions.length} recorded sessions of at least ${SMALLEST_SESSION.toLocaleString('en-US')} tokens${options.quick ? ' (every sixth; `--quick`)' : ''}; the grammar of identifiers is the bench's own (\`bench/quality/grammar.ts\`).
 An identifier is *needed* where a later action of the agent names it before any user or tool message does. In brackets: 95 % interval, bootstrap over sessions.
 
-- Ledger of 1,000 tokens alone, pooled: ${against(alone.pooled, 0.85)}
-- The same, coding sessions of at least 16,000 tokens: ${against(alone.longCoding, 0.75)}
 - Needed identifiers that the archive gives back: ${compacted.unresolvable === 0 ? '100 %' : `${compacted.unresolvable} are missing`}, bar 100 %: ${verdict(compacted.unresolvable === 0)}
 - Pinned rules, word for word in every context: ${compacted.pinsLost === 0 ? '100 %' : `${compacted.pinsLost} times missing`}, bar 100 %: ${verdict(compacted.pinsLost === 0)}
 - Summarizer tokens per evicted token, 1,000 turns, window 128,000, \`incremental\`: ${compacted.costAt128k?.toFixed(3) ?? '–'}, bar ≤ 1.15: ${verdict((compacted.costAt128k ?? Infinity) <= 1.15)}
 
-${alone.markdown}
-
-The tail is six messages or a quarter of what was said, whichever is less; every row has it and the leading system messages. "Last 4,000 evicted tokens" is what a perfect summarizer could keep that reads no more; it has four times the room.
-
 ${compacted.markdown}
 
-The lossy oracle keeps each identifier of a request with probability ${KEEPS}, those mentioned most first where room is short. A session is compacted as often as stated at the largest window of 128, 64, 32, 16, 8 and 4 thousand tokens that does; smaller windows leave less room for head and ledger (column "head"; pins and the carried request count there too).
+The lossy oracle keeps each identifier of a request with probability ${KEEPS}, those mentioned most first where room is short. A session is compacted as often as stated at the largest window of 128, 64, 32, 16, 8 and 4 thousand tokens that does; smaller windows leave less room for the head (column "head"; pins and the carried request count there too).
 Steps between commits whose prefix changed are those in which a turn alone made the context exceed its budget, so that reductions were made at once.
-The grammar was left as it was first written: it takes closing tags of HTML (/div), style classes and colours for identifiers, which the ledger leaves out on purpose.
+The grammar was left as it was first written: it takes closing tags of HTML (/div), style classes and colours for identifiers, which exact values leave out on purpose.
 Retention is an upper bound of usefulness: an identifier in a list carries no meaning, and no agent was run here.`,
 );
 console.error(`${Math.round((Date.now() - started) / 1_000)} s`);

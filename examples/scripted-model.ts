@@ -78,7 +78,7 @@ export async function startScriptedModel(windows: {
   function summarizer(asked: Request): { status: number; body: object } {
     const used = promptTokens(asked) + outputLimit(asked);
     if (used > windows.summarizer) return tooLong(windows.summarizer, used);
-    const content = summaryOf(asked.messages.at(-1)?.content ?? '');
+    const content = notesOn(asked.messages.at(-1)?.content ?? '');
     return answered(asked, 'summary', { role: 'assistant', content });
   }
 
@@ -181,18 +181,14 @@ function says(content: string): Message {
   return { role: 'assistant', content };
 }
 
-/** A snapshot in the sections that it is asked for: what was checked, without the seals. */
-function summaryOf(prompt: string): string {
+/** Notes on the record: what was checked, without the seals; the state stays as it is. */
+function notesOn(prompt: string): string {
+  const record = prompt.slice(prompt.indexOf('<record '));
   const shipments = [
-    ...new Set([...prompt.matchAll(/shipment (\d+)/gi)].map(([, number]) => Number(number))),
+    ...new Set([...record.matchAll(/shipment (\d+)/gi)].map(([, number]) => Number(number))),
   ];
-  const [first, last] = [Math.min(...shipments), Math.max(...shipments)];
-  return [
-    '## Session intent',
-    '- Check the shipments of the warehouse one by one and answer questions about earlier ones.',
-    '## Current state',
-    shipments.length > 0 ? `- Shipments ${first} to ${last} were checked and are complete.` : '- Begun.',
-    '## Next steps',
-    '- Check the next shipment.',
-  ].join('\n');
+  const seqs = [...record.matchAll(/^<[0-9a-f]{4}>(\d+) /gm)].map(([, seq]) => Number(seq));
+  const checked = `Shipments ${shipments.join(', ')} checked one by one, complete, nothing is missing`;
+  const noted = shipments.length > 0 ? checked : 'Begun: the warehouse';
+  return ['## Notes', `- ${noted} [m${seqs[0] ?? 1}-${seqs.at(-1) ?? 1}]`, '## State', '- none'].join('\n');
 }

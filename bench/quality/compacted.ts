@@ -1,17 +1,18 @@
-/** Whole sessions through the product's own planning, consolidation and acceptance: part two of the quality bench. */
+/** Whole sessions through the product's own planning, consolidation and acceptance. */
 import { cutTurns } from '../../src/conversation/groups.js';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';
 import { countMessage } from '../../src/tokens/message.js';
-import { LEDGER_TOKENS } from './alone.js';
 import { pooled } from './intervals.js';
 import { indexed, type Indexed, type Score } from './needs.js';
-import { play, type Look, type Mode, type Played } from './pipeline.js';
+import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
+import { limitsOf } from '../../src/limits/limits.js';
+import { resolvePolicy } from '../../src/policy/layers.js';
+import { play, type Look, type Mode, type Played, type Setting } from './pipeline.js';
 import type { Recorded } from './sessions.js';
-import { sum } from './splits.js';
 import { lossyOracle } from './summarizers.js';
-import { percent, table } from './table.js';
+import { percent, sum, table } from './table.js';
 
 /** From the largest on: the first window at which a session is compacted often enough is taken. */
 const windows = [128_000, 64_000, 32_000, 16_000, 8_000, 4_000];
@@ -19,6 +20,9 @@ const windows = [128_000, 64_000, 32_000, 16_000, 8_000, 4_000];
 /** A session much smaller than its window is never compacted. */
 const FILLS = 0.7;
 export const KEEPS = 0.9;
+/** Compactions after which contexts are looked at. */
+export const passes = [1, 2, 4, 8, 16] as const;
+const EXACT_TOKENS = 1_000;
 
 interface Way {
   mode: Mode;
@@ -85,7 +89,7 @@ export async function compactedSessions(
     unresolvable,
     costAt128k,
     markdown: [
-      `### Later-needed identifiers in the context, whole compactions (snapshot ≤ 1,000, ledger ≤ ${LEDGER_TOKENS.toLocaleString('en-US')} tokens)`,
+      `### Later-needed identifiers in the context (\`incremental\` and \`full_rewrite\`: snapshot ≤ 1,000, exact values ≤ ${EXACT_TOKENS.toLocaleString('en-US')} tokens)`,
       '',
       table(
         [
@@ -135,16 +139,97 @@ export async function compactedSessions(
   };
 }
 
+/**
+ * `journal` of this version beside `incremental` of another, at equal context tokens: that one keeps as much of the tail
+ * as its target leaves beside its largest head.
+ */
+export async function besideVersion(
+  sessions: readonly Recorded[],
+  counter: TokenCounter,
+  passes: readonly number[],
+  engine: typeof Conversation,
+): Promise<string> {
+  const oracle = lossyOracle(KEEPS, counter);
+  const ways: { name: string; way: Way; more?: (window: number) => Partial<Setting> }[] = [
+    { name: 'journal', way: { mode: 'journal', by: 'lossy oracle', summarizer: oracle } },
+    {
+      name: 'incremental before',
+      way: { mode: 'incremental', by: 'lossy oracle', summarizer: oracle },
+      more: (window) => ({ engine, tail: fullTail(window) }),
+    },
+  ];
+  const found = new Map<string, Found[]>();
+  for (const { name, way, more } of ways) {
+    const looks: Found[] = [];
+    for (const session of sessions) {
+      const index = indexed(session.messages);
+      for (const { window, played } of await atFallingWindows(session, index, way, passes, counter, more))
+        looks.push(...played.looks.map((look) => ({ ...look, session: session.id, window })));
+    }
+    found.set(name, looks);
+  }
+  const rows = [...passes.map(String), 'all'].flatMap((count) =>
+    ways.map(({ name }) => {
+      const others = ways.filter((other) => other.name !== name).flatMap((other) => found.get(other.name)!);
+      const both = (look: Found) =>
+        (count === 'all' || String(look.passes) === count) &&
+        others.some(
+          (other) =>
+            other.session === look.session && other.window === look.window && other.passes === look.passes,
+        );
+      const looks = found.get(name)!.filter(both);
+      const score = (what: keyof Omit<Score, 'byClass'>) =>
+        percent(pooled(looks.map((look) => look.score[what])));
+      const values = sum(looks.map(({ exact }) => exact.values));
+      const used = sum(looks.map(({ exact }) => exact.used));
+      return [
+        `${name}, ${count}`,
+        String(looks.length),
+        String(Math.round(sum(looks.map(({ contextTokens }) => contextTokens)) / Math.max(1, looks.length))),
+        String(sum(looks.map((look) => look.score.identifiers.needed))),
+        score('identifiers'),
+        score('beyondTail'),
+        values === 0 ? '–' : `${((100 * used) / values).toFixed(1)} % of ${values}`,
+      ];
+    }),
+  );
+  return table(
+    [
+      'compactions',
+      'looks',
+      'context, mean tokens',
+      'needed',
+      'in the context',
+      'not in the tail',
+      'exact values used later',
+    ],
+    rows,
+  );
+}
+
+function fullTail(window: number): NonNullable<Setting['tail']> {
+  const target = 0.72;
+  const policy = resolvePolicy({
+    ...{ contextWindow: window, target },
+    summary: { mode: 'incremental', maxTokens: 1_000, ledgerTokens: EXACT_TOKENS },
+  });
+  return { target, tokens: limitsOf(policy).tailTarget };
+}
+
 async function atFallingWindows(
   session: Recorded,
   index: Indexed,
   { mode, summarizer }: Way,
   passes: readonly number[],
   counter: TokenCounter,
+  more: (window: number) => Partial<Setting> = () => ({}),
 ): Promise<{ window: number; played: Played }[]> {
   const plays: { window: number; played: Played }[] = [];
   for (const window of windows.filter((size) => session.total >= FILLS * size)) {
-    const setting = { window, mode, summarizer, ledgerTokens: LEDGER_TOKENS, lookAfter: passes };
+    const setting = {
+      ...{ window, mode, summarizer, exactTokens: EXACT_TOKENS, lookAfter: passes },
+      ...more(window),
+    };
     const played = await play(session, index, setting, counter);
     plays.push({ window, played });
     if (played.generations >= Math.max(...passes)) break;
@@ -236,7 +321,7 @@ async function longSession(
     window: 128_000,
     mode: 'incremental',
     summarizer,
-    ledgerTokens: LEDGER_TOKENS,
+    exactTokens: EXACT_TOKENS,
     lookAfter: [1_000],
   } as const;
   return play(joined, indexed(messages), setting, counter);

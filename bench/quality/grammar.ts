@@ -1,6 +1,6 @@
 /**
- * What the quality bench calls an identifier. A grammar of its own, frozen before the ledger was tuned, so that the
- * ledger is not measured with its own ruler. Nothing here is imported from, or shared with, src/summary.
+ * What the quality bench calls an identifier. A grammar of its own, frozen before exact values were tuned, so that
+ * they are not measured with their own ruler. Nothing here is imported from, or shared with, src/summary.
  *
  * Specification. A text is cut into words at white space and at any of `" ' ` < > ( ) [ ] { } , ; | = ! * ^ $ \` and at
  * characters that are neither ASCII nor letters. A word loses the characters `- : @ + % & ?` at its start and

@@ -8,18 +8,22 @@ import type { PolicyInput } from '../../src/policy/schema.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';
 import { identifiersOf } from './grammar.js';
 import { holds, neededAfter, scoreOf, textOf, type Indexed, type Score } from './needs.js';
-import { sum } from './splits.js';
+import { sum } from './table.js';
 import type { Recorded } from './sessions.js';
 
 /** A recorded session played turn by turn into a conversation that compacts itself, and looked at after each compaction. */
-export type Mode = 'incremental' | 'full_rewrite' | 'layered';
+export type Mode = 'journal' | 'incremental' | 'full_rewrite';
 
 export interface Setting {
   window: number;
   mode: Mode;
   /** Null: by rule, without a model. */
   summarizer: Summarizer | null;
-  ledgerTokens: number;
+  exactTokens: number;
+  /** In place of the policy's own tail, so that contexts are of equal size. */
+  tail?: { target: number; tokens: number };
+  /** The engine of another version. */
+  engine?: typeof Conversation;
   /** Compactions after which to look; the session is played no further than the last. */
   lookAfter: readonly number[];
 }
@@ -34,9 +38,10 @@ export interface Look {
   resolvable: { needed: number; found: number };
   contextTokens: number;
   headTokens: number;
-  ledgerTokens: number;
-  /** Identifiers of snapshot and ledger, and how many of them nobody had said. */
+  /** Identifiers of the head, and how many of them nobody had said. */
   written: { identifiers: number; invented: number };
+  /** Exact values of the head, and how many of them agent or user write later. */
+  exact: { values: number; used: number };
 }
 
 export interface Played {
@@ -61,7 +66,7 @@ export async function play(
   setting: Setting,
   counter: TokenCounter,
 ): Promise<Played> {
-  const conversation = new Conversation({ policy: policyFor(setting), counter });
+  const conversation = new (setting.engine ?? Conversation)({ policy: policyFor(setting), counter });
   const played: Played = {
     looks: [],
     evictedTokens: 0,
@@ -89,22 +94,23 @@ export async function play(
     account(played, generation, conversation);
     if (after !== null && !rules.every((rule) => after.includes(asJson(rule)))) played.pinsLost++;
     if (after !== null && setting.lookAfter.includes(played.generations))
-      played.looks.push(look(conversation, index, { generation, to, passes: played.generations }, counter));
+      played.looks.push(look(conversation, index, { generation, to, passes: played.generations, session }));
     if (played.generations >= last) break;
   }
   return played;
 }
 
-function policyFor({ window, mode, ledgerTokens, summarizer }: Setting): PolicyInput {
+function policyFor({ window, mode, exactTokens, summarizer, tail }: Setting): PolicyInput {
   return {
     contextWindow: window,
     tokenizer: 'o200k_base',
+    ...(tail ? { target: tail.target, keep: { tokens: tail.tokens } } : {}),
     pins: [operatorPin, { pattern: '^HOUSE RULE .*$' }],
     summary: {
       mode,
       method: summarizer === null ? 'extractive' : 'model',
       maxTokens: 1_000,
-      ledgerTokens,
+      ledgerTokens: exactTokens,
     },
   };
 }
@@ -133,7 +139,8 @@ async function compactOrNot(
   try {
     return await conversation.compact(summarizer);
   } catch (error) {
-    if (isFailure(error)) return null;
+    // Of another version, too.
+    if (isFailure(error) || (error instanceof Error && 'type' in error)) return null;
     throw error;
   }
 }
@@ -142,7 +149,7 @@ function contextOf(conversation: Conversation): string | null {
   try {
     return JSON.stringify(conversation.context().messages);
   } catch (error) {
-    if (isFailure(error, 'Budget.Unreachable')) return null;
+    if (error instanceof Error && 'type' in error && error.type === 'Budget.Unreachable') return null;
     throw error;
   }
 }
@@ -169,18 +176,23 @@ function account(played: Played, { calls, fromSeq, throughSeq }: Generation, { l
 function look(
   conversation: Conversation,
   index: Indexed,
-  { generation, to, passes }: { generation: Generation; to: number; passes: number },
-  counter: TokenCounter,
+  {
+    generation,
+    to,
+    passes,
+    session,
+  }: { generation: Generation; to: number; passes: number; session: Recorded },
 ): Look {
-  const { throughSeq, snapshot, ledger, tokensAfter, head } = generation;
+  const { throughSeq, tokensAfter, head } = generation;
   const needed = neededAfter(index, throughSeq, to);
   const context = conversation.context().messages.map(textOf).join('\n');
   const tail = [...index.texts.slice(0, index.leading), ...index.texts.slice(throughSeq, to)].join('\n');
   const archive = conversation.replay().slice(0, throughSeq).map(textOf).join('\n');
   const said = JSON.stringify(conversation.log.map(({ message }) => message));
-  const written = [
-    ...identifiersOf(`${withoutReferences(snapshot ?? '')}\n${withoutIntro(ledger ?? '')}`).keys(),
-  ];
+  const exact = exactIn(head ? textOf(head.messages[0]!) : '');
+  const later = session.messages.slice(to).filter(({ role }) => role === 'assistant' || role === 'user');
+  const laterText = later.map(textOf).join('\n');
+  const written = [...identifiersOf(withoutReferences(head ? textOf(head.messages[0]!) : '')).keys()];
   return {
     passes,
     score: scoreOf(needed, context, tail),
@@ -191,7 +203,7 @@ function look(
     },
     contextTokens: tokensAfter,
     headTokens: sum(head?.tokens ?? []),
-    ledgerTokens: counter.count(ledger ?? ''),
+    exact: { values: exact.length, used: exact.filter((value) => holds(laterText, value)).length },
     written: {
       identifiers: written.length,
       invented: written.filter((name) => !said.includes(asJson(name))).length,
@@ -199,14 +211,20 @@ function look(
   };
 }
 
-/** Numbers of messages, which a snapshot made by rule puts before its items. */
-function withoutReferences(snapshot: string): string {
-  return snapshot.replace(/#\d+: /g, ' ');
+/** The values of the lines of exact values. */
+function exactIn(head: string): string[] {
+  const lines = head.split('\n').filter((line) => line.startsWith('exact: '));
+  return lines
+    .flatMap((line) => line.slice('exact: '.length).split(' · '))
+    .flatMap((item) => /("[^"]*"|\S+) \[m\d+\]$/.exec(item)?.[1] ?? [])
+    .map((value) => value.replaceAll('"', ''));
 }
 
-/** The first line of a ledger says what it is. */
-function withoutIntro(ledger: string): string {
-  return ledger.slice(ledger.indexOf('\n') + 1);
+/** The note and the tags that a head begins and ends with, and numbers of messages. */
+function withoutReferences(head: string): string {
+  return head
+    .replace(/^\[[^\]]*\]/, ' ')
+    .replace(/#\d+: |\[m\d[^\]]*\]|<\/?\w+[^>]*>|The originals are kept .*$/g, ' ');
 }
 
 /** Leading system messages and as many of the newest messages as make `tokens`, the oldest cut at its beginning. */

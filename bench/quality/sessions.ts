@@ -10,7 +10,7 @@ import { countMessage } from '../../src/tokens/message.js';
 export interface Recorded {
   id: string;
   family: string;
-  /** `tuning` was looked at while the ledger was improved, `held out` was not. */
+  /** `tuning` was looked at while exact values were improved, `held out` was not. */
   half: 'tuning' | 'held out';
   messages: ChatMessage[];
   /** Tokens of each message, framing included. */
@@ -21,22 +21,8 @@ export interface Recorded {
 /** Sessions of at least so many tokens are scored: shorter ones are never compacted at any usual window. */
 export const SMALLEST_SESSION = 4_000;
 
-const codingFamilies = new Set([
-  'claude-code',
-  'claude-code-subagent',
-  'cline',
-  'codex',
-  'coding-agent',
-  'coding-agent-text',
-]);
-
 /** Sessions of people: no agent, and a licence of its own. */
 const dialogues = new Set(['long-human-dialog', 'concat-human-dialog']);
-
-/** Coding sessions of at least 16,000 tokens. */
-export function isLongCoding({ family, total }: Pick<Recorded, 'family' | 'total'>): boolean {
-  return codingFamilies.has(family) && total >= 16_000;
-}
 
 /** Every scored session of a folder laid out like the recorded data, by id. */
 export async function recordedSessions(folder: string, counter: TokenCounter): Promise<Recorded[]> {

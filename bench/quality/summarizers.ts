@@ -11,6 +11,8 @@ import { identifiersOf } from './grammar.js';
 /** Keeps each identifier with probability `q`; where the answer has no room for all, those mentioned least go. */
 export function lossyOracle(q: number, counter: TokenCounter): Summarizer {
   return ({ messages }, { kind, maxTokens }) => {
+    if (kind === 'state') return '## State\n- none';
+    const notes = /about \d+ lines, (\d+) tokens/.exec(messages.at(-1)?.content ?? '');
     const material = withoutFrame(messages.at(-1)?.content ?? '');
     const call = createHash('sha256').update(material).digest('hex');
     const kept = [...identifiersOf(material).keys()]
@@ -20,9 +22,31 @@ export function lossyOracle(q: number, counter: TokenCounter): Summarizer {
       .map(({ name }) => name);
     // A digest must be smaller than what it stands for; a snapshot stands for more than the request holds.
     const most = kind === 'chunk' ? Math.min(maxTokens, Math.floor(counter.count(material) / 2)) : maxTokens;
+    if (notes) return notesOf(kept, Number(notes[1]), messages.at(-1)?.content ?? '', counter);
     const room = Math.floor(0.95 * most) - 40;
     return `## Session intent\n- The work goes on as the user asked.\n## Facts from tools\n- ${fitting(kept, room, counter)}`;
   };
+}
+
+/** Names a line, ended by a reference to a message of the material. */
+const NAMES_A_LINE = 6;
+
+function notesOf(names: readonly string[], tokens: number, material: string, counter: TokenCounter): string {
+  const seq = /^<[0-9a-f]{4}>(\d+) /m.exec(material)?.[1] ?? /\[m(\d+)/.exec(material)?.[1] ?? '1';
+  const lines: string[] = [];
+  let left = tokens;
+  for (let at = 0; at < names.length; at += NAMES_A_LINE) {
+    const line = `- ${names.slice(at, at + NAMES_A_LINE).join(' ')} [m${seq}]`;
+    left -= counter.count(`${line}\n`);
+    if (left < 0) break;
+    lines.push(line);
+  }
+  return [
+    '## Notes',
+    ...(lines.length === 0 ? ['- Nothing else was named.'] : lines),
+    '## State',
+    '- none',
+  ].join('\n');
 }
 
 /** As many names from the first as `room` holds. */
@@ -40,7 +64,11 @@ function fitting(names: readonly string[], room: number, counter: TokenCounter):
 /** The delimiters and labels around the data, whose nonces and numbers nobody said. */
 function withoutFrame(content: string): string {
   return content
-    .replace(/<\/?(?:transcript|digest|previous_snapshot|state_snapshot|dropped)\b[^>\n]{0,80}>/g, ' ')
+    .replace(
+      /<\/?(?:transcript|record|notes|state|follows|digest|previous_snapshot|state_snapshot)\b[^>\n]{0,80}>/g,
+      ' ',
+    )
+    .replace(/^<[0-9a-f]{4}>\d+ .*$|\[m\d[^\]\n]{0,40}\]/gm, ' ')
     .replace(
       /<message seq="[^\n>]{0,400}>|<\/message>|<call name="[^">]{0,100}"(?: id="[^">]{0,60}")?>|<\/call>/g,
       ' ',

@@ -14,3 +14,7 @@ export function percent(share: Share | null): string {
   const whole = (value: number) => (100 * value).toFixed(0);
   return `${(100 * share.share).toFixed(1)} % (${whole(share.low)}–${whole(share.high)})`;
 }
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}

@@ -1,8 +1,7 @@
 /** Text that spells one of our tags must not be read as one: neither by a model, nor by whoever decodes it once more. */
 
 /** Every tag that prompts and heads put around data. */
-const ownTags =
-  'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?|ledger|dropped';
+const ownTags = 'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?';
 /** With space before the name it is a tag where it ends as one: `i < messages.length` is none. */
 const spelt = new RegExp(
   `^(?:\\s*/[\\s/]*)?(?:${ownTags})(?![a-z0-9])|^\\s+(?:${ownTags})(?:\\s[\\w\\s="':-]{0,80})?>`,

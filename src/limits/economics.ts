@@ -38,7 +38,7 @@ export interface Cycle {
   prices: Prices;
   /** Appended per read of the context. */
   turnTokens: number;
-  /** Head that a compaction leaves: snapshot, ledger, note. */
+  /** Head that a compaction leaves: snapshot, exact values, note. */
   headTokens: number;
   /** Tail that it leaves verbatim. */
   tailTokens: number;

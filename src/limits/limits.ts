@@ -46,7 +46,7 @@ export interface Limits {
   reservedOutput: number;
   /** Most context tokens a request may have: window − overhead − reserved output. */
   budget: number;
-  /** Ceiling of a head without pins and carried request: snapshot + ledger + note. Context tokens. */
+  /** Ceiling of a head without pins and carried request: snapshot + exact values + note. Context tokens. */
   headMax: number;
   /** Part of `headMax` for the note, the acknowledgment and their framing. */
   noteTokens: number;
@@ -72,8 +72,8 @@ export interface Limits {
   /** Tokens of tool results that stay whole in the tail, newest first. */
   resultBudget: number;
   summarizer: SummarizerLimits;
-  /** Longest ledger, tokens. */
-  ledgerTokens: number;
+  /** Most exact values behind a snapshot, tokens. */
+  exactTokens: number;
 }
 
 /** A head below this holds a note and no memory worth the name. Tokens. */
@@ -244,7 +244,7 @@ function sizesOf(policy: Policy, facts: SessionFacts): Limits {
     resultBudget:
       toolResults.budget === null ? Math.floor(contextTarget / 2) : frame.counted(toolResults.budget),
     summarizer,
-    ledgerTokens: shares.ledger,
+    exactTokens: shares.exact,
   };
 }
 

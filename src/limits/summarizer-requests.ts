@@ -20,7 +20,7 @@ export interface SummarizerLimits {
 /** Shares of a head, tokens: they add up to `headMax` at most. */
 export interface HeadShares {
   snapshot: number;
-  ledger: number;
+  exact: number;
   note: number;
 }
 
@@ -38,15 +38,15 @@ const AROUND_NOTES = 700;
 const SMALLEST_CHUNK = 256;
 
 /**
- * The note takes up to 200 tokens; snapshot and ledger share the rest as 2,000 : 1,000 (or as given), and are never
+ * The note takes up to 200 tokens; snapshot and exact values share the rest as 2,000 : 1,000 (or as given), and are never
  * longer than asked for. With a window of 8,000 (`headMax` 1,400): 800 + 400 + 200.
  */
 export function headShares(policy: Policy, headMax: number): HeadShares {
   const note = Math.min(NOTE_TOKENS, Math.floor(headMax / 2));
   const { maxTokens, ledgerTokens, mode } = policy.summary;
-  if (mode === 'journal') return { snapshot: headMax - note, ledger: 0, note };
+  if (mode === 'journal') return { snapshot: headMax - note, exact: 0, note };
   const scale = Math.min(1, (headMax - note) / (maxTokens + ledgerTokens));
-  return { snapshot: Math.floor(maxTokens * scale), ledger: Math.floor(ledgerTokens * scale), note };
+  return { snapshot: Math.floor(maxTokens * scale), exact: Math.floor(ledgerTokens * scale), note };
 }
 
 /** Sections of one's own need room for a line each in the snapshot. Throws `Input.Invalid`. */

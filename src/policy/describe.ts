@@ -9,12 +9,16 @@ export interface PolicyRow {
   /** null: follows from window and model; `limitsOf` has the number. */
   value: unknown;
   source: PolicySource;
+  /** The field was given and does not do what it says. */
+  warning?: string;
 }
 
 /** One row a knob, in the order of the policy's documentation. */
-export function describePolicy({ policy, preset, sources }: EffectivePolicy): PolicyRow[] {
+export function describePolicy({ policy, preset, sources, warnings }: EffectivePolicy): PolicyRow[] {
   const given: Readonly<Record<string, unknown>> = { preset, ...asGiven(policy, sources) };
-  return Object.keys(policySchema.shape).flatMap((key) => rowsOf({ [key]: given[key] }, '', sources));
+  return Object.keys(policySchema.shape)
+    .flatMap((key) => rowsOf({ [key]: given[key] }, '', sources))
+    .map((row) => (warnings[row.path] === undefined ? row : { ...row, warning: warnings[row.path] }));
 }
 
 function rowsOf(
@@ -60,6 +64,7 @@ function asGiven(policy: Policy, sources: EffectivePolicy['sources']): Readonly<
     summary: {
       ...summary,
       acknowledgment: summary.acknowledgment === '' ? false : summary.acknowledgment,
+      integrityCheck: null,
     },
     redact: redact ?? false,
   };

@@ -3,10 +3,13 @@ import type { PolicyInput, PresetName } from './schema.js';
 import { withDefaults, type Policy } from './resolve.js';
 
 /** From the first that is asked to the last. @internal A test tries every pair of layers. */
-export const policyLayers = ['session', 'tenant', 'file', 'environment'] as const;
+export const policyLayers = ['session', 'tenant', 'file', 'environment', 'begun'] as const;
 type PolicyLayer = (typeof policyLayers)[number];
 
-/** The policies as given, by who gave them; every one checked by `parsePolicy`. Stored with the session. */
+/**
+ * The policies as given, by who gave them; every one checked by `parsePolicy`. Stored with the session. `begun`: defaults
+ * of an earlier version under which the session began; they hold until its policy is replaced.
+ */
 export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;
 
 /** Where the value of a field came from; `tenant (preset adk)` where a preset named in that layer set it. */
@@ -19,6 +22,8 @@ export interface EffectivePolicy {
   preset: PresetName | null;
   /** By path (`trigger`, `summary.mode`, `reduce.toolResults.critical`); a path that is missing has its default. */
   sources: Record<string, PolicySource>;
+  /** By path: fields that were given and do not do what they say. */
+  warnings: Record<string, string>;
 }
 
 /** Objects of the policy whose fields are merged one by one; everything else is replaced as a whole. */
@@ -58,7 +63,22 @@ export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
     overlay(merged.input, fields, '', merged.sources, layer);
   }
   const preset = (presetLayer && layers[presetLayer]?.preset) ?? null;
-  return { policy: withDefaults(merged.input), preset, sources: merged.sources };
+  const input: PolicyInput = merged.input;
+  return { policy: withDefaults(input), preset, sources: merged.sources, warnings: warningsOf(input) };
+}
+
+function warningsOf({ summary }: PolicyInput): Record<string, string> {
+  return {
+    ...(summary?.mode === 'layered'
+      ? {
+          'summary.mode':
+            '`layered` is no longer a mode: the session keeps a journal, its layers are entries',
+        }
+      : {}),
+    ...(summary?.integrityCheck === undefined
+      ? {}
+      : { 'summary.integrityCheck': 'has no effect: exact values stand behind every snapshot' }),
+  };
 }
 
 /** The effective policy alone. */

@@ -19,6 +19,7 @@ const adk: PolicyInput = {
   keep: { messages: 6 },
   reduce: verbatim,
   summary: {
+    mode: 'incremental',
     chunkTokens: 4_000,
     acknowledgment: false,
     fallback: 'extractive',
@@ -52,7 +53,7 @@ const adk: PolicyInput = {
 const smartAgent: PolicyInput = {
   trigger: [{ tokens: 17_000 }, { fraction: 0.85 }],
   reduce: { toolResults: { contextPolicy: 'summarize_archive' } },
-  summary: { mode: 'incremental', integrityCheck: true },
+  summary: { mode: 'incremental' },
 };
 
 /**
@@ -68,7 +69,7 @@ const langchain: PolicyInput = {
   target: 0.9,
   keep: { messages: 20, tokens: 2_000 },
   reduce: { ...verbatim, messages: false },
-  summary: { chunkTokens: 4_000, form: 'plain', acknowledgment: false },
+  summary: { mode: 'incremental', chunkTokens: 4_000, form: 'plain', acknowledgment: false },
 };
 
 /**
@@ -96,7 +97,13 @@ const zrb: PolicyInput = {
   target: 0.7,
   keep: { messages: 70, fraction: 0.25 },
   reduce: { ...verbatim, messages: 0.5 },
-  summary: { chunkTokens: 2_000, depthLimit: 5, form: 'restoration', acknowledgment: false },
+  summary: {
+    mode: 'incremental',
+    chunkTokens: 2_000,
+    depthLimit: 5,
+    form: 'restoration',
+    acknowledgment: false,
+  },
 };
 
 /**

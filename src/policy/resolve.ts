@@ -35,12 +35,11 @@ export interface Policy {
   reduce: Reduce;
   summary: {
     method: 'model' | 'extractive';
-    mode: 'incremental' | 'full_rewrite' | 'layered' | 'journal';
+    mode: 'journal' | 'incremental' | 'full_rewrite';
     prompt: string | null;
     sections: SectionInput[] | null;
     structured: 'auto' | 'off';
     form: 'restoration' | 'plain';
-    integrityCheck: boolean;
     model: string | null;
     contextWindow: number | null;
     maxTokens: number;
@@ -85,6 +84,8 @@ export const DEFAULT_ACKNOWLEDGMENT =
 /** What was given, with every default filled in; presets were taken over before. */
 export function withDefaults(input: PolicyInput): Policy {
   const { summary = {} } = input;
+  const { mode: named = 'journal' } = summary;
+  const mode = named === 'layered' ? 'journal' : named;
   const triggers = [input.trigger ?? { fraction: 0.85 }].flat();
   const idle = triggers.flatMap((one) => ('idle' in one ? [one.idle] : []));
   return {
@@ -100,17 +101,16 @@ export function withDefaults(input: PolicyInput): Policy {
     trigger: triggers.flatMap((one) => ('economic' in one || 'idle' in one ? [] : [one])),
     economic: triggers.some((one) => 'economic' in one),
     idleTrigger: idle.length === 0 ? null : Math.min(...idle),
-    target: input.target ?? (summary.mode === 'journal' ? 0.7 : 0.6),
+    target: input.target ?? (mode === 'journal' ? 0.7 : 0.6),
     keep: input.keep ?? null,
     reduce: resolveReduce(input.reduce),
     summary: {
       method: summary.method ?? 'model',
-      mode: summary.mode ?? 'incremental',
+      mode,
       prompt: summary.prompt ?? null,
       sections: summary.sections ?? null,
       structured: summary.structured ?? 'auto',
       form: summary.form ?? 'restoration',
-      integrityCheck: summary.integrityCheck ?? true,
       model: summary.model ?? null,
       contextWindow: summary.contextWindow ?? null,
       maxTokens: summary.maxTokens ?? 2_000,

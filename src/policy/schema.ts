@@ -237,12 +237,12 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.6; with `{economic: true}` at most head + what `keep` asks for.',
+      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.7, 0.6 without a journal; with `{economic: true}` at most head + what `keep` asks for.',
     ),
   keep: ceilingsSchema
     .optional()
     .describe(
-      'What stays verbatim; the smallest ceiling given applies. Default {messages: 6, fraction: 0.25}, less where the target asks for less.',
+      'What stays verbatim; the smallest ceiling given applies. Default with a journal: what it leaves of the target; otherwise {messages: 6, fraction: 0.25}, less where the target asks for less.',
     ),
   reduce: reduceSchema.optional(),
   summary: summarySchema.optional(),
@@ -282,7 +282,7 @@ export const policySchema = z.strictObject({
     ])
     .optional()
     .describe(
-      'What summarizer, snapshot and ledger never see: replaced by `[REDACTED:kind:hash]`. The log keeps the original. Default false.',
+      'What summarizer, snapshot and exact values never see: replaced by `[REDACTED:kind:hash]`. The log keeps the original. Default false.',
     ),
   retention: retentionSchema.optional(),
   deadCallAfter: milliseconds

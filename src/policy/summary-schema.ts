@@ -45,10 +45,10 @@ export const summarySchema = z.strictObject({
       "Summarizer's window in tokens. Default: registry by `summary.model`, else fallbackContextWindow; without `summary.model` the agent's window.",
     ),
   mode: z
-    .enum(['incremental', 'full_rewrite', 'layered', 'journal'])
+    .enum(['journal', 'incremental', 'full_rewrite', 'layered'])
     .optional()
     .describe(
-      '`incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive; `layered` keeps leaf summaries and merges equals by rank; `journal` keeps dated notes with references and a state. Default `incremental`.',
+      '`journal` keeps dated notes with references and a state; `incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive. `layered`, of earlier versions, is read as `journal`. Default `journal`.',
     ),
   maxTokens: z
     .int()
@@ -64,7 +64,7 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Longest ledger of identifiers, tokens; 0 for none. Default 1,000; made smaller with the snapshot.',
+      'Most exact values behind the snapshot of `incremental` and `full_rewrite`, tokens; 0 for none. Default 1,000; made smaller with the snapshot.',
     ),
   chunkTokens: z
     .int()
@@ -129,7 +129,7 @@ export const summarySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Looks for identifiers and rules that the new snapshot dropped and asks for one repair; rules that only a tool stated are moved to its facts. Default true.',
+      'Without effect; of earlier versions. Exact values stand behind every snapshot, and rules that only a tool stated are always moved to its facts.',
     ),
   minGain: z
     .number()

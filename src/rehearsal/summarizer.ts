@@ -10,7 +10,6 @@ import { PalimpsestError } from '../errors.js';
 import type { Limits } from '../limits/limits.js';
 import type { Policy } from '../policy/resolve.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/ask/chunk.js';
-import type { Layer } from '../summary/ask/layers.js';
 import { chunkRequest, promptSettings } from '../summary/ask/prompts.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
@@ -46,7 +45,6 @@ const noProgress = { chunk: () => {}, consolidating: () => {} };
  */
 export class SummarizerEstimate {
   private readonly known = new Map<string, DigestRef>();
-  private layers: Layer[] = [];
   private readonly promptTokens: number;
 
   constructor(
@@ -62,12 +60,11 @@ export class SummarizerEstimate {
   async compaction(eviction: Eviction, limits: Limits): Promise<SummarizerUse> {
     const use: SummarizerUse = { calls: 0, input: 0, output: 0 };
     if (this.policy.summary.method === 'extractive') return use;
-    const summarized = await summarize(
+    await summarize(
       this.planOf(eviction, settingsOf(this.policy, limits)),
       this.steps(use, eviction),
       noProgress,
     );
-    this.layers = summarized.layers;
     return use;
   }
 
@@ -90,7 +87,7 @@ export class SummarizerEstimate {
       readFromSeq: mode === 'full_rewrite' ? 1 : fromSeq,
       foldGeneration: folds ? 0 : null,
       previousTokens: folds ? previousTokens : 0,
-      layers: mode === 'layered' ? this.layers : [],
+      layers: [],
       messages: [],
       reductions: 'policy',
       tokensBefore: 0,

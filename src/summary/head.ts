@@ -16,8 +16,8 @@ export interface HeadParts {
   snapshot: Snapshot;
   /** `journal` mode; null in the others. */
   state?: string | null;
-  /** As {@link buildLedger} made it; '' for none. */
-  ledger: string;
+  /** Line of exact values behind the snapshot; '' for none. A journal holds its own. */
+  exact: string;
   pins: readonly string[];
   /** Number of archive parts, this compaction's included, and the last message that they hold. */
   archive: { parts: number; throughSeq: number };
@@ -34,7 +34,7 @@ export interface HeadParts {
 
 /**
  * The summary turn (role `user`, never `system`), its acknowledgment, and the carried request last. Nothing is trimmed:
- * the caller bounds snapshot and ledger.
+ * the caller bounds snapshot and exact values.
  */
 export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
   const { carried, acknowledgment, state = null } = parts;
@@ -87,24 +87,18 @@ interface Piece {
 }
 
 function summaryTurn(parts: HeadParts): Piece[] {
-  const { snapshot, ledger, pins, archive, method, form = 'restoration', recovery } = parts;
-  const text = escapeTags(snapshot);
+  const { snapshot, exact, pins, archive, method, form = 'restoration', recovery } = parts;
+  const text = [
+    ...piece(escapeTags(snapshot), 'snapshot'),
+    ...(exact === '' ? [] : piece(`\n${escapeTags(exact)}`, 'exact')),
+  ];
   const nonce = nonceFor(pins);
   const byRule = method === 'extractive' ? extractiveNote(recovery) : '';
   const opening =
     form === 'plain'
-      ? [piece(plainOpening), piece(text, 'snapshot'), piece(byRule), piece(pinsBlock(pins), 'pins')]
-      : [
-          piece(note),
-          piece(pinsBlock(pins), 'pins'),
-          piece(byRule),
-          tagged(`state_snapshot${nonce}`, piece(text, 'snapshot')),
-        ];
-  return blocks([
-    ...opening,
-    ledger === '' ? [] : tagged(`ledger${nonce}`, piece(escapeTags(ledger), 'ledger')),
-    piece(pointer(archive, recovery)),
-  ]);
+      ? [piece(plainOpening), text, piece(byRule), piece(pinsBlock(pins), 'pins')]
+      : [piece(note), piece(pinsBlock(pins), 'pins'), piece(byRule), tagged(`state_snapshot${nonce}`, text)];
+  return blocks([...opening, piece(pointer(archive, recovery))]);
 }
 
 /**

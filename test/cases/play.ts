@@ -18,7 +18,10 @@ interface Played {
 export async function play({ policy, steps }: OwnCase): Promise<string[]> {
   const clock = { now: 0 };
   const conversation = new Conversation({
-    policy: { tokenizer: 'chars/4', contextWindow: 16_000, ...policy },
+    policy: {
+      ...{ tokenizer: 'chars/4', contextWindow: 16_000, ...policy },
+      summary: { mode: 'incremental', ...policy?.summary },
+    },
     now: () => clock.now,
   });
   const faults: string[] = [];

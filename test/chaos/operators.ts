@@ -35,7 +35,7 @@ const acts = {
         contextWindow: random.pick([2_500, 3_000, 4_000]),
         summary: {
           ...chaosPolicy.summary,
-          mode: random.pick(['incremental', 'full_rewrite', 'layered', 'journal']),
+          mode: random.pick(['incremental', 'full_rewrite', 'journal']),
         },
       },
     }),

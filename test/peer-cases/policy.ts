@@ -78,6 +78,7 @@ function frameOf(peer: PeerCase): PolicyInput {
     reduce: { arguments: false, messages: false, toolResults: { contextPolicy: 'keep_full' } },
     pins: pinsOf(peer),
     summary: {
+      mode: 'incremental',
       fallback: 'none',
       minGain: minProgressFraction ?? 0.01,
       contextWindow: 100_000_000,

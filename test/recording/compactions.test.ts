@@ -47,7 +47,7 @@ async function recordOf(session: string, name = session, generation = 1): Promis
 
 const sayOf = (session: string) => recorder.stack.palimpsest.compactions({ session });
 
-test.for(['incremental', 'full_rewrite', 'layered'] as const)('%s: two generations', async (mode) => {
+test.for(['journal', 'incremental', 'full_rewrite'] as const)('%s: two generations', async (mode) => {
   const session = mode.replace('_', '-');
   const policy = { ...smallPolicy, summary: { chunkTokens: 500, mode } };
   await recordCompaction(session, policy);

@@ -57,13 +57,26 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
   await client.connect();
   try {
     await client.query(`create database ${template}`);
-    await migrate(Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString());
+    const templateUrl = Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString();
+    await migrate(templateUrl);
+    await beginIncremental(templateUrl);
     // Nobody may connect to it, so that it can be copied at any time, by many at once.
     await client.query(`alter database ${template} with allow_connections false is_template true`);
   } finally {
     await client.end();
   }
   project.provide('postgres', { adminUrl, template });
+}
+
+/** The scripted models of these tests write sectioned snapshots: where a policy names no mode, that one. */
+async function beginIncremental(databaseUrl: string): Promise<void> {
+  const client = new pg.Client({ connectionString: databaseUrl });
+  await client.connect();
+  try {
+    await client.query("alter table palimpsest.sessions alter column begun_mode set default 'incremental'");
+  } finally {
+    await client.end();
+  }
 }
 
 // Order of tasks holds per partition of a task queue: with one partition, tests can assert it.

@@ -171,14 +171,13 @@ const reduce = fc.record({
 });
 
 const summary = fc.record({
-  mode: fc.constantFrom('incremental', 'full_rewrite', 'layered', 'journal'),
+  mode: maybe(fc.constantFrom('incremental', 'full_rewrite', 'journal')),
   method: maybe(fc.constantFrom('model' as const, 'extractive' as const)),
   fallback: maybe(fc.constantFrom('extractive' as const, 'none' as const)),
   maxTokens: maybe(fc.integer({ min: 200, max: 1_500 })),
   ledgerTokens: maybe(fc.nat(500)),
   chunkTokens: maybe(fc.integer({ min: 500, max: 4_000 })),
   minGain: maybe(fc.constantFrom(0.05, 0.1, 0.3)),
-  integrityCheck: maybe(fc.boolean()),
   acknowledgment: maybe(fc.oneof(fc.constant(false as const), fc.constant('Understood.'))),
   form: maybe(fc.constantFrom('restoration' as const, 'plain' as const)),
 });

@@ -18,7 +18,7 @@ import type { UsageReport } from '../../tokens/reported-usage.js';
 import { component, opaque } from './component.js';
 import { policy } from './sessions.js';
 
-const noParts = { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0, ledger: 0 };
+const noParts = { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 };
 
 const chat: ChatMessage = { role: 'user', content: 'Where is my order 4711?' };
 
@@ -263,7 +263,6 @@ export const contextBreakdown = component<ContextBreakdown>()(
         pins: z.number(),
         state: z.number().describe('Rules, requests and questions in force in `journal` mode.'),
         snapshot: z.number().describe('Of the other modes.'),
-        ledger: z.number().describe('Of the other modes.'),
       })
       .nullable()
       .describe('Of `head`, all of it; null where an earlier version wrote it.'),
@@ -274,7 +273,7 @@ export const contextBreakdown = component<ContextBreakdown>()(
     description: 'What the tokens of a context stand for: system, head, carried and tail are all of them.',
     example: {
       ...{ system: 120, head: 1_030 },
-      parts: { note: 130, journal: 640, exact: 60, pins: 0, state: 200, snapshot: 0, ledger: 0 },
+      parts: { note: 130, journal: 640, exact: 60, pins: 0, state: 200, snapshot: 0 },
       ...{ carried: 0, tail: 3_400 },
     },
   },

@@ -94,6 +94,7 @@ const knob = component<PolicyRow>()(
       type: 'string',
       description: 'The layer that gave it, or `default`.',
     }),
+    warning: z.string().optional().describe('The field was given and does not do what it says.'),
   }),
   {
     description: 'One knob of the policy in force.',
@@ -181,7 +182,7 @@ export const status = component<Omit<Status, 'policy'> & { policy: Partial<Polic
         ...exampleCounts,
         breakdown: {
           ...{ system: 0, head: 0, carried: 0, tail: 31 },
-          parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0, ledger: 0 },
+          parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
         },
         journal: null,
         promptCache: null,

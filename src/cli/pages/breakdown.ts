@@ -21,7 +21,6 @@ export function breakdownText({ system, head, parts, carried, tail }: ContextBre
           ['pins', parts.pins],
           ['state', parts.state],
           ['snapshot', parts.snapshot],
-          ['ledger', parts.ledger],
         ];
   const all: [string, number][] = [['system', system], ...inHead, ['carried', carried], ['tail', tail]];
   const shown = all.filter(([, tokens]) => tokens !== 0).map(([name, tokens]) => `${name} ${count(tokens)}`);

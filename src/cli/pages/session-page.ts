@@ -69,6 +69,9 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
           `× ${calibration.applied.toFixed(3)} and ${count(calibration.appliedOverhead)} of overhead by ${plural(calibration.samples, 'report')} of usage`,
         ],
     calibration.warning === null ? null : ['usage', calibration.warning, style.yellow],
+    ...status.knobs.flatMap(({ path, warning }): Fact[] =>
+      warning === undefined ? [] : [['policy', `${path}: ${warning}`, style.yellow]],
+    ),
     exhausted === null
       ? null
       : ['full', `${exhausted.reason}; compacts again once something compactable arrives`, style.yellow],

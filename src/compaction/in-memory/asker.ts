@@ -102,12 +102,8 @@ export class MemoryAsker {
       calls,
       steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer, giveUp),
       /** The repaired snapshot, or null where the repair came to nothing: the first one has to do. */
-      repair: async (
-        plan: Plan,
-        key: string,
-        { repair, snapshot, missing }: RepairNeeded,
-      ): Promise<string | null> => {
-        const found = () => Promise.resolve({ snapshot, missing });
+      repair: async (plan: Plan, key: string, { repair, snapshot }: RepairNeeded): Promise<string | null> => {
+        const found = () => Promise.resolve({ snapshot });
         try {
           return this.textOf((await answer(repairQuestion(this.asking(plan), key, repair, found))).key);
         } catch (error) {

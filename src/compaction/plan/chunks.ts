@@ -40,7 +40,9 @@ export async function readAgain(
   const again = await reads.metas(reading.readFromSeq, state.throughSeq);
   const tokens = again.reduce((sum, meta) => sum + meta.tokens + MESSAGE_LABEL_TOKENS, evictedTokens);
   const most = Math.min(mostEvicted.tokens, mostEvicted.chunks * settings.chunkTokens);
-  return tokens <= most ? { reading, again } : { reading: shortReading(state.chain), again: [] };
+  return tokens <= most
+    ? { reading, again }
+    : { reading: shortReading(policy.summary.mode, state.chain), again: [] };
 }
 
 /**

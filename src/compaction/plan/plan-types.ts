@@ -55,7 +55,8 @@ export interface Plan {
   policyVersion: number;
   reason: CompactionReason;
   method: Method;
-  mode: 'incremental' | 'full_rewrite' | 'layered' | 'journal';
+  /** `layered` in plans of earlier versions: they are carried out, and leave a journal. */
+  mode: 'journal' | 'incremental' | 'full_rewrite' | 'layered';
   /** First and last evicted message; `fromSeq` one above `throughSeq`, which is the base's own, where nothing is evicted. */
   fromSeq: number;
   throughSeq: number;
@@ -77,7 +78,7 @@ export interface Plan {
   foldGeneration: number | null;
   /** Tokens of that snapshot, 0 without one. */
   previousTokens: number;
-  /** `layered` and `journal` mode: what stands before the new leaves, oldest first. */
+  /** `journal` mode: the entries that stand before the new ones, oldest first. */
   layers: Layer[];
   /** `journal` mode only. */
   journal?: JournalPlan;

@@ -9,7 +9,7 @@ export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'pr
  * `incremental` folds the snapshot of the head. Where the fallback wrote that one, it folds the last snapshot by a model
  * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole
  * archive: its chunks are cut from the first message on, so all but the newest are found among the stored digests.
- * `layered` keeps the layers that a model wrote and reads on from there.
+ * `journal` keeps the entries that a model wrote and reads on from there.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],
@@ -21,8 +21,7 @@ export function readingOf(
   const head = chain[0];
   if (head === undefined || head.throughSeq === 0) return afresh(mode);
   if (mode === 'journal' && head.layers === null && !head.fallback) return takenOver(head);
-  if ((mode === 'layered' || mode === 'journal') && (useModel || head.layers !== null))
-    return layeredReading(mode, head, useModel);
+  if (mode === 'journal' && (useModel || head.layers !== null)) return journalReading(head, useModel);
   if (!useModel) return after(mode, head);
   if (mode === 'full_rewrite') return afresh(mode);
   return after(mode, baseOf(chain, persists) ?? head);
@@ -38,10 +37,12 @@ function baseOf(chain: readonly ChainLink[], persists: boolean): ChainLink | und
   return tries >= MOST_TRIES && !persists ? chain[0] : chain[base];
 }
 
-/** For more than one compaction can read: goes on from the head's snapshot as it stands, even one by the fallback. */
-export function shortReading(chain: readonly ChainLink[]): Reading {
+/** For more than one compaction can read: goes on from the head as it stands, even where the fallback wrote it. */
+export function shortReading(mode: Policy['summary']['mode'], chain: readonly ChainLink[]): Reading {
   const [head] = chain;
-  return head ? after('incremental', head) : afresh('incremental');
+  if (head === undefined) return afresh(mode);
+  if (mode !== 'journal') return after('incremental', head);
+  return head.layers === null ? takenOver(head) : journalReading(head, false);
 }
 
 function afresh(mode: Plan['mode']): Reading {
@@ -74,15 +75,11 @@ function takenOver({ generation, throughSeq, snapshotTokens }: ChainLink): Readi
   return { ...afresh('journal'), readFromSeq: throughSeq + 1, layers: snapshotTokens === 0 ? [] : [entry] };
 }
 
-/** A session that was not layered until now starts afresh: its snapshot has no layers to keep. */
-function layeredReading(
-  mode: 'layered' | 'journal',
-  { layers, throughSeq }: ChainLink,
-  useModel: boolean,
-): Reading {
-  if (layers === null) return afresh(mode);
+/** What the fallback wrote of a snapshot is no entry: a model reads all of it anew. */
+function journalReading({ layers, throughSeq }: ChainLink, useModel: boolean): Reading {
+  if (layers === null) return afresh('journal');
   const byRule = useModel ? layers.findIndex(({ extractive }) => extractive === true) : -1;
   const kept: Layer[] = byRule === -1 ? layers : layers.slice(0, byRule);
   const readFromSeq = byRule === -1 ? throughSeq + 1 : layers[byRule]!.fromSeq;
-  return { ...afresh(mode), readFromSeq, layers: [...kept] };
+  return { ...afresh('journal'), readFromSeq, layers: [...kept] };
 }

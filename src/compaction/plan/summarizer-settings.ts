@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Limits } from '../../limits/limits.js';
 import type { Policy } from '../../policy/resolve.js';
-import { layerTokens } from '../../summary/ask/layers.js';
 import type { SummarizerSettings } from './plan-types.js';
 
 /** Asked where neither policy nor environment names a model. */
@@ -19,13 +18,12 @@ export function redactionOf({ redact }: Pick<Policy, 'redact'>): string {
 
 export function settingsOf(policy: Policy, limits: Limits): SummarizerSettings {
   const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = limits.summarizer;
-  const digest = Math.min(maxTokens, Math.max(128, Math.floor(chunkTokens / 4)));
   return {
     model: policy.summary.model ?? policy.model ?? defaultModel,
     tokenizer: limits.tokenizer,
     window,
     chunkTokens,
-    digestTokens: policy.summary.mode === 'layered' ? Math.min(digest, layerTokens(0, maxTokens)) : digest,
+    digestTokens: Math.min(maxTokens, Math.max(128, Math.floor(chunkTokens / 4))),
     snapshotTokens: maxTokens,
     snapshotCeiling: Math.max(maxTokens, limits.headMax - limits.noteTokens),
     foldTokens: Math.max(chunkTokens, Math.floor(window * countMargin) - reservedOutput - promptTokens),

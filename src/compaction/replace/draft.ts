@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import {
@@ -8,8 +7,8 @@ import {
   type Snapshot,
 } from '../../summary/answer/accept.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
-import { layerTokens, type KeptLayer } from '../../summary/ask/layers.js';
-import { layeredSnapshot, resolveSections } from '../../summary/answer/sections.js';
+import type { KeptLayer } from '../../summary/ask/layers.js';
+import { resolveSections } from '../../summary/answer/sections.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 import { memoryByModel, memoryByRule, type Memory } from './journal.js';
@@ -36,23 +35,14 @@ export function draftSnapshot(
   const inputTokens = evicted.reduce((sum, { tokens }) => sum + tokens, before);
   const sections = resolveSections(input.policy.summary.sections);
   const acceptance = { inputTokens, maxTokens: plan.summarizer.snapshotCeiling, counter, sections };
-  if (plan.mode === 'journal') {
+  if (plan.mode === 'journal' || plan.mode === 'layered') {
     const model = method === 'model' && written !== null;
     const memory = model
       ? memoryByModel(input, evicted, kept, counter)
       : memoryByRule(input, evicted, counter);
     return remembered(memory, model ? 'model' : 'extractive', acceptance);
   }
-  if (method !== 'model' || written === null) {
-    return plan.mode === 'layered' && input.standing !== null
-      ? layerByRule(input, input.standing, evicted, acceptance)
-      : byRule(input, evicted, acceptance);
-  }
-  if (plan.mode === 'layered') {
-    const layers = written.layers.map(({ layer }) => layer);
-    const snapshot = acceptLayered(textOf(written.layers), { ...acceptance, inputTokens: Infinity });
-    return { snapshot, layers, state: null, method, newLayer: null };
-  }
+  if (method !== 'model' || written === null) return byRule(input, evicted, acceptance);
   if (written.snapshot === null) throw new PalimpsestError('Store.Corrupt', 'the plan has no snapshot');
   return byModel(input, written.snapshot, acceptance);
 }
@@ -73,7 +63,7 @@ function byModel(
   acceptance: Acceptance,
 ): Drafted | RepairNeeded {
   if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
-    return { repair: 'too long', snapshot: draft, missing: [] };
+    return { repair: 'too long', snapshot: draft };
   // More was read anew than is evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
   const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
@@ -99,53 +89,10 @@ function byRule(
   };
 }
 
-/**
- * One more layer behind those that stand; where they leave no room, one layer by rule in place of them all. Either is
- * read again once a model answers.
- */
-function layerByRule(
-  { plan, parent, redact }: ReplacementInput,
-  standing: readonly LayerText[],
-  evicted: readonly LoggedMessage[],
-  acceptance: Acceptance,
-): Drafted {
-  const { counter } = acceptance;
-  const { snapshotTokens } = plan.summarizer;
-  const extractive = (previous: string | null, maxTokens: number) =>
-    redact(extractiveSnapshot({ previous, messages: evicted, maxTokens, counter }));
-  const layer = (text: string, fromSeq: number): LayerText => ({
-    text,
-    layer: {
-      rank: 0,
-      key: createHash('sha256').update(`by rule\n${text}`).digest('hex'),
-      tokens: counter.count(text),
-      fromSeq,
-      throughSeq: plan.throughSeq,
-      extractive: true,
-    },
-  });
-  const further = layer(extractive(null, layerTokens(0, snapshotTokens)), plan.fromSeq);
-  const joined = textOf([...standing, further]);
-  const fits = further.text !== '' && counter.count(joined) <= acceptance.maxTokens;
-  const newLayer = fits ? further : layer(extractive(parent.snapshot, snapshotTokens), 1);
-  const layers = fits ? [...standing, further] : [newLayer];
-  return {
-    snapshot: accepted(textOf(layers), acceptance),
-    method: 'extractive',
-    layers: layers.map((one) => one.layer),
-    state: null,
-    newLayer,
-  };
-}
-
 function accepted(text: string, acceptance: Acceptance): Snapshot {
   if (/\S/.test(text)) return acceptSnapshot(text, acceptance);
   throw new PalimpsestError(
     'Summary.NotSmaller',
     `${acceptance.inputTokens} tokens are too few for a summary that would be smaller`,
   );
-}
-
-function textOf(layers: readonly LayerText[]): string {
-  return layeredSnapshot(layers.map(({ layer, text }) => ({ ...layer, text })));
 }

@@ -14,6 +14,7 @@ import type { Method, Plan } from '../plan/plan-types.js';
 /** The generation that is replaced. */
 export interface Parent {
   snapshot: string | null;
+  /** Lines of exact values; null or a ledger in generations of earlier versions; '' in `journal` mode. */
   ledger: string | null;
   /** `journal` mode. */
   state: string | null;
@@ -33,7 +34,7 @@ export interface LayerText {
 
 /** The texts written by one or several models, references resolved. */
 export interface Written {
-  /** Null in `layered` mode, and where only messages were summarized. */
+  /** Null in `journal` mode, and where only messages were summarized. */
   snapshot: string | null;
   layers: LayerText[];
   /** `journal` mode: the answer that holds the changes of the state. */
@@ -47,7 +48,7 @@ export interface ReplacementInput {
   method: Method;
   /** Null: the method asks no model, or its part failed. */
   written: Written | null;
-  /** `layered` and `journal` mode: the layers that stand, where the rules have to add one; null in other modes. */
+  /** `journal` mode: the entries that stand, where the rules have to add one; null in other modes. */
   standing: LayerText[] | null;
   /** The model was to write it and failed: a model may do it again. */
   failed: boolean;
@@ -90,9 +91,8 @@ export interface Replacement {
   missed: boolean;
 }
 
-/** The snapshot must be asked for once more; `missing` is what it dropped. */
+/** The snapshot must be asked for once more. */
 export interface RepairNeeded {
   repair: RepairProblem;
   snapshot: string;
-  missing: string[];
 }

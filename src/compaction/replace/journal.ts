@@ -4,7 +4,7 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { layeredSnapshot } from '../../summary/answer/sections.js';
-import { exactLine, isExactLine, mergedExact } from '../../summary/journal/exact.js';
+import { exactValues } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
 import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { withoutReferences } from '../../summary/journal/references.js';
@@ -128,7 +128,10 @@ function stateRoom({ plan, limits }: ReplacementInput): number {
   return plan.journal?.state ?? Math.floor(limits.headMax / 5);
 }
 
-/** Exact values behind each entry: as they stand, merged with those of the entries merged, or found in what is evicted now. */
+/**
+ * Exact values behind each entry: as they stand, or found in what it stands for and merged with those of the entries that
+ * it took the place of. What waited for its last mention to be evicted goes to the newest.
+ */
 function addedTo(
   entries: readonly Entry[],
   {
@@ -144,40 +147,36 @@ function addedTo(
   },
 ): Entry[] {
   const before = input.parent.layers ?? [];
-  const known = new Map(before.map((layer) => [layer.key, layer]));
+  const known = new Map(before.map(({ waiting: _waiting, ...layer }) => [layer.key, layer]));
+  const newest = entries.findLastIndex(({ layer }) => !known.has(layer.key));
+  const waited = before.flatMap(({ waiting }) => waiting ?? []);
+  const { source, referenced, policy, parent } = input;
   // The carried request stays in the context, too.
-  const visible = [...kept, ...input.referenced].flatMap(writtenIn).join('\n');
-  return entries.map(({ layer, text }) => {
+  const visible = [...kept, ...referenced].flatMap(writtenIn).join('\n');
+  const pinned = [...policy.pins.filter((pin) => typeof pin === 'string'), ...parent.pinned];
+  const fixed = [...source.system.flatMap(writtenIn), ...pinned].join('\n');
+  return entries.map(({ layer, text }, index) => {
     const same = known.get(layer.key);
     if (same) return { layer: same, text };
-    const maxTokens = roomBehind(layer);
     const members = before.filter(
       ({ fromSeq, throughSeq }) => fromSeq >= layer.fromSeq && throughSeq <= layer.throughSeq,
     );
     const own = evicted.filter(({ seq }) => seq >= layer.fromSeq && seq <= layer.throughSeq);
-    const merged = mergedExact(
-      [
-        ...members.flatMap(({ added }) => exactLines(added)),
-        exactLine(own, { entry: text, visible, maxTokens, counter }),
+    const { exact, waiting } = exactValues({
+      before: [
+        ...members.flatMap(({ added = '' }) => added.split('\n')),
+        ...(index === newest ? waited : []),
       ],
-      text,
-      maxTokens,
-      counter,
+      evicted: own,
+      ...{ text, visible, fixed, counter },
+      maxTokens: roomBehind(layer),
+    });
+    const days = daysOf(
+      before.filter((one) => overlaps(one, layer)),
+      own,
     );
-    return {
-      layer: adding(
-        {
-          ...layer,
-          ...daysOf(
-            before.filter((one) => overlaps(one, layer)),
-            own,
-          ),
-        },
-        [merged],
-        counter,
-      ),
-      text,
-    };
+    const withExact = adding({ ...layer, ...days }, [exact], counter);
+    return { layer: waiting === '' ? withExact : { ...withExact, waiting }, text };
   });
 }
 
@@ -204,8 +203,4 @@ function daysOf(members: readonly KeptLayer[], messages: readonly LoggedMessage[
   ].sort();
   const [first] = days;
   return first === undefined ? {} : { days: [first, days.at(-1) ?? first] };
-}
-
-function exactLines(added: string | undefined): string[] {
-  return (added ?? '').split('\n').filter(isExactLine);
 }

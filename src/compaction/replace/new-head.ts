@@ -6,20 +6,18 @@ import type { Snapshot } from '../../summary/answer/accept.js';
 import { mayHaveMatched, MOST_MATCHES, pinnedTexts } from '../../summary/answer/pins.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
 import { buildHead } from '../../summary/head.js';
-import { droppedAtoms } from '../../summary/ledger/integrity.js';
-import { buildLedger, rankedAtoms } from '../../summary/ledger/ledger.js';
-import { mentionsWithoutSecrets, withoutSecrets } from '../../summary/redaction/withheld.js';
+import { exactValues } from '../../summary/journal/exact.js';
+import { writtenIn } from '../../summary/journal/witness.js';
+import { withoutSecrets } from '../../summary/redaction/withheld.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { draftSnapshot } from './draft.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 
-/** Most dropped atoms that one repair is told. */
-const mostMissing = 40;
-
-/** The head of a new generation: snapshot, pins, ledger; or what of the snapshot must be asked for once more. */
+/** The head of a new generation: snapshot, exact values, pins; or the snapshot to be asked for once more. */
 export interface MadeHead {
   head: Head;
   snapshot: Snapshot;
+  /** Lines of exact values, as the next generation reads them; '' in `journal` mode. */
   ledger: string;
   layers: KeptLayer[] | null;
   state: string | null;
@@ -34,7 +32,7 @@ export function* newHead(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
   kept: readonly LoggedMessage[],
-  ledgerTokens: number,
+  exactTokens: number,
 ): Steps<MadeHead | RepairNeeded> {
   const { plan, policy, limits, parent, redact, source, counter } = input;
   const quotable = policy.redact === null ? evicted : yield* withoutSecrets(evicted, redact);
@@ -55,47 +53,25 @@ export function* newHead(
     form: policy.summary.form,
     recovery: policy.recovery,
   };
-  const bare = buildHead({ ...common, ledger: '' }, counter);
   const fallback = isFallback(input, layers);
-  if (state !== null)
-    return { head: bare, snapshot, ledger: '', state, layers, newLayer, pinned, matched, fallback };
+  const made = { snapshot, state, layers, newLayer, pinned, matched, fallback };
+  const bare = buildHead({ ...common, exact: '' }, counter);
+  if (state !== null) return { ...made, head: bare, ledger: '' };
   const room =
     limits.headMax + Math.max(limits.pinTokens, pinTokens(pinned, counter)) - (bare.tokens[0] ?? 0);
-  const mentions = yield* mentionsWithoutSecrets(input, { previousSnapshot: parent.snapshot, evicted, kept });
-  // What is evicted next is visible no longer than until then.
-  const seen = { ...mentions, previous: parent.ledger, kept: plan.partial ? [] : mentions.kept };
-  const atoms = rankedAtoms(seen);
-  const ledger = redact(
-    buildLedger({
-      ...seen,
-      atoms,
-      snapshot,
-      maxTokens: Math.max(0, Math.min(ledgerTokens, room)),
-      counter,
-    }),
-  );
-  if (policy.summary.integrityCheck && method === 'model' && !input.repaired && layers === null) {
-    const missing = droppedAtoms({
-      ...mentions,
-      previous: mentions.previousSnapshot,
-      snapshot,
-      ledger,
-      atoms,
-      limit: mostMissing,
-    });
-    if (missing.length > 0) return { repair: 'dropped', snapshot, missing: missing.map(redact) };
-  }
-  return {
-    head: buildHead({ ...common, ledger }, counter),
-    snapshot,
-    ledger,
-    state,
-    layers,
-    newLayer,
-    pinned,
-    matched,
-    fallback,
-  };
+  const found = exactValues({
+    before: (parent.ledger ?? '').split('\n'),
+    evicted: quotable,
+    text: snapshot,
+    // What is evicted next is visible no longer than until then.
+    visible: plan.partial ? '' : [...stays, ...input.referenced].flatMap(writtenIn).join('\n'),
+    fixed: [...source.system.flatMap(writtenIn), ...pinned].join('\n'),
+    maxTokens: Math.max(0, Math.min(exactTokens, room)),
+    counter,
+  });
+  const exact = redact(found.exact);
+  const ledger = [exact, redact(found.waiting)].filter((line) => line !== '').join('\n');
+  return { ...made, head: buildHead({ ...common, exact }, counter), ledger };
 
   function messageOf(seq: number | null, { referenced }: ReplacementInput): LoggedMessage | null {
     if (seq === null) return null;

@@ -12,7 +12,7 @@ import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
-/** The replacement of the planned prefix of a context: accepted head, ledger and reductions, or the reason of a refusal. */
+/** The replacement of the planned prefix of a context: accepted head and reductions, or the reason of a refusal. */
 
 /**
  * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
@@ -64,9 +64,9 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
   };
 
-  /** The new head, if there is to be one, with a ledger of at most so many tokens, and the context with it. */
-  function* attempt(given: ReplacementInput, ledgerTokens: number): Steps<Attempted | RepairNeeded> {
-    const made = replacesHead ? yield* newHead(given, evicted, kept, ledgerTokens) : null;
+  /** The new head, if there is to be one, with exact values of at most so many tokens, and the context with it. */
+  function* attempt(given: ReplacementInput, exactTokens: number): Steps<Attempted | RepairNeeded> {
+    const made = replacesHead ? yield* newHead(given, evicted, kept, exactTokens) : null;
     if (made && 'repair' in made) return made;
     const head = made?.head ?? source.head;
     const fit = reductionsFor(given, kept, head, tokensBefore);
@@ -75,15 +75,15 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
   }
 
-  /** The ledger is ours: it gives way before a summary is refused, or misses its target, for what comes with it. */
+  /** Exact values are ours: they give way before a summary is refused, or misses its target, for what comes with it. */
   function* withinBounds(): Steps<Attempted | RepairNeeded> {
-    const whole = yield* attempt(input, limits.ledgerTokens);
+    const whole = yield* attempt(input, limits.exactTokens);
     if ('repair' in whole) return whole;
     const { gain, target } = excess(whole);
-    const ledgerTokens = counter.count(whole.made?.ledger ?? '');
+    const exactTokens = counter.count((whole.made?.ledger ?? '').split('\n', 1)[0]!);
     for (const over of new Set([Math.max(gain, target), gain])) {
-      if (over <= 0 || ledgerTokens === 0) continue;
-      const shorter = yield* attempt({ ...input, repaired: true }, Math.max(0, ledgerTokens - over));
+      if (over <= 0 || exactTokens === 0) continue;
+      const shorter = yield* attempt({ ...input, repaired: true }, Math.max(0, exactTokens - over));
       if ('repair' in shorter) continue;
       const still = excess(shorter);
       if (still.gain <= 0 && (over === gain || still.target <= 0)) return shorter;

@@ -41,7 +41,6 @@ const LONGEST_ANSWER = 1_000_000;
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;
   const text = answerText(asking, answer);
-  if (!prompt.checksOrigins) return redact(accepted(asking, text, asked));
   const limit = asked.kind === 'digest' ? digestLimit(asked.maxTokens) : asking.summarizer.snapshotCeiling;
   const tokens = counter.count(text);
   const room = Math.max(tokens, Math.min(limit, asked.inputTokens - 1));

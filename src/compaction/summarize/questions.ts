@@ -108,7 +108,7 @@ export function chunkQuestion(
         request: requestWith(transcript, before),
         // The material is counted once, and what is around it; its words are read in the same time.
         tokens: once(() => {
-          if (asking.prompt.checksOrigins) sources();
+          sources();
           ground();
           return inputTokens() + countRequest(requestWith('', null), counter);
         }),
@@ -307,12 +307,12 @@ export function stateHash(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 16);
 }
 
-/** Asks once more for a snapshot that was too long, or had dropped what must not be dropped. */
+/** Asks once more for a snapshot that was too long. */
 export function repairQuestion(
   asking: Asking,
   snapshotKey: string,
   problem: RepairProblem,
-  found: () => Promise<{ snapshot: string; missing: readonly string[] }>,
+  found: () => Promise<{ snapshot: string }>,
 ): Question {
   const { counter } = asking;
   const maxTokens = asking.summarizer.snapshotTokens;
@@ -326,9 +326,9 @@ export function repairQuestion(
     kind: 'repair',
     key,
     async prepare() {
-      const { snapshot, missing } = await found();
-      const asked = { problem, maxTokens, key, prompt: asking.prompt };
-      const request = repairRequest({ ...asked, snapshot, missing });
+      const { snapshot } = await found();
+      const asked = { maxTokens, key, prompt: asking.prompt };
+      const request = repairRequest({ ...asked, snapshot });
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
@@ -336,7 +336,7 @@ export function repairQuestion(
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: 'snapshot', maxTokens, inputTokens: Infinity },
-            ground: groundOf([snapshot, ...missing], repairRequest({ ...asked, snapshot: '', missing: [] })),
+            ground: groundOf([snapshot], repairRequest({ ...asked, snapshot: '' })),
             sources: () => sourcesIn([], [snapshot]),
           }),
       };

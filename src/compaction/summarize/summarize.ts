@@ -15,9 +15,9 @@ import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
 export interface Summarized {
   /** Chunks as they were read in the end, in order. */
   chunks: ChunkRef[];
-  /** Key of the new snapshot; null in `layered` and `journal` mode, and where only messages were summarized. */
+  /** Key of the new snapshot; null in `journal` mode, and where only messages were summarized. */
   snapshot: string | null;
-  /** `layered` and `journal` mode: all layers that stand now, oldest first. */
+  /** `journal` mode: all entries that stand now, oldest first. */
   layers: Layer[];
   /** `journal` mode: key of the answer that holds the changes of the state; null where it stays as it is. */
   changes?: string | null;
@@ -83,7 +83,7 @@ async function writeSnapshot(digests: Digests): Promise<History> {
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot, layers: [] };
 }
 
-/** New leaves behind the layers that stand; four of a rank become one of the next. */
+/** Plans of earlier versions: new leaves behind the layers that stand; four of a rank become one of the next. */
 async function addLayers(digests: Digests): Promise<History> {
   const { plan, progress } = digests;
   const leaves = await readHistory(digests, plan.chunks);

@@ -26,9 +26,9 @@ export interface Head {
 
 /**
  * What a stretch of the summary turn is: entries of the journal with their headings, exact values behind them, state, pins;
- * snapshot and ledger of the other modes; and what frames them.
+ * snapshot of the other modes; and what frames them.
  */
-export const headParts = ['note', 'journal', 'exact', 'pins', 'state', 'snapshot', 'ledger'] as const;
+export const headParts = ['note', 'journal', 'exact', 'pins', 'state', 'snapshot'] as const;
 export type HeadPart = (typeof headParts)[number];
 
 export interface HeadStretch {

@@ -33,7 +33,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     snapshotTokens: row.snapshot_tokens,
     fallback: row.fallback,
     readByModel: row.method === 'model',
-    layers: row.layers?.map(({ added: _added, ...layer }) => layer) ?? null,
+    layers: row.layers?.map(({ added: _added, waiting: _waiting, ...layer }) => layer) ?? null,
     stateTokens: row.state_tokens,
   }));
 }

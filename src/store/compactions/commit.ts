@@ -81,7 +81,7 @@ export interface CommitInput {
 export class PolicyReplaced extends Error {}
 
 /**
- * Replaces the planned prefix of the context: archive part, snapshot, ledger, reductions and the moved head in one
+ * Replaces the planned prefix of the context: archive part, snapshot, exact values, reductions and the moved head in one
  * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
  * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where the session was
  * erased and begun anew since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing is written.
@@ -181,8 +181,12 @@ async function store(
   return toCompaction(row);
 }
 
-function storableLayer({ added, ...layer }: KeptLayer): KeptLayer {
-  return added === undefined ? layer : { ...layer, added: storable(added) };
+function storableLayer({ added, waiting, ...layer }: KeptLayer): KeptLayer {
+  return {
+    ...layer,
+    ...(added === undefined ? {} : { added: storable(added) }),
+    ...(waiting === undefined ? {} : { waiting: storable(waiting) }),
+  };
 }
 
 /** What a commit forgets of earlier failures: not those of a model that it did without. */

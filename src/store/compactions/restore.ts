@@ -19,7 +19,7 @@ const attemptsOutsideLock = 3;
 
 /**
  * Makes the context what it was when `generation` had been committed, with everything that was appended since behind
- * it: commits a new generation with the head, snapshot, ledger and committed reductions of that one, which is its
+ * it: commits a new generation with the head, snapshot, exact values and committed reductions of that one, which is its
  * parent; 0 restores the whole log. Nothing is deleted: the generations in between can be restored as well. A
  * compaction that is running fails with `Store.StaleGeneration`. The session is not compacted again before it has grown.
  * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that is not there.

@@ -18,7 +18,7 @@ export function checkId(id: string, path: string): void {
 }
 
 /**
- * A derived text (summary, ledger, error message) as a `text` or `jsonb` column can hold it: NUL becomes U+2400, half
+ * A derived text (summary, exact values, error message) as a `text` or `jsonb` column can hold it: NUL becomes U+2400, half
  * of a surrogate pair U+FFFD. Originals never come here: they are stored as JSON, which escapes both.
  */
 export function storable(text: string): string {

@@ -33,7 +33,7 @@ export const compactions = palimpsest.table(
     method: text('method').$type<'model' | 'extractive' | 'none'>().notNull(),
     /** The extractive summarizer served because the model could not: to be redone from the archive. */
     fallback: boolean('fallback').notNull().default(false),
-    /** `layered` and `journal` mode: what the snapshot consists of, oldest first; null in other modes. */
+    /** `journal` mode: the entries that the snapshot consists of, oldest first; null in other modes. */
     layers: jsonb('layers').$type<KeptLayer[]>(),
     /** `journal` mode: rules, requests and questions in force, next step. */
     state: text('state'),

@@ -39,6 +39,8 @@ export const sessions = palimpsest.table(
     incarnation: uuid('incarnation').notNull().defaultRandom(),
     /** JSON of the policy's layers as given (`PolicyLayers`), as text: pins may hold what jsonb refuses. */
     policy: text('policy').notNull(),
+    /** `summary.mode` of a session begun under a version with another default; null once its policy was stored since. */
+    begunMode: text('begun_mode').$type<'incremental'>(),
     policyVersion: integer('policy_version').notNull(),
     /** Version of the tenant's policy within `policy`; 0: none. */
     tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),

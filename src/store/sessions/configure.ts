@@ -117,7 +117,12 @@ async function apply(
     ...(await liveSizes(tx.query, row)),
     ...cleared,
   };
-  await updateSession(tx, row, { ...change, ...also, policy: JSON.stringify(settings.policy) });
+  await updateSession(tx, row, {
+    ...change,
+    ...also,
+    policy: JSON.stringify(settings.policy),
+    begunMode: null,
+  });
   return { ...rest, ...change };
 }
 

@@ -26,7 +26,7 @@ export interface TenantPolicy {
 }
 
 /** A session as stored; `policy` as it was given, without defaults. */
-export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy'> &
+export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy' | 'begunMode'> &
   SessionIds & {
     policy: PolicyLayers;
     /** The tenant's policy where the session has not taken it over yet. */
@@ -77,6 +77,7 @@ export interface SessionRecord {
   session_id: string;
   incarnation: string;
   policy: string;
+  begun_mode: 'incremental' | null;
   policy_version: number;
   tenant_policy_version: number;
   calibration: unknown;
@@ -130,6 +131,11 @@ export function tenantPolicyOf(record: {
   return { policy: JSON.parse(policy) as PolicyInput, version };
 }
 
+function layersOf({ policy, begun_mode: mode }: SessionRecord): PolicyLayers {
+  const layers = JSON.parse(policy) as PolicyLayers;
+  return mode === null ? layers : { ...layers, begun: { summary: { mode } } };
+}
+
 export function toSession(record: SessionRecord): SessionRow {
   const moment = (at: string | Date | null) => (at === null ? null : new Date(at));
   const newerTenantPolicy = tenantPolicyOf(record);
@@ -139,7 +145,7 @@ export function toSession(record: SessionRecord): SessionRow {
     tenant: record.tenant_id,
     session: record.session_id,
     incarnation: record.incarnation,
-    policy: JSON.parse(record.policy) as PolicyLayers,
+    policy: layersOf(record),
     policyVersion: record.policy_version,
     tenantPolicyVersion: record.tenant_policy_version,
     calibration,

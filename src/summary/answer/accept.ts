@@ -68,7 +68,7 @@ export function acceptSnapshot(text: string, limits: Acceptance, ground?: Ground
 }
 
 /**
- * A snapshot joined from accepted layers, as `layeredSnapshot` made it. The text stays as it is, so that its beginning
+ * A journal joined from accepted entries, as `layeredSnapshot` made it. The text stays as it is, so that its beginning
  * never changes. Throws like {@link acceptDigest}, also where a layer says nothing.
  */
 export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {

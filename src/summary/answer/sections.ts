@@ -1,4 +1,4 @@
-/** What a snapshot is divided into: the built-in sections, or those of a policy; and the layers of `layered` mode. */
+/** What a snapshot is divided into: the built-in sections, or those of a policy; and the entries of a journal. */
 import type { SectionInput } from '../../policy/summary-schema.js';
 
 /** One section of a snapshot: `## <title>`, then `- ` bullets. `asks` tells the summarizer what belongs there. */

@@ -49,7 +49,7 @@ export function journalPrompt({ prompt }: Pick<Policy['summary'], 'prompt'>): Pr
     mergeTask(100),
   ];
   const hash = createHash('sha256').update(JSON.stringify(wording)).digest('hex');
-  const settings = { sections: [], structured: false, checksOrigins: false, ownTask };
+  const settings = { sections: [], structured: false, ownTask };
   return { ...settings, instructions, version: JOURNAL_PROMPT_VERSION, hash };
 }
 

@@ -1,5 +1,5 @@
 /**
- * `layered` mode: immutable leaf summaries, merged four of a rank at a time, so that what is said in one is rewritten at
+ * Entries of a journal; and, for plans of earlier versions, layers: immutable leaf summaries, merged four of a rank at a time, so that what is said in one is rewritten at
  * most 1 + log₄ n times among n leaves. Older ranks are shorter, so the whole stays within its room for any n.
  */
 
@@ -27,6 +27,8 @@ export interface Layer {
 export interface KeptLayer extends Layer {
   /** `journal` mode: lines that code has put behind the text. */
   added?: string;
+  /** `journal` mode: exact values that the tail held still. */
+  waiting?: string;
 }
 
 /** Layers of one rank that become one of the next. */

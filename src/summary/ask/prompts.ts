@@ -33,8 +33,6 @@ export interface PromptSettings {
   sections: Section[];
   /** The answer is asked for as JSON by schema. */
   structured: boolean;
-  /** What only tools said is moved out of the answer's sections of instructions. */
-  checksOrigins: boolean;
   /** `journal` mode: the policy says what to note. */
   ownTask?: boolean;
   version: number;
@@ -81,9 +79,7 @@ export function promptSettings({
   prompt,
   sections: given,
   structured: wanted,
-  integrityCheck: checksOrigins = true,
-}: Pick<Policy['summary'], 'prompt' | 'sections' | 'structured'> &
-  Partial<Pick<Policy['summary'], 'integrityCheck'>>): PromptSettings {
+}: Pick<Policy['summary'], 'prompt' | 'sections' | 'structured'>): PromptSettings {
   const sections = resolveSections(given);
   const structured = wanted === 'auto' && (prompt === null || prompt.includes('{sections}'));
   const instructions = [
@@ -103,11 +99,12 @@ export function promptSettings({
         instructions,
         tasks,
         structured ? schemaOf(sections) : null,
-        checksOrigins,
+        // Digests of earlier versions are found by it.
+        true,
       ]),
     )
     .digest('hex');
-  return { instructions, sections, structured, checksOrigins, version: PROMPT_VERSION, hash };
+  return { instructions, sections, structured, version: PROMPT_VERSION, hash };
 }
 
 /** What a policy that says nothing asks. */

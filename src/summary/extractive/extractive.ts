@@ -3,9 +3,8 @@ import { argumentsOf, nameOf } from '../../conversation/render.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { type SectionKey, sections } from '../answer/sections.js';
 import { formatSnapshot, headingOf, oneLine, parseSnapshot } from '../answer/snapshot.js';
-import { type AtomKind, constraintAtoms, errorAtoms, wordAtoms } from '../ledger/atoms.js';
-import { commandIn } from '../ledger/command.js';
-import { clip, clipMiddle, plainTextOf, sentencesOf } from '../text/sentences.js';
+import { argumentValues } from '../journal/exact.js';
+import { clip, clipMiddle, linesOf, plainTextOf, sentencesOf } from '../text/sentences.js';
 
 /**
  * A snapshot without a model: the same sections, filled by rule. Reads every message once, whatever their number; which
@@ -44,6 +43,15 @@ const decision =
 
 const nextStep =
   /\b(?:next|todo|to-do|remaining|still (?:need|have|to)|then i(?:'ll| will)|i(?:'ll| will) (?:now|then)|let me (?:now|next)|need to|waiting for|would you like|please (?:confirm|provide|let me))\b/i;
+
+const rule =
+  /\b(?:must(?:n't)?|never|always|do not|don't|should(?:n't| not)|may not|only|at (?:most|least)|make sure|prefer(?:red)?|avoid|without|not allowed)\b/i;
+const LONGEST_RULE = 240;
+
+const reported =
+  /(?:^|[\s:])(?:[A-Z]\w{0,60})?(?:error|exception|fatal|panic|failed)(?: [A-Z]{1,5}\d{1,6})?: |(?:: |^)(?:command not found|no such file|permission denied)/i;
+/** The beginning of a line says best which error it is. */
+const LONGEST_ERROR = 140;
 
 const coveredLine = /^Covered by rule, without a model: /;
 
@@ -99,7 +107,7 @@ class Reading {
       case 'system':
       case 'developer':
         this.counts.system += 1;
-        constraintAtoms(text, (_kind, rule) => this.rules.add(seq, rule));
+        for (const rule of rulesIn(text)) this.rules.add(seq, rule);
         break;
       case 'assistant':
         this.counts.assistant += 1;
@@ -118,7 +126,7 @@ class Reading {
     if (request.text === '') return;
     this.firstRequest ??= { seq, text: clipMiddle(request.text, 4 * QUOTE) };
     this.requests.add(seq, request.text);
-    constraintAtoms(text, (_kind, rule) => this.rules.add(seq, rule));
+    for (const rule of rulesIn(text)) this.rules.add(seq, rule);
   }
 
   private readAnswer(seq: number, message: ChatMessage, text: string): void {
@@ -142,15 +150,14 @@ class Reading {
     const command = commandIn(args);
     const line = command === null ? '' : clip(oneLine(command).replace(/^bash -l?c /, ''), 200);
     if (command !== null) this.commands.add(seq, `${name}: \`${line}\``);
-    wordAtoms(args, (kind, atom) => {
-      if (isObject(kind, atom) && !line.includes(atom)) this.touched.add(seq, `${name}: ${atom}`);
-    });
+    for (const [value] of argumentValues(args))
+      if (!line.includes(value)) this.touched.add(seq, `${name}: ${value}`);
   }
 
   private readResult(seq: number, message: ChatMessage, text: string): void {
     const name = message.name ?? this.toolNames.get(message.tool_call_id ?? '');
     const origin = name ? `tool:${name}` : 'tool';
-    errorAtoms(text, (_kind, error) => this.errors.add(seq, `${origin} reported: ${error}`));
+    for (const error of errorsIn(text)) this.errors.add(seq, `${origin} reported: ${error}`);
     const returned = clip(oneLine(text.slice(0, 1_000)), 200);
     if (returned !== '') this.results.add(seq, `${origin} returned: ${returned}`);
   }
@@ -224,11 +231,34 @@ function short(entries: readonly Entry[]): Entry[] {
   return entries.map(({ seq, text }) => ({ seq, text: clipMiddle(text, QUOTE) }));
 }
 
-/** What a call is about: a file, a page, or a record by its id; not a word of code nor a limit of lines. */
-function isObject(kind: AtomKind, atom: string): boolean {
-  return (
-    kind === 'path' || kind === 'url' || (kind === 'id' && /[A-Za-z#].*\d|\d.*[A-Za-z]|@|^\d{6}/.test(atom))
-  );
+/** Sentences in which a user or the system states a rule. */
+function* rulesIn(text: string): Generator<string> {
+  for (const sentence of sentencesOf(text))
+    if (sentence.length >= 12 && rule.test(sentence.slice(0, LONGEST_RULE)))
+      yield clip(sentence, LONGEST_RULE);
+}
+
+/** Lines in which a tool reports an error. */
+function* errorsIn(text: string): Generator<string> {
+  for (const line of linesOf(text))
+    if (line.length >= 8 && line.length <= 2_000 && reported.test(line.slice(0, 300)))
+      yield clip(oneLine(line), LONGEST_ERROR);
+}
+
+/** The command of a shell call: an argument of that name, a text or a list of words; null where the call is no such thing. */
+function commandIn(args: string): string | null {
+  if (!/"(?:command|cmd|script|code)"/.test(args.slice(0, 200))) return null;
+  let fields: unknown;
+  try {
+    fields = JSON.parse(args);
+  } catch {
+    return null;
+  }
+  if (typeof fields !== 'object' || fields === null) return null;
+  const { command, cmd, script, code } = fields as Record<string, unknown>;
+  const found = command ?? cmd ?? script ?? code;
+  if (Array.isArray(found)) return found.map(String).join(' ');
+  return typeof found === 'string' ? found : null;
 }
 
 function interleaved(a: readonly Entry[], b: readonly Entry[]): Entry[] {

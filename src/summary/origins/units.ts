@@ -1,5 +1,5 @@
 /** A snapshot as what can be moved: its headings, and its bullets and lines by sentence. */
-import { isLayerHeading, type Section } from '../answer/sections.js';
+import type { Section } from '../answer/sections.js';
 import { sectionAt } from '../answer/snapshot.js';
 import { wordsOf, type Word } from './wording.js';
 
@@ -9,8 +9,8 @@ const SHORTEST_SENTENCE = 3;
 export interface Sentence {
   text: string;
   words: Word[];
-  /** What of it is a tool's: from and to in `text`; null where nothing is. `isLeftOut`: there is no room to repeat it with its label. */
-  said: { from: number; to: number; origins: readonly string[]; isLeftOut: boolean } | null;
+  /** The tools whose it is; null where it is none's. `isLeftOut`: there is no room to repeat it with its label. */
+  said: { origins: readonly string[]; isLeftOut: boolean } | null;
 }
 
 /** A heading, or a bullet or line with the lines that continue it. */
@@ -19,7 +19,6 @@ export interface Unit {
   /** Section that it opens or stands in; null in free text. */
   section: string | null;
   isHeading: boolean;
-  isLayer: boolean;
   /** What stands before its first sentence: indentation and bullet. */
   mark: string;
   sentences: Sentence[];
@@ -31,9 +30,8 @@ export function unitsOf(snapshot: string, among: readonly Section[]): Unit[] {
   let section: string | null = null;
   for (const line of snapshot.split('\n')) {
     const opened = sectionAt(line, among);
-    const isLayer = isLayerHeading(line);
-    const isHeading = isLayer || opened !== null;
-    if (isHeading) section = isLayer ? null : opened;
+    const isHeading = opened !== null;
+    if (isHeading) section = opened;
     const mark = /^\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)?/.exec(line)?.[0] ?? '';
     const last = units.at(-1);
     const continues =
@@ -44,7 +42,7 @@ export function unitsOf(snapshot: string, among: readonly Section[]): Unit[] {
       last.lines[0]?.trim() !== '' &&
       /^\s+$/.test(mark);
     if (continues) last.lines.push(line);
-    else units.push({ lines: [line], section, isHeading, isLayer, mark, sentences: [] });
+    else units.push({ lines: [line], section, isHeading, mark, sentences: [] });
   }
   for (const unit of units) {
     if (!unit.isHeading) unit.sentences = sentencesIn(bodyOf(unit));

@@ -1,5 +1,5 @@
 /**
- * Takes secrets out of what summarizer, snapshot and ledger see. The log keeps the original. A secret becomes
+ * Takes secrets out of what summarizer, snapshot and exact values see. The log keeps the original. A secret becomes
  * `[REDACTED:kind:hash]`; the hash is keyed by the tenant, so that equal secrets look equal within one and nowhere else.
  */
 import { createHmac } from 'node:crypto';

@@ -12,18 +12,6 @@ interface Redaction {
 /** Fields that name and link; they hold no text of anybody. */
 const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);
 
-/** What `redactorFor` puts in the place of a secret. */
-const placeholder = /\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]/g;
-
-/** Leaves nothing in the place of a secret that looks like an identifier worth a line of the ledger. */
-function blanking(redact: Redact): Redact {
-  const blank = (text: string) => text.replace(placeholder, '…');
-  function* steps(text: string): Steps<string> {
-    return blank(yield* redacting(redact, text));
-  }
-  return Object.assign((text: string) => blank(redact(text)), { steps });
-}
-
 /**
  * Messages as code may quote from them. Redacting the quote would come too late: what is a secret often shows only by
  * the words beside it, and those a quote leaves behind.
@@ -72,25 +60,4 @@ export function* redactedIn(
   return messages.filter(
     ({ message }, index) => JSON.stringify(message) !== JSON.stringify(shown[index]!.message),
   );
-}
-
-/** What identifiers are copied from. */
-export interface Mentions {
-  previousSnapshot: string | null;
-  evicted: readonly LoggedMessage[];
-  kept: readonly LoggedMessage[];
-}
-
-/** The same without secrets, where the policy redacts. */
-export function* mentionsWithoutSecrets(
-  { policy, redact }: Redaction,
-  { previousSnapshot, evicted, kept }: Mentions,
-): Steps<Mentions> {
-  if (policy.redact === null) return { previousSnapshot, evicted, kept };
-  const blank = blanking(redact);
-  return {
-    previousSnapshot: previousSnapshot === null ? null : blank(previousSnapshot),
-    evicted: yield* withoutSecrets(evicted, blank),
-    kept: yield* withoutSecrets(kept, blank),
-  };
 }

@@ -20,11 +20,6 @@ function withoutMark(text: string): string {
   return text.trim().replace(/^(?:[-*•>]|\d{1,2}[.)]|#{1,6})\s+/, '');
 }
 
-/** A snapshot made by rule names the message before each item, `- #17: `: numbers of ours, not of the session. */
-export function withoutReferences(snapshot: string): string {
-  return snapshot.replace(/^([ \t]{0,40}[-*] )#\d{1,15}: /gm, '$1');
-}
-
 /** Lines without their ends. */
 export function* linesOf(text: string): Generator<string> {
   for (let from = 0; from < text.length;) {

@@ -19,7 +19,7 @@ import { PalimpsestError } from '../../../src/errors.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { readBy } from '../../../src/summary/ask/chunk.js';
 
-const policy: PolicyInput = { contextWindow: 16_000, tokenizer: 'chars/4' };
+const policy: PolicyInput = { contextWindow: 16_000, tokenizer: 'chars/4', summary: { mode: 'incremental' } };
 
 const talk = (turns: number, from = 0): ChatMessage[] =>
   Array.from({ length: turns }, (_, index): ChatMessage[] => [
@@ -154,32 +154,27 @@ describe('3 and 6. a summarizer that fails', () => {
   );
 
   test('an answer that is no text is a bad answer, by its type', async () => {
-    const conversation = conversationOf(talk(40), { ...policy, summary: { fallback: 'none' } });
+    const conversation = conversationOf(talk(40), {
+      ...policy,
+      summary: { mode: 'incremental', fallback: 'none' },
+    });
     const answers = JSON.parse('{"text": "no string"}') as string;
     await expect(conversation.compact(() => answers)).rejects.toMatchObject({ type: 'Llm.BadOutput' });
     expect(conversation.generations).toHaveLength(0);
   });
 
-  test('a repair that is longer than allowed comes to nothing: the first snapshot serves', async () => {
-    const given: PolicyInput = { ...policy, summary: { fallback: 'none', ledgerTokens: 0 } };
-    const conversation = conversationOf(talk(40), given);
-    await conversation.compact(
-      () =>
-        '## Constraints and preferences\n- Never push to the branch of releases.\n## Current state\n- Requests 0 to 38 and their answers: please read on, it was read',
-    );
-    conversation.append(talk(40, 40));
+  test('a repair that is longer than allowed comes to nothing: the fallback serves', async () => {
+    const summary = { mode: 'incremental' as const, contextWindow: 100_000 };
+    const conversation = conversationOf(talk(40), { ...policy, summary });
     const kinds: string[] = [];
-    const generation = await conversation.compact((_, { kind }) => {
+    const long = (request: Parameters<Summarizer>[0]) =>
+      saidOf(`## Session intent\n${'- Requests and their answers were read on.\n'.repeat(330)}`, request);
+    const generation = await conversation.compact((request, { kind }) => {
       kinds.push(kind);
-      return kind === 'repair'
-        ? `## Session intent\n- ${'it grows '.repeat(2_000)}`
-        : '## Session intent\n- Requests 40 to 78 and their answers: please read on, it was read.';
+      return long(request);
     });
-    expect(kinds.filter((kind) => kind === 'repair')).toHaveLength(1);
-    expect(generation).toMatchObject({ method: 'model', fallback: false });
-    expect(generation?.snapshot).toBe(
-      '## Session intent\n- Requests 40 to 78 and their answers: please read on, it was read.',
-    );
+    expect(kinds).toEqual(['fold', 'repair']);
+    expect(generation).toMatchObject({ method: 'extractive', fallback: true });
   });
 });
 

@@ -84,7 +84,7 @@ describe('a session in memory', () => {
 
   test('a consolidation deeper than allowed is refused; the fallback serves where it may', async () => {
     const long: Summarizer = () => `## Current state\n- ${words(90)}`;
-    const summary = { chunkTokens: 256, contextWindow: 3_000, depthLimit: 1 } as const;
+    const summary = { mode: 'incremental', chunkTokens: 256, contextWindow: 3_000, depthLimit: 1 } as const;
     const deep = (fallback: 'none' | 'extractive'): Conversation => {
       const policy: PolicyInput = { contextWindow: 16_000, summary: { ...summary, fallback } };
       const conversation = new Conversation({ policy });

@@ -200,7 +200,7 @@ describe('the policy of the environment', () => {
     [{ PALIMPSEST_CONTEXT_WINDOW: '0' }, 'PALIMPSEST_CONTEXT_WINDOW', /contextWindow must be at least 1/],
     [{ PALIMPSEST_TRIGGER: 'often' }, 'PALIMPSEST_TRIGGER', /"often" is not understood/],
     [{ PALIMPSEST_TRIGGER: '1.5' }, 'PALIMPSEST_TRIGGER', /fraction must be at most 1/],
-    [{ PALIMPSEST_SUMMARY_MODE: 'sometimes' }, 'PALIMPSEST_SUMMARY_MODE', /one of incremental/],
+    [{ PALIMPSEST_SUMMARY_MODE: 'sometimes' }, 'PALIMPSEST_SUMMARY_MODE', /one of journal/],
     [{ PALIMPSEST_ENABLED: 'maybe' }, 'PALIMPSEST_ENABLED', /0, 1, true, false/],
     [
       { PALIMPSEST_POLICY: '{"triger": 1}' },

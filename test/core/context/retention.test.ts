@@ -52,7 +52,13 @@ const viewOf = (messages: ChatMessage[], reductions: Reduction[] = []) =>
 type Reduce = NonNullable<PolicyInput['reduce']>;
 
 function policyWith(reduce: Reduce = {}, more: PolicyInput = {}) {
-  const policy = resolvePolicy({ contextWindow: 100_000, tokenizer: 'chars/4', reduce, ...more });
+  const policy = resolvePolicy({
+    contextWindow: 100_000,
+    tokenizer: 'chars/4',
+    reduce,
+    summary: { mode: 'incremental' },
+    ...more,
+  });
   return { policy, limits: limitsOf(policy) };
 }
 

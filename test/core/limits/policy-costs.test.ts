@@ -15,7 +15,10 @@ import { parsePolicy, type PolicyInput } from '../../../src/policy/schema.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
 
 const limitsFor = (input: PolicyInput, facts?: SessionFacts): Limits =>
-  limitsOf(resolvePolicy(parsePolicy(input)), facts);
+  limitsOf(
+    resolvePolicy(parsePolicy({ ...input, summary: { mode: 'incremental', ...input.summary } })),
+    facts,
+  );
 
 describe('the cost-optimal trigger', () => {
   const economic: PolicyInput = { contextWindow: 200_000, overhead: 10_000, trigger: { economic: true } };

@@ -40,7 +40,7 @@ describe('the higher layer wins', () => {
   test('field by field in summary, reduce, prices, spend and retention', () => {
     const { policy, sources } = effectivePolicy({
       tenant: {
-        summary: { mode: 'layered', maxTokens: 1_000 },
+        summary: { mode: 'full_rewrite', maxTokens: 1_000 },
         reduce: { toolResults: { critical: ['ask'], budget: 500 }, arguments: { prefix: 10, olderThan: 5 } },
         prices: { input: 3, output: 15 },
       },
@@ -51,7 +51,7 @@ describe('the higher layer wins', () => {
         prices: { output: 12 },
       },
     });
-    expect(policy.summary).toMatchObject({ mode: 'layered', maxTokens: 3_000 });
+    expect(policy.summary).toMatchObject({ mode: 'full_rewrite', maxTokens: 3_000 });
     expect(policy.reduce.toolResults).toMatchObject({ budget: 900 });
     expect(policy.reduce.toolResults.critical).toContain('ask');
     expect(policy.reduce.arguments).toMatchObject({ prefix: 40, olderThan: 5 });
@@ -107,7 +107,7 @@ describe('the higher layer wins', () => {
 
   test('leaves the layers as they were given', () => {
     const layers: PolicyLayers = {
-      tenant: { preset: 'adk', summary: { mode: 'layered' } },
+      tenant: { preset: 'adk', summary: { mode: 'full_rewrite' } },
       session: { summary: { maxTokens: 500 }, reduce: { arguments: { prefix: 3 } } },
     };
     const before = structuredClone({ layers, presets });
@@ -222,13 +222,30 @@ describe('describePolicy', () => {
     expect(row('reduce.toolResults.defaultPolicy')).toMatchObject({ value: 'archive', source: 'tenant' });
     expect(row('summary.acknowledgment')).toMatchObject({ value: false });
     expect(row('redact')).toMatchObject({ value: { secrets: true, patterns: [] }, source: 'session' });
-    expect(row('summary.mode')).toMatchObject({ value: 'incremental', source: 'default' });
+    expect(row('summary.mode')).toMatchObject({ value: 'incremental', source: 'tenant (preset langchain)' });
+  });
+
+  test('warns of fields that do not do what they say', () => {
+    const given = { session: { summary: { mode: 'layered' as const, integrityCheck: true } } };
+    const warned = describePolicy(effectivePolicy(given)).filter(({ warning }) => warning !== undefined);
+    expect(warned.map(({ path, value }) => [path, value])).toEqual([
+      ['summary.mode', 'journal'],
+      ['summary.integrityCheck', null],
+    ]);
+    expect(describePolicy(effectivePolicy({})).every((row) => !('warning' in row))).toBe(true);
+  });
+
+  test('a session begun under an earlier default keeps it until a layer says otherwise', () => {
+    const begun = { summary: { mode: 'incremental' as const } };
+    expect(policyOf({}).summary.mode).toBe('journal');
+    expect(policyOf({ begun }).summary.mode).toBe('incremental');
+    expect(policyOf({ begun, tenant: { summary: { mode: 'journal' } } }).summary.mode).toBe('journal');
   });
 
   test('is itself a policy that resolves to the same', () => {
     const given: PolicyLayers = {
       environment: { preset: 'adk', prices: { input: 2 } },
-      session: { summary: { mode: 'layered' }, trigger: [{ idle: 60_000 }, { messages: 50 }] },
+      session: { summary: { mode: 'full_rewrite' }, trigger: [{ idle: 60_000 }, { messages: 50 }] },
     };
     const effective = effectivePolicy(given);
     const written: Record<string, unknown> = {};
@@ -261,7 +278,7 @@ test('for any layers each field is what the highest layer that gives it says', (
     { requiredKeys: [] },
   );
   const layered = fc.record(
-    { session: fields, tenant: fields, file: fields, environment: fields },
+    { session: fields, tenant: fields, file: fields, environment: fields, begun: fields },
     { requiredKeys: [] },
   );
   fc.assert(

@@ -12,7 +12,11 @@ import { resolvePolicy } from '../../../src/policy/layers.js';
 import { PROMPT_TOKENS } from '../../../src/limits/economics.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 
-const limitsFor = (input: unknown): Limits => limitsOf(resolvePolicy(parsePolicy(input)));
+/** Sizes of `incremental`; those of the journal have tests of their own. */
+const limitsFor = (input: unknown): Limits => {
+  const policy = parsePolicy(input);
+  return limitsOf(resolvePolicy({ ...policy, summary: { mode: 'incremental', ...policy.summary } }));
+};
 
 function refusal(input: unknown): PalimpsestError {
   try {
@@ -312,7 +316,7 @@ describe('defaults', () => {
       trigger: [{ fraction: 0.85 }],
       economic: false,
       idleTrigger: null,
-      target: 0.6,
+      target: 0.7,
       keep: null,
       reduce: {
         arguments: {
@@ -334,12 +338,11 @@ describe('defaults', () => {
       },
       summary: {
         method: 'model',
-        mode: 'incremental',
+        mode: 'journal',
         prompt: null,
         sections: null,
         structured: 'auto',
         form: 'restoration',
-        integrityCheck: true,
         model: null,
         contextWindow: null,
         maxTokens: 2_000,
@@ -427,7 +430,7 @@ describe('sizes', () => {
         reservedOutput: 1_000,
         promptTokens: 1_000,
       },
-      ledgerTokens: 400,
+      exactTokens: 400,
     });
   });
 
@@ -437,7 +440,7 @@ describe('sizes', () => {
       reservedOutput: 4_096,
       headMax: 3_500,
       contextTarget: 102_000,
-      ledgerTokens: 1_000,
+      exactTokens: 1_000,
     });
     expect(limits.triggers).toEqual([{ contextTokens: 170_000, messages: null }]);
     expect(limits.summarizer).toEqual({
@@ -577,13 +580,17 @@ describe('for any policy that is accepted', () => {
     systemTokens: optional(fc.integer({ min: 0, max: 20_000 })),
   });
   /** Limits of generated policies; refused ones are passed over, anything but a typed refusal fails. */
-  function forAccepted(check: (limits: Limits) => void): void {
+  function forAccepted(
+    check: (limits: Limits) => void,
+    mode: 'incremental' | 'journal' = 'incremental',
+  ): void {
     let accepted = 0;
     fc.assert(
       fc.property(policies, sessions, (policy, facts) => {
         let limits: Limits;
         try {
-          limits = limitsOf(resolvePolicy(parsePolicy(policy)), facts);
+          const given = parsePolicy(policy);
+          limits = limitsOf(resolvePolicy({ ...given, summary: { ...given.summary, mode } }), facts);
         } catch (error) {
           expect(error).toMatchObject({
             type: 'Input.Invalid',
@@ -608,12 +615,13 @@ describe('for any policy that is accepted', () => {
     expect(accepted).toBeGreaterThan(400);
   }
 
-  test('budget, head, target and tail add up', () => {
+  test.each(['incremental', 'journal'] as const)('budget, head, target and tail of %s add up', (mode) => {
     forAccepted((limits) => {
       expect(limits.budget).toBe(limits.window - limits.overhead - limits.reservedOutput);
-      expect(limits.headMax).toBeLessThanOrEqual(Math.min(3_500, 0.2 * limits.budget));
+      const most = mode === 'journal' ? 40 * Math.sqrt(limits.budget) : Math.min(3_500, 0.2 * limits.budget);
+      expect(limits.headMax).toBeLessThanOrEqual(most);
       expect(limits.headMax).toBeGreaterThanOrEqual(200);
-      expect(limits.summarizer.maxTokens + limits.ledgerTokens + limits.noteTokens).toBeLessThanOrEqual(
+      expect(limits.summarizer.maxTokens + limits.exactTokens + limits.noteTokens).toBeLessThanOrEqual(
         limits.headMax,
       );
       expect(limits.headMax + limits.pinTokens + limits.tailTarget).toBe(limits.contextTarget);
@@ -624,7 +632,7 @@ describe('for any policy that is accepted', () => {
       const costs = [economic?.from, economic?.at, idle?.contextTokens];
       for (const size of [...sizes, ...costs])
         expect(size ?? 0).toSatisfy((given: number) => Number.isInteger(given) && given >= 0);
-    });
+    }, mode);
   });
 
   test('a summarizer request holds prompt, previous snapshot, chunk and answer within its window', () => {

@@ -85,10 +85,10 @@ test('adk with its TruncateArgsConfig: 70 %, 20 messages, 2,000 characters, 20 o
   expect(limitsOf(policy).reduceAt).toBe(140_000);
 });
 
-test('smart-agent, also called hybrid: 17,000 tokens, or the window where that is smaller; incremental, summarize_archive, integrity check', () => {
+test('smart-agent, also called hybrid: 17,000 tokens, or the window where that is smaller; incremental, summarize_archive', () => {
   expect(presets.hybrid).toEqual(presets['smart-agent']);
   const policy = resolvePolicy({ preset: 'hybrid' });
-  expect(policy.summary).toMatchObject({ mode: 'incremental', integrityCheck: true });
+  expect(policy.summary).toMatchObject({ mode: 'incremental' });
   expect(policy.reduce.toolResults).toMatchObject({
     retention: 'summarize_archive',
     critical: ['response', 'manage_todo_list', 'get_tool_response'],

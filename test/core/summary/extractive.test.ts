@@ -155,7 +155,9 @@ describe('what calls touched', () => {
 
 describe('size', () => {
   test.each([8_000, 32_000, 128_000, 200_000])('at most 0.15 of a window of %i by default', (window) => {
-    const { summarizer } = limitsOf(policyOf({ session: parsePolicy({ contextWindow: window }) }));
+    const { summarizer } = limitsOf(
+      policyOf({ session: parsePolicy({ contextWindow: window, summary: { mode: 'incremental' } }) }),
+    );
     const long: ChatMessage[] = Array.from({ length: 400 }, (_, index) => ({
       role: index % 2 ? 'assistant' : 'user',
       content: `Step ${index}: we decided to change src/part_${index}.ts because of order_${index}. `.repeat(

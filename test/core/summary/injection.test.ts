@@ -1,6 +1,6 @@
 /**
  * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. The summarizer here is the worst there is: it
- * obeys. None reaches a section of instructions, a head or a ledger as an instruction; all stay data, labelled with their origin.
+ * obeys. None reaches a section of instructions, a head or exact values as an instruction; all stay data, labelled with their origin.
  */
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -91,7 +91,7 @@ const policy: PolicyInput = {
   contextWindow: 16_000,
   trigger: { tokens: 6_000 },
   keep: { messages: 4 },
-  summary: { maxTokens: 900, ledgerTokens: 300 },
+  summary: { mode: 'incremental', maxTokens: 900, ledgerTokens: 300 },
 };
 
 async function played(change: Partial<PolicyInput>, summarizer: Summarizer | null): Promise<Conversation> {
@@ -127,7 +127,7 @@ function expectHarmless(conversation: Conversation): void {
 }
 
 describe('an obedient summarizer', () => {
-  test.each(['incremental', 'full_rewrite', 'layered'] as const)('in %s mode', async (mode) => {
+  test.each(['incremental', 'full_rewrite'] as const)('in %s mode', async (mode) => {
     for (const form of ['markdown', 'json'] as const) {
       const conversation = await played({ summary: { ...policy.summary, mode } }, obedient(form));
       expectHarmless(conversation);
@@ -209,7 +209,7 @@ describe('an obedient writer of notes', () => {
   });
 });
 
-test('the extractive summary and its ledger take no orders from tools', async () => {
+test('the extractive summary and its exact values take no orders from tools', async () => {
   expectHarmless(await played({ summary: { ...policy.summary, method: 'extractive' } }, null));
 });
 
@@ -222,13 +222,9 @@ test('what a summarizer is sent cannot end its delimiters', async () => {
   expect(asked.length).toBeGreaterThan(0);
   for (const text of asked) {
     const opened = [
-      ...text.matchAll(
-        /^<(transcript|digest|previous_snapshot|state_snapshot|dropped) ([0-9a-f]{16})( \d+)?>$/gm,
-      ),
+      ...text.matchAll(/^<(transcript|digest|previous_snapshot|state_snapshot) ([0-9a-f]{16})( \d+)?>$/gm),
     ];
-    const closed = [
-      ...text.matchAll(/<\/(?:transcript|digest|previous_snapshot|state_snapshot|dropped)\b[^>]*>/g),
-    ];
+    const closed = [...text.matchAll(/<\/(?:transcript|digest|previous_snapshot|state_snapshot)\b[^>]*>/g)];
     expect(opened.length).toBeGreaterThan(0);
     expect(closed.map(([tag]) => tag).sort()).toEqual(
       opened.map(([, tag, nonce, number]) => `</${tag} ${nonce}${number ?? ''}>`).sort(),

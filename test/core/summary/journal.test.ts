@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import { journalPrompt, notesRequest } from '../../../src/summary/ask/journal-prompts.js';
-import { exactLine, mergedExact } from '../../../src/summary/journal/exact.js';
+import { exactValues, type ExactInput } from '../../../src/summary/journal/exact.js';
 import {
   changesOf,
   endOf,
@@ -290,38 +290,118 @@ describe('exact values', () => {
     content: null,
     tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: JSON.stringify(args) } }],
   });
+  const result = (content: string): ChatMessage => ({ role: 'tool', tool_call_id: 'c', content });
+  const found = (messages: readonly ChatMessage[], more: Partial<ExactInput> = {}) =>
+    exactValues({
+      ...{ before: [], evicted: logged(...messages), text: '', visible: '', fixed: '' },
+      ...{ maxTokens: 200, counter },
+      ...more,
+    });
 
-  test('are what the agent passed and the user wrote, not what an entry or the tail says already', () => {
-    const evicted = logged(
+  test('are what the agent passed and the user wrote, not what an entry, the tail, a system message or a pin says', () => {
+    const messages: ChatMessage[] = [
       {
         role: 'user',
-        content: 'My booking is 2FBBAH, the file is `src/get.ts`, and/or maybe 42 things in TypeScript.',
+        content:
+          'My booking is 2FBBAH, the file is `src/get.ts`, and/or maybe 42 things in Python3 of 1990s.',
       },
       call({
         reservation_id: 'ZFA04Y',
         note: 'a whole sentence that nobody needs to the letter',
         deep: { path: 'lib/a.ts' },
+        output_mode: 'files_with_matches',
+        offset: 1200,
+        account: 48210377,
       }),
-      { role: 'tool', tool_call_id: 'c', content: '{"order": "W999999"}' },
+      result('{"order": "W999999"}'),
       call({ reservation_id: 'ZFA04Y' }),
-      call({ reservation_id: 'HIDDEN1' }),
-    );
-    const line = exactLine(evicted, {
-      entry: '- booked 2FBBAH [m1]',
-      visible: 'HIDDEN1',
-      maxTokens: 100,
-      counter,
+      call({ reservation_id: 'HIDDEN-71', rule: 'PINNED-77' }),
+    ];
+    const { exact, waiting } = found(messages, {
+      text: '- booked 2FBBAH [m1]',
+      visible: 'HIDDEN-71',
+      fixed: 'Always quote PINNED-77.',
     });
-    expect(line).toBe('exact: reservation_id ZFA04Y [m2] · path lib/a.ts [m2] · src/get.ts [m1]');
+    expect(exact.split(' · ')).toEqual([
+      'exact: reservation_id ZFA04Y [m2]',
+      'path lib/a.ts [m2]',
+      'account 48210377 [m2]',
+      'src/get.ts [m1]',
+      'order W999999 [m3]',
+    ]);
+    expect(waiting).toBe('waiting: reservation_id HIDDEN-71 [m5]');
   });
 
-  test('keep their room, also when entries are merged', () => {
-    const lines = ['exact: id A1B2C3 [m1] · id D4E5F6 [m2]', 'exact: id A1B2C3 [m1] · path a/b.ts [m9]'];
-    expect(mergedExact(lines, '- about D4E5F6', 100, counter)).toBe(
-      'exact: id A1B2C3 [m1] · path a/b.ts [m9]',
+  test('are ids of results that a later call used, also inside a command', () => {
+    const messages = [
+      result('Opened ticket OPS-4711 and host db-17.internal, ticket OPS-9999 stays.'),
+      call({
+        command: 'ssh db-17.internal close OPS-4711 --reason utf-8 --with python3 && cat /etc/hosts.d/a',
+      }),
+    ];
+    expect(found(messages).exact.slice('exact: '.length).split(' · ')).toEqual([
+      ...['db-17.internal [m2]', 'OPS-4711 [m2]', '/etc/hosts.d/a [m2]'],
+    ]);
+  });
+
+  test('leave spare room to values that results name and nobody has used', () => {
+    const messages = [
+      result('PROJECT|owner = Ada Lovelace|state = open'),
+      result('{"ticket": {"assignee": "Grace Hopper", "count": 3, "key": "OPS-12"}}'),
+      call({ order_id: 'A-10-77' }),
+    ];
+    expect(found(messages).exact).toBe(
+      'exact: order_id A-10-77 [m3] · assignee "Grace Hopper" [m2] · key OPS-12 [m2] · owner "Ada Lovelace" [m1]',
     );
-    expect(mergedExact(lines, '', 12, counter)).toBe('exact: id A1B2C3 [m1] · id D4E5F6 [m2]');
-    expect(mergedExact(lines, '', 3, counter)).toBe('');
+    expect(found(messages, { maxTokens: counter.count('exact: order_id A-10-77 [m3]') + 3 }).exact).toBe(
+      'exact: order_id A-10-77 [m3]',
+    );
+  });
+
+  test('of the tail are taken up once their last mention is evicted', () => {
+    const { exact, waiting } = found(
+      [call({ id: 'A1B2C3' }), call({ id: 'A1B2C3' }), call({ id: 'D4E5F6' })],
+      {
+        visible: 'A1B2C3 is in sight',
+      },
+    );
+    expect(exact).toBe('exact: id D4E5F6 [m3]');
+    expect(found([result('A1B2C3 again')], { before: [exact, waiting] }).exact).toBe(
+      'exact: id A1B2C3 [m1] · id D4E5F6 [m3]',
+    );
+  });
+
+  test('keep their room when they are merged, what was used again first', () => {
+    const before = ['exact: id A1B2C3 [m1] · id D4E5F6 [m2]', 'exact: path a/b.ts [m9] · id A1B2C3 [m1]'];
+    const merged = (text: string, maxTokens: number) => found([], { before, text, maxTokens }).exact;
+    expect(merged('', 100)).toBe('exact: id A1B2C3 [m1] · path a/b.ts [m9] · id D4E5F6 [m2]');
+    expect(merged('- about D4E5F6', 100)).toBe('exact: id A1B2C3 [m1] · path a/b.ts [m9]');
+    expect(merged('', counter.count('exact: id A1B2C3 [m1]') + 3)).toBe('exact: id A1B2C3 [m1]');
+    expect(merged('', 3)).toBe('');
+    expect(found([], { before: ['ids: A1B2C3 of an earlier version'] }).exact).toBe('');
+  });
+
+  test('for any messages and any room, a line stays within it and is read back as it was written', () => {
+    const word = fc.oneof(
+      fc.stringMatching(/^[A-Z]{2,4}-\d{2,6}$/),
+      fc.stringMatching(/^src\/[a-z]{2,8}\.ts$/),
+      fc.string({ maxLength: 30 }),
+    );
+    const message = fc.oneof(
+      fc.dictionary(fc.string({ maxLength: 12 }), word, { maxKeys: 4 }).map(call),
+      fc.array(word).map((words): ChatMessage => ({ role: 'user', content: words.join(' ') })),
+      fc.dictionary(word, word).map((fields) => result(JSON.stringify(fields))),
+    );
+    fc.assert(
+      fc.property(fc.array(message, { maxLength: 12 }), fc.nat(200), (messages, maxTokens) => {
+        const { exact, waiting } = found(messages, { maxTokens });
+        expect(exact === '' ? 0 : counter.count(exact)).toBeLessThanOrEqual(maxTokens);
+        expect(exact).not.toContain('\n');
+        expect(waiting).toBe('');
+        const again = found([], { before: [exact], maxTokens: 10_000 }).exact;
+        expect(again).toBe(exact);
+      }),
+    );
   });
 });
 

@@ -14,7 +14,7 @@ import { failure, ok, refusalText, status, type Script } from '../../support/mod
 import type { RecordedRequest } from '../../support/model-server.js';
 import { startStack, type Stack } from '../../support/stack.js';
 
-const policy: PolicyInput = { ...smallPolicy, summary: { chunkTokens: 500 } };
+const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'incremental', chunkTokens: 500 } };
 
 /** Stands in one message; a request for its chunk is answered otherwise than the others. */
 const trouble = 'embargo';
@@ -157,23 +157,20 @@ describe('in memory', () => {
     return conversation;
   }
 
-  test.each(['incremental', 'full_rewrite', 'layered', 'journal'] as const)(
-    '%s: one chunk by rule',
-    async (mode) => {
-      const conversation = conversationOf({ ...policy, summary: { ...policy.summary, mode } });
-      const generation = await conversation.compact(refusing);
-      expect(generation).toMatchObject({ method: 'model', fallback: true, chunksByRule: 1 });
-      const { calls, chunks } = generation!;
-      expect(chunks.length).toBeGreaterThan(3);
-      const refused = calls.filter(reads).length - (chunks.length - 1);
-      expect(refused).toBe(1);
+  test.each(['incremental', 'full_rewrite', 'journal'] as const)('%s: one chunk by rule', async (mode) => {
+    const conversation = conversationOf({ ...policy, summary: { ...policy.summary, mode } });
+    const generation = await conversation.compact(refusing);
+    expect(generation).toMatchObject({ method: 'model', fallback: true, chunksByRule: 1 });
+    const { calls, chunks } = generation!;
+    expect(chunks.length).toBeGreaterThan(3);
+    const refused = calls.filter(reads).length - (chunks.length - 1);
+    expect(refused).toBe(1);
 
-      const answering: Summarizer = (request) => saidOf('## Current state\n- Read.', request);
-      const again = await conversation.compact(answering, { force: true, reason: 'resummarize' });
-      expect(again).toMatchObject({ reason: 'resummarize', fallback: false, chunksByRule: 0 });
-      expect(again!.calls.filter(reads)).toHaveLength(1);
-    },
-  );
+    const answering: Summarizer = (request) => saidOf('## Current state\n- Read.', request);
+    const again = await conversation.compact(answering, { force: true, reason: 'resummarize' });
+    expect(again).toMatchObject({ reason: 'resummarize', fallback: false, chunksByRule: 0 });
+    expect(again!.calls.filter(reads)).toHaveLength(1);
+  });
 
   test('what a model has failed at twice is folded as it stands; resummarize goes on trying', async () => {
     const conversation = conversationOf();
@@ -212,7 +209,10 @@ describe('in memory', () => {
   });
 
   test('so is one that a repair meets', async () => {
-    const conversation = conversationOf({ ...policy, summary: { maxTokens: 200, ledgerTokens: 0 } });
+    const conversation = conversationOf({
+      ...policy,
+      summary: { mode: 'incremental', maxTokens: 200, ledgerTokens: 0 },
+    });
     const error = new TypeError('x is not a function');
     const long: Summarizer = (request, { kind }) => {
       if (kind === 'repair') throw error;

@@ -88,28 +88,10 @@ describe('summary modes', () => {
     expect(second.some((request) => textOf(request).includes('Request 1:'))).toBe(false);
     await valid('rewrite');
   });
-
-  test('layered keeps what it wrote: the snapshot grows at its end until four equals are merged', async () => {
-    const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'layered' } };
-    const snapshots: string[] = [];
-    for (let round = 0; round < 6; round++) {
-      const turns = talk('layers', 16 * (round + 1)).slice(16 * round);
-      await play('layers', turns, policy, 16 * round);
-      snapshots.push((await newest('layers')).snapshot);
-    }
-    const { layers } = await newest('layers');
-    expect(layers?.length).toBeGreaterThan(1);
-    const ranges = layers!.map(({ fromSeq, throughSeq }) => [fromSeq, throughSeq]);
-    expect(ranges[0]?.[0]).toBe(1);
-    ranges.slice(1).forEach(([from], index) => expect(from).toBe(ranges[index]![1]! + 1));
-    const extends_ = snapshots.slice(1).filter((snapshot, index) => snapshot.startsWith(snapshots[index]!));
-    expect(extends_.length).toBeGreaterThan(0);
-    expect(stack.model.paidTwice()).toEqual([]);
-    await valid('layers');
-  });
 });
 
 describe('the one repair', () => {
+  const incremental: PolicyInput = { ...smallPolicy, summary: { mode: 'incremental' } };
   const wordy = `## Current state\n- ${words(2_000)}`;
   const isRepair = (request: RecordedRequest) => /too long|shorten|left out|missing/i.test(textOf(request));
 
@@ -119,7 +101,7 @@ describe('the one repair', () => {
         request,
       );
     stack.model.reply(script);
-    const requests = await play('long', talk('long', 18), smallPolicy);
+    const requests = await play('long', talk('long', 18), incremental);
     stack.model.reply(ok());
     expect(requests.filter(isRepair)).toHaveLength(1);
     expect(await newest('long')).toMatchObject({ method: 'model', fallback: false });
@@ -128,7 +110,7 @@ describe('the one repair', () => {
 
   test('where the repair is no better, the fallback serves and says so', async () => {
     stack.model.reply(ok(wordy.slice(0, 6_000)));
-    await play('longer', talk('longer', 18), smallPolicy);
+    await play('longer', talk('longer', 18), incremental);
     stack.model.reply(ok());
     expect(await newest('longer')).toMatchObject({ method: 'extractive', fallback: true });
     const { lastError } = await stack.palimpsest.status({ session: 'longer' });
@@ -201,6 +183,7 @@ test('a session that falls quiet is compacted once its cache is cold', async () 
     contextWindow: 32_000,
     trigger: [{ fraction: 0.85 }, { idle: 1_000 }],
     prices: { input: 2, summarizerInput: 0.1 },
+    summary: { mode: 'incremental' },
   };
   stack.model.reply(ok());
   await appendTurns(stack.palimpsest, 'cold', talk('cold', 60), { policy });

@@ -20,7 +20,7 @@ afterAll(() => stack.stop());
 
 const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.content ?? '');
 
-test.for(['incremental', 'full_rewrite', 'layered', 'journal'] as const)('%s', async (mode) => {
+test.for(['incremental', 'full_rewrite', 'journal'] as const)('%s', async (mode) => {
   const { palimpsest } = stack;
   const policy: PolicyInput = {
     contextWindow: 16_000,
@@ -42,5 +42,5 @@ test.for(['incremental', 'full_rewrite', 'layered', 'journal'] as const)('%s', a
     expect(generation).toBe(conversation.generations.length);
     expect(messages).toEqual(conversation.context().messages);
   }
-  expect(conversation.generations.length).toBeGreaterThan(2);
+  expect(conversation.generations.length).toBeGreaterThan(1);
 });

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import type { SessionIds } from '../../../src/contract/ids.js';
 import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
 import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/configure.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
@@ -22,6 +23,8 @@ let tenants = 0;
 beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url);
+  // Layers are compared as they were given.
+  await pool.query('alter table palimpsest.sessions alter column begun_mode drop default');
 });
 
 afterAll(async () => {
@@ -55,6 +58,31 @@ describe('a tenant’s policy', () => {
       'session',
       undefined,
     ]);
+  });
+
+  it('names the mode of a session that began under another default, which its own new policy ends', async () => {
+    const [tenant, alone] = [newTenant(), newTenant()].map((one) => newSession(one));
+    const modeOf = async (ids: SessionIds) => policyOf((await loadSession(pool, ids)).policy).summary.mode;
+    for (const ids of [tenant!, alone!]) {
+      await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
+      for (const [begun, mode] of [
+        [null, 'journal'],
+        ['incremental', 'incremental'],
+      ]) {
+        await pool.query(
+          'update palimpsest.sessions set begun_mode = $3 where tenant_id = $1 and session_id = $2',
+          [ids.tenant, ids.session, begun],
+        );
+        expect(await modeOf(ids)).toBe(mode);
+      }
+      await configureTenant(pool, ids.tenant, { contextWindow: 64_000 });
+      await appendTurn(pool, { ...ids, turnId: '2', messages: talk(2) });
+      expect(await modeOf(ids)).toBe('incremental');
+    }
+    await configureTenant(pool, tenant!.tenant, { summary: { mode: 'full_rewrite' } });
+    expect(await modeOf(tenant!)).toBe('full_rewrite');
+    await configureSession(pool, alone!, { keep: { messages: 4 } });
+    expect(await modeOf(alone!)).toBe('journal');
   });
 
   it('is versioned, and another tenant does not see it', async () => {

@@ -153,19 +153,8 @@ test('a session and three forks over two workers ask for each digest once, and o
     ).toEqual([]);
 });
 
-test('merges of layers are asked for once as well', async () => {
-  await fillFamily({ ...policy, summary: { chunkTokens: 500, mode: 'layered' } });
-  await twoWorkers();
-  const compacting = compactAll();
-  const outcomes = await compacting;
-  for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
-  const isMerge = ({ body }: RecordedRequest) => /<digest [0-9a-f]{16} 1>/.test(body.messages[1]!.content);
-  expect(stack.model.requests.filter(isMerge).length).toBeGreaterThan(0);
-  expect(requestsByKey().every((count) => count === 1)).toBe(true);
-});
-
 test('a repair is asked for once as well', async () => {
-  await fillFamily({ contextWindow: 4_000 });
+  await fillFamily({ contextWindow: 4_000, summary: { mode: 'incremental' } });
   const isRepair = ({ body }: RecordedRequest) =>
     body.messages.some(({ content }) => /too long|shorten|left out/i.test(content));
   const wordy = ok(`## Current state\n- ${words(2_000)}`.slice(0, 6_000));

@@ -91,10 +91,10 @@ function expectWithoutGap(layers: readonly Layer[] | null, throughSeq: number): 
   expect(covered.at(-1)?.[1]).toBe(throughSeq);
 }
 
-describe('invariant 4: layers that the rules wrote stay until a model has read their messages', () => {
+describe('invariant 4: entries that the rules wrote stay until a model has read their messages', () => {
   test('in the service, when the model fails again in the middle of reading them', async () => {
-    const layered: PolicyInput = { ...smallPolicy, summary: { mode: 'layered', retryAfterFailure: 1 } };
-    await play('layers', talk('layers', 16), { policy: layered });
+    const kept: PolicyInput = { ...smallPolicy, summary: { mode: 'journal', retryAfterFailure: 1 } };
+    await play('layers', talk('layers', 16), { policy: kept });
     stack.model.reply(down);
     await play('layers', talk('layers', 32).slice(16), { from: 16 });
     await play('layers', talk('layers', 48).slice(32), { from: 32 });
@@ -114,7 +114,7 @@ describe('invariant 4: layers that the rules wrote stay until a model has read t
   });
 
   test('in memory', async () => {
-    const conversation = new Conversation({ policy: { ...smallPolicy, summary: { mode: 'layered' } } });
+    const conversation = new Conversation({ policy: { ...smallPolicy, summary: { mode: 'journal' } } });
     const dead = (): never => {
       throw new PalimpsestError('Llm.Rejected', 'no such key');
     };
@@ -141,7 +141,7 @@ describe('a model that is left alone', () => {
       contextWindow: 32_000,
       trigger: [{ fraction: 0.85 }, { idle: 1_000 }],
       prices: { input: 2, summarizerInput: 0.1 },
-      summary: { fallback: 'none', retryAfterFailure: longWait },
+      summary: { mode: 'incremental', fallback: 'none', retryAfterFailure: longWait },
     };
     const session = 'no-fallback';
     await appendTurns(stack.palimpsest, session, talk(session, 60), { policy });
