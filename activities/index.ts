@@ -1,4 +1,4 @@
-import { appendTurn, giveUp, indexTexts, setPaused } from './session.js';
+import { appendTurn, embedTexts, giveUp, indexTexts, setPaused } from './session.js';
 import { finishBackfill, followCompactions, openBackfill, retryBackfill, saveBackfill } from './backfill.js';
 import { commit } from './commit.js';
 import { consolidate } from './consolidate.js';
@@ -42,6 +42,7 @@ export function createModelActivities(dependencies: Dependencies) {
     consolidate: consolidate(dependencies),
     changeState: changeState(dependencies),
     repair: repair(dependencies),
+    embedTexts: embedTexts(dependencies),
   };
 }
 

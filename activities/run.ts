@@ -4,6 +4,7 @@ import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { ModelClient } from '../src/llm/client.js';
+import type { Embedder } from '../src/llm/embedder.js';
 import type { DeploymentPolicy } from '../src/policy/layers.js';
 import type { Metrics } from '../src/process/metrics.js';
 import type { Asker } from '../src/store/compactions/digest-leases.js';
@@ -16,6 +17,8 @@ import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 export interface Dependencies {
   pool: Pool;
   model: ModelClient;
+  /** Null: searches go by words alone. */
+  embedder?: Embedder | null;
   /** Summarizer settings of the environment, used where a session's policy names none. */
   summarizer: { model?: string; contextWindow?: number };
   /** Prompt and answer tokens that all workers together may use per minute. @default unlimited */

@@ -7,6 +7,7 @@ import type { Policy } from '../src/policy/resolve.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';
 import { releaseHolds } from '../src/store/compactions/digest-holds.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
+import { embedTexts as embed } from '../src/store/search/embed-texts.js';
 import { indexTexts as index } from '../src/store/search/index-texts.js';
 import {
   loadSession,
@@ -15,7 +16,7 @@ import {
   setPaused as store,
 } from '../src/store/sessions/sessions.js';
 import type { UsageReport } from '../src/tokens/reported-usage.js';
-import { type Dependencies, runStep } from './run.js';
+import { type Dependencies, runModelStep, runStep } from './run.js';
 
 interface InlineTurn extends SessionIds {
   turnId: string;
@@ -58,11 +59,23 @@ export function setPaused({ pool }: Dependencies) {
     runStep(paused ? 'pause' : 'resume', async () => store(pool, await loadSession(pool, ids), paused));
 }
 
-/** Makes what was said findable, so that the first search of a long session need not. A search does what is missing. */
-export function indexTexts({ pool }: Dependencies) {
-  return (ids: SessionIds): Promise<void> =>
+/**
+ * Makes what was said findable, so that the first search of a long session need not. A search does what is missing.
+ * True where the texts are to have vectors, too.
+ */
+export function indexTexts({ pool, embedder = null }: Dependencies) {
+  return (ids: SessionIds): Promise<boolean> =>
     runStep('index texts', async () => {
       await index(pool, ids);
+      return embedder !== null;
+    });
+}
+
+/** Asks for the vectors that the indexed texts lack. */
+export function embedTexts({ pool, embedder = null }: Dependencies) {
+  return (ids: SessionIds): Promise<void> =>
+    runModelStep('embed texts', async ({ signal }) => {
+      if (embedder !== null) await embed(pool, ids, embedder, { signal });
     });
 }
 

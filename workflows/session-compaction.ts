@@ -23,7 +23,7 @@ import {
 } from '../src/temporal/names.js';
 import type { ahead } from './ahead.js';
 import type { compaction } from './compaction.js';
-import { databaseActivities } from './options.js';
+import { databaseActivities, modelActivities } from './options.js';
 import type { Caller } from './session-callers.js';
 import type { SessionRun } from './session-run.js';
 import { lookAgainMs } from './session-waits.js';
@@ -103,9 +103,8 @@ export class SessionCompactions {
     state.recent.push(outcome);
     if (state.recent.length > shownCompactions) state.recent.shift();
     upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
-    // Not awaited: should this run end first, a search indexes the rest.
-    const { indexTexts } = databaseActivities();
-    indexTexts(metIds).catch((error: unknown) => log.warn('indexing failed', { error: String(error) }));
+    // Not awaited: should this run end first, a search does the rest.
+    void makeFindable(metIds);
     // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
     state.mustMeasure = true;
   }
@@ -130,6 +129,18 @@ export class SessionCompactions {
     else run.callers.answer(null, error);
     // Another commit came first: plan anew.
     if (type === 'Store.StaleGeneration') run.state.mustMeasure = true;
+  }
+}
+
+/** Vectors for one stretch of a session: what comes later finds the rest. */
+const embeddingMs = 600_000;
+
+async function makeFindable(ids: SessionIds): Promise<void> {
+  try {
+    // Workers of before vectors answer nothing.
+    if (await databaseActivities().indexTexts(ids)) await modelActivities(embeddingMs).embedTexts(ids);
+  } catch (error) {
+    log.warn('indexing failed', { error: String(error) });
   }
 }
 

@@ -1,5 +1,5 @@
 import { type RunningApi, startApi } from './server.js';
-import type { Config } from '../config/config.js';
+import { embeddingsOf, type Config } from '../config/config.js';
 import { createLogger } from '../process/logging.js';
 import { Metrics, type RequestFigures } from '../process/metrics.js';
 import { Palimpsest } from '../library/palimpsest.js';
@@ -15,6 +15,7 @@ export async function runApiProcess(
   const palimpsest = await Palimpsest.connect({
     ...{ databaseUrl, database, temporal, queuePrefix, policy, log },
     turnLimits: config.turns,
+    embeddings: embeddingsOf(config),
     poolSize: config.api.databaseConnections,
     tenantShare: config.api.tenantDatabaseShare,
   });

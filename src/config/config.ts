@@ -24,6 +24,13 @@ export interface Config extends Omit<Read, 'policy' | 'policyFile' | 'dataDir' |
   configFile: string | null;
 }
 
+/** How this deployment makes vectors of texts; undefined where it makes none. */
+export function embeddingsOf({ embeddings, llm }: Pick<Config, 'embeddings' | 'llm'>) {
+  const { model, baseUrl = llm.baseUrl, apiKey = llm.apiKey, ...rest } = embeddings;
+  if (model === undefined) return undefined;
+  return { ...rest, model, baseUrl, apiKey, tokensPerMinute: llm.tokensPerMinute };
+}
+
 const fileVariable = 'PALIMPSEST_CONFIG';
 const usualFiles = ['palimpsest.yaml', 'palimpsest.yml', 'palimpsest.json'];
 

@@ -150,6 +150,32 @@ export const configSchema = z.strictObject({
       'unlimited',
     ),
   }),
+  embeddings: z.strictObject({
+    model: setting(
+      word,
+      'PALIMPSEST_EMBEDDING_MODEL',
+      'makes vectors of texts, so that searches find by meaning, too; the same for workers, API and library',
+      'off',
+    ),
+    baseUrl: setting(
+      httpUrl,
+      'PALIMPSEST_EMBEDDING_BASE_URL',
+      'OpenAI-compatible endpoint of it',
+      '`llm.baseUrl`',
+    ),
+    apiKey: setting(word, 'PALIMPSEST_EMBEDDING_API_KEY', 'its key', '`llm.apiKey`'),
+    dimensions: setting(
+      whole(1, 16_000),
+      'PALIMPSEST_EMBEDDING_DIMENSIONS',
+      'of a vector, where the model lets them be chosen; a byte each',
+      "the model's",
+    ),
+    scan: setting(
+      wholeOr(1, 20_000, 10_000_000),
+      'PALIMPSEST_EMBEDDING_SCAN',
+      'vectors of a session that a search compares, newest first, where PostgreSQL has no pgvector',
+    ),
+  }),
   summary: z.strictObject({
     model: setting(
       word,

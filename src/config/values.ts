@@ -57,5 +57,6 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   databaseUrl: secretOf,
   'temporal.apiKey': secretOf,
   'llm.apiKey': secretOf,
+  'embeddings.apiKey': secretOf,
   'api.tokens': tokensOf,
 };

@@ -80,7 +80,8 @@ export interface SearchRequest {
   /**
    * `words` finds messages with any word of the query: those first that hold an identifier as it is written, then by how
    * rare their words are, and which stand side by side as in the query; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
-   * `substring` takes the whole query so, quotation marks included. @default 'words'
+   * `substring` takes the whole query so, quotation marks included. Left out: by words, and where the deployment has embeddings
+   * and nothing stands in `"…"` also by meaning, both rankings as one. @default by words, and by meaning
    */
   mode?: SearchMode;
   role?: Role;
@@ -129,17 +130,29 @@ export interface SearchHit extends SaidBy {
    * `toolResponse` pages by. A text is content, then calls, then reasoning.
    */
   offset: number;
-  /** One line around the match, which stands between `«` and `»`. */
+  /** One line around the match, which stands between `«` and `»`; found by meaning alone: the text that means it, unmarked. */
   snippet: string;
-  /** Higher is better; substrings are all 1 and ordered newest first. */
+  /** Higher is better, within one answer; substrings are all 1 and ordered newest first. */
   rank: number;
   /** The messages behind the hit, as `after` asked for. */
   following: FollowingMessage[];
 }
 
+/** What a search by meaning looked through. */
+export interface SearchByMeaning {
+  /** Why some of it, or all, was left to words alone: the endpoint failed. Null where it did not. */
+  failure: string | null;
+  /** Vectors that were compared, and the messages that they are of; null for none. */
+  vectors: number;
+  fromSeq: number | null;
+  throughSeq: number | null;
+}
+
 export interface SearchResult {
   /** As served: a query without any letter or digit is looked for as a substring. */
   mode: SearchMode;
+  /** Null where only words counted: no embeddings are configured, or the request asked for words or characters. */
+  meaning: SearchByMeaning | null;
   hits: SearchHit[];
   /** Where the next page begins; null where there is none. */
   nextOffset: number | null;

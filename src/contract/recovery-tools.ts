@@ -220,6 +220,7 @@ async function hits(
         : { following: hit.following.map((one) => ({ message: one.seq, ...by(one), text: one.text })) }),
     })),
     next_offset: found.nextOffset,
+    ...(found.meaning?.failure ? { note: `Found by words alone: ${found.meaning.failure}` } : {}),
     ...(found.hits.length === 0
       ? { hint: 'Try other words for the same thing, fewer filters, or exact: true for a part of a word.' }
       : {}),

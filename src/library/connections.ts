@@ -6,6 +6,7 @@ import type { DeploymentPolicy } from '../policy/layers.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import { openPool, type DatabaseTimeouts } from '../store/connection/pool.js';
 import type { SummarizerFacts } from '../store/backfills/estimate.js';
+import { createEmbedder, type Embedder, type EmbeddingSettings } from '../llm/embedder.js';
 import { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { connectClient, type TemporalSettings } from '../temporal/connection.js';
 import { defaultQueuePrefix } from '../temporal/names.js';
@@ -41,6 +42,8 @@ export interface PalimpsestOptions {
   turnLimits?: Partial<TurnLimits>;
   /** What the workers ask where a policy names no summarizer: estimates of backfills follow it. */
   summarizer?: SummarizerFacts;
+  /** Where searches and texts become vectors, so that search finds by meaning, too. @default by words alone */
+  embeddings?: EmbeddingSettings;
   /** Told of turns that are stored but could not be signalled. A logger of pino will do. @default nobody is told */
   log?: Warnings;
 }
@@ -58,6 +61,7 @@ export interface Connections {
   deployment: DeploymentPolicy | undefined;
   summarizer: SummarizerFacts;
   turnLimits: TurnLimits;
+  embedder: Embedder | null;
 }
 
 const probeTimeoutMs = 5_000;
@@ -75,9 +79,11 @@ export async function openConnections({
   summarizer = {},
   log,
   turnLimits,
+  embeddings,
 }: PalimpsestOptions): Promise<Connections> {
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
+  const embedder = embeddings === undefined ? null : createEmbedder(embeddings);
   const pool = openPool(databaseUrl, { ...database, max: poolSize, tenantShare });
   const applicationName = 'palimpsest probe';
   const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
@@ -88,7 +94,8 @@ export async function openConnections({
     const backfills = new BackfillWorkflows(client, queuePrefix);
     const limits = { ...defaultTurnLimits, ...turnLimits };
     const watch = new SessionWatch(pool, workflows);
-    return { pool, probe, watch, client, workflows, backfills, deployment, summarizer, turnLimits: limits };
+    const settings = { deployment, summarizer, turnLimits: limits, embedder };
+    return { pool, probe, watch, client, workflows, backfills, ...settings };
   } catch (error) {
     await pool.end();
     throw error;

@@ -220,7 +220,8 @@ export class Palimpsest implements client.PalimpsestClient {
   }
 
   async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {
-    return search(this.connections.pool, this.ids({ session }), request);
+    const { pool, embedder } = this.connections;
+    return search(pool, this.ids({ session }), request, embedder);
   }
 
   async toolResponse(request: client.OfSession & ResponseReference & Page): Promise<ToolResponse> {

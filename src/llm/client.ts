@@ -14,16 +14,16 @@ export interface ModelClient {
   summarize(request: SummaryRequest, options: SummarizeOptions): Promise<SummaryAnswer>;
 }
 
-export interface ModelClientOptions {
+export interface EndpointOptions {
   apiKey?: string;
   /** @default https://api.openai.com/v1 */
   baseUrl?: string;
-  /** Longest time of one `summarize`, bodies and repeated requests included. */
+  /** Longest time of one call, bodies and repeated requests included. */
   timeoutMs: number;
 }
 
 /** `openai` reads only `{error: …}` bodies; other endpoints put their message elsewhere. */
-class ChatEndpoint extends OpenAI {
+class CompatibleEndpoint extends OpenAI {
   protected override makeStatusError(
     status: number,
     body: unknown,
@@ -34,24 +34,35 @@ class ChatEndpoint extends OpenAI {
   }
 }
 
+/** Null without a key. Throws `Input.Invalid` for a key or URL that cannot be used. */
+export function openEndpoint({
+  apiKey: key,
+  baseUrl: baseURL,
+  timeoutMs: timeout,
+}: EndpointOptions): OpenAI | null {
+  const apiKey = checkedKey(key);
+  if (baseURL !== undefined) checkUrl(baseURL);
+  if (apiKey === '') return null;
+  // The log level is set here because `OPENAI_LOG=debug` would print prompts.
+  return new CompatibleEndpoint({
+    apiKey,
+    adminAPIKey: null,
+    baseURL,
+    maxRetries: 0,
+    timeout,
+    logLevel: 'off',
+  });
+}
+
 /** A client of any OpenAI-compatible endpoint. It never retries by itself: Temporal owns retries. */
 export function createModelClient({
   apiKey: key,
   baseUrl = 'https://api.openai.com/v1',
   timeoutMs,
-}: ModelClientOptions): ModelClient {
+}: EndpointOptions): ModelClient {
   const apiKey = checkedKey(key);
-  checkUrl(baseUrl);
-  if (apiKey === '') return { available: false, summarize: () => Promise.reject(noKey()) };
-  // The log level is set here because `OPENAI_LOG=debug` would print prompts.
-  const api = new ChatEndpoint({
-    apiKey,
-    adminAPIKey: null,
-    baseURL: baseUrl,
-    maxRetries: 0,
-    timeout: timeoutMs,
-    logLevel: 'off',
-  });
+  const api = openEndpoint({ apiKey, baseUrl, timeoutMs });
+  if (api === null) return { available: false, summarize: () => Promise.reject(noKey()) };
   const endpoint = new Endpoint();
   return {
     available: true,
@@ -85,7 +96,7 @@ interface Deadline {
 }
 
 /** One limit over headers, bodies and repeated requests; the timeout of `openai` ends with the headers. */
-function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline {
+export function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline {
   const controller = new AbortController();
   const abort = (): void => controller.abort();
   const timer = setTimeout(abort, timeoutMs);
@@ -126,7 +137,7 @@ function checkUrl(baseUrl: string): void {
 }
 
 /** Without its query: gateways take keys there. */
-function shownUrl(baseUrl: string): string {
+export function shownUrl(baseUrl: string): string {
   const { origin, pathname } = new URL(baseUrl);
   return `${origin}${pathname}`;
 }

@@ -1,5 +1,5 @@
 import { orchestrates, type WorkerRole } from '../config/schema.js';
-import type { Config } from '../config/config.js';
+import { embeddingsOf, type Config } from '../config/config.js';
 import { createLogger, installRuntime } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/readiness.js';
@@ -70,6 +70,7 @@ export function workerSettings(
     inlineTurnTenants,
     policy,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
+    embeddings: embeddingsOf(config),
     databaseSteps: worker.databaseSteps,
     backfillSteps: worker.backfillSteps,
     backfillShare: worker.backfillShare,

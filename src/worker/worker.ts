@@ -12,6 +12,7 @@ import { attemptMetrics, BackfillThrottle } from '../../activities/interceptors.
 import { orchestrates, workerRoles, type WorkerRole } from '../config/schema.js';
 import { invalid } from '../errors.js';
 import { createModelClient, type ModelClient } from '../llm/client.js';
+import { createEmbedder, type EmbeddingSettings } from '../llm/embedder.js';
 import type { Metrics } from '../process/metrics.js';
 import { checkedDeployment } from '../config/policy-sources.js';
 import type { DeploymentPolicy } from '../policy/layers.js';
@@ -57,6 +58,8 @@ export interface WorkerSettings {
     /** Prompt and answer tokens per minute, over all workers; the same for all of them. @default unlimited */
     tokensPerMinute?: number;
   };
+  /** Where texts become vectors, for search by meaning. @default no vectors are made */
+  embeddings?: EmbeddingSettings;
   /** @default 'compaction' */
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
@@ -289,6 +292,7 @@ function dependenciesOf(
   roles: ReadonlySet<WorkerRole>,
   {
     model,
+    embeddings,
     inlineTurnTenants = [],
     policy,
     metrics,
@@ -308,6 +312,7 @@ function dependenciesOf(
           timeoutMs: model.timeoutMs ?? 150_000,
         })
       : noModelClient,
+    embedder: embeddings === undefined ? null : createEmbedder(embeddings),
     summarizer: { model: model.summaryModel, contextWindow: model.contextWindow },
     tokensPerMinute: model.tokensPerMinute,
     metrics,

@@ -3,6 +3,7 @@ import { roles } from '../../conversation/message.js';
 import type {
   ArchivePart,
   FollowingMessage,
+  SearchByMeaning,
   SearchHit,
   SearchRequest,
   SearchResult,
@@ -55,7 +56,7 @@ export const searchBody = component<SearchRequest>()(
       .optional()
       .describe(
         '`words`: any of the words, identifiers and rare words first; what stands in `"…"` must occur exactly so. ' +
-          '`substring`: the whole query exactly so. Default `words`.',
+          '`substring`: the whole query exactly so. Default: by words, and by meaning too where the server has embeddings.',
       ),
     role: z.enum(roles).optional(),
     speaker: z.string().optional().describe('`name` of a message, whatever its case.'),
@@ -128,14 +129,29 @@ const searchHit = component<SearchHit>()(
   },
 );
 
+const searchByMeaning = component<SearchByMeaning>()(
+  'SearchByMeaning',
+  z.object({
+    failure: z.string().nullable().describe('Why some of it, or all, was left to words alone.'),
+    vectors: z.int().describe('Compared.'),
+    fromSeq: z.int().nullable().describe('First message that they are of.'),
+    throughSeq: z.int().nullable(),
+  }),
+  {
+    description: 'What a search by meaning looked through.',
+    example: { failure: null, vectors: 240, fromSeq: 1, throughSeq: 240 },
+  },
+);
+
 export const searchResult = component<SearchResult>()(
   'SearchResult',
   z.object({
     mode: searchMode.describe('As served.'),
+    meaning: searchByMeaning.nullable().describe('Null where only words counted.'),
     hits: z.array(searchHit),
     nextOffset: z.int().nullable(),
   }),
-  { description: 'Hits, best first.', example: { mode: 'words', hits: [], nextOffset: null } },
+  { description: 'Hits, best first.', example: { mode: 'words', meaning: null, hits: [], nextOffset: null } },
 );
 
 export const toolResponse = component<ToolResponse>()(

@@ -1,6 +1,6 @@
 /** Where a command works: over HTTP, on the servers that are named, or on the embedded ones of a running `npm start`. */
 import type { PalimpsestClient } from '../../contract/client.js';
-import { readConfig, type Config } from '../../config/config.js';
+import { embeddingsOf, readConfig, type Config } from '../../config/config.js';
 import { invalid } from '../../errors.js';
 import type { TemporalSettings } from '../../temporal/connection.js';
 
@@ -103,5 +103,6 @@ export async function connectClient(globals: Globals): Promise<PalimpsestClient>
     database: config.database,
     policy: config.policy,
     turnLimits: config.turns,
+    embeddings: embeddingsOf(config),
   });
 }

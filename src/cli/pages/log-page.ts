@@ -49,7 +49,8 @@ function bodyOf({ content, tool_calls: calls }: ChatMessage): string {
   return [text, ...made].filter((line) => line !== '').join('\n');
 }
 
-export async function showHits(out: Output, { hits, nextOffset }: SearchResult): Promise<void> {
+export async function showHits(out: Output, { hits, meaning, nextOffset }: SearchResult): Promise<void> {
+  if (meaning?.failure) out.note(`by words alone: ${meaning.failure}`);
   if (hits.length === 0) return out.note('Nothing was found.');
   const columns: Column<SearchHit | FollowingMessage>[] = [
     { head: 'seq', value: ({ seq }) => count(seq), align: 'right' },

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import pino from 'pino';
 import type { RunningApi } from '../../api/server.js';
-import type { Config } from '../../config/config.js';
+import { embeddingsOf, type Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
 import { createLogger, installRuntime, type InstalledRuntime } from '../../process/logging.js';
 import { Metrics, type RequestFigures } from '../../process/metrics.js';
@@ -86,6 +86,7 @@ export async function openStack(
       policy: config.policy,
       log,
       turnLimits: config.turns,
+      embeddings: embeddingsOf(config),
       summarizer: { ...config.summary, available: config.llm.apiKey !== undefined },
     });
     say(`Worker      polling (${seconds(Date.now() - started)}), its log: ${workerLog(config)}`);

@@ -6,7 +6,7 @@ import { checkId, checkWhole } from '../connection/values.js';
 import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
-import { messages, sessions, turns } from '../schema/log.js';
+import { messages, messageVectors, sessions, turns } from '../schema/log.js';
 import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
@@ -132,6 +132,7 @@ async function copyLog(
     range,
   );
   await query(copyOf(messages, { session_id: '$3' }) + ' and seq <= $4', range);
+  await query(copyOf(messageVectors, { session_id: '$3' }) + ' and seq <= $4', range);
 }
 
 /** The head's chain of parents as far as it lies within the range, with what belongs to it. Answers the newest of it. */

@@ -43,6 +43,7 @@ export async function migrate(databaseUrl: string): Promise<number> {
       migrationsSchema: schema,
       migrationsTable: table,
     });
+    await client.query('select palimpsest.use_pgvector()');
     const after = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
     refuseMissing(
       known,

@@ -15,6 +15,8 @@ export const hash = customType<{ data: string; driverData: Buffer }>({
   fromDriver: (bytes) => bytes.toString('hex'),
 });
 
+export const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+
 export const words = customType<{ data: string }>({ dataType: () => 'tsvector' });
 
 export const tenantId = () => text('tenant_id').notNull();

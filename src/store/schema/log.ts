@@ -15,7 +15,7 @@ import {
 import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { TokenizerName } from '../../tokens/counter.js';
-import { count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
+import { bytes, count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
 import type { Exhausted, LastError } from '../../contract/sessions.js';
 
 /** The policy of all sessions of a tenant that say nothing else. */
@@ -196,6 +196,38 @@ export const messageTexts = palimpsest.table(
     }),
     foreignKey({
       name: 'message_texts_of_message',
+      columns: [table.tenantId, table.sessionId, table.seq],
+      foreignColumns: [messages.tenantId, messages.sessionId, messages.seq],
+    }),
+  ],
+);
+
+/**
+ * What search by meaning compares: a vector for each stretch of a text, by the model that made it. Where the server has
+ * pgvector, `palimpsest.use_pgvector()` adds them in its own form as a generated column, `embedding`.
+ */
+export const messageVectors = palimpsest.table(
+  'message_vectors',
+  {
+    tenantId: tenantId(),
+    sessionId: sessionId(),
+    model: text('model').notNull(),
+    seq: integer('seq').notNull(),
+    chunk: integer('chunk').notNull(),
+    /** Slice of `message_texts` that it is of. */
+    slice: integer('slice').notNull(),
+    /** Offset of the stretch in the message's text, UTF-16. */
+    offset: integer('char_offset').notNull(),
+    /** A signed byte a dimension. */
+    numbers: bytes('numbers').notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: 'message_vectors_pk',
+      columns: [table.tenantId, table.sessionId, table.model, table.seq, table.chunk],
+    }),
+    foreignKey({
+      name: 'message_vectors_of_message',
       columns: [table.tenantId, table.sessionId, table.seq],
       foreignColumns: [messages.tenantId, messages.sessionId, messages.seq],
     }),

@@ -154,10 +154,13 @@ const matchMarks = { open: '«', close: '»' } as const;
 /** Code units before and behind a match. */
 const around = { before: 100, behind: 200 };
 
-/** Where the slice answers, as an offset into it, and a line that shows it with the match between `«` and `»`. */
-export function snippetOf(text: string, pattern: Pattern): { offset: number; snippet: string } {
-  const { from, to } = placeOf(text, pattern);
-  let start = Math.max(0, from - around.before);
+/**
+ * Where the slice answers, as an offset into it, and a line that shows it with the match between `«` and `»`. `at`: where
+ * it answers without a match.
+ */
+export function snippetOf(text: string, pattern: Pattern, at?: number): { offset: number; snippet: string } {
+  const { from, to } = at === undefined ? placeOf(text, pattern) : { from: at, to: at };
+  let start = Math.max(0, at ?? from - around.before);
   if (splitsPair(text, start)) start -= 1;
   let end = Math.min(text.length, Math.max(to, from + around.behind));
   if (splitsPair(text, end)) end += 1;

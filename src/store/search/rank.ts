@@ -14,14 +14,14 @@ export interface Ranked {
   slice: number;
   /** Higher is better. */
   rank: number;
+  /** Identifiers of the query that it holds as they were written. */
+  named: number;
 }
 
 /** A message, or one of its slices where each ranks by itself. */
 interface Unit extends Ranked {
   /** What each term of the query weighs here, then each pair. */
   weights: number[];
-  /** Identifiers of the query that it holds as they were written. */
-  named: number;
   /** What the words of its best slice weigh. */
   best: number;
 }
@@ -66,7 +66,7 @@ export function ranked(
     unit.rank = sum(unit.weights) + (apart ? 0 : nearWeight(unit, units)) + unit.named * scale.identifier;
   return [...units.values()]
     .sort((a, b) => b.rank - a.rank || b.seq - a.seq || a.slice - b.slice)
-    .map(({ seq, slice, rank }) => ({ seq, slice, rank }));
+    .map(({ seq, slice, rank, named }) => ({ seq, slice, rank, named }));
 }
 
 /** What each part of the query is worth, given who holds it. */

@@ -4,6 +4,8 @@ import { checkWhole } from '../connection/values.js';
 import { indexTexts } from './index-texts.js';
 import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
+import type { Embedder } from '../../llm/embedder.js';
+import { fused, searchByMeaning } from './meaning.js';
 import { conditionsOf, scopeOf, type Scope } from './scope.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
@@ -25,7 +27,12 @@ const followingCharacters = 500;
  * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
  * extension that managed servers may refuse.
  */
-export async function search(pool: Pool, ids: SessionIds, request: SearchRequest): Promise<SearchResult> {
+export async function search(
+  pool: Pool,
+  ids: SessionIds,
+  request: SearchRequest,
+  embedder: Embedder | null = null,
+): Promise<SearchResult> {
   const { limit = 10, offset = 0, after = 0 } = request;
   const pattern = parseQuery(request.query, request.mode);
   checkWhole(limit, 'limit', 1, 50);
@@ -36,15 +43,21 @@ export async function search(pool: Pool, ids: SessionIds, request: SearchRequest
   const candidates = await candidatesFor(pool, ids, pattern, scope);
   const apart = scope.fromSeq === scope.throughSeq;
   const { indexedThroughSeq } = await loadSession(pool, ids);
-  const found =
+  const byWords =
     pattern.mode === 'words'
       ? ranked(candidates, pattern, indexedThroughSeq, apart)
       : newestFirst(candidates, apart);
+  const asksForMeaning =
+    request.mode === undefined && pattern.mode === 'words' && pattern.exact.length === 0 && !apart;
+  const near =
+    embedder && asksForMeaning ? await searchByMeaning(pool, ids, request.query, scope, embedder) : null;
+  const found: (Ranked & { at?: number })[] = near === null ? byWords : fused(byWords, near.found);
   const page = found.slice(offset, offset + limit);
   const hits = onceEach(await toHits(pool, ids, page, pattern));
   const answers = await followingOf(pool, ids, hits, after);
   return {
     mode: pattern.mode,
+    meaning: near?.meaning ?? null,
     hits: hits.map((hit) => ({
       ...hit,
       following: answers.filter(({ seq }) => seq > hit.seq && seq <= hit.seq + after),
@@ -114,7 +127,7 @@ function wholeWords(literal: string): string {
 function newestFirst(candidates: readonly Candidate[], apart: boolean): Ranked[] {
   const first = candidates.filter(({ seq }, index) => apart || candidates[index - 1]?.seq !== seq);
   return first
-    .map(({ seq, slice }) => ({ seq, slice, rank: 1 }))
+    .map(({ seq, slice }) => ({ seq, slice, rank: 1, named: 0 }))
     .sort((a, b) => b.seq - a.seq || a.slice - b.slice);
 }
 
@@ -133,7 +146,7 @@ interface TextRow {
 async function toHits(
   pool: Pool,
   ids: SessionIds,
-  page: readonly Ranked[],
+  page: readonly (Ranked & { at?: number })[],
   pattern: Pattern,
 ): Promise<Omit<SearchHit, 'following'>[]> {
   const rows = await read<TextRow>(
@@ -147,9 +160,11 @@ async function toHits(
     [ids.tenant, ids.session, page.map(({ seq }) => seq), page.map(({ slice }) => slice)],
   );
   return rows.map((row, index) => {
-    const { offset, snippet } = snippetOf(row.text, pattern);
+    const { at, rank = 0 } = page[index] ?? {};
+    const place = at === undefined ? undefined : at - row.char_offset;
+    const { offset, snippet } = snippetOf(row.text, pattern, place);
     const tool = row.tool?.replaceAll('\n', ', ') ?? null;
-    return { ...saidBy(row), tool, offset: row.char_offset + offset, snippet, rank: page[index]?.rank ?? 0 };
+    return { ...saidBy(row), tool, offset: row.char_offset + offset, snippet, rank };
   });
 }
 

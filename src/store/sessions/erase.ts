@@ -13,6 +13,7 @@ const tables = [
   'digest_holds',
   'archive_parts',
   'compactions',
+  'message_vectors',
   'message_texts',
   'messages',
   'turns',

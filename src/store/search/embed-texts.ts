@@ -1,0 +1,217 @@
+/** The vectors of a session's texts, made of what `message_texts` holds. */
+import type { Pool } from 'pg';
+import type { SessionIds } from '../../contract/ids.js';
+import { invalid, PalimpsestError } from '../../errors.js';
+import { mostTexts, type Embedder } from '../../llm/embedder.js';
+import { policyOf } from '../../policy/layers.js';
+import { redactorFor, type Redact } from '../../summary/redaction/redact.js';
+import { read, withTransaction } from '../connection/transaction.js';
+import { drawTokens } from '../rate-limit/tokens-per-minute.js';
+import type { SessionRow } from '../sessions/session-row.js';
+import { keepSession } from '../sessions/session-table.js';
+import { loadSession } from '../sessions/sessions.js';
+import { splitsPair } from './words.js';
+
+/** UTF-16 code units of a text that one vector stands for, and what two neighbours share. */
+const chunkLength = 2_000;
+const chunkOverlap = 200;
+
+/** Of a message, from its beginning, UTF-16 code units. */
+const longestEmbedded = 64_000;
+
+/** Slices of `message_texts` that hold as much and what redaction must see behind it. */
+const mostSlices = 3;
+
+/** Messages that are read at once. */
+const messagesAtOnce = 64;
+
+interface Chunk {
+  seq: number;
+  chunk: number;
+  slice: number;
+  /** Where it begins in the message's text, in UTF-16 code units. */
+  offset: number;
+  /** As it is sent. */
+  text: string;
+}
+
+export interface Embedding {
+  /** Ends once this many texts were sent. @default all */
+  most?: number;
+  signal?: AbortSignal;
+}
+
+/**
+ * Asks for the vectors that a session's texts lack, oldest first, and stores them. What stands in its policy's `redact`
+ * is hidden first. Rows of a message are stored together and in order, so that a call which is cut off is taken up where
+ * it ended; two at once may ask for the same, and store it once. True where none is lacking.
+ * Throws `Llm.*` failures, `Store.SessionNotFound`, `Store.StaleGeneration` where the session is erased meanwhile.
+ */
+export async function embedTexts(
+  pool: Pool,
+  ids: SessionIds,
+  embedder: Embedder,
+  { most = Infinity, signal }: Embedding = {},
+): Promise<boolean> {
+  const session = await loadSession(pool, ids);
+  const redact = redactorOf(session, ids);
+  for (let sent = 0; ;) {
+    const chunks = await lacking(pool, ids, embedder.name, redact);
+    if (chunks.length === 0) return true;
+    for (const batch of batchesOf(chunks)) {
+      if (sent >= most) return false;
+      const vectors = await vectorsFor(pool, ids, embedder, batch, signal);
+      await store(pool, session, embedder.name, batch, vectors);
+      sent += batch.length;
+    }
+  }
+}
+
+export function redactorOf({ policy }: Pick<SessionRow, 'policy'>, { tenant }: SessionIds): Redact {
+  return redactorFor(policyOf(policy).redact, tenant) ?? ((text) => text);
+}
+
+/** The vectors of a query or of texts, within the tokens that the deployment may use; `Llm.RateLimited` without any. */
+export async function embedWithin(
+  pool: Pool,
+  embedder: Embedder,
+  texts: readonly string[],
+  caller: string,
+  signal?: AbortSignal,
+): Promise<Int8Array[]> {
+  const { tokensPerMinute: perMinute } = embedder;
+  if (perMinute !== undefined) {
+    const tokens = Math.ceil(texts.reduce((sum, text) => sum + text.length, 0) / 3);
+    const { waitMs } = await drawTokens(pool, { tokens, perMinute, backfill: false, caller });
+    if (waitMs > 0)
+      throw new PalimpsestError('Llm.RateLimited', `No tokens are left this minute for ${tokens} of texts.`, {
+        hint: 'Raise PALIMPSEST_TOKENS_PER_MINUTE where the provider allows more.',
+        details: { retryAfterMs: waitMs },
+      });
+  }
+  return (await embedder.embed(texts, signal)).map(quantized);
+}
+
+async function vectorsFor(
+  pool: Pool,
+  { tenant, session }: SessionIds,
+  embedder: Embedder,
+  batch: readonly Chunk[],
+  signal: AbortSignal | undefined,
+): Promise<Int8Array[]> {
+  const vectors: Int8Array[] = [];
+  const [first] = batch;
+  for (let from = 0; from < batch.length; from += mostTexts) {
+    const texts = batch.slice(from, from + mostTexts).map(({ text }) => text);
+    const caller = `embed/${tenant}/${session}/${first?.seq}/${from}`;
+    vectors.push(...(await embedWithin(pool, embedder, texts, caller, signal)));
+  }
+  return vectors;
+}
+
+/**
+ * Eight bits a dimension, the largest of a vector filling them: what is compared is its direction alone.
+ * @internal A test compares it with what the database makes of its bytes.
+ */
+export function quantized(vector: readonly number[]): Int8Array {
+  const largest = vector.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
+  if (!(largest > 0)) throw invalid('A vector of zeros has no direction.');
+  return Int8Array.from(vector, (number) => Math.round((127 * number) / largest));
+}
+
+interface TextRow extends Record<string, unknown> {
+  seq: number;
+  slice: number;
+  speaker: string | null;
+  char_offset: number;
+  body: string;
+}
+
+/** The next texts without vectors. */
+async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redact): Promise<Chunk[]> {
+  const key = [ids.tenant, ids.session];
+  const seqOf = async (text: string, ...values: unknown[]): Promise<number | undefined> =>
+    (await read<{ seq: number }>(pool, text, [...key, ...values]))[0]?.seq;
+  // One place after the other: a statement that joins them is planned badly where the tables have just grown.
+  const last = await seqOf(
+    `select seq from palimpsest.message_vectors
+     where tenant_id = $1 and session_id = $2 and model = $3 order by seq desc limit 1`,
+    model,
+  );
+  const first = await seqOf(
+    `select seq from palimpsest.message_texts
+     where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit 1`,
+    last ?? 0,
+  );
+  if (first === undefined) return [];
+  const rows = await read<TextRow>(
+    pool,
+    `select seq, slice, speaker, char_offset, body from palimpsest.message_texts
+     where tenant_id = $1 and session_id = $2 and seq between $3 and $4 and slice < ${mostSlices}
+     order by seq, slice`,
+    [...key, first, first + messagesAtOnce - 1],
+  );
+  const messages = new Map<number, TextRow[]>();
+  for (const row of rows) messages.set(row.seq, [...(messages.get(row.seq) ?? []), row]);
+  return [...messages.values()].flatMap((slices) => chunksOf(slices, redact));
+}
+
+/** Of one message. What redaction puts in the place of a secret moves the offsets behind it by as much. */
+function chunksOf(slices: readonly TextRow[], redact: Redact): Chunk[] {
+  const whole = slices.reduce((text, { char_offset: at, body }) => text.slice(0, at) + body, '');
+  const text = redact(whole).slice(0, longestEmbedded);
+  const chunks: Chunk[] = [];
+  for (let offset = 0; ;) {
+    const end = edgeAt(text, Math.min(text.length, offset + chunkLength));
+    const { seq, slice, speaker } = slices.findLast(({ char_offset: at }) => at <= offset) ?? slices[0]!;
+    // Endpoints refuse a text of nothing; its vector keeps its place.
+    const said = text.slice(offset, end).trim() || '-';
+    chunks.push({
+      ...{ seq, slice, chunk: chunks.length, offset: Math.min(offset, whole.length) },
+      text: speaker === null ? said : `${speaker}: ${said}`,
+    });
+    if (end >= text.length) return chunks;
+    offset = edgeAt(text, end - chunkOverlap);
+  }
+}
+
+const edgeAt = (text: string, at: number): number => (splitsPair(text, at) ? at - 1 : at);
+
+/** Whole messages, about one request's worth of chunks. */
+function* batchesOf(chunks: readonly Chunk[]): Generator<Chunk[]> {
+  let batch: Chunk[] = [];
+  for (const [index, chunk] of chunks.entries()) {
+    batch.push(chunk);
+    const next = chunks[index + 1];
+    if (next !== undefined && (next.seq === chunk.seq || batch.length < mostTexts / 2)) continue;
+    yield batch;
+    batch = [];
+  }
+}
+
+async function store(
+  pool: Pool,
+  session: SessionRow,
+  model: string,
+  chunks: readonly Chunk[],
+  vectors: readonly Int8Array[],
+): Promise<void> {
+  await withTransaction(pool, async (tx) => {
+    await keepSession(tx, session);
+    await tx.query(
+      `insert into palimpsest.message_vectors (tenant_id, session_id, model, seq, chunk, slice, char_offset, numbers)
+       select $1, $2, $3, seq, chunk, slice, char_offset, numbers
+       from unnest($4::int[], $5::int[], $6::int[], $7::int[], $8::bytea[])
+         as new (seq, chunk, slice, char_offset, numbers)
+       on conflict do nothing`,
+      [
+        ...[session.tenant, session.session, model],
+        chunks.map(({ seq }) => seq),
+        chunks.map(({ chunk }) => chunk),
+        chunks.map(({ slice }) => slice),
+        chunks.map(({ offset }) => offset),
+        vectors.map((vector) => Buffer.from(vector.buffer, vector.byteOffset, vector.byteLength)),
+      ],
+    );
+  });
+}
