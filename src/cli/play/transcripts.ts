@@ -63,7 +63,12 @@ function transcriptOf(record: ImportRecord, file: string): ReadTranscript {
   if ('error' in record) return { id, error: inFile(record.error, file) };
   try {
     const { messages, times } = readNative(record.items, record.format);
-    return { id, messages: messages.map((logged) => splitNative(logged).message), times };
+    const isDated = times.some((time) => time !== null);
+    return {
+      id,
+      messages: messages.map((logged) => splitNative(logged).message),
+      ...(isDated ? { times } : {}),
+    };
   } catch (error) {
     return { id, error: asFailure(error, file) };
   }
