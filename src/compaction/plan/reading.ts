@@ -9,7 +9,7 @@ export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'pr
  * `incremental` folds the snapshot of the head. Where the fallback wrote that one, it folds the last snapshot by a model
  * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole
  * archive: its chunks are cut from the first message on, so all but the newest are found among the stored digests.
- * `journal` keeps the entries that a model wrote and reads on from there.
+ * `journal` keeps the entries that a model wrote and reads on from there, as often.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],
@@ -20,21 +20,22 @@ export function readingOf(
 ): Reading {
   const head = chain[0];
   if (head === undefined || head.throughSeq === 0) return afresh(mode);
-  if (mode === 'journal' && head.layers === null && !head.fallback) return takenOver(head);
-  if (mode === 'journal' && (useModel || head.layers !== null)) return journalReading(head, useModel);
+  const isTriedEnough = !persists && triesOf(chain) >= MOST_TRIES;
+  if (mode === 'journal' && head.layers === null && (!head.fallback || isTriedEnough)) return takenOver(head);
+  if (mode === 'journal' && (useModel || head.layers !== null))
+    return journalReading(head, useModel && !isTriedEnough);
   if (!useModel) return after(mode, head);
   if (mode === 'full_rewrite') return afresh(mode);
-  return after(mode, baseOf(chain, persists) ?? head);
+  return after(mode, (isTriedEnough ? head : chain.find(({ fallback }) => !fallback)) ?? head);
 }
 
 /** Most times that a model is given a part again, unasked, that it has failed at. */
 const MOST_TRIES = 2;
 
-/** The newest generation that no fallback had a part in; the head itself where a model has read on from there often enough. */
-function baseOf(chain: readonly ChainLink[], persists: boolean): ChainLink | undefined {
+/** How often a model has read on from the newest generation that no fallback had a part in. */
+function triesOf(chain: readonly ChainLink[]): number {
   const base = chain.findIndex(({ fallback }) => !fallback);
-  const tries = chain.slice(0, Math.max(0, base)).filter(({ readByModel }) => readByModel).length;
-  return tries >= MOST_TRIES && !persists ? chain[0] : chain[base];
+  return chain.slice(0, Math.max(0, base)).filter(({ readByModel }) => readByModel).length;
 }
 
 /** For more than one compaction can read: goes on from the head as it stands, even where the fallback wrote it. */

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
+import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import { journalPrompt, notesRequest } from '../../../src/summary/ask/journal-prompts.js';
 import { exactValues, type ExactInput } from '../../../src/summary/journal/exact.js';
@@ -257,6 +258,36 @@ test('notes that a model will not merge are merged by rule, and the compaction i
   expect(merged.length).toBeGreaterThan(0);
   expect(merged.some(({ extractive }) => extractive === true)).toBe(false);
   expect(conversation.context().tokens).toBeLessThan(4_000);
+});
+
+test('a chunk at which a model fails each time is given to it three times, and again when somebody asks', async () => {
+  const conversation = new Conversation({ policy: { contextWindow: 4_000, memory: { eager: false } } });
+  let refused = 0;
+  const writer: Summarizer = ({ messages }) => {
+    const record = messages.at(-1)!.content;
+    const lines = [...record.matchAll(/^<[0-9a-f]{4}>(\d+) user\n(Parcel \w+ left depot \d+)/gm)];
+    if (lines.some(([, , text]) => text === 'Parcel P7919 left depot 1')) {
+      refused += 1;
+      return 'I am sorry, I cannot help with that.';
+    }
+    return lines.map(([, seq, text]) => `- ${text} [m${seq}]`).join('\n');
+  };
+  for (let turn = 0; turn < 160; turn++) {
+    conversation.append([
+      {
+        role: 'user',
+        content: `Parcel P${turn * 7919} left depot ${turn}. ${'It went by road. '.repeat(8)}`,
+      },
+      { role: 'assistant', content: `Parcel P${turn * 7919} is noted.` },
+    ]);
+    if (conversation.isDue()) await conversation.compact(writer);
+  }
+  expect(conversation.generations.length).toBeGreaterThan(6);
+  expect(conversation.generations.at(-1)!.fallback).toBe(true);
+  const unasked = refused;
+  expect(unasked).toBeLessThanOrEqual(3);
+  await conversation.compact(writer, { reason: 'resummarize' }).catch(() => null);
+  expect(refused).toBeGreaterThan(unasked);
 });
 
 describe('what is asked', () => {
