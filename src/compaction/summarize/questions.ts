@@ -219,7 +219,10 @@ export function notesQuestion(
           const inputTokens = counter.count(transcript);
           const accepted = acceptDigest(notes, { inputTokens, maxTokens, counter, ground: ground() });
           const range = { fromSeq: chunk.fromSeq, throughSeq: chunk.throughSeq };
-          const written = { notes: groundedNotes(accepted, range), changes: state === null ? null : changes };
+          const written = {
+            notes: groundedNotes(accepted, range, messages),
+            changes: state === null ? null : changes,
+          };
           return redact(writeNotes(written, state === null ? '' : stateHash(state.text)));
         },
       };

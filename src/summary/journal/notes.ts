@@ -1,6 +1,8 @@
 /** What a model answers when it is asked for notes on a chunk: the notes, and the changes of the state where it was asked for them. */
 import type { TokenCounter } from '../../tokens/counter.js';
-import { withoutStrayReferences, type Reference } from './references.js';
+import type { LoggedMessage } from '../../conversation/message.js';
+import { referencesIn, withoutStrayReferences, type Reference } from './references.js';
+import { writtenIn } from './witness.js';
 
 export interface NotesAnswer {
   notes: string;
@@ -32,14 +34,43 @@ export function changesOf(stored: string, ofState: string): string | null {
   return stored.slice(heading.index + heading[0].length).trim();
 }
 
-/** The notes with references to messages of `range` only: no other can be what a line rests on. */
-export function groundedNotes(notes: string, range: Reference): string {
+/**
+ * The notes with references to messages of `range` only: no other can be what a line rests on. A quotation that differs from
+ * a cited message of `messages` in white space or letter case alone is put as it was said.
+ */
+export function groundedNotes(notes: string, range: Reference, messages: readonly LoggedMessage[]): string {
   const within = ({ fromSeq, throughSeq }: Reference) =>
     fromSeq >= range.fromSeq && throughSeq <= range.throughSeq;
   return notes
     .split('\n')
-    .map((line) => withoutStrayReferences(line, within))
+    .map((written) => {
+      const line = withoutStrayReferences(written, within);
+      return line.replace(quotation, (whole, ...groups: (string | undefined)[]) => {
+        const quoted = groups.slice(0, 3).find((group) => group !== undefined) ?? '';
+        const said = asSaid(quoted, referencesIn(line), messages);
+        return said === null ? whole : whole.replace(quoted, () => said);
+      });
+    })
     .join('\n');
+}
+
+/** In backticks or quotes; of a word or two nothing can be told. */
+const quotation = /`([^`\n]{8,300})`|"([^"\n]{8,300})"|\u201C([^\u201D\n]{8,300})\u201D/g;
+
+/** The words of a quotation as a cited message holds them, on one line; null where it holds them so, or not at all. */
+function asSaid(
+  quoted: string,
+  cited: readonly Reference[],
+  messages: readonly LoggedMessage[],
+): string | null {
+  const isCited = ({ seq }: LoggedMessage) =>
+    cited.some(({ fromSeq, throughSeq }) => seq >= fromSeq && seq <= throughSeq);
+  const texts = messages.filter(isCited).flatMap(writtenIn);
+  if (texts.some((text) => text.includes(quoted))) return null;
+  const escaped = quoted.trim().replace(/[.*+?^${}()|[\]\\/]/g, '\\$&');
+  const loosely = new RegExp(escaped.replace(/\s+/g, '\\s+'), 'iu');
+  const said = texts.map((text) => loosely.exec(text)?.[0]).find((found) => found !== undefined);
+  return said === undefined || said.includes('\n') ? null : said;
 }
 
 /** An answer that was cut off, as far as its lines are whole. */

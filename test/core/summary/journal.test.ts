@@ -57,7 +57,25 @@ describe('references', () => {
 
   test('to messages that the chunk does not hold are taken away, the line stays', () => {
     const notes = '- one [m4]\n- two [m40]\n- three [m5, m40]';
-    expect(groundedNotes(notes, { fromSeq: 4, throughSeq: 9 })).toBe('- one [m4]\n- two\n- three [m5]');
+    expect(groundedNotes(notes, { fromSeq: 4, throughSeq: 9 }, [])).toBe('- one [m4]\n- two\n- three [m5]');
+  });
+
+  test('to what was quoted put the quotation as it was said, in white space and case alone', () => {
+    const messages = logged(
+      { role: 'user', content: 'Run `npm  run  build:All` twice.' },
+      { role: 'user', content: 'Say "no (really)" then.' },
+    );
+    const grounded = (line: string) => groundedNotes(line, { fromSeq: 1, throughSeq: 2 }, messages);
+    expect(grounded('- ran `npm run build:all` [m1]')).toBe('- ran `npm  run  build:All` [m1]');
+    expect(grounded('- user: "NO (REALLY)" [m2]')).toBe('- user: "no (really)" [m2]');
+    for (const line of [
+      '- ran `npm run build:all` [m2]',
+      '- ran `npm run build:some` [m1]',
+      '- ran `npm run build:all`',
+      '- user: "no (really)" [m2]',
+      '- costs "$1.00 & $2.00" [m1-2]',
+    ])
+      expect(grounded(line)).toBe(line);
   });
 });
 
