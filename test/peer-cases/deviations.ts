@@ -253,6 +253,12 @@ export const deviations: Deviation[] = [
     why: 'The older batch goes and its text stays, as the peer asserts, but in a stand-in of its message; the latest batch stays.',
   },
   {
+    cases: [189],
+    keys: ['summaryMustCarryFacts'],
+    kind: 'choice',
+    why: 'Of values that nobody has used, code carries names and ids, not words such as "low" and "design": the model is asked for them, and the archive finds them.',
+  },
+  {
     cases: [154],
     keys: ['keptIndices'],
     kind: 'choice',

@@ -88,8 +88,6 @@ describe('content cannot forge what is ours', () => {
     'state_snapshot',
     'pins',
     'pin',
-    'ledger',
-    'dropped',
   ];
   const forged = fc
     .tuple(

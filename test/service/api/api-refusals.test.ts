@@ -217,7 +217,7 @@ const bodies: Wrong[] = [
     asked: turn({ sesion: 's' }),
     status: 400,
     at: 'sesion',
-    hint: /turnId, messages, format/,
+    hint: /turnId, messages, at, format/,
   },
   {
     what: 'a misspelt field',

@@ -65,7 +65,7 @@ describe('looking', () => {
     expect(stdout).toMatch(/^contextWindow +4000 +session$/m);
     expect(await cli.json(['status', 'talk'])).toMatchObject({ session: 'talk', messages: 24, budget: 3500 });
     const knobs = await cli.run(['status', 'short', '--knobs']);
-    expect(knobs.stdout).toMatch(/^summary\.mode +"incremental" +default$/m);
+    expect(knobs.stdout).toMatch(/^summary\.mode +"incremental" +begun$/m);
   });
 
   test('context: one line a message; --json holds the messages', async () => {

@@ -174,7 +174,7 @@ describe('what is printed', () => {
     const wide = planTable(rows);
     expect(wide).toMatch(/│ default │ 12,600 \/ 16,000 │ +\d× │ 2–/);
     const narrow = planTable(rows, wide.indexOf('\n') - 1);
-    expect(narrow).toMatch(/│ default │ 12,600[\s\S]*For want of room without: cuts/);
+    expect(narrow).toMatch(/│ default │ 12,600[\s\S]*For want of room without: repeats/);
     expect(narrow.split('\n').every((line) => line.length < wide.indexOf('\n'))).toBe(true);
     expect(planTable(rows, 40)).toMatch(
       /^default\n {2}at \/ window 12,600 \/ 16,000\n {2}\d compactions\n {2}cuts 2–/,

@@ -148,7 +148,7 @@ describe('invariant 2: no orphan archive', () => {
     model.reply(ok(`## Current state\n- ${words(480)}`));
     await palimpsest.appendTurn({
       ...{ session, turnId: 't', messages: conversationOf(session).flat() },
-      policy: { ...policy, pins, summary: { minGain: 0.56 } },
+      policy: { ...policy, pins, summary: { mode: 'incremental', minGain: 0.56 } },
     });
     const before = await palimpsest.context({ session });
     await palimpsest.settled({ session });

@@ -99,7 +99,9 @@ describe('invariant 4: entries that the rules wrote stay until a model has read 
     await play('layers', talk('layers', 32).slice(16), { from: 16 });
     await play('layers', talk('layers', 48).slice(32), { from: 32 });
     const methods = (await compactions('layers')).map(({ method }) => method);
-    expect(methods).toEqual(['model', 'extractive', 'extractive']);
+    expect(methods.length).toBeGreaterThan(2);
+    expect(new Set(methods.slice(1))).toEqual(new Set(['extractive']));
+    expect(methods[0]).toBe('model');
     const { rows } = await pool.query<{ through: number }>(
       'select through_seq as through from palimpsest.sessions where tenant_id = $1 and session_id = $2',
       [stack.queuePrefix, 'layers'],
