@@ -146,8 +146,10 @@ async function mergeNotes(
   const layers = [...entries];
   const sizeOf = (layer: Layer) => (fresh.has(layer.key) ? expectedEntry(layer.tokens) : sizeOfEntry(layer));
   const sizes = () => layers.map((layer) => ({ rank: layer.rank, tokens: sizeOf(layer) }));
-  if (sizes().reduce((sum, { tokens }) => sum + tokens, 0) <= room) return layers;
-  for (let next = nextNotes(sizes(), mergedDown); next; next = nextNotes(sizes(), mergedDown)) {
+  const exceeds = () => sizes().reduce((sum, { tokens }) => sum + tokens, 0) > room;
+  while (exceeds()) {
+    const next = nextNotes(sizes(), mergedDown);
+    if (next === null) break;
     const members = layers.slice(next.first, next.first + next.count);
     const rank = Math.max(...members.map((member) => member.rank)) + 1;
     progress.consolidating(members.length, rank);

@@ -140,7 +140,10 @@ export function changed(before: State, changes: string, witness: Witness): Chang
   }
 
   function replace(what: string, text: string): void {
-    if (!/^next/i.test(what)) progress = joined(progress === before.progress ? null : progress, text);
+    const isNext = /^next/i.test(what);
+    if (/^(?:none|nothing|n\/a)\b/i.test(text)) {
+      if (isNext) next = null;
+    } else if (!isNext) progress = joined(progress === before.progress ? null : progress, text);
     else {
       const by = witness.planned(referencesIn(text), withoutReferences(text));
       next = by === null ? null : `${planners[by]}${text}`;

@@ -207,6 +207,13 @@ describe('the state', () => {
     expect(changed(begun.state, '- R1 withdrawn [m6]', witness).state.items).toHaveLength(1);
   });
 
+  test('without a next step has none', () => {
+    const planned = changed(begun.state, '- next: run the tests [m1]', witness).state;
+    expect(planned.next).not.toBeNull();
+    expect(changed(planned, '- next: none named', witness).state.next).toBeNull();
+    expect(changed(planned, '- progress: nothing new', witness).state).toEqual(planned);
+  });
+
   test('fits its room, rules last', () => {
     fc.assert(
       fc.property(

@@ -136,7 +136,7 @@ describe('invariant 9: no loop', () => {
     const demanding: PolicyInput = {
       ...policy,
       pins,
-      summary: { model: session, contextWindow: 16_000, minGain: 0.56 },
+      summary: { mode: 'incremental', model: session, contextWindow: 16_000, minGain: 0.56 },
     };
     await talk(session, [dialogue(16).flat()], demanding);
     expect(await palimpsest.status({ session })).toMatchObject({

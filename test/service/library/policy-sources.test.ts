@@ -44,7 +44,7 @@ describe('status', () => {
     expect(status.policy).toMatchObject({ ...policy, keep: { messages: 9 }, target: 0.5, debounceMs: 7 });
     expect(await sourcesOf('layers')).toMatchObject({
       ...{ contextWindow: 'session', model: 'session', keep: 'tenant', target: 'file' },
-      ...{ debounceMs: 'environment', 'summary.mode': 'default' },
+      ...{ debounceMs: 'environment', 'summary.mode': 'begun' },
     });
     await palimpsest.configureTenant({ policy: { keep: { messages: 5 } } });
     const later = await palimpsest.status({ session: 'layers' });
