@@ -6,7 +6,7 @@ import { layoutOf } from './reductions/layout.js';
 import type { Limits } from '../limits/limits.js';
 import { sparesResult } from './reductions/retention.js';
 import type { Policy } from '../policy/resolve.js';
-import { atOnce, type Steps } from '../steps.js';
+import type { Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
 /** The context that a model is sent: what stands, made to fit. */
@@ -24,12 +24,10 @@ export interface FitRequest {
   arrange?: (view: readonly ViewItem[]) => ViewItem[];
 }
 
-/** Throws `Budget.Unreachable` where not even the irreducible floor fits. Switched off: the log as it is. */
-export function fitContext(...given: Parameters<typeof fitting>): FittedContext {
-  return atOnce(fitting(...given));
-}
-
-/** The same in steps: of 100,000 messages it takes seconds. */
+/**
+ * In steps: of 100,000 messages it takes seconds. Throws `Budget.Unreachable` where not even the irreducible floor fits.
+ * Switched off: the log as it is.
+ */
 export function* fitting(
   source: ContextSource,
   policy: Policy,

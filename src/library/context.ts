@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { fitting } from '../context/fit.js';
+import { fittingMemory } from '../summary/fit.js';
 import { breakdownOf } from '../context/view/breakdown.js';
 import { arrangeNative, shownUnits } from '../formats/native.js';
 import type { ContextSource, Head, Reduction, ViewItem } from '../context/view/view.js';
@@ -67,12 +67,12 @@ export function* fitted(
   );
   // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
   const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
-  const fit = yield* fitting(source, policy, limits, counter, {
+  const fit = yield* fittingMemory(source, policy, limits, counter, {
     budget,
     ...(format === 'openai-chat' ? {} : { arrange }),
   });
   const sizes = { budget, window: limits.window };
-  const context = contextOf(name, session, fit.items, source.head?.layout, sizes);
+  const context = contextOf(name, session, fit.items, fit.layout, sizes);
   // The row's own budget is the key under which its reductions are stored and read.
   const key = own ?? session.budget;
   return {

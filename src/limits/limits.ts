@@ -94,8 +94,14 @@ function targetOf(policy: Policy, threshold: number, frame: Frame): number {
 }
 
 /** Room of the memory in `journal` mode: notes grow with the root of the window, and leave the tail its part of the target. */
-function memoryRoom(share: number, contextTarget: number, { budget }: Frame): number {
+function memoryRoom(share: number, contextTarget: number, { budget }: Pick<Frame, 'budget'>): number {
   return Math.min(share * budget, 40 * Math.sqrt(budget), 0.75 * contextTarget);
+}
+
+/** Tokens of the memory, pins left out, beside which a context of `budget` tokens has room for its messages. */
+export function memoryWithin(budget: number, { memory }: Policy, limits: Limits): number {
+  const target = Math.min(limits.contextTarget, budget);
+  return Math.min(limits.headMax, Math.floor(memoryRoom(memory.share, target, { budget })));
 }
 
 function headMaxOf({ summary, memory }: Policy, contextTarget: number, frame: Frame): number {

@@ -8,6 +8,7 @@ import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
+import { leftOut, placedLayers } from './answer/sections.js';
 import { isExactLine } from './journal/exact.js';
 import { withoutRequest } from './journal/state.js';
 
@@ -39,18 +40,106 @@ export interface HeadParts {
 export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
   const { carried, acknowledgment, state = null } = parts;
   const pieces = state === null ? summaryTurn(parts) : memoryTurn({ ...parts, state });
+  const behind: ChatMessage[] = [];
+  if (acknowledgment !== '') behind.push({ role: 'assistant', content: acknowledgment });
+  if (carried) behind.push(showPlain(carried.message));
+  const tokens = behind.map((message) => countMessage(message, counter));
+  return composed(pieces, { messages: behind, tokens, carriedSeq: carried?.seq ?? null }, counter);
+}
+
+/** The summary turn that the pieces make up, and what stands behind it. */
+function composed(
+  pieces: readonly Piece[],
+  { messages, tokens, carriedSeq }: Omit<Head, 'layout'>,
+  counter: TokenCounter,
+): Head {
   const content = pieces.map(({ text }) => text).join('');
-  const messages: ChatMessage[] = [{ role: 'user', content }];
-  if (acknowledgment !== '') messages.push({ role: 'assistant', content: acknowledgment });
-  if (carried) messages.push(showPlain(carried.message));
-  const tokens = messages.map((message) => countMessage(message, counter));
+  const turn: ChatMessage = { role: 'user', content };
+  const size = countMessage(turn, counter);
   const stretches = pieces.map(({ part, text }) => ({ part, characters: text.length }));
   return {
-    messages,
-    tokens,
-    carriedSeq: carried?.seq ?? null,
-    layout: layoutOf(content, stretches, tokens[0]!, counter),
+    messages: [turn, ...messages],
+    tokens: [size, ...tokens],
+    carriedSeq,
+    layout: layoutOf(content, stretches, size, counter),
   };
+}
+
+/** A head without its entries on these messages. */
+export interface ShorterHead {
+  head: Head;
+  fromSeq: number;
+  throughSeq: number;
+}
+
+/**
+ * The head with one line in place of as few of its oldest entries as bring the summary turn down to `most` tokens, or of all
+ * but the newest one. Everything else stays to the byte. Null where no entry can give way, and for heads of earlier versions.
+ */
+export function headWithin(head: Head, most: number, counter: TokenCounter): ShorterHead | null {
+  const journal = journalOf(head);
+  if (journal === null) return null;
+  const placed = placedLayers(journal.text);
+  const [oldest] = placed;
+  const newest = placed.length - 1;
+  if (oldest?.at !== 0) return null;
+  const size = head.tokens[0] ?? 0;
+  let first = 0;
+  for (let estimate = size; first < newest && (first === 0 || estimate > most); first++)
+    estimate -= counter.count(journal.text.slice(placed[first]!.at, placed[first + 1]!.at));
+  for (; first > 0 && first <= newest; first++) {
+    const range = { fromSeq: oldest.fromSeq, throughSeq: placed[first - 1]!.throughSeq };
+    const text = `${leftOut(range)}\n\n${journal.text.slice(placed[first]!.at)}`;
+    const shorter = { ...range, head: withJournal(head, journal, text, counter) };
+    const tokens = shorter.head.tokens[0] ?? 0;
+    if (tokens <= most || first === newest) return tokens < size ? shorter : null;
+  }
+  return null;
+}
+
+/** The head as it stands once its summary turn was replaced by one that {@link headWithin} made. */
+export function headWithTurn(head: Head, turn: ChatMessage, counter: TokenCounter): Head {
+  const journal = journalOf(head);
+  if (journal === null || typeof turn.content !== 'string') return head;
+  const end = turn.content.length - lengthOf(journal.after);
+  const text = turn.content.slice(lengthOf(journal.before), end);
+  return withJournal(head, journal, text, counter);
+}
+
+/** The entries of a head, and what stands before and behind them. */
+interface Journal {
+  before: Piece[];
+  text: string;
+  after: Piece[];
+}
+
+function journalOf({ messages, layout }: Head): Journal | null {
+  const turn = messages[0]?.content;
+  if (!layout || typeof turn !== 'string') return null;
+  let at = 0;
+  const pieces = layout.stretches.map(({ part, characters }): Piece => {
+    at += characters;
+    return { part, text: turn.slice(at - characters, at) };
+  });
+  const isEntry = ({ part }: Piece) => part === 'journal' || part === 'exact';
+  const [first, last] = [pieces.findIndex(isEntry), pieces.findLastIndex(isEntry)];
+  if (first === -1) return null;
+  const entries = pieces.slice(first, last + 1);
+  return {
+    before: pieces.slice(0, first),
+    text: entries.map(({ text }) => text).join(''),
+    after: pieces.slice(last + 1),
+  };
+}
+
+function withJournal(head: Head, { before, after }: Journal, text: string, counter: TokenCounter): Head {
+  const pieces = [...before, ...journalPieces(text), ...after];
+  const [messages, tokens] = [head.messages.slice(1), head.tokens.slice(1)];
+  return composed(pieces, { messages, tokens, carriedSeq: head.carriedSeq }, counter);
+}
+
+function lengthOf(pieces: readonly Piece[]): number {
+  return pieces.reduce((sum, { text }) => sum + text.length, 0);
 }
 
 /** Tokens of a head with nothing in it but its note, pointer and acknowledgment: no compaction adds fewer. */

@@ -28,7 +28,7 @@ import { atOnce } from '../../steps.js';
 import { calibrated, calibrationKey, type Calibration } from '../../tokens/calibration.js';
 import { counterFor, type TokenCounter } from '../../tokens/counter.js';
 import { readUsage, type UsageReport } from '../../tokens/reported-usage.js';
-import { fitContext } from '../../context/fit.js';
+import { fittingMemory } from '../../summary/fit.js';
 import { genesis, type Generation } from './generation.js';
 import { MemoryAsker, type Summarizer } from './asker.js';
 import { MemoryStore } from './store.js';
@@ -133,7 +133,8 @@ export class Conversation {
     items: ViewItem[];
     tokens: number;
   } {
-    const fit = fitContext(this.store.source(budget), this.policy, this.limits, this.counter, { budget });
+    const source = this.store.source(budget);
+    const fit = atOnce(fittingMemory(source, this.policy, this.limits, this.counter, { budget }));
     this.store.addEmergencies(budget, fit.reductions);
     const messages = structuredClone(fit.items.map(({ message }) => message));
     return { messages, items: fit.items, tokens: fit.tokens };

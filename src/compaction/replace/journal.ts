@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
-import { layeredSnapshot } from '../../summary/answer/sections.js';
+import { layeredSnapshot, leftOutLine } from '../../summary/answer/sections.js';
 import { exactValues } from '../../summary/journal/exact.js';
 import { EXACT_SHARE } from '../../summary/journal/room.js';
 import { changesOf, linesWithin, readNotes } from '../../summary/journal/notes.js';
@@ -113,13 +113,11 @@ function memoryOf(
   return { text: textOf(shown), layers: shown.map(({ layer }) => layer), state, newLayer };
 }
 
-const pointerLine = '- left out for want of room; the archive holds it';
-
 function textOf(entries: readonly Entry[]): string {
   return layeredSnapshot(
     entries.map(({ layer, text }) => ({
       ...layer,
-      text: layer.left ? pointerLine : [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
+      text: layer.left ? leftOutLine : [text, layer.added ?? ''].filter((part) => part !== '').join('\n'),
     })),
   );
 }

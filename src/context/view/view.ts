@@ -47,8 +47,11 @@ export interface HeadLayout {
 export interface Reduction {
   fromSeq: number;
   throughSeq: number;
-  /** `summary`: a model summarized this message by itself; what was paid for is not made anew. */
-  kind: 'tool_result' | 'arguments' | 'message' | 'omitted' | 'summary';
+  /**
+   * `summary`: a model summarized this message by itself; what was paid for is not made anew. `journal`: the summary turn
+   * without its entries on these messages.
+   */
+  kind: 'tool_result' | 'arguments' | 'message' | 'omitted' | 'summary' | 'journal';
   /**
    * JSON of the stand-in message. Ids in it are replaced by those the context gives to the original. `null` (of kind `omitted`
    * only): nothing stands for the range, the context does not show it at all.

@@ -68,20 +68,56 @@ export function isLayerHeading(line: string): boolean {
   return line.length < 100 && layerHeading.test(line);
 }
 
+interface LayerRange {
+  fromSeq: number;
+  throughSeq: number;
+  days?: readonly [string, string];
+}
+
 /**
  * Layers as one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. What further
  * layers add stands behind, so the text of those before never changes. A line of a layer that looks like such a heading
  * loses its marks.
  */
-export function layeredSnapshot(
-  layers: readonly { fromSeq: number; throughSeq: number; days?: readonly [string, string]; text: string }[],
-): string {
+export function layeredSnapshot(layers: readonly (LayerRange & { text: string })[]): string {
   return layers
-    .map(({ fromSeq, throughSeq, days, text }) => {
-      const range = fromSeq === throughSeq ? `${fromSeq}` : `${fromSeq}–${throughSeq}`;
-      return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`;
-    })
+    .map(
+      ({ text, ...range }) =>
+        `${headingOf(range)}\n${text.split('\n').map(withoutForgedHeading).join('\n').trim()}`,
+    )
     .join('\n\n');
+}
+
+function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
+  const range = fromSeq === throughSeq ? `${fromSeq}` : `${fromSeq}–${throughSeq}`;
+  return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}`;
+}
+
+/** What stands for a layer that had to give way. */
+export const leftOutLine = '- left out for want of room; the archive holds it';
+
+/** The same under its heading. */
+export function leftOut(range: LayerRange): string {
+  return `${headingOf(range)}\n${leftOutLine}`;
+}
+
+/** A layer in a layered snapshot: its messages, and where it begins. */
+interface PlacedLayer {
+  fromSeq: number;
+  throughSeq: number;
+  at: number;
+}
+
+/** The layers of a layered snapshot, by their headings. */
+export function placedLayers(snapshot: string): PlacedLayer[] {
+  const placed: PlacedLayer[] = [];
+  let at = 0;
+  for (const line of snapshot.split('\n')) {
+    const [, from, through = from] = (isLayerHeading(line) && /(\d+)(?:–(\d+))?/.exec(line)) || [];
+    if (from !== undefined) placed.push({ fromSeq: Number(from), throughSeq: Number(through), at });
+    at += line.length + 1;
+  }
+  return placed;
 }
 
 const months = 'January February March April May June July August September October November December'.split(

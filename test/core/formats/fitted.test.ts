@@ -1,7 +1,7 @@
 /** Contexts that had to be shortened to fit: whatever was reduced, the provider takes them, and what was not is as it came in. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { fitContext } from '../../../src/context/fit.js';
+import { fitting } from '../../../src/context/fit.js';
 import { arrangeNative, shownUnits } from '../../../src/formats/native.js';
 import { contextFormatOf } from '../../../src/formats/index.js';
 import type { ContextFormat, FormatName } from '../../../src/conversation/format-names.js';
@@ -10,6 +10,7 @@ import { isFailure } from '../../../src/errors.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { parsePolicy } from '../../../src/policy/schema.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
+import { atOnce } from '../../../src/steps.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { logged } from '../../support/formats.js';
 import { sourceOf } from '../../support/histories.js';
@@ -23,10 +24,12 @@ function fittedUnits(log: LoggedMessage[], budget: number, format: ContextFormat
   try {
     const counter = counterFor('chars/4');
     const bySeq = new Map(log.map((message) => [message.seq, message]));
-    const { items } = fitContext(sourceOf(log), policy, limitsOf(policy), counter, {
-      budget,
-      arrange: (view) => arrangeNative(view, bySeq, format, counter),
-    });
+    const { items } = atOnce(
+      fitting(sourceOf(log), policy, limitsOf(policy), counter, {
+        budget,
+        arrange: (view) => arrangeNative(view, bySeq, format, counter),
+      }),
+    );
     return shownUnits(items, bySeq, format);
   } catch (error) {
     if (isFailure(error, 'Budget.Unreachable')) return null;

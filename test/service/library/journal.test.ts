@@ -5,6 +5,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
+import { leftOutLine } from '../../../src/summary/answer/sections.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
@@ -214,6 +215,77 @@ test('a session compacted before goes on: its snapshot is the first entry', asyn
   expect(now.layers[0]).toMatchObject({ fromSeq: 1 });
   if (now.layers[0]!.key.startsWith('generation ')) expect(now.snapshot).toContain(snapshot.slice(0, 80));
   await headOf('before');
+});
+
+/** Long notes: the beginning of messages with their references, or lines that are merged, as many as half of the limit holds. */
+const writesLong: Script = (request) => {
+  const material = textOf(request);
+  const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) \w+[^\n]*\n([^\n]{0,1000})/gm)];
+  const merged = material.split('\n').filter((line) => /^- .*\[m\d/.test(line));
+  const lines = marked.length > 0 ? marked.map(([, seq, said]) => `- ${said} [m${seq}]`) : merged;
+  let room = 0.5 * (request.body.max_tokens ?? Infinity);
+  const kept = lines.filter((line) => (room -= counterFor('o200k_base').count(line)) > 0);
+  const content = ['## Notes', ...kept, '## State', '- none'].join('\n');
+  return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
+};
+
+test('a journal made for 200,000 tokens is read in 8,000: its oldest entries give way, and are merged by the next compaction', async () => {
+  const { palimpsest, model } = stack;
+  const session = 'moved';
+  const given: PolicyInput = { ...policy, contextWindow: 200_000 };
+  const small: PolicyInput = { ...policy, contextWindow: 8_000 };
+  model.reply(writesLong);
+  const count = (notes: string) => counterFor('o200k_base').count(notes);
+  const isLong = async () => count((await rows(session)).at(-1)?.snapshot ?? '') > 8_000;
+  for (let from = 0; from < 300 && !(await isLong()); from += 10) {
+    const turns = dialogue(from + 10, 1_000).slice(from);
+    await appendTurns(palimpsest, session, turns, { policy: given, from });
+    await palimpsest.settled({ session });
+  }
+  const made = (await rows(session)).at(-1)!;
+  const ends = made.layers.slice(0, -1).map(({ throughSeq }) => String(throughSeq));
+  const full = await headOf(session);
+  expect(made.layers.length).toBeGreaterThan(2);
+  await palimpsest.pause({ session });
+
+  const expectFitted = async (budget?: number) => {
+    const context = await palimpsest.context({ session, ...(budget && { budget }) });
+    expect(context.tokens).toBeLessThanOrEqual(budget ?? context.budget);
+    expect(validateView(context.messages)).toEqual([]);
+    const { head, parts } = context.breakdown;
+    expect(Object.values(parts!).reduce((sum, tokens) => sum + tokens, 0)).toBe(head);
+    expect(await palimpsest.context({ session, ...(budget && { budget }) })).toEqual(context);
+    return String(context.messages[0]?.content);
+  };
+  const leftOf = (shown: string) => new RegExp(`### Messages 1–(\\d+)\n${leftOutLine}`).exec(shown)?.[1];
+  const shortened = async () => {
+    const { rows: found } = await pool.query(
+      `select 1 from palimpsest.reductions where tenant_id = $1 and session_id = $2
+       and generation = $3 and kind = 'journal'`,
+      [stack.queuePrefix, session, made.generation],
+    );
+    return found.length;
+  };
+  expect(ends).toContain(leftOf(await expectFitted(6_500)));
+  expect(await shortened()).toBe(1);
+  expect((await headOf(session)) === full).toBe(true);
+
+  await palimpsest.configure({ session, policy: small });
+  const shown = await expectFitted();
+  expect(ends).toContain(leftOf(shown));
+  expect(full.endsWith(shown.slice(shown.indexOf(leftOutLine) + leftOutLine.length))).toBe(true);
+  expect(await shortened()).toBe(2);
+  const left = await palimpsest.expand({ session, fromSeq: 1, limit: 4 });
+  expect(left.messages.map(({ message }) => message)).toEqual(dialogue(2, 1_000).flat());
+
+  await palimpsest.resume({ session });
+  await palimpsest.settled({ session });
+  const merged = (await rows(session)).at(-1)!;
+  expect(merged.generation).toBeGreaterThan(made.generation);
+  expect(merged.layers.every((layer) => layer.left !== true)).toBe(true);
+  expect(count(merged.snapshot)).toBeLessThan(3_000);
+  expect(leftOf(await expectFitted())).toBeUndefined();
+  model.reply(writes);
 });
 
 const aheadOf = async (session: string): Promise<number> => {

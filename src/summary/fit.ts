@@ -1,0 +1,110 @@
+/** The context that a model is sent, where entries of the journal give way too. */
+import { fitting, type FitRequest, type FittedContext } from '../context/fit.js';
+import { sparesResult } from '../context/reductions/retention.js';
+import { reducing, shortestStandIn } from '../context/reductions/to-fit.js';
+import {
+  type ContextSource,
+  type Head,
+  type Reduction,
+  sizeOf,
+  viewing,
+  type ViewItem,
+} from '../context/view/view.js';
+import type { ChatMessage } from '../conversation/message.js';
+import { isFailure } from '../errors.js';
+import { type Limits, memoryWithin } from '../limits/limits.js';
+import type { Policy } from '../policy/resolve.js';
+import type { Steps } from '../steps.js';
+import type { TokenCounter } from '../tokens/counter.js';
+import { headWithin, headWithTurn, type ShorterHead } from './head.js';
+
+interface FittedMemory extends FittedContext {
+  /** Of the head as it is shown. */
+  layout: Head['layout'];
+}
+
+/**
+ * A journal that was made for more tokens, by another model's window or before a calibration, is brought down to its room
+ * within `budget` once tool results, arguments and old messages are as short as they can be, and further where the rest
+ * still does not fit: whole entries, oldest first, never the newest. The next compaction merges them to that room. Throws
+ * `Budget.Unreachable` where not even that fits.
+ */
+export function* fittingMemory(
+  source: ContextSource,
+  policy: Policy,
+  limits: Limits,
+  counter: TokenCounter,
+  request: FitRequest = {},
+): Steps<FittedMemory> {
+  const standing = asReduced(source, counter);
+  const { budget = limits.budget } = request;
+  let shorter = yield* withinRoom(standing, policy, limits, counter, budget);
+  for (;;) {
+    const head: Head | null = shorter?.head ?? standing.head;
+    try {
+      const fit = yield* fitting({ ...standing, head }, policy, limits, counter, request);
+      const given = shorter === null ? [] : [reductionOf(shorter)];
+      return { ...fit, reductions: [...given, ...fit.reductions], layout: head?.layout };
+    } catch (error) {
+      const missing = missingTokens(error);
+      const size = head?.tokens[0] ?? 0;
+      const next = head && missing > 0 ? headWithin(head, size - missing, counter) : null;
+      if (next === null) throw error;
+      shorter = next;
+    }
+  }
+}
+
+/** The source with its head as it was shortened for this budget before. */
+function asReduced(source: ContextSource, counter: TokenCounter): ContextSource {
+  const given = source.reductions.findLast(({ kind }) => kind === 'journal');
+  if (given === undefined || source.head === null) return source;
+  const turn = JSON.parse(given.body) as ChatMessage;
+  return {
+    ...source,
+    head: headWithTurn(source.head, turn, counter),
+    reductions: source.reductions.filter(({ kind }) => kind !== 'journal'),
+  };
+}
+
+/** Null where the journal has its room, or everything else can be shortened to fit beside it. */
+function* withinRoom(
+  source: ContextSource,
+  policy: Policy,
+  limits: Limits,
+  counter: TokenCounter,
+  budget: number,
+): Steps<ShorterHead | null> {
+  const { head } = source;
+  if (!policy.enabled || !head?.layout) return null;
+  const room = memoryWithin(budget, policy, limits) + head.layout.tokens.pins;
+  if ((head.tokens[0] ?? 0) <= room) return null;
+  const view = yield* viewing(source, counter);
+  if (sizeOf(view) <= budget) return null;
+  return (yield* isEnough(view, policy, budget, counter)) ? null : headWithin(head, room, counter);
+}
+
+/** Whether tool results, arguments and old messages can be shortened to fit, with nothing left out and the latest tool batch whole. */
+function* isEnough(view: ViewItem[], policy: Policy, limit: number, counter: TokenCounter): Steps<boolean> {
+  // Of 100,000 messages shortening takes a quarter of a minute.
+  const least = view.map(({ tokens, source }) =>
+    source === 'summarization' || source === 'system' ? tokens : Math.min(tokens, shortestStandIn),
+  );
+  if (least.reduce((sum, tokens) => sum + tokens, 0) > limit) return false;
+  const { recovery } = policy;
+  const spared = (item: ViewItem) => sparesResult(item, policy);
+  const shortest = { limit, target: limit, commit: true, spared, recovery };
+  return (yield* reducing(view, shortest, counter)).tokens <= limit;
+}
+
+function reductionOf({ head, fromSeq, throughSeq }: ShorterHead): Reduction {
+  const [turn, tokens] = [head.messages[0], head.tokens[0] ?? 0];
+  return { fromSeq, throughSeq, kind: 'journal', body: JSON.stringify(turn), tokens };
+}
+
+/** 0 for every other failure. */
+function missingTokens(error: unknown): number {
+  if (!isFailure(error, 'Budget.Unreachable')) return 0;
+  const { floor, budget } = error.details as { floor: number; budget: number };
+  return floor - budget;
+}
