@@ -32,6 +32,11 @@ function fairSummary(request: RecordedRequest): string {
   const found = markersIn(material).filter((_, index) => index % 2 === 0);
   const most = Math.max(1, Math.floor(Math.min(limitOf(request) / 2, material.length / 12) / 20));
   const lines = found.slice(0, most).map((marker) => `- the record holds ${marker}`);
+  // The first lines of notes are what is kept of them.
+  const asked = request.body.messages.at(-1)?.content ?? '';
+  if (asked.includes('Now write "## State"')) return '## State\n- none';
+  if (asked.includes('Now write "## Notes"') || asked.includes('These notes of the memory'))
+    return ['## Notes', ...notesOn(material).slice(0, most)].join('\n');
   const said = [...material.matchAll(/\b(?:request|answer|result) \d+ about \w+/g)].slice(0, 4);
   return [
     '## Session intent',
@@ -40,6 +45,12 @@ function fairSummary(request: RecordedRequest): string {
     ...lines,
     `- ${markersIn(material).length} messages were read.`,
   ].join('\n');
+}
+
+/** Every second message by its first words and its marker. */
+function notesOn(material: string): string[] {
+  const begun = material.match(/\b(?:request|answer|result) \d+ about \w+ mk-[^;\s]+;/g) ?? [];
+  return [...new Set(begun)].filter((_, index) => index % 2 === 0).map((text) => `- ${text}`);
 }
 
 const good: Script = (request) => ok(fairSummary(request))(request);

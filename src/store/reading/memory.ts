@@ -7,7 +7,7 @@ import type { KeptLayer } from '../../summary/ask/layers.js';
 import { describeJournal } from '../../summary/journal/rewrites.js';
 import { counterFor } from '../../tokens/counter.js';
 import { read } from '../connection/transaction.js';
-import type { SessionRow } from '../sessions/session-row.js';
+import { notFound, type SessionRow } from '../sessions/session-row.js';
 
 interface GenerationRow {
   [column: string]: unknown;
@@ -31,7 +31,8 @@ export async function memoryOf(pool: Pool, session: SessionRow, overhead: number
      from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3`,
     [session.tenant, session.session, session.generation, session.systemThroughSeq],
   );
-  if (!row) throw new Error(`session ${session.session} has no generation ${session.generation}`);
+  // Erased since its row was read.
+  if (!row) notFound(session);
   const {
     system,
     head_tokens: tokens,
