@@ -1,12 +1,9 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
-import { isOfChunk } from '../src/compaction/replace/by-rule.js';
 import { stateQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, StateStep } from '../src/compaction/summarize/model-steps.js';
-import { isFailure } from '../src/errors.js';
-import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, followingOf, stateOf } from './asking.js';
 import { type Dependencies, runModelStep } from './run.js';
-import { answerOnce, type Payer } from './digest.js';
+import { answerOnce, failsForGood, type Payer } from './digest.js';
 
 export interface ChangeStateInput extends Payer {
   step: StateStep;
@@ -32,8 +29,8 @@ export function changeState(dependencies: Dependencies) {
       try {
         return await answerOnce(dependencies, asking, question, payer, attempt);
       } catch (error) {
-        if (!isFailure(error) || isDrawnAgain(error, attempt.draw) || !isOfChunk(error)) throw error;
-        return null;
+        if (failsForGood(error, attempt)) return null;
+        throw error;
       }
     });
 }

@@ -1,12 +1,10 @@
 import type { SummarizerSettings } from '../src/compaction/plan/plan-types.js';
-import { isOfChunk, mergedByRule } from '../src/compaction/replace/by-rule.js';
+import { mergedByRule } from '../src/compaction/replace/by-rule.js';
 import { mergeNotesQuestion, mergeQuestion } from '../src/compaction/summarize/questions.js';
 import type { DigestRef, MergeStep } from '../src/compaction/summarize/model-steps.js';
-import { isFailure } from '../src/errors.js';
-import { isDrawnAgain } from '../src/temporal/failures.js';
 import { askingFor, digestText, previousOf } from './asking.js';
 import { type Dependencies, runModelStep } from './run.js';
-import { answerOnce, storeByRule, type Payer } from './digest.js';
+import { answerOnce, failsForGood, storeByRule, type Payer } from './digest.js';
 
 export interface ConsolidateInput extends Payer {
   step: MergeStep;
@@ -29,9 +27,8 @@ export function consolidate(dependencies: Dependencies) {
       try {
         return await answerOnce(dependencies, asking, question, payer, attempt);
       } catch (error) {
-        const isForGood = isFailure(error) && !isDrawnAgain(error, attempt.draw) && isOfChunk(error);
-        if (step.rulesServe !== true || !isForGood) throw error;
-        const made = mergedByRule(await texts(step.digests), step.maxTokens, asking.counter);
+        if (step.rulesServe !== true || !failsForGood(error, attempt)) throw error;
+        const made = mergedByRule(asking, await texts(step.digests), step.maxTokens);
         return storeByRule(dependencies, asking, made, payer, error.type, attempt);
       }
     });

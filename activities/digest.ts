@@ -1,14 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DigestRef } from '../src/compaction/summarize/model-steps.js';
+import { isOfChunk } from '../src/compaction/replace/by-rule.js';
 import type { Asking } from '../src/compaction/summarize/answers.js';
 import type { Question } from '../src/compaction/summarize/questions.js';
-import { isFailure, isPassingFailureOfStore, type FailureType } from '../src/errors.js';
+import { isFailure, isPassingFailureOfStore, type FailureType, type PalimpsestError } from '../src/errors.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { SummaryAnswer } from '../src/llm/exchange.js';
 import type { Metrics } from '../src/process/metrics.js';
 import { aheadRun, holdDigest, type Holder } from '../src/store/compactions/digest-holds.js';
 import { storeDigest, type DigestRow } from '../src/store/compactions/digests.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import { isDrawnAgain } from '../src/temporal/failures.js';
 import type { Attempt, Dependencies } from './run.js';
 import { findOrClaim, whileLeased } from './lease.js';
 import { spentBy, withinTokens } from './tokens.js';
@@ -42,6 +44,11 @@ export async function answerOnce(
     if (payer.ahead === true && isFailure(error)) metrics?.aheadFailed(error.type);
     throw error;
   }
+}
+
+/** Whether the model has failed at this question in every draw that it gets, and may answer others. */
+export function failsForGood(error: unknown, { draw }: Attempt): error is PalimpsestError {
+  return isFailure(error) && !isDrawnAgain(error, draw) && isOfChunk(error);
 }
 
 export type Payer = SessionIds & {
@@ -98,7 +105,7 @@ async function ask(
 /** Plenty for the steps between the last answer and the commit, which renews what it needs. */
 const heldBeyondMs = 60 * 60_000;
 
-/** What is written ahead waits for the trigger, however long that takes; the commit ends its hold. */
+/** Holds of work ahead wait for the trigger, however long that takes; the commit ends them. */
 const heldAheadMs = 10 * 365 * 24 * 60 * 60_000;
 
 /** Holds until the model's part must have ended, and for some time after that. */

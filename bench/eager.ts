@@ -107,7 +107,7 @@ async function play(
     asked.push({ kind, input, from: clock.now });
     return callTurns === 0 ? answer : clock.after(callTurns, answer);
   };
-  /** What was written ahead since the last commit: its input, and whether it is under way. */
+  /** Work ahead since the last commit: its input, and whether it is under way. */
   let ahead = { input: 0, throughSeq: 0 };
   let writing: Promise<unknown> | null = null;
   let compacting: { since: number; done: Promise<void> } | null = null;

@@ -1,5 +1,5 @@
 /**
- * What the quality bench calls an identifier. A grammar of its own, frozen before exact values were tuned, so that
+ * Identifiers as the quality bench counts them. A grammar of its own, frozen before exact values were tuned, so that
  * they are not measured with their own ruler. Nothing here is imported from, or shared with, src/summary.
  *
  * Specification. A text is cut into words at white space and at any of `" ' ` < > ( ) [ ] { } , ; | = ! * ^ $ \` and at

@@ -1,5 +1,5 @@
 /**
- * What each tenant may have in work in this process. A request counts for its tenant from its headers on; before that
+ * Bounds on the work of each tenant in this process. A request counts for its tenant from its headers on; before that
  * its connection is one of few that have shown no token.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';

@@ -17,7 +17,7 @@ export interface ChartSeries {
   marks: readonly ChartPoint[];
   /** A size to be ruled in the colour of the series; null: none. */
   rule: number | null;
-  /** What the others are compared with: drawn in grey, and the scale need not hold its largest sizes. */
+  /** The baseline of a comparison: drawn in grey, and the scale need not hold its largest sizes. */
   reference: boolean;
 }
 

@@ -209,7 +209,7 @@ function addItems(group: CommandGroup): void {
     .option('--all', 'every session, however many');
 }
 
-/** What changes a running job; each answers what it is then. */
+/** Commands that change a running job; each prints the job as it is then. */
 function addBackfillControls(group: CommandGroup): void {
   const control = (
     name: 'pause' | 'resume' | 'cancel',

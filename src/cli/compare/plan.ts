@@ -199,7 +199,7 @@ function seriesOf({ name, rehearsal }: PlanRow): ChartSeries {
 
 /** The request of each turn, and what the compactions after it make of the context. */
 function pointsOf({ turns, compactions, limits }: Rehearsal): ChartPoint[] {
-  // What is above that is shortened when the context is read.
+  // Tokens above that are shortened when the context is read.
   const largest = limits.budget + limits.overhead;
   const after = new Map<number, ChartPoint[]>();
   for (const { turn, tokensAfter } of compactions) {

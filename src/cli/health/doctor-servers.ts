@@ -218,7 +218,7 @@ const check = 'sweep';
 /** Sweeps that may be missing before it counts as standing still: one may be under way, one skipped beside it. */
 const missedSweeps = 3;
 
-/** What waits longer has been passed over by several sweeps of the default interval. Milliseconds. */
+/** Milliseconds. Several sweeps of the default interval have passed over a session that waits longer. */
 const longestWaitMs = 15 * 60_000;
 
 /** Whether the schedule is there, and whether what it starts comes to an end. */

@@ -1,4 +1,4 @@
-/** What the tokens of a context stand for, for people. */
+/** The parts of a context in tokens, as a page shows them. */
 import type { ContextBreakdown } from '../../context/view/breakdown.js';
 import type { SessionMemory } from '../../contract/sessions.js';
 import type { JournalEntry } from '../../summary/journal/rewrites.js';

@@ -13,7 +13,7 @@ import { resolvePolicy } from '../../policy/layers.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { Transcript } from './transcripts.js';
 
-/** What happens while a session is played, for whoever shows it. */
+/** Told of the events of a session while it is played. */
 export interface PlayEvents {
   /** Some turns are stored already, from an earlier start. */
   resumed?(storedTurns: number, turns: number): void;

@@ -148,7 +148,7 @@ export class MemoryAsker {
           return await answer(question, rulesServe ? isOfChunk : isOverflow);
         } catch (error) {
           if (!rulesServe || !isOfChunk(error) || !isFailure(error)) throw error;
-          const made = mergedByRule(await texts(digests), maxTokens, asking.counter);
+          const made = mergedByRule(asking, await texts(digests), maxTokens);
           this.texts.set(made.key, made.text);
           return { ...this.reference(made.key, made.text, false), byRule: error.type };
         }

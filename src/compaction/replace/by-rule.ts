@@ -8,7 +8,6 @@ import type { Asking } from '../summarize/answers.js';
 import { digestTokens } from '../summarize/questions.js';
 import { linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { readable } from '../../summary/redaction/withheld.js';
-import type { TokenCounter } from '../../tokens/counter.js';
 
 /**
  * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, a key that is
@@ -20,7 +19,7 @@ export function isOfChunk(error: unknown): boolean {
   return error.type === 'Llm.BadOutput' || error.type === 'Summary.NotSmaller';
 }
 
-/** A digest by rule and its key, which no question has: the model is asked again. Null where the rules find nothing to say. */
+/** A digest by rule and its key. Null where the rules find nothing to say. */
 export async function digestByRule(
   { counter, redact, summarizer }: Asking,
   { chunk, maxTokens }: { chunk: ChunkRef; maxTokens: number },
@@ -30,19 +29,22 @@ export async function digestByRule(
   const limit = digestTokens(chunk, maxTokens);
   const text = redact(extractiveSnapshot({ previous: null, messages, maxTokens: limit, counter }));
   if (!/\S/.test(text)) return null;
-  return keyed(text);
+  return { key: keyByRule(text), text };
 }
 
 /** Notes merged by rule: of each as many of its first lines as its share of the length holds. */
 export function mergedByRule(
+  { counter, redact }: Asking,
   notes: readonly string[],
   maxTokens: number,
-  counter: TokenCounter,
 ): { key: string; text: string } {
   const share = Math.floor(maxTokens / notes.length);
-  return keyed(notes.map((text) => linesWithin(readNotes(text).notes, share, counter)).join('\n'));
+  const lines = (text: string) => linesWithin(redact(readNotes(text).notes), share, counter);
+  const text = notes.map(lines).join('\n');
+  return { key: keyByRule(text), text };
 }
 
-function keyed(text: string): { key: string; text: string } {
-  return { key: createHash('sha256').update(`by rule\n${text}`).digest('hex'), text };
+/** No question has it: a model may be asked for the same again. */
+export function keyByRule(text: string): string {
+  return createHash('sha256').update(`by rule\n${text}`).digest('hex');
 }

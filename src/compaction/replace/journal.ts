@@ -1,5 +1,4 @@
 /** The memory of a new generation in `journal` mode: entries with what code puts behind them, and the state. */
-import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
@@ -13,6 +12,7 @@ import { witnessIn, writtenIn } from '../../summary/journal/witness.js';
 import { clip } from '../../summary/text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { stateHash } from '../summarize/questions.js';
+import { keyByRule } from './by-rule.js';
 import type { LayerText, ReplacementInput } from './input.js';
 
 export interface Memory {
@@ -82,7 +82,7 @@ export function memoryByRule(
     text,
     layer: {
       rank: 0,
-      key: createHash('sha256').update(`by rule\n${text}`).digest('hex'),
+      key: keyByRule(text),
       tokens: counter.count(text),
       fromSeq: plan.fromSeq,
       throughSeq: plan.throughSeq,

@@ -60,8 +60,9 @@ export function exactValues(input: ExactInput): { exact: string; waiting: string
   const lacking = ranked([valuesBy(used), ...before.map(valuesOfLine).toReversed()]).filter(
     (one) => !holds(text)(one) && !holds(fixed)(one),
   );
-  const waiting = lacking.filter(holds(visible)).slice(0, MOST_WAITING);
-  const gone = lacking.filter((one) => !holds(visible)(one));
+  const inSight = new Set(lacking.filter(holds(visible)));
+  const waiting = [...inSight].slice(0, MOST_WAITING);
+  const gone = lacking.filter((one) => !inSight.has(one));
   const spare = valuesBy(labelled).filter((one) => ![text, fixed, visible].some((held) => holds(held)(one)));
   return {
     exact: lineWithin([...gone, ...spare], maxTokens, counter),
