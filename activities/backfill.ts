@@ -47,7 +47,7 @@ function opened({ request, state, reason, endedAt, concurrency, spendLimit }: Ba
   return { mode: request.mode, state, reason, ended: endedAt !== null, concurrency, spendLimit, spent };
 }
 
-interface SavedBackfill extends BackfillIds {
+export interface SavedBackfill extends BackfillIds {
   state: BackfillState;
   reason: string | null;
   concurrency: number;
@@ -82,7 +82,7 @@ export function finishBackfill({ pool }: Dependencies) {
 }
 
 /** A compaction that is running under another parent: an earlier run of the job, or the session itself. */
-interface Followed {
+export interface Followed {
   session: string;
   workflowId: string;
   /** Null: whichever runs now. */

@@ -18,7 +18,7 @@ import {
 import type { UsageReport } from '../src/tokens/reported-usage.js';
 import { type Dependencies, runModelStep, runStep } from './run.js';
 
-interface InlineTurn extends SessionIds {
+export interface InlineTurn extends SessionIds {
   turnId: string;
   /** As the platform put them into its signal, in the session's format; checked at the append. */
   messages: unknown;
@@ -49,7 +49,7 @@ export function appendTurn({ pool, inlineTurnTenants, deployment }: Dependencies
     });
 }
 
-interface PauseInput extends SessionIds {
+export interface PauseInput extends SessionIds {
   paused: boolean;
 }
 
@@ -79,7 +79,7 @@ export function embedTexts({ pool, embedder = null }: Dependencies) {
     });
 }
 
-interface GiveUpInput extends SessionIds {
+export interface GiveUpInput extends SessionIds {
   type: string;
   message: string;
   /** The result was refused: nothing is tried again before something compactable has arrived (invariant 9). */

@@ -7,7 +7,7 @@ import { type OverdueSession, postpone, readOverdue } from '../src/store/session
 import { reasonOf } from '../src/temporal/calls.js';
 import { type Dependencies, runStep } from './run.js';
 
-interface SweepPage {
+export interface SweepPage {
   /** Sessions at most. */
   most: number;
 }
@@ -78,7 +78,7 @@ async function tell(
 /** Jobs looked at in one sweep. */
 const mostJobs = 200;
 
-interface Revived {
+export interface Revived {
   revived: number;
   /** Could not be looked at, and are by the next sweep. */
   failed: number;
@@ -105,7 +105,7 @@ export function reviveBackfills({ pool, backfills }: Dependencies) {
     });
 }
 
-interface FinishErasuresInput {
+export interface FinishErasuresInput {
   /** Erased sessions to go on with at most. @default 100 */
   most?: number;
 }

@@ -126,7 +126,7 @@ function upperMedian(values: readonly number[]): number {
   return ascending[Math.floor(ascending.length / 2)] ?? 1;
 }
 
-interface CalibrationSample extends Line {
+export interface CalibrationSample extends Line {
   /** Requests that it comes from. */
   samples: number;
   /** The newest of them, oldest first. */

@@ -8,7 +8,7 @@ import { startModelServer, type ModelServer } from './model-server.js';
 /** A model client against a scripted endpoint of its own, new for every test of a file. */
 export const apiKey = 'sk-test-0123456789abcdef';
 export const secret = 'The launch code of the northern silo is 4711-ALPHA';
-export const never = new AbortController().signal;
+export const never: AbortSignal = new AbortController().signal;
 
 export const asked: SummaryRequest = {
   messages: [
