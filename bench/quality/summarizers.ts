@@ -32,7 +32,7 @@ export function lossyOracle(q: number, counter: TokenCounter): Summarizer {
 const NAMES_A_LINE = 6;
 
 function notesOf(names: readonly string[], tokens: number, material: string, counter: TokenCounter): string {
-  const seq = /^<[0-9a-f]{4}>(\d+) /m.exec(material)?.[1] ?? /\[m(\d+)/.exec(material)?.[1] ?? '1';
+  const seq = /^<\d{3}>(\d+) /m.exec(material)?.[1] ?? /\[m(\d+)/.exec(material)?.[1] ?? '1';
   const lines: string[] = [];
   let left = tokens;
   for (let at = 0; at < names.length; at += NAMES_A_LINE) {
@@ -68,7 +68,7 @@ function withoutFrame(content: string): string {
       /<\/?(?:transcript|record|notes|state|follows|digest|previous_snapshot|state_snapshot)\b[^>\n]{0,80}>/g,
       ' ',
     )
-    .replace(/^<[0-9a-f]{4}>\d+ .*$|\[m\d[^\]\n]{0,40}\]/gm, ' ')
+    .replace(/^<\d{3}>\d+ .*$|\[m\d[^\]\n]{0,40}\]/gm, ' ')
     .replace(
       /<message seq="[^\n>]{0,400}>|<\/message>|<call name="[^">]{0,100}"(?: id="[^">]{0,60}")?>|<\/call>/g,
       ' ',

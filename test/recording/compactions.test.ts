@@ -32,7 +32,7 @@ beforeEach(() => recorder.stack.model.reply([]));
 const textOf = ({ body }: RecordedRequest) => body.messages.map(({ content }) => content).join('\n');
 const isChunk = (request: RecordedRequest) => textOf(request).includes('<transcript');
 const isRepair = (request: RecordedRequest) => textOf(request).includes('<state_snapshot');
-const isConsolidation = (request: RecordedRequest) => /<digest [0-9a-f]{16} 1>/.test(textOf(request));
+const isConsolidation = (request: RecordedRequest) => /<digest \d{12} 1>/.test(textOf(request));
 
 /** Plays the session and records its compaction, as `compaction-<session>`. */
 async function recordCompaction(session: string, policy: PolicyInput): Promise<void> {

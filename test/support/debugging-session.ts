@@ -15,7 +15,7 @@ export const summaryOf = (material: string): string => {
   const found = [...new Set(material.match(/[\w./-]*[\d_/][\w./-]*/g) ?? [])].filter((word) =>
     /^[\w./-]{5,30}$/.test(word),
   );
-  const items = found.filter((word) => !/^[0-9a-f]{16}$/.test(word)).slice(0, 12);
+  const items = found.filter((word) => !/^\d{12}$/.test(word)).slice(0, 12);
   return ['## Current state', `- ${found.length} names were read.`, ...items.map((item) => `- ${item}`)].join(
     '\n',
   );

@@ -2,7 +2,7 @@
 
 /** The data between the delimiters of a request's last message, else the whole of it. */
 export function materialIn(content: string): string {
-  const delimited = [...content.matchAll(/<(\w+ [0-9a-f]{16}(?: \d+)?)>\n([\s\S]*?)\n<\/\1>/g)].map(
+  const delimited = [...content.matchAll(/<(\w+ \d{12}(?: \d+)?)>\n([\s\S]*?)\n<\/\1>/g)].map(
     ([, , data = '']) => data,
   );
   return delimited.length > 0 ? delimited.join('\n') : content;

@@ -12,7 +12,7 @@ import type { JournalPlan } from './plan-types.js';
 import type { Planning } from './planning.js';
 
 /** Of what system messages and pins leave of the target; the tail has the rest. */
-const SHARE_OF_REST = 0.75;
+const SHARE_OF_REST = 0.82;
 const LEAST_NOTES = 200;
 
 /** Tokens of the whole memory: what the policy allows, less where large system messages leave less of the target. */

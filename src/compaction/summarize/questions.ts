@@ -3,7 +3,7 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import { acceptDigest, digestLimit } from '../../summary/answer/accept.js';
 import {
-  markOf,
+  markFor,
   mergeNotesRequest,
   notesRequest,
   stateRequest,
@@ -195,11 +195,12 @@ export function notesQuestion(
     async prepare() {
       const { before, follows, state } = await around();
       const messages = await readable(await originals(), asking.summarizer, redact);
-      const mark = markOf(key);
+      const staying = await readable(follows, asking.summarizer, redact);
+      const mark = markFor(key, recordOf(chunk, messages, '') + followingOf(staying, ''));
       const transcript = recordOf(chunk, messages, mark);
       const asked = {
         before: before && { ...before, end: before.text === null ? null : redact(endOf(before.text)) },
-        follows: followingOf(await readable(follows, asking.summarizer, redact), mark),
+        follows: followingOf(staying, mark),
         state: state && { ...state, text: redact(state.text) },
         hasCalls: messages.some(
           ({ message }) => (message.tool_calls ?? []).length > 0 || message.role === 'tool',
@@ -274,7 +275,8 @@ export function stateQuestion(
     key,
     async prepare() {
       const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
-      const following = followingOf(await readable(await follows(), asking.summarizer, redact), markOf(key));
+      const staying = await readable(await follows(), asking.summarizer, redact);
+      const following = followingOf(staying, markFor(key, followingOf(staying, '')));
       const asked = { text: redact(state.text), maxTokens: state.maxTokens };
       const request = stateRequest({ notes, follows: following, state: asked, key, prompt });
       return {

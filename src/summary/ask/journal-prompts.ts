@@ -8,7 +8,7 @@ import type { Policy } from '../../policy/resolve.js';
 import { delimited, nonceOf, type PromptSettings, type SummaryRequest } from './prompts.js';
 
 /** Part of every digest key; raise it when the wording changes. */
-const JOURNAL_PROMPT_VERSION = 4;
+const JOURNAL_PROMPT_VERSION = 5;
 
 const task = `You keep the memory of an AI agent. The oldest part of its conversation (the record) leaves its context; your notes are all that the agent will know of it. It must answer detailed questions and go on working from them.`;
 
@@ -202,7 +202,12 @@ function requestOf(
   };
 }
 
-/** The mark of the messages of a record: no content knows it. */
-export function markOf(key: string): string {
-  return `<${nonceOf(key).slice(0, 4)}>`;
+/** The mark of the messages of a record, `<612>`: of the thousand the first from the nonce on that `shown` does not hold. */
+export function markFor(key: string, shown: string): string {
+  const nonce = nonceOf(key);
+  const marks = Array.from({ length: 1_000 }, (_, step) => {
+    const number = (Number(nonce.slice(0, 3)) + step) % 1_000;
+    return `<${String(number).padStart(3, '0')}>`;
+  });
+  return marks.find((mark) => !shown.includes(mark)) ?? `<${nonce}>`;
 }

@@ -199,12 +199,13 @@ function lengthRule(maxTokens: number): string {
   return `That was the record. Write the summary now, in at most ${wordsFor(maxTokens)} words; shorter if little was said.`;
 }
 
-/** `<tag nonce>…</tag nonce>`; the nonce is an HMAC of the key, which no content knows. */
+/** `<tag nonce>…</tag nonce>`; the nonce is an HMAC of the key, which no content knows: digits, which take few tokens. */
 export function delimited(tag: string, key: string, data: string, number?: number): string {
   const name = `${tag} ${nonceOf(key)}${number === undefined ? '' : ` ${number}`}`;
   return `<${name}>\n${data}\n</${name}>`;
 }
 
 export function nonceOf(key: string): string {
-  return createHmac('sha256', key).update('palimpsest delimiter').digest('hex').slice(0, 16);
+  const hash = createHmac('sha256', key).update('palimpsest delimiter').digest();
+  return String(hash.readBigUInt64BE() % 10n ** 12n).padStart(12, '0');
 }

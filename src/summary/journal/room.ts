@@ -12,7 +12,7 @@ export interface JournalRoom {
 /** Most of the memory's room that the state may take; entries have what it leaves. */
 const STATE_SHARE = 0.2;
 const SMALLEST_STATE = 100;
-const MERGED_DOWN = 0.78;
+const MERGED_DOWN = 0.85;
 
 /** `room`: of the whole memory; `framing`: of it what stands around entries and state; `stateTokens`: of the state so far. */
 export function journalRoom(room: number, framing: number, stateTokens: number): JournalRoom {
@@ -25,7 +25,7 @@ export function journalRoom(room: number, framing: number, stateTokens: number):
 /** No entry is asked to be shorter. */
 const SHORTEST_ENTRY = 60;
 /** Share of what people and the agent said: more while the journal is less than half full, since most sessions never fill it. */
-const ENTRY_SHARE = { early: 1 / 5, late: 1 / 8 };
+const ENTRY_SHARE = { early: 1 / 5, late: 1 / 7 };
 /** Of what tools returned half as much is worth keeping. */
 const TOOL_WEIGHT = 0.5;
 

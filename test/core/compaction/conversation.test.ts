@@ -173,7 +173,7 @@ describe('written ahead of the trigger', () => {
   /** Notes that quote the record. */
   const notes: Summarizer = ({ messages }) => {
     const material = messages.at(-1)?.content ?? '';
-    const said = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) [^\n]*\n([^\n]{0,120})/gm)];
+    const said = [...material.matchAll(/^<\d{3}>(\d+) [^\n]*\n([^\n]{0,120})/gm)];
     return `## Notes\n${said.map(([, seq, text]) => `- ${text} [m${seq}]`).join('\n')}\n\n## State\n- none`;
   };
 

@@ -120,7 +120,7 @@ describe('a journal made for 200,000 tokens', () => {
   });
 
   test('gives up neither its newest entry nor what stands beside the entries', () => {
-    expect(() => conversation.context(1_000)).toThrow('the smallest valid context');
+    expect(() => conversation.context(400)).toThrow('the smallest valid context');
     expect(turnOf(conversation.context(190_000)) === full).toBe(true);
   });
 });

@@ -618,7 +618,7 @@ describe('for any policy that is accepted', () => {
   test.each(['incremental', 'journal'] as const)('budget, head, target and tail of %s add up', (mode) => {
     forAccepted((limits) => {
       expect(limits.budget).toBe(limits.window - limits.overhead - limits.reservedOutput);
-      const most = mode === 'journal' ? 40 * Math.sqrt(limits.budget) : Math.min(3_500, 0.2 * limits.budget);
+      const most = mode === 'journal' ? 44 * Math.sqrt(limits.budget) : Math.min(3_500, 0.2 * limits.budget);
       expect(limits.headMax).toBeLessThanOrEqual(most);
       expect(limits.headMax).toBeGreaterThanOrEqual(200);
       expect(limits.summarizer.maxTokens + limits.exactTokens + limits.noteTokens).toBeLessThanOrEqual(

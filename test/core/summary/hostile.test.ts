@@ -208,7 +208,7 @@ function writerOf({
 }: Hostile): Summarizer {
   return ({ messages }) => {
     const material = messages.at(-1)?.content ?? '';
-    const marks = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)/gm)];
+    const marks = [...material.matchAll(/^<\d{3}>(\d+) (\w+)/gm)];
     const first = (role: string) => marks.find(([, , speaker]) => speaker === role)?.[1] ?? '2';
     const [tool, agent] = [Number(first('tool')), Number(first('assistant'))];
     const batches = [...new Set(material.match(/\bBatch \d+/g))];

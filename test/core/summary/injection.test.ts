@@ -152,7 +152,7 @@ describe('an obedient writer of notes', () => {
   /** Notes the orders, and states them as rules, requests and next step: citing the tool, the user, nobody, a range of both. */
   const writer: Summarizer = ({ messages }) => {
     const material = messages.at(-1)?.content ?? '';
-    const marks = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)/gm)];
+    const marks = [...material.matchAll(/^<\d{3}>(\d+) (\w+)/gm)];
     const seqs = (role: string) =>
       marks.filter(([, , speaker]) => speaker === role).map(([, seq]) => Number(seq));
     const obeyed = orders.filter((order) => material.includes(order));
@@ -197,9 +197,9 @@ describe('an obedient writer of notes', () => {
     expect(asked.length).toBeGreaterThan(1);
     for (const text of asked) {
       const [opening, nonce = ''] =
-        /^<record ([0-9a-f]{16})>$/m.exec(text) ?? /^<notes ([0-9a-f]{16}) 1>$/m.exec(text) ?? [];
+        /^<record (\d{12})>$/m.exec(text) ?? /^<notes (\d{12}) 1>$/m.exec(text) ?? [];
       expect(opening).toBeDefined();
-      const delimiters = [...text.matchAll(/^<(\/?)(\w+) ([0-9a-f]{16})( \d+)?>$/gm)].filter(
+      const delimiters = [...text.matchAll(/^<(\/?)(\w+) (\d{12})( \d+)?>$/gm)].filter(
         ([, , , own]) => own === nonce,
       );
       const named = (slash: string) =>
@@ -222,7 +222,9 @@ test('what a summarizer is sent cannot end its delimiters', async () => {
   expect(asked.length).toBeGreaterThan(0);
   for (const text of asked) {
     const opened = [
-      ...text.matchAll(/^<(transcript|digest|previous_snapshot|state_snapshot) ([0-9a-f]{16})( \d+)?>$/gm),
+      ...text.matchAll(
+        /^<(transcript|digest|previous_snapshot|state_snapshot) (\d{12}|[0-9a-f]{16})( \d+)?>$/gm,
+      ),
     ];
     const closed = [...text.matchAll(/<\/(?:transcript|digest|previous_snapshot|state_snapshot)\b[^>]*>/g)];
     expect(opened.length).toBeGreaterThan(0);

@@ -79,7 +79,7 @@ describe('a session with a journal', () => {
     const summarize: Summarizer = ({ messages }) => {
       const material = messages.at(-1)?.content ?? '';
       asked.push(material);
-      const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) [^\n]*\n([^\n]{0,60})/gm)];
+      const marked = [...material.matchAll(/^<\d{3}>(\d+) [^\n]*\n([^\n]{0,60})/gm)];
       const kept = material.split('\n').filter((line) => /^- .*\[m\d+\]$/.test(line));
       const lines =
         marked.length > 0 ? marked.slice(0, 4).map(([, seq, text]) => `- ${text} [m${seq}]`) : kept;
@@ -99,8 +99,8 @@ describe('a session with a journal', () => {
 
   test('shows the model hours and its context days, which stay as they were committed', async () => {
     const { conversation, asked } = await played(minutes('15'));
-    expect(asked[0]).toMatch(/^<[0-9a-f]{4}>1 \w+ 2023-05-07 10h$/m);
-    expect(asked[0]).toMatch(/^<[0-9a-f]{4}>2 \w+$/m);
+    expect(asked[0]).toMatch(/^<\d{3}>1 \w+ 2023-05-07 10h$/m);
+    expect(asked[0]).toMatch(/^<\d{3}>2 \w+$/m);
     const { generations } = conversation;
     expect(generations.length).toBeGreaterThan(2);
     const [first] = generations;
@@ -128,7 +128,7 @@ describe('a session with a journal', () => {
     expect(keysOf(other.conversation).filter((key) => known.has(key))).toEqual([]);
     expect(keysOf(none.conversation).filter((key) => known.has(key))).toEqual([]);
     expect(none.conversation.generations.at(-1)!.snapshot).not.toContain('May');
-    expect(none.asked.join('\n')).not.toMatch(/^<[0-9a-f]{4}>\d+ \w+ \d{4}-/m);
+    expect(none.asked.join('\n')).not.toMatch(/^<\d{3}>\d+ \w+ \d{4}-/m);
   });
 
   test('refuses a time that is none, and takes the one that a message bears', () => {

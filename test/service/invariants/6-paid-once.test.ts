@@ -34,8 +34,7 @@ function policyOf(model: string, summary: PolicyInput['summary'] = {}): PolicyIn
 const answered = (requests: readonly RecordedRequest[]) =>
   requests.filter((request) => request.answered === 200);
 
-const isConsolidation = ({ body }: RecordedRequest) =>
-  /<digest [0-9a-f]{16} 1>/.test(body.messages[1]!.content);
+const isConsolidation = ({ body }: RecordedRequest) => /<digest \d{12} 1>/.test(body.messages[1]!.content);
 
 const inAll = (requests: readonly RecordedRequest[]) => requests.map(({ key }) => key);
 

@@ -48,7 +48,7 @@ function notesOn(material: string): string {
       '## Current state',
       ...(material.match(/Parcel [\w-]+ left/g) ?? []).slice(0, 12).map((one) => `- ${one}`),
     ].join('\n');
-  const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) (\w+)[^\n]*\n([^\n]{0,80})/gm)];
+  const marked = [...material.matchAll(/^<\d{3}>(\d+) (\w+)[^\n]*\n([^\n]{0,80})/gm)];
   const notes = marked.filter((_, index) => index % 3 === 0).map(([, seq, , text]) => `- ${text} [m${seq}]`);
   const stated = marked.find(([, , , text]) => text?.includes(rule));
   const last = marked.findLast(([, , role]) => role === 'assistant');
@@ -220,7 +220,7 @@ test('a session compacted before goes on: its snapshot is the first entry', asyn
 /** Long notes: the beginning of messages with their references, or lines that are merged, as many as half of the limit holds. */
 const writesLong: Script = (request) => {
   const material = textOf(request);
-  const marked = [...material.matchAll(/^<[0-9a-f]{4}>(\d+) \w+[^\n]*\n([^\n]{0,1000})/gm)];
+  const marked = [...material.matchAll(/^<\d{3}>(\d+) \w+[^\n]*\n([^\n]{0,1000})/gm)];
   const merged = material.split('\n').filter((line) => /^- .*\[m\d/.test(line));
   const lines = marked.length > 0 ? marked.map(([, seq, said]) => `- ${said} [m${seq}]`) : merged;
   let room = 0.5 * (request.body.max_tokens ?? Infinity);
@@ -390,8 +390,8 @@ test('a session that knows its days shows hours to the model and days to the age
     await stack.palimpsest.settled({ session: 'days' });
   }
   const [first] = stack.model.requests.slice(before);
-  expect(textOf(first!)).toMatch(/^<[0-9a-f]{4}>1 user 2023-05-07 13h$/m);
-  expect(textOf(first!)).toMatch(/^<[0-9a-f]{4}>2 assistant$/m);
+  expect(textOf(first!)).toMatch(/^<\d{3}>1 user 2023-05-07 13h$/m);
+  expect(textOf(first!)).toMatch(/^<\d{3}>2 assistant$/m);
   const generations = await rows('days');
   expect(generations.length).toBeGreaterThan(1);
   const { layers } = generations.at(-1)!;
