@@ -52,7 +52,8 @@ export class SessionCompactions {
       const live = livePriority(ids.tenant);
       const child = executeCompaction(run.metIds, generation, reason, {
         tokens: state.tokens,
-        writtenThroughSeq: state.ahead?.throughSeq,
+        writtenThroughSeq:
+          state.ahead?.generation === (state.generation ?? 0) ? state.ahead?.throughSeq : null,
         priority: asked.length > 0 ? { ...live, priorityKey: 1 } : live,
       });
       const outcome = await inbox.appendingMeanwhile(child);
@@ -76,14 +77,11 @@ export class SessionCompactions {
   async writeAhead(generation: number): Promise<void> {
     const { metIds: ids, state } = this.run;
     if (state.ahead?.generation === generation) return;
-    const written = state.ahead?.throughSeq ?? null;
-    state.ahead = { generation, throughSeq: written };
+    state.ahead = { generation, throughSeq: null };
     try {
       const { plan: makePlan } = databaseActivities();
       const request = { ...ids, reason: 'trigger', force: false, eager: true } as const;
-      const plan = await makePlan.executeWithOptions({ summary: 'plan · ahead' }, [
-        { ...request, writtenThroughSeq: written },
-      ]);
+      const plan = await makePlan.executeWithOptions({ summary: 'plan · ahead' }, [request]);
       if ('nothing' in plan) return;
       state.ahead.throughSeq = plan.throughSeq;
       await startWritingAhead(ids, plan);

@@ -101,7 +101,7 @@ export function withDefaults(input: PolicyInput): Policy {
     trigger: triggers.flatMap((one) => ('economic' in one || 'idle' in one ? [] : [one])),
     economic: triggers.some((one) => 'economic' in one),
     idleTrigger: idle.length === 0 ? null : Math.min(...idle),
-    target: input.target ?? (mode === 'journal' ? 0.7 : 0.6),
+    target: input.target ?? (mode === 'journal' ? 0.75 : 0.6),
     keep: input.keep ?? null,
     reduce: resolveReduce(input.reduce),
     summary: {
@@ -127,7 +127,7 @@ export function withDefaults(input: PolicyInput): Policy {
       fallback: summary.fallback ?? 'extractive',
     },
     recovery: input.recovery ?? 'tools',
-    memory: { share: input.memory?.share ?? 0.5, eager: input.memory?.eager ?? true },
+    memory: { share: input.memory?.share ?? 0.6, eager: input.memory?.eager ?? true },
     pins: input.pins ?? [],
     prices: resolvePrices(input.prices),
     spend: {

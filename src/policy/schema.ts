@@ -160,9 +160,9 @@ export const memorySchema = z.strictObject({
   share: z
     .number()
     .min(0.05)
-    .max(0.6)
+    .max(0.7)
     .optional()
-    .describe('Share of the budget that notes and state may take. Default 0.5.'),
+    .describe('Share of the budget that notes and state may take. Default 0.6.'),
   eager: z
     .boolean()
     .optional()
@@ -237,7 +237,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.7, 0.6 without a journal; with `{economic: true}` at most head + what `keep` asks for.',
+      'Size a compaction must reach. Up to 0.9: share of the smallest threshold without the overhead; above 1: tokens of overhead + context. Default 0.75, 0.6 without a journal; with `{economic: true}` at most head + what `keep` asks for.',
     ),
   keep: ceilingsSchema
     .optional()

@@ -158,9 +158,9 @@ export class Conversation {
     return isClose && !this.exhausted && this.ahead?.generation !== this.store.generation && !this.isDue();
   }
 
-  /** Last message of what was written ahead; null where nothing ever was. */
+  /** Last message of what was written ahead of the compaction to come; null where nothing was. */
   get writtenThroughSeq(): number | null {
-    return this.ahead?.throughSeq ?? null;
+    return this.ahead?.generation === this.store.generation ? this.ahead.throughSeq : null;
   }
 
   /**
@@ -170,7 +170,7 @@ export class Conversation {
    */
   async writeAhead(summarizer: Summarizer): Promise<Generation['calls']> {
     const { generation } = this.store;
-    this.ahead = { generation, throughSeq: this.writtenThroughSeq, calls: [] };
+    this.ahead = { generation, throughSeq: null, calls: [] };
     const plan = await this.plan({ eager: true });
     if ('nothing' in plan) return [];
     const asked = this.asker.begin(summarizer);

@@ -81,7 +81,9 @@ async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
 }
 
 /** Share of the way from target to trigger by which a context may miss its target, where all it needs is written already. */
-const WRITTEN_SLACK = 0.25;
+const WRITTEN_SLACK = 0.5;
+/** Share of the tail's room that has to be filled then: notes that are merged or not leave more of it or less. */
+const LEAST_FILLED = 0.25;
 
 /** The cut at the end of what was written ahead, as long as about as much stays as otherwise would. */
 function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
@@ -91,8 +93,10 @@ function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
   const cut = cutCandidates(state.tail, options).find(({ throughSeq }) => throughSeq === writtenThroughSeq);
   if (cut === undefined || cut.torn > 0 || cut.keptMessages > (limits.keepMessages ?? Infinity)) return null;
   const slack = WRITTEN_SLACK * (sizes.trigger - limits.contextTarget);
-  const most = fillsTarget(policy) ? tailRoom(planning)(cut.evictedTokens) + slack : limits.keepTokens;
-  return most === null || (cut.keptTokens <= most && 2 * cut.keptTokens >= most) ? cut : null;
+  const room = fillsTarget(policy) ? tailRoom(planning)(cut.evictedTokens) : limits.keepTokens;
+  if (room === null) return cut;
+  const most = fillsTarget(policy) ? room + slack : room;
+  return cut.keptTokens <= most && cut.keptTokens >= LEAST_FILLED * room ? cut : null;
 }
 
 /** Nobody has said how much stays: the tail takes what the memory leaves of the target. */

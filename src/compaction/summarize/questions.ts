@@ -274,7 +274,10 @@ export function stateQuestion(
     kind: 'state',
     key,
     async prepare() {
-      const notes = (await textsOf(digests)).map((text) => redact(readNotes(text).notes));
+      const notes = (await textsOf(digests)).map((text) => {
+        const changes = changesOf(text, hash);
+        return { notes: redact(readNotes(text).notes), changes: changes === null ? null : redact(changes) };
+      });
       const staying = await readable(await follows(), asking.summarizer, redact);
       const following = followingOf(staying, markFor(key, followingOf(staying, '')));
       const asked = { text: redact(state.text), maxTokens: state.maxTokens };

@@ -214,10 +214,37 @@ describe('written ahead of the trigger', () => {
     const { played, calls } = await playedUntilAhead(conversation, notes);
     expect(calls.map(({ kind }) => kind)).toEqual(['notes', 'notes', 'state']);
     playOn(conversation, played);
+    const throughSeq = conversation.writtenThroughSeq;
     const generation = await conversation.compact(refuses);
-    expect(generation).toMatchObject({ method: 'model', throughSeq: conversation.writtenThroughSeq, calls });
+    expect(generation).toMatchObject({ method: 'model', throughSeq, calls });
     expect(conversation.isDue()).toBe(false);
     expect(conversation.replay()).toEqual(conversation.log.map(({ message }) => message));
+  });
+
+  test('and is not all: what it changes in the state is told again with the rest', async () => {
+    const conversation = new Conversation({ policy: { contextWindow: 8_192, summary: { mode: 'journal' } } });
+    const wish = 'Please keep the ledger of the harbour in whole crowns.';
+    const asked: string[] = [];
+    const writer: Summarizer = (request, { kind }) => {
+      const material = request.messages.at(-1)?.content ?? '';
+      asked.push(`${kind}: ${material}`);
+      const changes = material.includes(wish) ? `- new rule: "${wish}" [m1]` : '- none';
+      return String(notes(request, { kind, maxTokens: request.maxTokens })).replace('- none', changes);
+    };
+    const said = (from: number, count: number): ChatMessage[] => [
+      { role: 'user', content: Array.from({ length: count }, (_, at) => `parcel-${from + at}`).join(' ') },
+      { role: 'assistant', content: `Counted from ${from}.` },
+    ];
+    conversation.append([{ role: 'user', content: wish }]);
+    for (let from = 0; !conversation.isAlmostDue(); from += 30) await appended(conversation, said(from, 30));
+    expect((await conversation.writeAhead(writer)).map(({ kind }) => kind)).toEqual(['notes']);
+    conversation.append(said(1_000, 1_200));
+    conversation.append(said(2_000, 1_200));
+    const generation = await conversation.compact(writer);
+    expect(generation?.throughSeq).toBeGreaterThan(Number(generation?.layers?.[0]?.throughSeq));
+    expect(asked.at(-1)).toMatch(/^state: /);
+    expect(asked.at(-1)).toContain(`- new rule: "${wish}" [m1]\n</changes`);
+    expect(generation?.state).toContain(wish);
   });
 
   test('and is under way still: the compaction waits for that answer', async () => {

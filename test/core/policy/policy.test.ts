@@ -316,7 +316,7 @@ describe('defaults', () => {
       trigger: [{ fraction: 0.85 }],
       economic: false,
       idleTrigger: null,
-      target: 0.7,
+      target: 0.75,
       keep: null,
       reduce: {
         arguments: {
@@ -358,7 +358,7 @@ describe('defaults', () => {
         fallback: 'extractive',
       },
       recovery: 'tools',
-      memory: { share: 0.5, eager: true },
+      memory: { share: 0.6, eager: true },
       pins: [],
       prices: {
         currency: null,
@@ -618,7 +618,7 @@ describe('for any policy that is accepted', () => {
   test.each(['incremental', 'journal'] as const)('budget, head, target and tail of %s add up', (mode) => {
     forAccepted((limits) => {
       expect(limits.budget).toBe(limits.window - limits.overhead - limits.reservedOutput);
-      const most = mode === 'journal' ? 44 * Math.sqrt(limits.budget) : Math.min(3_500, 0.2 * limits.budget);
+      const most = mode === 'journal' ? 48 * Math.sqrt(limits.budget) : Math.min(3_500, 0.2 * limits.budget);
       expect(limits.headMax).toBeLessThanOrEqual(most);
       expect(limits.headMax).toBeGreaterThanOrEqual(200);
       expect(limits.summarizer.maxTokens + limits.exactTokens + limits.noteTokens).toBeLessThanOrEqual(

@@ -229,7 +229,10 @@ function writerOf({
 }
 
 async function played(hostile: Hostile): Promise<Conversation> {
-  const policy = { contextWindow: 8_000, trigger: { tokens: 3_600 }, summary: { mode: 'journal' as const } };
+  const policy = {
+    ...{ contextWindow: 8_000, trigger: { tokens: 3_600 }, target: 0.6 },
+    summary: { mode: 'journal' as const },
+  };
   const conversation = new Conversation({ policy });
   const writer = writerOf(hostile);
   for (const turn of turnsOf(hostile)) {
