@@ -1,6 +1,9 @@
-import { defineConfig } from 'vitest/config';
+import { configDefaults, defineConfig } from 'vitest/config';
 
-const { RECORD_HISTORIES } = process.env;
+const { RECORD_HISTORIES, TEST_SIZE } = process.env;
+
+/** Suites of their own name (`test:faults`, `test:recorded`): servers and processes that are killed, recorded sessions through the service. */
+const longer = ['test/service/**/*-{faults,killed,recorded}.test.ts', 'test/service/library/recorded-*.test.ts'];
 
 export default defineConfig({
   test: {
@@ -22,6 +25,7 @@ export default defineConfig({
         test: {
           name: 'service',
           include: ['test/service/**/*.test.ts', ...(RECORD_HISTORIES ? ['test/recording/*.test.ts'] : [])],
+          exclude: [...configDefaults.exclude, ...(TEST_SIZE === undefined ? longer : [])],
           setupFiles: ['test/support/service-process.ts', 'test/support/seed.ts'],
           globalSetup: ['test/support/global-setup.ts'],
           // The Temporal native core panics in worker threads (vitest#2065).
