@@ -55,7 +55,7 @@ const marks = { exact: 'exact: ', waiting: 'waiting: ' };
 /** Both lines, '' where there is nothing to say; `waiting` is for the next generation alone. */
 export function exactValues(input: ExactInput): { exact: string; waiting: string } {
   const { before, evicted, text, visible, fixed, maxTokens, counter } = input;
-  const { used, labelled } = valuesIn(evicted);
+  const used = valuesIn(evicted);
   const holds = (held: string) => (one: { value: string }) => containsAtom(held, one.value);
   const lacking = ranked([valuesBy(used), ...before.map(valuesOfLine).toReversed()]).filter(
     (one) => !holds(text)(one) && !holds(fixed)(one),
@@ -63,9 +63,8 @@ export function exactValues(input: ExactInput): { exact: string; waiting: string
   const inSight = new Set(lacking.filter(holds(visible)));
   const waiting = [...inSight].slice(0, MOST_WAITING);
   const gone = lacking.filter((one) => !inSight.has(one));
-  const spare = valuesBy(labelled).filter((one) => ![text, fixed, visible].some((held) => holds(held)(one)));
   return {
-    exact: lineWithin([...gone, ...spare], maxTokens, counter),
+    exact: lineWithin(gone, maxTokens, counter),
     waiting: waiting.length === 0 ? '' : marks.waiting + waiting.map(({ item }) => item).join(separator),
   };
 }
@@ -126,17 +125,13 @@ function valuesBy(found: readonly Found[]): Value[] {
     }));
 }
 
-/** `used`: by agent or user. `labelled`: values that results name and nobody has used. */
-function valuesIn(messages: readonly LoggedMessage[]): { used: Found[]; labelled: Found[] } {
+/** Used by agent or user. */
+function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   const used = new Map<string, Found>();
-  const labelled = new Map<string, Found>();
   const seen = new Set<string>();
   for (const { seq, message } of messages) {
     if (message.role === 'tool' || message.role === 'function') {
-      const text = plainTextOf(message);
-      for (const word of wordsOf(text)) if (seen.size < MOST_SEEN) seen.add(word);
-      for (const [label, value] of labelledIn(text))
-        if (isNamed(value) && isWritable(value)) labelled.set(value, { label, value, seq, uses: 0 });
+      for (const word of wordsOf(plainTextOf(message))) if (seen.size < MOST_SEEN) seen.add(word);
       continue;
     }
     const values = new Map(valuesOf(message, seen).filter(([value]) => isWritable(value)));
@@ -146,11 +141,8 @@ function valuesIn(messages: readonly LoggedMessage[]): { used: Found[]; labelled
       else used.set(value, { label: nameOf(label), value, seq, uses: 1 });
     }
   }
-  for (const value of used.keys()) labelled.delete(value);
-  return { used: [...used.values()], labelled: [...labelled.values()].map(named) };
+  return [...used.values()];
 }
-
-const named = (found: Found): Found => ({ ...found, label: nameOf(found.label) });
 
 function nameOf(label: string): string {
   return label.trim().replace(/\s+/g, '_').slice(0, LONGEST_LABEL);
@@ -234,22 +226,10 @@ function isPlain(text: string): boolean {
 function isPath(text: string): boolean {
   return (
     !/\s/.test(text) &&
-    /^(?:~|\.{1,2})?\/[\w.@-]+[/\w]|[\w-]\/[\w.@-]+(?:\/|\.\w{1,8}$)|^\w+:\/\/\w/.test(text)
+    /^(?:~|\.{1,2})\/[\w.@-]+|^\/[\w.@-]+(?:\/|\.\w{1,8}$)|[\w-]\/[\w.@-]+(?:\/|\.\w{1,8}$)|^\w+:\/\/\w/.test(
+      text,
+    )
   );
-}
-
-/** An id, a path, or a name of two words and more. */
-function isNamed(value: string): boolean {
-  return isId(value) || isPath(value) || /^\p{Lu}[\p{L}.'’-]+(?: \p{Lu}[\p{L}.'’-]+){1,3}$/u.test(value);
-}
-
-const field = /(?:^|[|;,])[ \t]*([A-Za-z_][\w.-]{0,39})[ \t]*[=:][ \t]*([^|;,=\n]{4,60}?)[ \t]*(?=[|;,]|$)/gm;
-
-/** What a result says of something by name: the fields of JSON, and lines such as `owner = Ada Lovelace`. */
-function labelledIn(text: string): [label: string, value: string][] {
-  const plain = text.slice(0, 40_000);
-  if (/^\s*[{[]/.test(plain)) return leavesOf(text);
-  return [...plain.matchAll(field)].map(([, label = '', value = '']) => [label, value.trim()]);
 }
 
 const word = /[^\s"'`“”«»<>(){}[\],;|=]{4,160}/g;
@@ -263,8 +243,8 @@ const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,80})"|“([^”\n]{4,80})”/g;
 /** What a user marks as a value, or writes in the form of one. */
 function writtenValues(text: string): string[] {
   if (text.length > LONGEST_MESSAGE) return [];
-  const marked = [...text.matchAll(quoted)].map(([, code, straight, curly]) =>
-    (code ?? straight ?? curly ?? '').trim(),
-  );
+  const marked = [...text.matchAll(quoted)]
+    .map(([, code, straight, curly]) => (code ?? straight ?? curly ?? '').trim())
+    .filter((value) => !isPlain(value));
   return [...new Set([...marked, ...wordsOf(text).filter((found) => isIdAlone(found) || isPath(found))])];
 }

@@ -383,7 +383,6 @@ describe('exact values', () => {
       'path lib/a.ts [m2]',
       'account 48210377 [m2]',
       'src/get.ts [m1]',
-      'order W999999 [m3]',
     ]);
     expect(waiting).toBe('waiting: reservation_id HIDDEN-71 [m5]');
   });
@@ -400,18 +399,13 @@ describe('exact values', () => {
     ]);
   });
 
-  test('leave spare room to values that results name and nobody has used', () => {
-    const messages = [
-      result('PROJECT|owner = Ada Lovelace|state = open'),
-      result('{"ticket": {"assignee": "Grace Hopper", "count": 3, "key": "OPS-12"}}'),
-      call({ order_id: 'A-10-77' }),
+  test('are neither words that are marked alone, nor tags, nor what a result names and nobody uses', () => {
+    const content = 'Set `ignore` and `ignore_case=7` in <cwd>/srv</cwd> or /srv/app, see ~/notes';
+    const messages: ChatMessage[] = [
+      { role: 'user', content },
+      result('PROJECT|owner = Ada Lovelace, OPS-12'),
     ];
-    expect(found(messages).exact).toBe(
-      'exact: order_id A-10-77 [m3] · assignee "Grace Hopper" [m2] · key OPS-12 [m2] · owner "Ada Lovelace" [m1]',
-    );
-    expect(found(messages, { maxTokens: counter.count('exact: order_id A-10-77 [m3]') + 3 }).exact).toBe(
-      'exact: order_id A-10-77 [m3]',
-    );
+    expect(found(messages).exact).toBe('exact: ignore_case=7 [m1] · /srv/app [m1] · ~/notes [m1]');
   });
 
   test('of the tail are taken up once their last mention is evicted', () => {
