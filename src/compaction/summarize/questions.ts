@@ -18,6 +18,7 @@ import {
   readNotes,
   writeNotes,
 } from '../../summary/journal/notes.js';
+import { holdsChanges } from '../../summary/journal/state.js';
 import { renderMessage } from '../../conversation/render.js';
 import { digestKey, halveChunk, readBy, transcriptOf, type ChunkRef } from '../../summary/ask/chunk.js';
 import { chunkRequest, foldRequest, mergeRequest, type SummaryRequest } from '../../summary/ask/prompts.js';
@@ -287,13 +288,22 @@ export function stateQuestion(
         tokens: once(() => countRequest(request, counter)),
         accept: (answer) => {
           const text = answerText(asking, answer);
-          const { notes: plain, changes } = readNotes(text);
-          if (counter.count(text) > digestLimit(state.maxTokens) * 2)
+          const { notes: plain, changes: read } = readNotes(text);
+          const changes = read ?? plain;
+          const most = digestLimit(state.maxTokens) * 2;
+          if (counter.count(text) > most)
             throw new PalimpsestError(
               'Summary.NotSmaller',
               'the changes of the state are longer than any state',
             );
-          return redact(writeNotes({ notes: '', changes: changes ?? plain }, hash));
+          // Lines of no form are progress: they must hold something of the notes, as notes do of their record.
+          if (!holdsChanges(changes)) {
+            const empty = { notes: [], follows: '', state: { ...asked, text: '' }, key, prompt };
+            const told = notes.flatMap((one) => [one.notes, one.changes]);
+            const ground = groundOf([...told, asked.text], stateRequest(empty));
+            acceptDigest(changes, { inputTokens: Infinity, maxTokens: most, counter, ground });
+          }
+          return redact(writeNotes({ notes: '', changes }, hash));
         },
       };
     },

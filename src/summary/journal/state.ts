@@ -92,14 +92,23 @@ const restated = /^([RTQ]\d{1,6})\b[ \t:.)-]+(.*)$/;
 const replaced = /^(progress|done so far|next(?:[ \t]+steps?)?)[ \t]*:[ \t]*(\S.*)$/i;
 const nothing = /^(?:none|no changes?|nothing|unchanged|n\/a)\b[.\s]*$/i;
 
+/** Whether a text has a line in the form of a change: a refusal, an error text or a placeholder has none. */
+export function holdsChanges(text: string): boolean {
+  const forms = [nothing, ending, added, restated, replaced];
+  return linesOf(text).some((line) => forms.some((form) => form.test(line)));
+}
+
+function linesOf(changes: string): string[] {
+  return changes.split('\n').map((line) => line.replace(bullet, '').replace(/\s+/g, ' ').trim());
+}
+
 /** The state after the changes that a model answered. */
 export function changed(before: State, changes: string, witness: Witness): Changed {
   const items = [...before.items];
   const unfounded: string[] = [];
   let { progress, next } = before;
   let newest = Math.max(0, ...items.map(({ id }) => Number(id.slice(1))));
-  for (const written of changes.split('\n')) {
-    const line = written.replace(bullet, '').replace(/\s+/g, ' ').trim();
+  for (const line of linesOf(changes)) {
     if (line === '' || nothing.test(line) || line.startsWith('#')) continue;
     const end = ending.exec(line);
     const addition = added.exec(line);

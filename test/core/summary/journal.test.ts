@@ -285,6 +285,44 @@ test('notes that a model will not merge are merged by rule, and the compaction i
   expect(conversation.context().tokens).toBeLessThan(4_000);
 });
 
+test.each([
+  "I'm sorry, but I can't help with that request.",
+  'Извините, я не могу помочь с этим запросом.',
+  '[changes of the state go here]',
+  '<html><body>502 Bad Gateway</body></html>',
+])('what a model answers in the place of changes of the state never stands in it: %s', async (refusal) => {
+  const conversation = new Conversation({
+    policy: {
+      contextWindow: 4_000,
+      summary: { mode: 'journal', chunkTokens: 500 },
+      memory: { eager: false },
+    },
+  });
+  let asked = 0;
+  for (let turn = 0; turn < 160; turn++) {
+    conversation.append([
+      {
+        role: 'user',
+        content: `Send parcel P${turn * 7919} to depot ${turn}. ${'It goes by road. '.repeat(8)}`,
+      },
+      { role: 'assistant', content: `Parcel P${turn * 7919} is sent.` },
+    ]);
+    if (!conversation.isDue()) continue;
+    await conversation.compact(({ messages }, { kind }) => {
+      if (kind === 'state') return ++asked === 1 ? '- new request: Send parcel P0 to depot 0 [m1]' : refusal;
+      const record = messages.at(-1)!.content;
+      const lines = [...record.matchAll(/^<\d{3}>(\d+) user\n(Send parcel \w+ to depot \d+)/gm)];
+      return lines.map(([, seq, text]) => `- ${text} [m${seq}]`).join('\n');
+    });
+  }
+  expect(conversation.generations.length).toBeGreaterThan(2);
+  expect(asked).toBeGreaterThan(2);
+  for (const { method, state } of conversation.generations) {
+    expect(method).toBe('model');
+    expect(state).toBe('Requests in force:\n- T1 Send parcel P0 to depot 0 [m1]');
+  }
+});
+
 test('a chunk at which a model fails each time is given to it three times, and again when somebody asks', async () => {
   const conversation = new Conversation({ policy: { contextWindow: 4_000, memory: { eager: false } } });
   let refused = 0;
