@@ -14,8 +14,8 @@ import type { Observations } from './observations.js';
 
 /** Short windows and deadlines: a run of minutes sees hundreds of compactions, and every outage ends in a decision. */
 export const chaosPolicy: PolicyInput = {
-  contextWindow: 3_000,
-  summary: { chunkTokens: 450, concurrency: 3, deadline: 20_000, retryAfterFailure: 2_000 },
+  contextWindow: 6_000,
+  summary: { chunkTokens: 2_000, concurrency: 3, deadline: 30_000, retryAfterFailure: 2_000 },
   idleAfter: 15_000,
   retention: { digests: 60_000 },
 };
@@ -25,6 +25,46 @@ const mostSessions = 24;
 
 const vocabulary =
   'ledger invoice retry queue commit branch schema window budget digest parcel orchard'.split(' ');
+const syllables = 'bar den fol gri hul jas kem lor mav nis pel quo ras tiv vun zed'.split(' ');
+/** Words from one marker of a text to the next: whatever part of it a chunk holds, it holds something to name. */
+const stretchWords = 60;
+
+/** A turn of a session: a request, perhaps calls with their results, and an answer. */
+export function turnOf(
+  of: Pick<SessionJournal, 'tenant' | 'session' | 'incarnation'>,
+  turn: number,
+  random: Random,
+): ChatMessage[] {
+  let index = 0;
+  const words = (count: number): string =>
+    Array.from({ length: count }, () => random.pick(vocabulary)).join(' ');
+  const name = (): string => Array.from({ length: 3 }, () => random.pick(syllables)).join('');
+  const text = (what: string): string => {
+    const marker = markerOf(of, turn, index++);
+    const stretches = random.chance(0.05) ? 15 : random.between(1, 2);
+    const said = Array.from(
+      { length: stretches },
+      () =>
+        `${marker} case ${name()}-${random.between(1_000, 9_999)} ${words(random.between(20, stretchWords))}`,
+    );
+    return `${what} ${turn} about ${random.pick(vocabulary)} ${said.join(' ')}`;
+  };
+  const messages: ChatMessage[] = [{ role: 'user', content: text('request') }];
+  if (random.chance(0.5)) {
+    const calls = Array.from({ length: random.between(1, 3) }, (_, call) => ({
+      id: `call_${turn}_${call}`,
+      type: 'function' as const,
+      function: {
+        name: random.pick(['read_file', 'search']),
+        arguments: JSON.stringify({ path: `src/${call}.ts` }),
+      },
+    }));
+    messages.push({ role: 'assistant', content: null, tool_calls: calls });
+    for (const { id } of calls) messages.push({ role: 'tool', tool_call_id: id, content: text('result') });
+  }
+  messages.push({ role: 'assistant', content: text('answer') });
+  return messages;
+}
 
 export class Agent {
   private turn = 0;
@@ -66,7 +106,7 @@ export class Agent {
     const { session } = entry;
     const turn = ++this.turn;
     const turnId = `i${entry.incarnation}-turn-${turn}`;
-    const messages = this.messagesOf(turn);
+    const messages = turnOf(entry, turn, this.random);
     const policy = entry.messages.length === 0 ? { policy: chaosPolicy } : {};
     const { fromSeq, throughSeq } = await this.insist('appendTurn', () =>
       client.appendTurn({ session, turnId, messages, ...policy }),
@@ -78,30 +118,6 @@ export class Agent {
         `${session}: ${turnId} was stored as ${fromSeq}–${throughSeq}, not from ${expected}`,
       );
     acknowledged(entry, turnId, messages, throughSeq);
-  }
-
-  private messagesOf(turn: number): ChatMessage[] {
-    let index = 0;
-    const text = (what: string, words: number): string =>
-      `${what} ${turn} about ${this.random.pick(vocabulary)} ${markerOf(this.entry, turn, index++)} ` +
-      Array.from({ length: words }, () => this.random.pick(vocabulary)).join(' ');
-    const size = (): number => (this.random.chance(0.05) ? 900 : this.random.between(10, 120));
-    const messages: ChatMessage[] = [{ role: 'user', content: text('request', size()) }];
-    if (this.random.chance(0.5)) {
-      const calls = Array.from({ length: this.random.between(1, 3) }, (_, call) => ({
-        id: `call_${turn}_${call}`,
-        type: 'function' as const,
-        function: {
-          name: this.random.pick(['read_file', 'search']),
-          arguments: JSON.stringify({ path: `src/${call}.ts` }),
-        },
-      }));
-      messages.push({ role: 'assistant', content: null, tool_calls: calls });
-      for (const { id } of calls)
-        messages.push({ role: 'tool', tool_call_id: id, content: text('result', size()) });
-    }
-    messages.push({ role: 'assistant', content: text('answer', size()) });
-    return messages;
   }
 
   private async readContext(): Promise<void> {

@@ -23,7 +23,11 @@ export interface Checked {
   compactions: number;
   archiveParts: number;
   byModel: number;
+  /** Of those, the ones whose every chunk a model read. */
+  byModelAlone: number;
   byRule: number;
+  /** Generations that hold a journal. */
+  journals: number;
 }
 
 interface SessionRow {
@@ -64,11 +68,12 @@ interface CompactionRow {
   coverage: { fromSeq: number; throughSeq: number; how: string }[];
   chunks: number;
   chunks_by_rule: number;
+  layers: unknown;
   archive_part: number | null;
   workflow_id: string;
   model_calls: number;
   digests: number;
-  /** Calls behind the stored answers that were paid for while this generation was prepared. */
+  /** Calls behind the answers that were ever stored while this generation was prepared. */
   calls_paid: number;
 }
 
@@ -93,6 +98,28 @@ interface ReductionRow {
   tokens: number;
 }
 
+/**
+ * Has the database remember every answer that is stored from now on, with the calls that it took: an answer that went into no
+ * generation expires, and remains charged to the one that it was paid for.
+ */
+export async function rememberAnswers(databaseUrl: string): Promise<void> {
+  const client = new pg.Client({ connectionString: databaseUrl });
+  await client.connect();
+  await client
+    .query(
+      `create schema chaos;
+       create table chaos.answers (tenant_id text, session_id text, generation int, calls int, created_at timestamptz);
+       create function chaos.remember() returns trigger language plpgsql as $$ begin
+         insert into chaos.answers
+         values (new.tenant_id, new.payer_session, new.payer_generation, new.calls, new.created_at);
+         return null;
+       end $$;
+       create trigger remember after insert on palimpsest.digests for each row execute function chaos.remember()`,
+    )
+    .finally(() => client.end());
+}
+
+/** `databaseUrl`: of a database that has remembered answers from its beginning on. */
 export async function checkDatabase({
   databaseUrl,
   journal,
@@ -105,7 +132,8 @@ export async function checkDatabase({
   await client.connect();
   const checked: Checked = {
     violations: [],
-    ...{ sessions: 0, messages: 0, compactions: 0, archiveParts: 0, byModel: 0, byRule: 0 },
+    ...{ sessions: 0, messages: 0, compactions: 0, archiveParts: 0 },
+    ...{ byModel: 0, byModelAlone: 0, byRule: 0, journals: 0 },
   };
   try {
     await strangers(client, journal, checked);
@@ -152,8 +180,9 @@ class SessionCheck {
     const compactions = await this.rows<CompactionRow>(
       `select c.*, (select count(*) from palimpsest.compaction_digests d where d.tenant_id = c.tenant_id
          and d.session_id = c.session_id and d.generation = c.generation) as digests,
-         (select coalesce(sum(d.calls), 0) from palimpsest.digests d where d.tenant_id = c.tenant_id
-         and d.payer_session = c.session_id and d.payer_generation = c.generation) as calls_paid
+         (select coalesce(sum(a.calls), 0) from chaos.answers a join palimpsest.sessions s using (tenant_id, session_id)
+         where a.tenant_id = c.tenant_id and a.session_id = c.session_id and a.generation = c.generation
+         and a.created_at >= s.created_at) as calls_paid
        from palimpsest.compactions c ${of} order by generation`,
     );
     const parts = await this.rows<PartRow>(`select * from palimpsest.archive_parts ${of} order by part`);
@@ -175,7 +204,10 @@ class SessionCheck {
     this.checked.messages += messages.length;
     this.checked.compactions += compactions.length - 1;
     this.checked.archiveParts += parts.length;
-    this.checked.byModel += compactions.filter(({ method }) => method === 'model').length;
+    const byModel = compactions.filter(({ method }) => method === 'model');
+    this.checked.byModel += byModel.length;
+    this.checked.byModelAlone += byModel.filter(({ chunks_by_rule }) => chunks_by_rule === 0).length;
+    this.checked.journals += compactions.filter(({ layers }) => layers !== null).length;
     this.checked.byRule += compactions.filter(({ method }) => method === 'extractive').length;
   }
 
@@ -305,6 +337,7 @@ class SessionCheck {
       digests,
       reason,
       snapshot,
+      head,
     } of compactions) {
       if (through_seq < from_seq) continue;
       const read = new Set<number>();
@@ -324,15 +357,15 @@ class SessionCheck {
           'digest',
           `generation ${generation} was made of ${chunks} chunks, ${chunks_by_rule} by rule; ${digests} digests of it are kept`,
         );
-      if (snapshot?.includes(this.junk))
+      if (`${snapshot} ${head}`.includes(this.junk))
         this.violation('junk', `generation ${generation} took a bad answer for a summary`);
     }
   }
 
-  /** A fork takes over what its source was charged, and what the rules wrote may follow answers that have expired: neither is looked at. */
+  /** A fork takes over what its source was charged: that is not looked at. */
   private nothingIsChargedTwice(compactions: readonly CompactionRow[]): void {
-    for (const { generation, method, reason, workflow_id, model_calls, calls_paid } of compactions)
-      if (method === 'model' && reason !== 'restore' && workflow_id !== '' && model_calls > calls_paid)
+    for (const { generation, workflow_id, model_calls, calls_paid } of compactions)
+      if (workflow_id !== '' && model_calls > calls_paid)
         this.violation(
           'charged',
           `generation ${generation} is charged for ${model_calls} calls of the model, ${calls_paid} were made for it`,

@@ -15,6 +15,7 @@ import { startPostgres, stopPostgres, type RunningPostgres } from '../../src/run
 import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
+import { rememberAnswers } from './checker.js';
 import { FaultyProxy } from './proxy.js';
 
 export interface Tenant {
@@ -111,6 +112,7 @@ export class Deployment {
       freePort(),
     ]);
     await migrate(postgres.url);
+    await rememberAnswers(postgres.url);
     const running = { postgres, temporal };
     const address = (url: string): string => new URL(url).host;
     const supervise = async (name: string, args: readonly string[], env: Record<string, string>) => {

@@ -26,34 +26,73 @@ import type { Random } from './random.js';
 /** Stands in every answer that is no summary: wherever the checker reads it, a bad answer was taken for a good one. */
 export const junk = 'zqjunk7731';
 
+/** As a model answers that reads what it is asked: notes with their references and changes of the state, else sections. */
+function fairAnswer(request: RecordedRequest): string {
+  const asked = request.body.messages.at(-1)?.content ?? '';
+  if (asked.includes('Now write "## Notes"')) return fairNotes(asked);
+  const notes = blocksOf('notes', asked).flatMap((text) => text.split('\n'));
+  if (asked.includes('Now write "## State"')) return fairState(asked, notes);
+  if (asked.includes('These notes of the memory')) return spread(notes, asked).join('\n');
+  return fairSections(request);
+}
+
+function fairNotes(asked: string): string {
+  const [record = ''] = blocksOf('record', asked);
+  const notes = record.split(/^(?=<\d{3}>\d+ )/m).flatMap(noteOn);
+  const answer = ['## Notes', ...spread(notes, asked)];
+  return [...answer, ...(asked.includes('Then write "## State"') ? [fairState(asked, notes)] : [])].join(
+    '\n',
+  );
+}
+
+/** What a message of the record, or the part of it that the record holds, is about; nothing where it says nothing. */
+function noteOn(message: string): string[] {
+  const [, seq] = /^<\d{3}>(\d+) /.exec(message) ?? [];
+  const [marker] = markersIn(message);
+  if (seq === undefined || marker === undefined) return [];
+  const [opening = ''] = /\b(?:request|answer|result) \d+ about \w+ /.exec(message) ?? [];
+  const [named = ''] = /\bcase \w+-\d+/.exec(message) ?? [];
+  return [`- ${opening}${marker} ${named} [m${seq}]`];
+}
+
+/** The newest request of the notes is in force, and no earlier one. */
+function fairState(asked: string, notes: readonly string[]): string {
+  const newest = notes.findLast((note) => /^- request \d/.test(note));
+  if (newest === undefined) return '## State\n- none';
+  const [reference = ''] = /\[m\d+\]$/.exec(newest) ?? [];
+  const [state = ''] = blocksOf('state', asked);
+  const earlier = [...state.matchAll(/^- (T\d+) /gm)].map(([, id]) => `- ${id} done ${reference}`);
+  return ['## State', ...earlier, newest.replace('- ', '- new request: ')].join('\n');
+}
+
+function blocksOf(name: string, asked: string): string[] {
+  const blocks = new RegExp(`<(${name} \\d{12}(?: \\d+)?)>\\n([\\s\\S]*?)\\n</\\1>`, 'g');
+  return [...asked.matchAll(blocks)].map(([, , text = '']) => text);
+}
+
+/** As many lines as are asked for, from all of the notes. */
+function spread(lines: readonly string[], asked: string): string[] {
+  const most = Number(/about (\d+) lines/.exec(asked)?.[1] ?? 2);
+  const step = Math.max(1, lines.length / most);
+  return lines.filter((_, index) => Math.floor(index / step) > Math.floor((index - 1) / step));
+}
+
 /** Names every second message of the record, as far as the limit goes. */
-function fairSummary(request: RecordedRequest): string {
+function fairSections(request: RecordedRequest): string {
   const material = materialOf(request);
   const found = markersIn(material).filter((_, index) => index % 2 === 0);
   const most = Math.max(1, Math.floor(Math.min(limitOf(request) / 2, material.length / 12) / 20));
-  const lines = found.slice(0, most).map((marker) => `- the record holds ${marker}`);
-  // The first lines of notes are what is kept of them.
-  const asked = request.body.messages.at(-1)?.content ?? '';
-  if (asked.includes('Now write "## State"')) return '## State\n- none';
-  if (asked.includes('Now write "## Notes"') || asked.includes('These notes of the memory'))
-    return ['## Notes', ...notesOn(material).slice(0, most)].join('\n');
   const said = [...material.matchAll(/\b(?:request|answer|result) \d+ about \w+/g)].slice(0, 4);
   return [
     '## Session intent',
     ...said.map(([text]) => `- ${text}`),
     '## Current state',
-    ...lines,
+    ...found.slice(0, most).map((marker) => `- the record holds ${marker}`),
     `- ${markersIn(material).length} messages were read.`,
   ].join('\n');
 }
 
-/** Every second message by its first words and its marker. */
-function notesOn(material: string): string[] {
-  const begun = material.match(/\b(?:request|answer|result) \d+ about \w+ mk-[^;\s]+;/g) ?? [];
-  return [...new Set(begun)].filter((_, index) => index % 2 === 0).map((text) => `- ${text}`);
-}
-
-const good: Script = (request) => ok(fairSummary(request))(request);
+const good: Script = (request) => ok(fairAnswer(request))(request);
 
 const misbehaviours: Record<string, Script> = {
   'rate limit': rateLimited('1'),
@@ -71,7 +110,7 @@ const misbehaviours: Record<string, Script> = {
   'refusal in Russian': ok(`Извините, я не могу помочь с этим запросом. ${junk}`),
   'refusal in its own field': refusalField(),
   'content filter': contentFilter(),
-  'answer cut off': (request) => cutOff(fairSummary(request).slice(0, 60))(request),
+  'answer cut off': (request) => cutOff(fairAnswer(request).slice(0, 60))(request),
   'overflow in words': contextOverflow(),
   'silent truncation': truncating(60),
   'web page': webPage(`Sign in ${junk}`),

@@ -36,8 +36,10 @@ const sessionsPerTenant = wholeNumber('sessions', values.sessions);
 if (!(minutes > 0 && minutes <= 24 * 60)) fail('--minutes must be more than 0 and at most 1440');
 
 const sweepEveryMs = 5_000;
-/** A wait of the product for its own retries is no stuck one: this much longer than three sweeps. */
+/** A wait of the product for its own retries is no stuck one: this much longer than three sweeps, though nothing ends meanwhile. */
 const settleWithinMs = 180_000;
+/** A backfill of many sessions takes its time; what goes on for ever is stuck as well. */
+const settleAtMostMs = 1_200_000;
 const tenants: Tenant[] = [
   { tenant: 'a', token: 'token-of-tenant-a-0123456789abcdef' },
   { tenant: 'b', token: 'token-of-tenant-b-0123456789abcdef' },
@@ -126,7 +128,7 @@ async function run(clients: ReadonlyMap<string, HttpPalimpsest>): Promise<void> 
   }
 }
 
-/** Waits until no compaction runs and no job is open, and then for three sweeps. */
+/** Waits until no compaction runs, nothing is written ahead and no job is open, and then for three sweeps. */
 async function settle(
   clients: ReadonlyMap<string, HttpPalimpsest>,
   { temporalAddress }: Deployment,
@@ -136,16 +138,23 @@ async function settle(
   await sleep(3 * sweepEveryMs);
   const connection = await Connection.connect({ address: temporalAddress });
   const { workflow } = new Client({ connection });
-  const until = Date.now() + settleWithinMs;
-  for (;;) {
-    const { count } = await workflow.count(
-      `ExecutionStatus = 'Running' AND WorkflowType IN ('compaction', 'backfill')`,
-    );
-    if (count === 0 && inFlight() === 0) break;
-    if (Date.now() > until) {
+  const count = async (status: string): Promise<number> =>
+    (
+      await workflow.count(
+        `ExecutionStatus ${status} AND WorkflowType IN ('compaction', 'ahead', 'backfill')`,
+      )
+    ).count;
+  const began = Date.now();
+  for (let ended = -1, moved = began; ;) {
+    const running = await count("= 'Running'");
+    if (running === 0 && inFlight() === 0) break;
+    const before = ended;
+    ended = await count("!= 'Running'");
+    if (ended !== before) moved = Date.now();
+    if (Date.now() - moved > settleWithinMs || Date.now() - began > settleAtMostMs) {
       seen.violation(
         'stuck',
-        `${count} compactions and backfills are still running, ${inFlight()} model calls in flight`,
+        `${running} compactions and backfills are still running, the last one ended ${Date.now() - moved} ms ago; ${inFlight()} model calls in flight`,
       );
       break;
     }
@@ -204,7 +213,7 @@ function report(found: Checked, { played, fair }: Endpoint, { requests }: ModelS
     for (const { kind, what } of violations.slice(0, 50)) process.stdout.write(`${kind}: ${what}\n`);
     process.stdout.write(
       `seed ${seed}, ${minutes} min: ${found.sessions} sessions, ${found.messages} messages, ${found.compactions} compactions ` +
-        `(${found.byModel} by model, ${found.byRule} by rule), ${found.archiveParts} archive parts, ${seen.contexts} contexts read, ` +
+        `(${found.byModel} by model, ${found.byModelAlone} of them without the rules, ${found.byRule} by rule; ${found.journals} journals), ${found.archiveParts} archive parts, ${seen.contexts} contexts read, ` +
         `${[...seen.acts.values()].reduce((sum, count) => sum + count, 0)} faults and acts, ${result.restarts} restarts: ` +
         `${violations.length} violations. ${logDir}\n`,
     );

@@ -32,7 +32,7 @@ const acts = {
       session,
       policy: {
         ...chaosPolicy,
-        contextWindow: random.pick([2_500, 3_000, 4_000]),
+        contextWindow: random.pick([5_000, 6_000, 9_000]),
         summary: {
           ...chaosPolicy.summary,
           mode: random.pick(['incremental', 'full_rewrite', 'journal']),
