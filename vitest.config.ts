@@ -3,7 +3,10 @@ import { configDefaults, defineConfig } from 'vitest/config';
 const { RECORD_HISTORIES, TEST_SIZE } = process.env;
 
 /** Suites of their own name (`test:faults`, `test:recorded`): servers and processes that are killed, recorded sessions through the service. */
-const longer = ['test/service/**/*-{faults,killed,recorded}.test.ts', 'test/service/library/recorded-*.test.ts'];
+const longer = [
+  'test/service/**/*-{faults,killed,recorded}.test.ts',
+  'test/service/library/recorded-*.test.ts',
+];
 
 export default defineConfig({
   test: {
