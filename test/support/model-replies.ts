@@ -222,11 +222,22 @@ export function materialOf({ body }: RecordedRequest): string {
   return materialIn(body.messages.at(-1)?.content ?? '');
 }
 
+/** Notes: the beginning of every third message with its reference, or every third line of notes to be merged; `changes` of the state. */
+export function notesOn(asked: string, changes: readonly string[] = ['- none']): string {
+  const marked = [...asked.matchAll(/^<\d{3}>(\d+) \w+[^\n]*\n([^\n]{0,80})/gm)];
+  const lines = marked.map(([, seq, said]) => `- ${said} [m${seq}]`);
+  const merged = asked.split('\n').filter((line) => /^- .*\[m\d/.test(line));
+  const kept = (lines.length > 0 ? lines : merged).filter((_, index) => index % 3 === 0);
+  return ['## Notes', ...kept, '## State', ...changes].join('\n');
+}
+
 const identifiers =
   /https?:\/\/[^\s"'<>)]+|(?:[\w.-]*\/)+[\w-]+\.\w+|\b[0-9a-f]{7,40}\b|\b\w+[-_.:]\w*\d\w*\b|\b\w*[A-Z]\w*_\w+\b/g;
 
 /** A sectioned summary that depends on the request alone, at most a sixth of its material, of identifiers and words from it. */
 function summaryOf(request: RecordedRequest): string {
+  const asked = request.body.messages.at(-1)?.content ?? '';
+  if (/^Now write "## (?:Notes|State)"|^These notes of the memory/m.test(asked)) return notesOn(asked);
   const material = withoutLabels(materialOf(request));
   const room = Math.min(material.length / 6, limitOf(request) * 2);
   const words = wordsFrom(material, Math.max(10, Math.min(24, Math.floor(room / 24))));

@@ -9,7 +9,7 @@ import { leftOutLine } from '../../../src/summary/answer/sections.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
-import { completion, contentFilter, type Script } from '../../support/model-replies.js';
+import { completion, contentFilter, notesOn, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { aheadWorkflowId } from '../../../src/temporal/names.js';
@@ -24,7 +24,7 @@ const eager: PolicyInput = { ...policy, memory: { eager: true } };
 const rule = 'Always answer in the words of the ledger.';
 
 const writes: Script = (request) => {
-  const content = notesOn(textOf(request));
+  const content = answerOn(textOf(request));
   return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
 };
 
@@ -41,25 +41,20 @@ afterAll(async () => {
 
 const textOf = ({ body }: RecordedRequest) => body.messages.at(-1)?.content ?? '';
 
-/** The beginning of every third message with its reference; the rule, and the next step, where a message says so. */
-function notesOn(material: string): string {
+/** Notes, the rule and the next step, where a message says so; sections where they are asked for. */
+function answerOn(material: string): string {
   if (material.includes('<transcript '))
     return [
       '## Current state',
       ...(material.match(/Parcel [\w-]+ left/g) ?? []).slice(0, 12).map((one) => `- ${one}`),
     ].join('\n');
   const marked = [...material.matchAll(/^<\d{3}>(\d+) (\w+)[^\n]*\n([^\n]{0,80})/gm)];
-  const notes = marked.filter((_, index) => index % 3 === 0).map(([, seq, , text]) => `- ${text} [m${seq}]`);
   const stated = marked.find(([, , , text]) => text?.includes(rule));
   const last = marked.findLast(([, , role]) => role === 'assistant');
-  const merged = material.split('\n').filter((line) => /^- .*\[m\d/.test(line));
-  return [
-    '## Notes',
-    ...(notes.length > 0 ? notes : merged.filter((_, index) => index % 3 === 0)),
-    '## State',
+  return notesOn(material, [
     stated ? `- new rule: ${rule} [m${stated[1]}]` : '- none',
     ...(last ? [`- next: ${last[3]} [m${last[1]}]`] : []),
-  ].join('\n');
+  ]);
 }
 
 /** Turns that no other session has, each message with a name of its own; the first states the rule. */
