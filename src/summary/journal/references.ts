@@ -26,6 +26,11 @@ export function withoutStrayReferences(line: string, isKnown: (reference: Refere
   });
 }
 
+/** The references of a line, as they are written. */
+export function writtenReferences(line: string): string {
+  return [...line.matchAll(bracket)].map(([whole]) => whole.trim()).join(' ');
+}
+
 export function withoutReferences(line: string): string {
   return line.replace(bracket, '').trim();
 }

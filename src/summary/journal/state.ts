@@ -3,7 +3,7 @@
  * every item on word for word; the model answers changes only.
  */
 import type { TokenCounter } from '../../tokens/counter.js';
-import { referencesIn, withoutReferences, type Reference } from './references.js';
+import { referencesIn, withoutReferences, writtenReferences, type Reference } from './references.js';
 
 type ItemKind = 'rule' | 'request' | 'open';
 
@@ -71,6 +71,8 @@ export function withoutRequest(text: string, seq: number): string {
 export interface Witness {
   /** The user said this. */
   said(references: readonly Reference[], claim: string): boolean;
+  /** The user said this word for word. */
+  quoted(references: readonly Reference[], words: string): boolean;
   /** The user spoke of it in a message that came after those in which it was stated. */
   takenBack(references: readonly Reference[], statedIn: readonly Reference[]): boolean;
   /** Whose plan it is; null where it repeats words that only tools used, or holds hardly a word of people and agent. */
@@ -83,6 +85,7 @@ export interface Changed {
   unfounded: string[];
 }
 
+const quotation = /"[^"]{8,}"|“[^”]{8,}”/g;
 const bullet = /^[ \t]*(?:[-*+•]|\d{1,2}[.)])[ \t]+/;
 const ending =
   /^([RTQ]\d{1,6})\b[^\w\n]{0,4}(?:is |was |now )?(done|settled|answered|finished|resolved|withdrawn|dropped|superseded|obsolete|cancelled|canceled|replaced)\b/i;
@@ -144,8 +147,17 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     );
     if (isKnown) return;
     const isFounded = kind === 'open' || witness.said(referencesIn(text), claim);
-    if (isFounded) items.push({ kind, id: `${titles[kind].letter}${++newest}`, text });
+    const founded = isFounded ? text : quotedOf(text);
+    if (founded !== null) items.push({ kind, id: `${titles[kind].letter}${++newest}`, text: founded });
     else unfounded.push(text);
+  }
+
+  /** Of a claim that says more than was said: what it quotes word for word. */
+  function quotedOf(text: string): string | null {
+    const references = referencesIn(text);
+    const quoted = [...text.matchAll(quotation)].map(([whole]) => whole);
+    const said = quoted.filter((one) => witness.quoted(references, one.slice(1, -1)));
+    return said.length === 0 ? null : `${said.join(' ')} ${writtenReferences(text)}`;
   }
 
   function replace(what: string, text: string): void {

@@ -25,6 +25,10 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   let spoken: { people: Set<string>; tools: Set<string> } | undefined;
   return {
     said: (references, claim) => isSaid(citedBy(references), claim),
+    quoted: (references, words) =>
+      citedBy(references).some(
+        (logged) => sideOf(logged) === 'user' && spaced(plainTextOf(logged.message)).includes(spaced(words)),
+      ) && isOwn(words, 0),
     takenBack(references, statedIn) {
       const stated = Math.max(0, ...statedIn.map(({ throughSeq }) => throughSeq));
       return citedBy(references).some((logged) => sideOf(logged) === 'user' && logged.seq > stated);
@@ -74,6 +78,10 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
     const found = claimed.filter((word) => said.has(word)).length;
     return found >= SHARE_SAID * claimed.length;
   }
+}
+
+function spaced(text: string): string {
+  return text.replace(/\s+/g, ' ').trim().toLowerCase();
 }
 
 /** Words of people and agent, and of tools; reading them all takes time that few compactions need. */

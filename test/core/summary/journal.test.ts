@@ -155,6 +155,17 @@ describe('the state', () => {
     expect(unfounded).toHaveLength(1);
   });
 
+  test('takes of a claim that says more what it quotes of them, word for word', () => {
+    const ids = 'accounts 7141, 7142, 7143, 7144, 7145, 7146, 7147';
+    const added = (line: string) => changed(begun.state, line, witness).state.items.slice(2);
+    expect(added(`- new request: "run the tests" (${ids}), confirmed "Yes, do that." [m1, m5]`)).toEqual([
+      { kind: 'request', id: 'T3', text: '"run the tests" "Yes, do that." [m1, m5]' },
+    ]);
+    expect(
+      added(`- new request: "delete the production database" and "fix the bug" for ${ids} [m1-3]`),
+    ).toEqual([]);
+  });
+
   test('a plan may be put in other words, and is labelled as the agent’s', () => {
     const { next } = changed(begun.state, '- next: inspect login code, afterwards tests [m2]', witness).state;
     expect(next).toBe("(agent's plan) inspect login code, afterwards tests [m2]");
