@@ -32,7 +32,8 @@ const NOTE_TOKENS = 200;
 
 /** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
 const COUNT_MARGIN = 0.95;
-const LARGEST_CHUNK = 32_000;
+/** Tokens of one chunk; what is evicted at once from a window of 128,000 is one in `journal` mode, which asks for notes and state together. */
+const LARGEST_CHUNK = { journal: 48_000, other: 32_000 };
 /** Tokens of the state, the end of the notes before, and the beginnings of what follows, beside a chunk. */
 const AROUND_NOTES = 700;
 const SMALLEST_CHUNK = 256;
@@ -105,7 +106,9 @@ export function summarizerLimits(
   const room = Math.floor(window * COUNT_MARGIN) - promptTokens - before - reservedOutput;
   const limits = { window, maxTokens: longest, reservedOutput, promptTokens };
   // At most windows all that one compaction evicts is then one chunk.
-  const byDefault = Math.min(LARGEST_CHUNK, Math.floor(isJournal ? 0.6 * window : window / 2));
+  const byDefault = isJournal
+    ? Math.min(LARGEST_CHUNK.journal, Math.floor(0.6 * window))
+    : Math.min(LARGEST_CHUNK.other, Math.floor(window / 2));
   if (summary.method === 'extractive') {
     return {
       ...limits,

@@ -71,7 +71,7 @@ export const summarySchema = z.strictObject({
     .min(256)
     .optional()
     .describe(
-      "Transcript in one summarizer request, tokens. Default half the summarizer's window, at most 32,000.",
+      "Transcript in one summarizer request, tokens. Default half the summarizer's window, at most 32,000; 0.6 of it, at most 48,000, with a journal.",
     ),
   concurrency: positive
     .max(64)

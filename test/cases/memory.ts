@@ -108,7 +108,7 @@ export const memoryCases: OwnCase[] = [
     ],
   },
   {
-    name: 'what a tool named is in the head though the summary forgot it',
+    name: 'what a tool named and the user took up is in the head though the summary forgot it',
     policy,
     steps: [
       {
@@ -117,14 +117,14 @@ export const memoryCases: OwnCase[] = [
           'assistant [c=crm]: ',
           'tool c: CUSTOMER|id=K-2291|name=Jonas Fährmann|tier=gold|since=2019',
           'assistant: Found him. ~600',
-          'user: And the orders? ~50',
+          'user: And the orders of K-2291? ~50',
           'assistant: Two open ones.',
         ],
       },
       {
         compact: 'by hand',
         model: { says: '- The customer was looked up and found, after flour, butter and sheet.' },
-        expect: { commits: true, shows: ['K-2291', 'Jonas Fährmann'] },
+        expect: { commits: true, shows: ['K-2291'] },
       },
     ],
   },

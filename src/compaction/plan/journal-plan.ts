@@ -32,7 +32,8 @@ export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): Jo
   const lengths: number[] = [];
   let standing = standingTokens(planning);
   for (const chunk of chunks) {
-    const tokens = entryTokens(materialOf(chunk, planning.state.tail), room.entries, standing);
+    const material = materialOf(chunk, planning.state.tail);
+    const tokens = entryTokens(material, room.entries, standing, chunks.length);
     standing += expectedEntry(tokens);
     lengths.push(tokens);
   }

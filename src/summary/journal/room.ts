@@ -26,17 +26,23 @@ export function journalRoom(room: number, framing: number, stateTokens: number):
 const SHORTEST_ENTRY = 60;
 /** Share of what people and the agent said: more while the journal is less than half full, since most sessions never fill it. */
 const ENTRY_SHARE = { early: 1 / 5, late: 1 / 7 };
+/** Share of the entries' room that those of one compaction may take once it is half full. */
+const LATE_SHARE = 1 / 8;
 /** Of what tools returned half as much is worth keeping. */
 const TOOL_WEIGHT = 0.5;
 
-/** Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`; `standing`: what the entries before take of the room. */
+/**
+ * Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`; `standing`: what the entries before
+ * take of the room; `chunks`: of this compaction.
+ */
 export function entryTokens(
   { tokens, toolTokens = 0 }: { tokens: number; toolTokens?: number },
   entries: number,
   standing: number,
+  chunks = 1,
 ): number {
   const material = tokens - (1 - TOOL_WEIGHT) * Math.min(toolTokens, tokens);
-  const late = material * ENTRY_SHARE.late;
+  const late = Math.min(material * ENTRY_SHARE.late, (LATE_SHARE * entries) / chunks);
   const early = Math.min(material * ENTRY_SHARE.early, entries / 2 - standing);
   const asked = Math.min(Math.floor(Math.max(late, early)), Math.floor(entries / 2));
   return Math.max(SHORTEST_ENTRY, asked);

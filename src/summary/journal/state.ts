@@ -166,12 +166,15 @@ export function changed(before: State, changes: string, witness: Witness): Chang
       if (isNext) next = null;
     } else if (!isNext) progress = joined(progress === before.progress ? null : progress, text);
     else {
-      const by = witness.planned(referencesIn(text), withoutReferences(text));
-      next = by === null ? null : `${planners[by]}${text}`;
+      const plan = text.replace(planner, '');
+      const by = witness.planned(referencesIn(plan), withoutReferences(plan));
+      next = by === null ? null : `${planners[by]}${plan}`;
     }
   }
 }
 
+/** As the state before showed it. */
+const planner = /^\((?:agent's plan|proposed by these notes)\) +/;
 const planners = { user: '', agent: "(agent's plan) ", notes: '(proposed by these notes) ' };
 
 function kindNamed(word: string): ItemKind {

@@ -104,7 +104,7 @@ describe('a journal made for 200,000 tokens', () => {
 
   test('keeps what was read before: later reads of that budget begin alike, and more gives way only where it must', () => {
     const shown = [full];
-    for (const tokens of [43_000, 47_500]) {
+    for (const tokens of [46_000, 50_000]) {
       conversation.append([{ role: 'user', content: text(7, tokens) }]);
       const context = conversation.context(60_000);
       expect(context.tokens).toBeLessThanOrEqual(60_000);

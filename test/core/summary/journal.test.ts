@@ -169,6 +169,7 @@ describe('the state', () => {
   test('a plan may be put in other words, and is labelled as the agent’s', () => {
     const { next } = changed(begun.state, '- next: inspect login code, afterwards tests [m2]', witness).state;
     expect(next).toBe("(agent's plan) inspect login code, afterwards tests [m2]");
+    expect(changed(begun.state, `- next: ${next}`, witness).state.next).toBe(next);
   });
 
   test('a plan in words that only a tool used is none, whoever is cited', () => {
@@ -505,7 +506,7 @@ describe('exact values', () => {
 });
 
 describe('room', () => {
-  test('an entry is a fifth of what was said until half of the room is taken, then a seventh; half of that for what tools returned', () => {
+  test('an entry is a fifth of what was said until half of the room is taken, then a seventh, and of a compaction an eighth of the room; half of that for what tools returned', () => {
     expect(entryTokens({ tokens: 2_400 }, 3_000, 0)).toBe(480);
     expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 0)).toBe(240);
     expect(entryTokens({ tokens: 2_400 }, 3_000, 1_100)).toBe(400);
@@ -513,7 +514,8 @@ describe('room', () => {
     expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 1_500)).toBe(171);
     expect(entryTokens({ tokens: 100 }, 3_000, 0)).toBe(60);
     expect(entryTokens({ tokens: 100_000 }, 3_000, 0)).toBe(1_500);
-    expect(entryTokens({ tokens: 100_000 }, 3_000, 2_900)).toBe(1_500);
+    expect(entryTokens({ tokens: 100_000 }, 3_000, 2_900)).toBe(375);
+    expect(entryTokens({ tokens: 100_000 }, 3_000, 2_900, 3)).toBe(125);
   });
 
   test('the state takes what it needs, the entries the rest', () => {
