@@ -15,12 +15,16 @@ interface Matter {
   meanLength: number;
 }
 
-/** Full-width forms, ligatures and the like in their plain form; without characters that nobody sees; 1,200 as 1200. */
+/** Full-width forms, ligatures and the like in their plain form; without characters that nobody sees. */
 function plainForm(text: string): string {
-  const visible = /[^\0-\x7F]/.test(text)
+  return /[^\0-\x7F]/.test(text)
     ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '')
     : text;
-  return visible.replace(/(?<=\d)[,'\u2019 ](?=\d{3}(?!\d))/g, '');
+}
+
+/** 1,200 and 1 200 as 1200. A text may mean two numbers by it: `HAT260 167`. */
+function ungrouped(text: string): string {
+  return text.replace(/(?<=\d)[,'\u2019 ](?=\d{3}(?!\d))/g, '');
 }
 
 /** Korean has spaces, but glues grammar to its words. U+30FC makes a vowel long. */
@@ -194,6 +198,8 @@ const SHORTEST_STEM = 5;
 /** The record, to compare answers with. Takes time linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
+  /** Numbers and identifiers, those with separators read both ways. */
+  private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
   /** Names without up to three letters of their end. */
   private readonly stems: ReadonlySet<string>;
@@ -217,13 +223,15 @@ export class Ground {
     this.asked = new Set([...matterOf(plainForm(asked).toLowerCase()).words.keys()].map(beginning));
     this.weight = this.weightOf(this.matter);
     this.exactWeight = total(this.matter.exact.values());
+    this.exact = new Map([...exactIn(ungrouped(this.text)), ...this.matter.exact]);
   }
 
   /** Null where the record holds nothing to compare with: a word of greeting, or media alone. */
   of(answer: string): Grounding | null {
     if (this.weight + this.exactWeight < LEAST_JUDGED) return null;
-    const matter = matterOf(plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase());
-    const exact = this.exactIn(matter);
+    const text = plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase();
+    const matter = matterOf(text);
+    const exact = Math.max(this.exactOf(matter.exact), this.exactOf(exactIn(ungrouped(text))));
     const found = this.wordsIn(matter) + this.gramsIn(matter) + Math.max(0, exact);
     const first = exact <= 0 && this.exactWeight >= ABROAD.least ? FIRST_WITHOUT_EXACT : FIRST_NEEDED;
     const needed = Math.max(Math.min(first, SHARE_NEEDED * this.weight), PER_ROOT * Math.sqrt(this.weight));
@@ -294,12 +302,12 @@ export class Ground {
     return word.length >= 6 && this.words.includes(word.slice(-Math.ceil(word.length * 0.7)));
   }
 
-  private exactIn({ exact }: Matter): number {
+  private exactOf(exact: Matter['exact']): number {
     let sum = 0;
     for (const [token, weight] of exact) {
       const isPart = token.length >= 5 && /[a-z]/.test(token) && this.text.includes(token);
       // A time or a decimal may be written in another way; its parts speak for it.
-      sum += this.matter.exact.has(token) || isPart ? weight : /[.:]/.test(token) ? 0 : -weight / 2;
+      sum += this.exact.has(token) || isPart ? weight : /[.:]/.test(token) ? 0 : -weight / 2;
     }
     return sum;
   }

@@ -77,6 +77,21 @@ describe('summaries', () => {
     (record) => expect(isAccepted(record.text, new Ground(said(record), asked))).toBe(true),
   );
 
+  test('an id and the number behind it are two, a number with separators is one', () => {
+    const flights = ['HAT260', 'HAT277', 'HAT158'].map(
+      (flight, index) => `{"flight":"${flight}","price":${167 + index}}`,
+    );
+    const prices = new Ground(`<155>53 tool search\n[${flights.join(', ')}]`, `${asked} flight price`);
+    expect(isAccepted('- HAT260 167, HAT277 168 [m53]', prices)).toBe(true);
+    for (const [record, answer] of [
+      ['paid 1200450', 'Paid 1,200,450'],
+      ['paid 1,200,450', 'Paid 1 200 450'],
+    ] as const)
+      expect(
+        new Ground(`They agreed that the harbour ${record} crowns.`, asked).of(answer)!.found,
+      ).toBeGreaterThan(5);
+  });
+
   test('a record that holds nothing to compare with refuses none', () => {
     expect(new Ground('<media type="image_url" ref="message 1 part 1"/>', asked).of('A picture.')).toBeNull();
   });
