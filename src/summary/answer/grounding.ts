@@ -17,9 +17,7 @@ interface Matter {
 
 /** Full-width forms, ligatures and the like in their plain form; without characters that nobody sees. */
 function plainForm(text: string): string {
-  return /[^\0-\x7F]/.test(text)
-    ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '')
-    : text;
+  return /[^\0-\x7F]/.test(text) ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '') : text;
 }
 
 /** 1,200 and 1 200 as 1200. A text may mean two numbers by it: `HAT260 167`. */
