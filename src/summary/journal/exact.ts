@@ -56,7 +56,8 @@ const marks = { exact: 'exact: ', waiting: 'waiting: ' };
 export function exactValues(input: ExactInput): { exact: string; waiting: string } {
   const { before, evicted, text, visible, fixed, maxTokens, counter } = input;
   const used = valuesIn(evicted);
-  const holds = (held: string) => (one: { value: string }) => containsAtom(held, one.value);
+  const holds = (held: string) => (one: { value: string }) =>
+    containsAtom(held, one.value) || (isPath(one.value) && containsAtom(held, baseOf(one.value)));
   const lacking = ranked([valuesBy(used), ...before.map(valuesOfLine).toReversed()]).filter(
     (one) => !holds(text)(one) && !holds(fixed)(one),
   );
@@ -205,6 +206,8 @@ function leavesOf(json: string): [label: string, leaf: string][] {
 function isId(text: string): boolean {
   if (/\s/.test(text) || text.length < SHORTEST_VALUE) return false;
   if (/^\d+$/.test(text)) return text.length >= 5 && !text.endsWith('000');
+  // A line of a listing, a day.
+  if (/^\d+:|^\d{4}-\d\d-\d\d$/.test(text)) return false;
   if (/^[\w.+-]+@[\w-]+\.\w/.test(text)) return true;
   return /\p{L}/u.test(text) && /\d/.test(text) && !isPlain(text);
 }
@@ -223,6 +226,12 @@ function isPlain(text: string): boolean {
   );
 }
 
+/** The name of a file, which finds it where its path is lost. */
+function baseOf(path: string): string {
+  const name = path.slice(path.lastIndexOf('/') + 1);
+  return name.length >= SHORTEST_VALUE && name.includes('.') ? name : path;
+}
+
 function isPath(text: string): boolean {
   return (
     !/\s/.test(text) &&
@@ -238,13 +247,13 @@ function wordsOf(text: string): string[] {
   return [...text.matchAll(word)].map(([found]) => found.replace(/[.:!?…\\]+$/, ''));
 }
 
-const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,80})"|“([^”\n]{4,80})”/g;
+const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,40})"|“([^”\n]{4,40})”/g;
 
 /** What a user marks as a value, or writes in the form of one. */
 function writtenValues(text: string): string[] {
   if (text.length > LONGEST_MESSAGE) return [];
   const marked = [...text.matchAll(quoted)]
     .map(([, code, straight, curly]) => (code ?? straight ?? curly ?? '').trim())
-    .filter((value) => !isPlain(value));
+    .filter((value) => !isPlain(value) && /[({[]/.test(value) === /[)}\]]/.test(value));
   return [...new Set([...marked, ...wordsOf(text).filter((found) => isIdAlone(found) || isPath(found))])];
 }
