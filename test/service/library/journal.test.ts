@@ -219,7 +219,9 @@ const writesLong: Script = (request) => {
   const merged = material.split('\n').filter((line) => /^- .*\[m\d/.test(line));
   const lines = marked.length > 0 ? marked.map(([, seq, said]) => `- ${said} [m${seq}]`) : merged;
   let room = 0.5 * (request.body.max_tokens ?? Infinity);
-  const kept = lines.filter((line) => (room -= counterFor('o200k_base').count(line)) > 0);
+  const short = lines[0]?.replace(/^(.{80}).*(?= \[)/, '$1') ?? '';
+  const fitting = lines.filter((line) => (room -= counterFor('o200k_base').count(line)) > 0);
+  const kept = fitting.length > 0 ? fitting : [short];
   const content = ['## Notes', ...kept, '## State', '- none'].join('\n');
   return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
 };
