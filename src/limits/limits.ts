@@ -93,9 +93,12 @@ function targetOf(policy: Policy, threshold: number, frame: Frame): number {
   );
 }
 
+/** Most of a target that the memory may take in `journal` mode; the tail has the rest. */
+export const MEMORY_OF_TARGET = 0.82;
+
 /** Room of the memory in `journal` mode: notes grow with the root of the window, and leave the tail its part of the target. */
 function memoryRoom(share: number, contextTarget: number, { budget }: Pick<Frame, 'budget'>): number {
-  return Math.min(share * budget, 48 * Math.sqrt(budget), 0.82 * contextTarget);
+  return Math.min(share * budget, 48 * Math.sqrt(budget), MEMORY_OF_TARGET * contextTarget);
 }
 
 /** Tokens of the memory, pins left out, beside which a context of `budget` tokens has room for its messages. */

@@ -45,7 +45,7 @@ function fairNotes(asked: string): string {
   );
 }
 
-/** What a message of the record, or the part of it that the record holds, is about; nothing where it says nothing. */
+/** The subject of a message of the record, or of its part that the record holds; nothing where it says nothing. */
 function noteOn(message: string): string[] {
   const [, seq] = /^<\d{3}>(\d+) /.exec(message) ?? [];
   const [marker] = markersIn(message);

@@ -1,5 +1,6 @@
 /** Sizes of one compaction in `journal` mode: the tail fills what the memory leaves of the target. */
 import type { MessageMeta } from '../../conversation/message.js';
+import { MEMORY_OF_TARGET } from '../../limits/limits.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import {
   entryTokens,
@@ -11,15 +12,13 @@ import {
 import type { JournalPlan } from './plan-types.js';
 import type { Planning } from './planning.js';
 
-/** Of what system messages and pins leave of the target; the tail has the rest. */
-const SHARE_OF_REST = 0.82;
 const LEAST_NOTES = 200;
 
 /** Tokens of the whole memory: what the policy allows, less where large system messages leave less of the target. */
 function memoryTokens({ state, limits }: Planning): number {
   const rest = limits.contextTarget - limits.pinTokens - sum(state.system);
   const least = limits.noteTokens + LEAST_NOTES;
-  return Math.min(limits.headMax, Math.max(least, Math.floor(SHARE_OF_REST * rest)));
+  return Math.min(limits.headMax, Math.max(least, Math.floor(MEMORY_OF_TARGET * rest)));
 }
 
 function roomOf(planning: Planning): JournalRoom {

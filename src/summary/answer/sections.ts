@@ -93,7 +93,7 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
   return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}`;
 }
 
-/** What stands for a layer that had to give way. */
+/** The line in the place of a layer that had to give way. */
 export const leftOutLine = '- left out for want of room; the archive holds it';
 
 /** The same under its heading. */

@@ -1,4 +1,4 @@
-/** What the fault runner is worth: its model, when it behaves, writes what the product takes for a summary of what its agents say. */
+/** The fault runner's model, when it behaves, writes summaries that the product accepts of what its agents say. */
 import { expect, test } from 'vitest';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
 import { chaosPolicy, turnOf } from '../../chaos/agents.js';

@@ -63,7 +63,7 @@ const headOf = ({ generations }: Conversation) => String(generations.at(-1)?.hea
 const sizeOf = (shown: string) => counter.count(shown);
 const turnOf = ({ messages }: { messages: ChatMessage[] }) => String(messages[0]!.content);
 
-/** What stands behind the line for the entries that gave way; null where none did. */
+/** The text behind the line for the entries that gave way; null where none did. */
 function behindLeft(shown: string): string | null {
   const at = shown.indexOf(leftOutLine);
   return at === -1 ? null : shown.slice(at + leftOutLine.length);

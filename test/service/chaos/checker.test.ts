@@ -1,4 +1,4 @@
-/** What the fault runner's checker takes for a violation, and what not: where a run alone would leave it in doubt. */
+/** The fault runner's checker tells violations from what is allowed, also where a run alone would leave it in doubt. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';

@@ -191,7 +191,7 @@ test('the page shows how far it is', async () => {
   await fillSessions(bench.pool, tenant, 6);
   await ours().start({ job });
   await until(ours(), job, ended);
-  // What is stored is told before the page is.
+  // The status tells the stored counts before the page does.
   await handle().result();
   const page = await handle().query<{ currentDetails?: string; definition?: unknown }>(
     '__temporal_workflow_metadata',
