@@ -2,9 +2,9 @@ import { configDefaults, defineConfig } from 'vitest/config';
 
 const { RECORD_HISTORIES, TEST_SIZE } = process.env;
 
-/** Suites of their own name (`test:faults`, `test:recorded`): servers and processes that are killed, recorded sessions through the service. */
+/** Suites of their own name (`test:faults`, `test:recorded`, `test:workers`): servers and processes that are killed, recorded sessions through the service, several worker processes. */
 const longer = [
-  'test/service/**/*-{faults,killed,recorded}.test.ts',
+  'test/service/**/*-{faults,killed,recorded,workers}.test.ts',
   'test/service/library/recorded-*.test.ts',
 ];
 
@@ -23,6 +23,15 @@ export default defineConfig({
     expect: { poll: { interval: 150, timeout: 90_000 } },
     projects: [
       { extends: true, test: { name: 'core', include: ['test/core/**/*.test.ts'], pool: 'threads' } },
+      {
+        extends: true,
+        test: {
+          name: 'package',
+          include: TEST_SIZE === undefined ? [] : ['test/package/*.test.ts'],
+          setupFiles: ['test/support/seed.ts'],
+          pool: 'forks',
+        },
+      },
       {
         extends: true,
         test: {

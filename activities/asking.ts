@@ -6,7 +6,7 @@ import { Matching } from '../src/conversation/pattern.js';
 import { redactorFor, type Redact } from '../src/summary/redaction/redact.js';
 import { PalimpsestError } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
 import { digestGone, findDigest } from '../src/store/compactions/digests.js';
 import { loadSession } from '../src/store/sessions/sessions.js';
@@ -21,8 +21,8 @@ import { readMessages } from '../src/store/log/messages.js';
 import type { Dependencies } from './run.js';
 
 /**
- * How every question of this session is asked: prompt, sections and redaction come from its policy, not through Temporal.
- * `incarnation`: of the session that was read, which alone pays for the answer.
+ * The settings shared by every request for this session. Prompt, sections and redaction come from the session's policy and do
+ * not pass through Temporal. `incarnation` identifies the session that was read; only that session pays for the answer.
  */
 export async function askingFor(
   { pool }: Pick<Dependencies, 'pool'>,
@@ -50,7 +50,7 @@ export async function askingFor(
   };
 }
 
-/** Throws `Input.Invalid` where the policy names a pattern that cannot be matched. */
+/** Throws `Input.Invalid` if the policy names a pattern that cannot be matched. */
 export function redactorOf(policy: Policy, tenant: string, signal: AbortSignal): Redact {
   return redactorFor(policy.redact, tenant, new Matching({ signal })) ?? ((text) => text);
 }
@@ -65,7 +65,7 @@ export async function previousOf(
   return snapshot === null || snapshotSha256 === null ? null : { text: snapshot, sha256: snapshotSha256 };
 }
 
-/** The state of a generation; '' without one. */
+/** Returns the state of a generation, or '' if it has none. */
 export async function stateOf(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
@@ -74,7 +74,7 @@ export async function stateOf(
   return (await loadCompaction(pool, ids, generation)).state ?? '';
 }
 
-/** The first messages that stay in the context. */
+/** Returns the first messages that stay in the context. */
 export function followingOf(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,
@@ -83,7 +83,10 @@ export function followingOf(
   return readMessages(pool, ids, fromSeq, fromSeq + MOST_FOLLOWING - 1);
 }
 
-/** The text of a digest, or of the snapshot that an entry took over. Throws `Store.DigestGone`; then the compaction asks for it anew. */
+/**
+ * Returns the text of a digest, or of the snapshot that an entry took over. Throws `Store.DigestGone`; the compaction then
+ * requests the answer again.
+ */
 export async function digestText(
   { pool }: Pick<Dependencies, 'pool'>,
   ids: SessionIds,

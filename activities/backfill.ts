@@ -2,7 +2,7 @@ import { Context } from '@temporalio/activity';
 import { type Client, WorkflowFailedError, WorkflowNotFoundError } from '@temporalio/client';
 import type { Backfill, BackfillState } from '../src/contract/backfills.js';
 import type { BackfillIds } from '../src/contract/ids.js';
-import type { CompactionOutcome } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import {
   finishBackfill as finishItems,
   reopenItems,
@@ -29,11 +29,11 @@ export interface OpenedBackfill {
   ended: boolean;
   concurrency: number;
   spendLimit: number | null;
-  /** Money so far. */
+  /** Money spent so far. */
   spent: number;
 }
 
-/** Takes up a job, and puts the sessions that an earlier run left half done in order. */
+/** Opens a job and repairs the state of sessions that an earlier run left unfinished. */
 export function openBackfill({ pool }: Dependencies) {
   return (ids: BackfillIds): Promise<OpenedBackfill> =>
     runStep('open backfill', async () => {
@@ -53,7 +53,7 @@ export interface SavedBackfill extends BackfillIds {
   concurrency: number;
 }
 
-/** Stores a change to a running job by an operator or by its spend limit. */
+/** Stores a change to a running job made by an operator or by the job's spend limit. */
 export function saveBackfill({ pool }: Dependencies) {
   return ({ state, reason, concurrency, ...ids }: SavedBackfill): Promise<void> =>
     runStep('save backfill', () =>
@@ -61,7 +61,7 @@ export function saveBackfill({ pool }: Dependencies) {
     );
 }
 
-/** Failed and skipped sessions wait again. Throws `Input.Invalid` where the spend limit leaves nothing to spend. */
+/** Queues failed and skipped sessions again. Throws `Input.Invalid` if the spend limit leaves nothing to spend. */
 export function retryBackfill({ pool }: Dependencies) {
   return ({ spendLimit, ...ids }: BackfillIds & { spendLimit?: number }): Promise<OpenedBackfill> =>
     runStep('retry backfill', async () => {
@@ -72,7 +72,7 @@ export function retryBackfill({ pool }: Dependencies) {
     });
 }
 
-/** Ends the job and answers its report. */
+/** Ends the job and returns its report. */
 export function finishBackfill({ pool }: Dependencies) {
   return (ids: BackfillIds): Promise<Backfill> =>
     runStep('finish backfill', async () => {
@@ -81,17 +81,17 @@ export function finishBackfill({ pool }: Dependencies) {
     });
 }
 
-/** A compaction that is running under another parent: an earlier run of the job, or the session itself. */
+/** A compaction started by another parent: an earlier run of the job, or the session itself. */
 export interface Followed {
   session: string;
   workflowId: string;
-  /** Null: whichever runs now. */
+  /** Null means the run that is current. */
   runId: string | null;
-  /** Begun by this job. */
+  /** True if this job started it. */
   own: boolean;
 }
 
-/** Those that have ended, and how. */
+/** Returns the compactions that have ended, with their outcomes. */
 export function followCompactions(_: Dependencies) {
   return ({ followed }: { followed: Followed[] }): Promise<{ session: string; end: End }[]> =>
     runStep('follow compactions', async () => {
@@ -104,7 +104,7 @@ export function followCompactions(_: Dependencies) {
     });
 }
 
-/** Null while it runs. */
+/** Returns null while it runs. */
 async function endOf(client: Client, { workflowId, runId, own }: Followed): Promise<End | null> {
   const handle = client.workflow.getHandle<() => Promise<CompactionOutcome | null>>(
     workflowId,
@@ -116,7 +116,7 @@ async function endOf(client: Client, { workflowId, runId, own }: Followed): Prom
     if (!own) return { kind: 'elsewhere' };
     return endOfOutcome(await handle.result());
   } catch (error) {
-    // Its history has expired: what it came to stands in the session's row.
+    // Its history has expired; the session's row holds the outcome.
     if (error instanceof WorkflowNotFoundError) return { kind: 'elsewhere' };
     if (error instanceof WorkflowFailedError) return endOfFailure(error);
     return typed(() => Promise.reject(error));

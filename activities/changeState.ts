@@ -10,7 +10,10 @@ export interface ChangeStateInput extends Payer {
   summarizer: SummarizerSettings;
 }
 
-/** Asks what new notes change in the state of the parent generation. Null where the model fails at it for good: the state stays as it is. */
+/**
+ * Asks the model what new notes change in the state of the parent generation. Returns null if the model fails permanently; the
+ * state then stays unchanged.
+ */
 export function changeState(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ChangeStateInput): Promise<DigestRef | null> =>
     runModelStep('change state', async (attempt) => {

@@ -3,7 +3,7 @@ import type { Replacement, ReplacementInput } from '../src/compaction/replace/in
 import { snapshotKey } from '../src/compaction/plan/reading.js';
 import { makeReplacement } from '../src/compaction/replace/replacement.js';
 import { PalimpsestError } from '../src/errors.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { economicsOf } from '../src/limits/economics.js';
 import { type Limits, marksAfter } from '../src/limits/limits.js';
 import { commitCompaction, PolicyReplaced, type CommitInput } from '../src/store/compactions/commit.js';
@@ -14,43 +14,47 @@ import { expireDigests, paidFor } from '../src/store/compactions/digests.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { inSlices } from '../src/steps.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { type Dependencies, runStep } from './run.js';
 import { retryAt } from './session.js';
 import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.js';
-import type { CompactionOutcome } from '../src/contract/workflows.js';
 
 export interface CommitRequest extends ReplacementRequest {
-  /** Keys of every digest that went in. */
+  /** Keys of every digest that was used. */
   digests: string[];
-  /** Keys of every answer that the model gave, those included of a part that failed in the end. */
+  /** Keys of every answer that the model gave, including those of a part that eventually failed. */
   paid: string[];
-  /** Unix milliseconds: start of the compaction, and each stretch spent waiting for the model. */
+  /** Unix milliseconds: the start of the compaction, and each period spent waiting for the model. */
   startedAt: number;
   modelSpans: [number, number][];
   workflowId: string;
   runId: string;
-  /** Type of the model's failure at the first chunk that the fallback served while the model wrote the rest. Absent in requests of earlier versions. */
+  /**
+   * Failure type of the first chunk that the fallback served while the model wrote the rest. Absent in requests of earlier
+   * versions.
+   */
   chunkFailure?: string | null;
-  /** The model failure that made the deterministic fallback serve. */
+  /** The model failure that caused the deterministic fallback. */
   failure: { type: string; message: string; onlyWaited?: boolean } | null;
 }
 
-/** The snapshot is to be asked for once more before it may be committed. */
+/** The snapshot must be requested once more before it can be committed. */
 export interface RepairWanted {
   repair: RepairProblem;
 }
 
-/** Digests that went in are held for so long from each attempt to commit on. */
+/** Each attempt to commit holds the digests it uses for this long. */
 const committingMs = 60 * 60_000;
 
-/** Most tries within one attempt: each time the policy is replaced meanwhile, the sizes are worked out anew. */
+/** Maximum tries within one attempt. Each time the policy is replaced in the meantime, the sizes are computed again. */
 const mostReplaced = 20;
 
 /**
- * Accepts the new head and commits archive part, snapshot, exact values, reductions and head in one transaction; or answers
- * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` where the result is refused,
- * `Store.StaleGeneration` where another compaction came first or the session was erased and begun anew, `Store.DigestGone` where
- * an answer was deleted meanwhile; then nothing is written. A repetition by the same run answers what it committed.
+ * Accepts the new head and commits archive part, snapshot, exact values, reductions and head in one transaction, or returns
+ * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` if the result is refused,
+ * `Store.StaleGeneration` if another compaction was committed first or the session was erased and created again, and
+ * `Store.DigestGone` if an answer was deleted in the meantime; nothing is written in these cases. When the same run repeats the
+ * step, it returns what it committed.
  */
 export function commit(dependencies: Dependencies) {
   const { pool } = dependencies;
@@ -79,7 +83,7 @@ async function acceptAndCommit(
   if (already) return outcomeOf(already);
   const { session, input } = await loadReplacement(dependencies, request, signal);
   const ids: SessionIds = { ...idsOf(request), incarnation: session.incarnation };
-  // Compactions that began under an earlier version do not say which session they have read.
+  // Compactions started by an earlier version do not say which session they read.
   if (request.incarnation === undefined && session.createdAt.getTime() > request.startedAt)
     throw replaced(ids);
   const made = await inSlices(makeReplacement(input), signal);
@@ -98,7 +102,7 @@ async function acceptAndCommit(
   return outcome;
 }
 
-/** Tokens, time and money that this commit has cost, and the digests that went into it. */
+/** Computes the tokens, time and money that this commit cost, and the digests that it used. */
 async function costsOf(
   { pool, now }: Dependencies,
   ids: SessionIds,
@@ -106,7 +110,7 @@ async function costsOf(
   { layers, head, tokensBefore, tokensAfter }: Replacement,
   { prices }: Policy,
 ): Promise<Pick<CommitInput, 'digestKeys' | 'usage' | 'cost' | 'currency' | 'paysBackAfter'>> {
-  // The snapshot that a journal took over is kept with its generation.
+  // A snapshot that a journal took over is kept with its generation.
   const written = (layers ?? []).flatMap(({ key }) => (key.startsWith(snapshotKey) ? [] : [key]));
   const digestKeys = [...new Set([...digests, ...written])];
   const ahead = await writtenAhead(pool, ids);
@@ -133,7 +137,7 @@ async function costsOf(
   };
 }
 
-/** The model is left alone until `retryAt`, but for a failure that was only waiting for the deployment's own limit. */
+/** The model is not called again until `retryAt`, unless the compaction only waited for the deployment's token limit. */
 function failureToStore(
   failure: NonNullable<CommitRequest['failure']>,
   policy: Policy,
@@ -143,7 +147,7 @@ function failureToStore(
   return { ...failure, retryAt: failure.onlyWaited ? new Date(now) : retryAt(policy, failures, now) };
 }
 
-/** One line a compaction in the log, and its figures: ids and numbers, no text. */
+/** Writes one log line per compaction and updates the metrics: ids and numbers, no text. */
 function report(
   metrics: Dependencies['metrics'],
   ids: SessionIds,
@@ -195,7 +199,7 @@ function exhaustedMark(
   return { atSeq: nextSeq - 1, tokens: tokensAfter, reason };
 }
 
-/** Length of the union of the spans. */
+/** Returns the length of the union of the spans. */
 function spanned(spans: readonly [number, number][]): number {
   let total = 0;
   let until = -Infinity;

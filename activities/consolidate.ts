@@ -11,7 +11,10 @@ export interface ConsolidateInput extends Payer {
   summarizer: SummarizerSettings;
 }
 
-/** Merges neighbouring digests into one; at the root, together with the previous snapshot. Notes at which the model fails for good are merged by rule where the step allows it. */
+/**
+ * Merges neighbouring digests into one; at the root, it also merges the previous snapshot. If the model fails permanently and
+ * the step allows it, the notes are merged by rule.
+ */
 export function consolidate(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ConsolidateInput): Promise<DigestRef> =>
     runModelStep('consolidate', async (attempt) => {

@@ -16,9 +16,9 @@ import { findOrClaim, whileLeased } from './lease.js';
 import { spentBy, withinTokens } from './tokens.js';
 
 /**
- * Invariant 6: the stored answer where there is one, or where another step is asking for it; otherwise one model call whose
- * accepted answer is stored under its content key before anything else happens, so that a later attempt finds it. Either
- * way it is held for the compaction.
+ * Invariant 6. Returns the stored answer if there is one or if another step is requesting it. Otherwise makes one model call
+ * and stores the accepted answer under its content key before anything else happens, so that a later attempt finds it. In both
+ * cases the answer is held for the compaction.
  */
 export async function answerOnce(
   dependencies: Dependencies,
@@ -34,7 +34,7 @@ export async function answerOnce(
   const startedAt = Date.now();
   const stored = await findOrClaim(pool, leased, attempt);
   metrics?.digest(stored !== null);
-  // Waiting for the answer to another's call is waiting for the model.
+  // Waiting for another step's call counts as waiting for the model.
   if (stored) return { key, tokens: stored.tokens, cached: true, startedAt, endedAt: Date.now() };
   try {
     return await whileLeased(pool, leased, attempt, (call) =>
@@ -46,14 +46,14 @@ export async function answerOnce(
   }
 }
 
-/** Whether the model has failed at this question in every draw that it gets, and may answer others. */
+/** True if the model failed at this request in every draw allowed and may still answer others. */
 export function failsForGood(error: unknown, { draw }: Attempt): error is PalimpsestError {
   return isFailure(error) && !isDrawnAgain(error, draw) && isOfChunk(error);
 }
 
 export type Payer = SessionIds & {
   baseGeneration: number;
-  /** Asked ahead of a compaction that is to come. Absent: for one that runs. */
+  /** Requested ahead of a future compaction. Absent: requested for a running one. */
   ahead?: boolean;
 };
 
@@ -102,19 +102,19 @@ async function ask(
   return { key, tokens: digest.tokens, cached: false, startedAt, endedAt };
 }
 
-/** Plenty for the steps between the last answer and the commit, which renews what it needs. */
+/** Long enough for the steps between the last answer and the commit, which renews the holds it needs. */
 const heldBeyondMs = 60 * 60_000;
 
-/** Holds of work ahead wait for the trigger, however long that takes; the commit ends them. */
+/** Holds for work written ahead last until the trigger is reached, however long that takes; the commit ends them. */
 const heldAheadMs = 10 * 365 * 24 * 60 * 60_000;
 
-/** Holds until the model's part must have ended, and for some time after that. */
+/** Holds until the model's deadline and some time beyond it. */
 function holderOf({ tenant, session, ahead }: Payer, { runId, deadline }: Attempt): Holder {
   if (ahead === true) return { tenant, session, runId: aheadRun, forMs: heldAheadMs };
   return { tenant, session, runId, forMs: Math.max(0, deadline - Date.now()) + heldBeyondMs };
 }
 
-/** A digest that the rules wrote: nobody paid for it. */
+/** Stores a digest written by rule, which cost nothing. */
 export async function storeByRule(
   { pool, metrics }: Dependencies,
   { counter, incarnation }: Asking & { incarnation: string },
@@ -152,7 +152,7 @@ async function counted(
   }
 }
 
-/** A database that is away or busy for a moment must not cost the answer once more. */
+/** A brief outage of the database must not make the same answer cost twice. */
 const storingMs = 30_000;
 
 async function storePaid(signal: AbortSignal, store: () => Promise<DigestRow>): Promise<DigestRow> {

@@ -12,7 +12,7 @@ import { repair } from './repair.js';
 import { selectSessions } from './selectSessions.js';
 import { summarizeChunk } from './summarizeChunk.js';
 
-/** Short steps on Postgres: queue `…-db`. */
+/** Short steps on PostgreSQL, queue `…-db`. */
 export function createDatabaseActivities(dependencies: Dependencies) {
   return {
     appendTurn: appendTurn(dependencies),
@@ -35,7 +35,7 @@ export function createDatabaseActivities(dependencies: Dependencies) {
   };
 }
 
-/** Steps that call the model: queue `…-llm`. */
+/** Steps that call the model, queue `…-llm`. */
 export function createModelActivities(dependencies: Dependencies) {
   return {
     summarizeChunk: summarizeChunk(dependencies),

@@ -4,7 +4,7 @@ import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import type { Metrics } from '../src/process/metrics.js';
 import { backfillPriorityKey } from '../src/temporal/names.js';
 
-/** Counts every attempt of every step: how long it waited in its queue, how long it took, how it ended. */
+/** Records for every attempt of every step its time in the queue, its duration and its result. */
 export function attemptMetrics(metrics: Metrics): ActivityInterceptorsFactory {
   return () => ({
     inbound: {
@@ -32,20 +32,20 @@ function resultOf(error: unknown): string {
   return error instanceof ApplicationFailure && error.type ? error.type : 'error';
 }
 
-/** Live sessions count as at work until this many milliseconds after their last step. */
+/** Live sessions count as active until this many milliseconds after their last step. */
 const recentMs = 2_000;
-/** Below the heartbeat timeout of a step. */
+/** Must stay below the heartbeat timeout of a step. */
 const longestRestMs = 2_500;
 
 /**
- * Slows a backfill down in a process that serves live sessions too: while they are at work, each step of the backfill
- * rests afterwards, so that it takes `share` of its slot's time. A running step is not preempted; with the rests, live
- * steps find the process, PostgreSQL and Temporal idle more often.
+ * Slows a backfill down in a process that also serves live sessions. While live sessions are active, each step of the backfill
+ * rests afterwards, so that it uses `share` of its slot's time. A running step is not preempted; the rests leave the process,
+ * PostgreSQL and Temporal idle more often for live steps.
  */
 export class BackfillThrottle {
   private liveAt = -Infinity;
 
-  /** `share`: above 0, at most 1. */
+  /** `share` is above 0 and at most 1. */
   constructor(private readonly share: number) {}
 
   readonly live: ActivityInterceptorsFactory = () => ({

@@ -11,24 +11,25 @@ import {
 } from '../src/store/compactions/digest-leases.js';
 import type { Attempt } from './run.js';
 
-/** A step waits this long in its slot for another's answer; then it comes back after `returnMs`. */
+/** A step waits this long in its slot for another step's answer; then it gives up the slot and retries after `returnMs`. */
 const patienceMs = 15_000;
 const returnMs = 1_000;
 const firstLookMs = 100;
 const longestLookMs = 1_000;
 
-/** An answer for which at most one step at a time asks a model. */
+/** An answer that at most one step at a time requests from a model. */
 export interface LeasedAnswer<Found> {
   tenant: string;
   key: string;
-  /** The stored answer; null where there is none. */
+  /** Returns the stored answer, or null if there is none. */
   find(): Promise<Found | null>;
 }
 
 /**
- * The stored answer, found now or once the step that is asking for it has stored it. Null where this step now holds the
- * lease, and must ask under `whileLeased`. Throws the passing failure of the other's call, so that one failure of the
- * endpoint is one failure for all that need the same answer; `Llm.InFlight` where the other takes long.
+ * Returns the stored answer, at once or after the step that is requesting it has stored it. Returns null if this step now holds
+ * the lease and must make the request under `whileLeased`. Throws the passing failure of the other step's call, so that one
+ * failure of the endpoint is one failure for all steps that need the same answer, and `Llm.InFlight` if the other step takes
+ * long.
  */
 export async function findOrClaim<Found>(
   pool: Pool,
@@ -47,7 +48,7 @@ export async function findOrClaim<Found>(
   }
 }
 
-/** Another may have stored its answer between the look and the claim. */
+/** Another step may have stored its answer between the lookup and the claim. */
 async function unlessStored<Found>(
   pool: Pool,
   leased: LeasedAnswer<Found>,
@@ -61,7 +62,7 @@ async function unlessStored<Found>(
   return found;
 }
 
-/** Asks, and renews the lease until the answer has come. `ask` sets `asked` once it calls the endpoint. */
+/** Runs `ask` and renews the lease until the answer arrives. `ask` sets `asked` once it calls the endpoint. */
 export async function whileLeased<T>(
   pool: Pool,
   leased: { tenant: string; key: string },
@@ -69,7 +70,7 @@ export async function whileLeased<T>(
   ask: (call: { asked: boolean }) => Promise<T>,
 ): Promise<T> {
   const renewing = setInterval(() => {
-    // A renewal that fails is made up by the next; where none succeeds the lease runs out, as it must.
+    // The next renewal makes up for a failed one; if none succeeds, the lease expires.
     renewLease(pool, leased, asker).catch(() => undefined);
   }, renewEveryMs);
   const call = { asked: false };
@@ -77,7 +78,7 @@ export async function whileLeased<T>(
   try {
     return await ask(call);
   } catch (error) {
-    // Tokens that this minute does not have are no failure of the endpoint.
+    // A lack of tokens in the current minute is not a failure of the endpoint.
     if (call.asked) failure = passingFailure(error);
     throw error;
   } finally {
@@ -86,7 +87,7 @@ export async function whileLeased<T>(
   }
 }
 
-/** A failure of the database is ignored: the lease runs out by itself, and the answer of the step must not be lost. */
+/** A database failure is ignored here: the lease expires anyway, and the step's answer must not be lost. */
 async function end(
   pool: Pool,
   leased: { tenant: string; key: string },
@@ -104,7 +105,7 @@ function passingFailure(error: unknown): PassingFailure | null {
   return { type: error.type, retryAfterMs: typeof after === 'number' ? after : null };
 }
 
-/** Comes back by its own policy; where the endpoint asked for a delay, after what is left of it. */
+/** Retries by this step's own policy; if the endpoint asked for a delay, after the rest of that delay. */
 function sharedFailure({ type, retryAfterMs }: PassingFailure, remainingMs: number): PalimpsestError {
   return new PalimpsestError(
     isFailureType(type) ? type : 'Llm.Unavailable',

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import { eagerSizes, isTriggered, type Limits, limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { callsTools } from '../src/store/compactions/chain.js';
 import { factsOf, type SessionRow } from '../src/store/sessions/session-row.js';
 import { asksForNothing, takeInHand } from '../src/store/sessions/overdue.js';
@@ -10,39 +10,41 @@ import type { SessionIds } from '../src/contract/ids.js';
 import { type Dependencies, runStep } from './run.js';
 
 export interface Measurement {
-  /** True when a compaction should be planned now. */
+  /** True if a compaction should be planned now. */
   due: boolean;
-  /** True when what the compaction to come will need of a model is to be asked ahead. */
+  /** True if the model calls of the next compaction should be made ahead. */
   eager: boolean;
-  /** Context tokens and messages by the session's counters. */
+  /** Context tokens and messages, from the session's counters. */
   tokens: number;
   messages: number;
   window: number;
   generation: number;
-  /** Of the session measured. */
+  /** Incarnation of the measured session. */
   incarnation: string;
   policyVersion: number;
   idleAfterMs: number;
   debounceMs: number;
-  /** Quiet milliseconds after which the context is worth compacting because the provider's cache is cold; null: it is not. */
+  /**
+   * Milliseconds of silence after which the provider's cache is cold and the context is worth compacting; null if it is not.
+   */
   coldAfterMs: number | null;
-  /** An operator holds the session: nothing is due until it is resumed. */
+  /** An operator has paused the session: nothing is due until it is resumed. */
   paused: boolean;
-  /** Unix milliseconds before which nothing is tried again after a failure; null when nothing holds it back. */
+  /** Unix milliseconds before which nothing is retried after a failure; null if there is no such delay. */
   notBefore: number | null;
 }
 
 /**
- * Compares the session's counters with its policy. Reads one row, whatever the length of the log; where the session asks for
- * something, the row says afterwards until when the workflow that measures has it in hand.
+ * Compares the session's counters with its policy. Reads one row, however long the log is. If the session needs something, the
+ * row records until when the measuring workflow is responsible for it.
  */
 export function measure({ pool, now }: Dependencies) {
   return ({ tenant, session }: SessionIds): Promise<Measurement> =>
     runStep('measure', async () => {
       const row = await loadSession(pool, { tenant, session });
       const { policy, limits, triggered, worthwhile } = await judge(pool, row);
-      // Where a fallback may serve, compactions go on without the model; after another failure that committed nothing
-      // they wait, for the retry or, where its result was refused, for something compactable.
+      // If a fallback may serve, compactions continue without the model. After any other failure that committed nothing they
+      // wait for the retry or, if the result was refused, for new compactable content.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
       const heldBack = waits && !served && (policy.summary.fallback === 'none' || row.exhausted === null);
@@ -79,13 +81,13 @@ function isClose(policy: Policy, limits: Limits, { liveTokens }: SessionRow): bo
   return sizes !== null && liveTokens >= sizes.from && liveTokens < sizes.trigger;
 }
 
-/** Beyond the deadline of the model: plan, commit, fallback, and their retries. */
+/** Time added to the model's deadline for plan, commit, fallback and their retries. */
 const besideModelMs = 5 * 60_000;
 
-/** Before a timer of the workflow has led to the next measurement. */
+/** Time for a workflow timer to lead to the next measurement. */
 const afterTimerMs = 15_000;
 
-/** One small write at most, and none for a session that asks for nothing. */
+/** Makes at most one small write, and none for a session that needs nothing. */
 async function noteAnswer(
   pool: Pool,
   row: SessionRow,
@@ -107,20 +109,20 @@ async function noteAnswer(
 export interface Judged {
   policy: Policy;
   limits: Limits;
-  /** A trigger of its own fires, or long arguments are to be truncated. */
+  /** One of the session's own triggers fires, or long arguments should be truncated. */
   triggered: boolean;
-  /** Not exhausted, or something compactable has arrived since. */
+  /** The session is not exhausted, or compactable content has arrived since. */
   worthwhile: boolean;
 }
 
-/** Judges the session by its sizes alone, whatever failed lately. */
+/** Judges the session by its sizes alone and ignores recent failures. */
 export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
   const policy = policyOf(row.policy);
   const limits = limitsOf(policy, factsOf(row));
   const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
   const triggered =
     policy.enabled && (isTriggered(limits, size) || (await argumentsDue(pool, row, policy, limits)));
-  // While exhausted, `measureAt` lies past the point where something compactable has arrived.
+  // While exhausted, `measureAt` lies beyond the point at which compactable content has arrived.
   const worthwhile =
     row.exhausted === null ||
     reached(row.liveTokens, row.measureAtTokens) ||
@@ -128,7 +130,10 @@ export async function judge(pool: Pool, row: SessionRow): Promise<Judged> {
   return { policy, limits, triggered, worthwhile };
 }
 
-/** Below the trigger: the size from which long arguments are truncated is reached, and there are some. */
+/**
+ * True if the context is below the trigger, has reached the size from which long arguments are truncated, and contains such
+ * arguments.
+ */
 async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits: Limits): Promise<boolean> {
   const truncation = policy.reduce.arguments;
   if (truncation === null || limits.reduceAt === null || row.liveTokens < limits.reduceAt) return false;
@@ -136,7 +141,7 @@ async function argumentsDue(pool: Pool, row: SessionRow, policy: Policy, limits:
   const found = await callsTools(pool, row, {
     fromSeq: Math.max(row.throughSeq, row.systemThroughSeq) + 1,
     throughSeq: row.nextSeq - 1 - truncation.olderThan,
-    // No tokenizer makes fewer tokens of that many characters of JSON.
+    // No tokenizer produces fewer tokens for that many characters of JSON.
     tokens: Math.floor(truncation.longerThan / 16),
     tools: truncation.tools,
   });

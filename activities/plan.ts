@@ -2,7 +2,7 @@ import type { CompactionReason, NothingToDo, Plan } from '../src/compaction/plan
 import { makePlan } from '../src/compaction/plan/plan.js';
 import { isTriggered, limitsOf } from '../src/limits/limits.js';
 import { effectivePolicy, policyOf, withSummarizer, type PolicyLayers } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { readChain, readMetas, spentOn } from '../src/store/compactions/chain.js';
 import { readContextSource, readTailMetas } from '../src/store/reading/context.js';
 import { releaseEarlierHolds } from '../src/store/compactions/digest-holds.js';
@@ -16,15 +16,15 @@ import { type Dependencies, runStep } from './run.js';
 
 export interface PlanInput extends SessionIds {
   reason: CompactionReason;
-  /** Asked for by hand, or of every session: no trigger, no minimum gain, no exhausted mark, no waiting after a failure. */
+  /** Requested by hand or for every session: ignores trigger, minimum gain, exhausted mark and back-off. */
   force: boolean;
-  /** Plans what the compaction to come will need of a model; nothing is remembered of it. Absent: false. */
+  /** Plans what the next compaction will need of a model, and stores nothing about it. Absent: false. */
   eager?: boolean;
-  /** Last message of what was written ahead; null or absent: nothing was. */
+  /** Last message of what was written ahead; null or absent if nothing was. */
   writtenThroughSeq?: number | null;
 }
 
-/** Plans a compaction of the session as it is now; remembers where nothing can be done. */
+/** Plans a compaction of the session in its current state; records the reason if nothing can be done. */
 export function plan({ pool, model, summarizer, now }: Dependencies) {
   return (input: PlanInput): Promise<Plan | NothingToDo> =>
     runStep('plan', async ({ runId, signal }) => {
@@ -34,7 +34,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy, factsOf(row));
-      // A backfill asks for a model now, like a compaction by hand.
+      // A backfill calls the model now, like a compaction requested by hand.
       const asked = input.force || input.reason === 'backfill';
       const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
       const limited = policy.spend.perSession !== null;
@@ -96,7 +96,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
     });
 }
 
-/** Nobody waits for a backfill: where no policy says otherwise, the model has a day before the fallback serves. */
+/** Nobody waits for a backfill: unless a policy says otherwise, the model has a day before the fallback serves. */
 const backfillDeadlineMs = 24 * 60 * 60 * 1000;
 
 function backfillDeadline(layers: PolicyLayers, { summary }: Policy): number {

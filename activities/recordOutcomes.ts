@@ -15,53 +15,53 @@ export interface EndedCompaction {
   /** Unix milliseconds. */
   at: number;
   end: End;
-  /** That it stood at. */
+  /** The session's generation before the compaction. */
   generation: number;
-  /** Of the session that was begun. Absent in what earlier versions recorded. */
+  /** Incarnation of the session that was started. Absent in records of earlier versions. */
   incarnation?: string;
-  /** Asked for whatever its size: a trigger of its own is not needed to look again. */
+  /** Requested regardless of size: the session is considered again without its own trigger. */
   force: boolean;
   /** Compactions of this session by this job so far. */
   rounds: number;
 }
 
-/** A session that is to be compacted. */
+/** A session to compact. */
 export interface Start {
   session: string;
-  /** That it stands at; the compaction makes the next one. */
+  /** The session's current generation; the compaction makes the next one. */
   generation: number;
   incarnation?: string;
-  /** Whatever its size. */
+  /** Compact regardless of size. */
   force: boolean;
-  /** Compactions of this session by this job before. */
+  /** Earlier compactions of this session by this job. */
   rounds: number;
 }
 
 export interface RecordInput extends BackfillIds {
   begun: BegunItem[];
   ended: EndedCompaction[];
-  /** Answer the report as well. */
+  /** Return the report as well. */
   report: boolean;
-  /** Answer what was spent, too: the job has a limit. */
+  /** Return the amount spent as well, because the job has a limit. */
   limited: boolean;
 }
 
 export interface Recorded {
-  /** Sessions that are to be compacted once more. */
+  /** Sessions to compact once more. */
   again: Start[];
   report: Backfill | null;
   spent: number | null;
 }
 
 /**
- * Writes down which sessions have begun and what the compactions came to, and which sessions need another one: many at
- * once, so that a small session costs hardly more than its own compaction.
+ * Records which sessions have started and how their compactions ended, and returns the sessions that need another one. It
+ * handles many at once, so that a small session costs little more than its own compaction.
  */
 export function recordOutcomes({ pool }: Dependencies) {
   return ({ begun, ended, report, limited, ...ids }: RecordInput): Promise<Recorded> =>
     runStep('record outcomes', async () => {
       const open = ended.filter(({ end, rounds }) => rounds < mostRounds && leavesMore(end));
-      // After a commit the session's own trigger decides, whatever began it.
+      // After a commit only the session's own trigger decides, whatever started the compaction.
       const asked = open.map((one) => ({ ...one, force: one.force && one.end.kind === 'elsewhere' }));
       const due = await stillDue(pool, ids.tenant, asked);
       const paid = await paidInVain(
@@ -85,7 +85,9 @@ export function recordOutcomes({ pool }: Dependencies) {
     });
 }
 
-/** A session whose turn has come so often, because others compact it or it is enormous, is left as it is. */
+/**
+ * A session that has had this many compactions, because others also compact it or because it is very large, is left as it is.
+ */
 const mostRounds = 50;
 
 function leavesMore({ kind }: End): boolean {
@@ -102,7 +104,7 @@ function resultOf(
   return { session, incarnation, at, state, step, error };
 }
 
-/** Money for answers of the model that reached the database, though the compaction that asked for them failed. */
+/** Returns the money for model answers that reached the database although their compaction failed. */
 async function paidInVain(
   pool: Pool,
   tenant: string,

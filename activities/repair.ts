@@ -10,11 +10,11 @@ import { answerOnce } from './digest.js';
 import { loadReplacement, type ReplacementRequest } from './replacement.js';
 
 export interface RepairInput extends ReplacementRequest {
-  /** `dropped`: found by a commit of an earlier version, and no longer asked for. */
+  /** `dropped` was reported by commits of earlier versions and is no longer requested. */
   problem: RepairProblem | 'dropped';
 }
 
-/** Asks once more for a snapshot that `commit` found too long. Once: an answer that is no better is not drawn again. */
+/** Requests a snapshot once more if `commit` found it too long. An answer that is no better is not drawn again. */
 export function repair(dependencies: Dependencies) {
   return ({ problem, ...request }: RepairInput): Promise<DigestRef> =>
     runStep('repair', async (attempt) => {

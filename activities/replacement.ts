@@ -5,7 +5,7 @@ import type { LoggedMessage } from '../src/conversation/message.js';
 import { PalimpsestError } from '../src/errors.js';
 import { limitsOf } from '../src/limits/limits.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { loadCompaction } from '../src/store/compactions/generations.js';
 import { readContextSource } from '../src/store/reading/context.js';
 import { readMessages } from '../src/store/log/messages.js';
@@ -17,14 +17,14 @@ import { counterFor } from '../src/tokens/counter.js';
 import { digestText, redactorOf } from './asking.js';
 import type { Dependencies } from './run.js';
 
-/** The texts that the model has written for one compaction, by reference. */
+/** References to the texts that the model wrote for one compaction. */
 export interface WrittenRefs {
-  /** Chunks as summarized, after halving. */
+  /** Chunks as they were summarized, after halving. */
   chunks: ChunkRef[];
-  /** Key of the new snapshot; null in `journal` mode, and where only messages were summarized. */
+  /** Key of the new snapshot; null in `journal` mode and if only messages were summarized. */
   snapshot: string | null;
   layers: Layer[];
-  /** `journal` mode: the answer that holds the changes of the state. Absent in requests of earlier versions. */
+  /** `journal` mode: the answer that holds the changes to the state. Absent in requests of earlier versions. */
   changes?: string | null;
   messages: { seq: number; key: string }[];
 }
@@ -33,7 +33,7 @@ export interface ReplacementRequest extends SessionIds {
   plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
   method: Method;
   written: WrittenRefs | null;
-  /** The model was to write it and failed. */
+  /** The model was asked to write it and failed. */
   failed: boolean;
   /** Chunks that the fallback served. Absent in requests of earlier versions. */
   chunksByRule?: number;
@@ -46,8 +46,8 @@ export function idsOf({ tenant, session, incarnation }: SessionIds): SessionIds 
 }
 
 /**
- * Everything that decides what replaces the prefix, read from the database. Throws `Store.StaleGeneration` where another
- * compaction came first, where the model was shown what is redacted now, and where the policy was switched off.
+ * Reads everything that decides what replaces the prefix from the database. Throws `Store.StaleGeneration` if another
+ * compaction was committed first, if the model was shown something that is redacted now, or if the policy was switched off.
  */
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
@@ -74,7 +74,7 @@ export async function loadReplacement(
     );
   }
   const limits = limitsOf(policy, factsOf(session));
-  // All of them: the plan's leave out what a model was to read again, and did not.
+  // All layers: the plan omits those that a model was to read again but did not.
   const layers =
     method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([
@@ -111,7 +111,7 @@ export async function loadReplacement(
     );
   }
 
-  /** The carried request and the messages that the policy pins, wherever they are in the log. */
+  /** Loads the carried request and the messages that the policy pins, wherever they are in the log. */
   async function messagesNamed({ pins }: Policy): Promise<LoggedMessage[]> {
     const pinned = pins.flatMap((pin) => (typeof pin === 'object' && 'seq' in pin ? [pin.seq] : []));
     const seqs = [...(plan.carriedSeq === null ? [] : [plan.carriedSeq]), ...pinned];

@@ -13,48 +13,48 @@ import { onlyWaits, toApplicationFailure } from '../src/temporal/failures.js';
 import { backfillPriorityKey, beyondDeadlineMs } from '../src/temporal/names.js';
 import type { SessionWorkflows } from '../src/temporal/session-workflows.js';
 
-/** The dependencies of all activities: one set per worker process. */
+/** The dependencies of all activities; a worker process has one set. */
 export interface Dependencies {
   pool: Pool;
   model: ModelClient;
-  /** Null: searches go by words alone. */
+  /** Null means that searches use words alone. */
   embedder?: Embedder | null;
-  /** Summarizer settings of the environment, used where a session's policy names none. */
+  /** Summarizer settings of the environment, used if a session's policy sets none. */
   summarizer: { model?: string; contextWindow?: number };
   /** Prompt and answer tokens that all workers together may use per minute. @default unlimited */
   tokensPerMinute?: number;
   metrics?: Metrics;
   /** Unix milliseconds. */
   now: () => number;
-  /** Tenants whose `turn` signals may carry messages inline; `*` allows all. Empty: none. */
+  /** Tenants whose `turn` signals may carry messages inline; `*` allows all, an empty list none. */
   inlineTurnTenants: readonly string[];
-  /** Signals sessions that no workflow knows of. Absent: this process does not sweep. */
+  /** Signals sessions that no workflow handles. Absent if this process does not sweep. */
   workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
   /** Starts the workflows of jobs that have none. */
   backfills?: Pick<BackfillWorkflows, 'revive'>;
-  /** Layers of the policy below tenant and session, for sessions that an inline turn creates. */
+  /** Policy layers below tenant and session, for sessions that an inline turn creates. */
   deployment?: DeploymentPolicy;
 }
 
-/** The attempt as its step sees it. */
+/** The current attempt of a step. */
 export interface Attempt {
-  /** From 1. */
+  /** Counts from 1. */
   number: number;
-  /** From 1: attempts that only found the endpoint or the limit busy are no draws of an answer. */
+  /** Counts from 1. Attempts that only found the endpoint or the limit busy do not count as draws. */
   draw: number;
-  /** Serves a backfill, not a live session. */
+  /** True if the step serves a backfill rather than a live session. */
   backfill: boolean;
-  /** Unix milliseconds at which the compaction does without the model. */
+  /** Unix milliseconds at which the compaction stops waiting for the model. */
   deadline: number;
-  /** Aborted on cancellation and on worker shutdown after its grace time. */
+  /** Aborted on cancellation, and on worker shutdown after the grace time. */
   signal: AbortSignal;
-  /** Run of the workflow whose step this is. */
+  /** The workflow run that this step belongs to. */
   runId: string;
-  /** By which it is known to others that need the same answer of a model. */
+  /** Identifies this attempt to others that need the same answer of a model. */
   asker: Asker;
 }
 
-/** Earlier attempts of this step that came to no draw, as the last of them said. */
+/** Returns the number of earlier attempts that were not draws, as the last of them reported it. */
 function waitsIn(details: unknown): number {
   const waits = typeof details === 'object' && details !== null && 'waits' in details ? details.waits : 0;
   return typeof waits === 'number' ? waits : 0;
@@ -62,19 +62,18 @@ function waitsIn(details: unknown): number {
 
 type Step<T> = (attempt: Attempt) => Promise<T>;
 
-/** A third of the shortest heartbeat timeout in workflows/options.ts, so that one late beat does no harm. */
+/** A third of the shortest heartbeat timeout in workflows/options.ts, so that one late heartbeat does no harm. */
 const heartbeatEveryMs = 3_000;
 
 /**
- * Runs one step the way every step here runs: it heartbeats while the process lives (so that a killed worker is
- * noticed in seconds, and a cancellation arrives), an abort becomes a cancellation, and a typed failure keeps its
- * type, its retry advice and its delay.
+ * Runs one step. The step heartbeats while the process lives, so that a killed worker is noticed within seconds and a
+ * cancellation arrives. An abort becomes a cancellation, and a typed failure keeps its type, its retry advice and its delay.
  */
 export function runStep<T>(phase: string, step: Step<T>): Promise<T> {
   return run(phase, step, false);
 }
 
-/** The same for a step that asks a model: a bad answer is worth another draw. */
+/** Runs a step that asks a model: a bad answer allows another draw. */
 export function runModelStep<T>(phase: string, step: Step<T>): Promise<T> {
   return run(phase, step, true);
 }
@@ -103,7 +102,7 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
     if (attempt.signal.aborted || isAbort(error)) throw new CancelledFailure(`${phase} was cancelled`);
     if (error instanceof TemporalFailure) throw error;
     const failure = error instanceof PalimpsestError ? error : unexpected(phase, error);
-    // Attempts that only found the endpoint or the limit busy are no draws; where this beat is lost, they count.
+    // Attempts that only found the endpoint or the limit busy are not draws; if this heartbeat is lost, they count.
     if (onlyWaits.has(failure.type)) tell(waits + 1);
     throw toApplicationFailure(failure, { attempt: attempt.draw, drawn });
   } finally {
@@ -112,8 +111,8 @@ async function run<T>(phase: string, step: Step<T>, drawn: boolean): Promise<T> 
 }
 
 /**
- * What no rule covers: a defect, a row that cannot be read, a statement that PostgreSQL refuses. Its message is left out,
- * because those of parsers and databases repeat what they read; the worker's log has the place.
+ * Wraps an error that no rule covers: a defect, an unreadable row, or a statement that PostgreSQL refuses. Its message is
+ * omitted, because messages of parsers and databases repeat what they read; the worker's log has the stack trace.
  */
 function unexpected(phase: string, error: unknown): PalimpsestError {
   const { name, code, frames } = traceOf(error);

@@ -15,24 +15,24 @@ import { type Dependencies, runStep } from './run.js';
 import { judge } from './measure.js';
 
 export interface SelectInput extends BackfillIds {
-  /** The last session that was begun; null: none, or everything that waits is to be looked at anew. */
+  /** The last session that was started; null if there is none or if all waiting sessions should be considered again. */
   after: string | null;
-  /** Sessions at once. */
+  /** Sessions per page. */
   pageSize: number;
 }
 
 export interface Selected {
-  /** Sessions to compact, in the order of their ids; may be empty though more follow. */
+  /** Sessions to compact, ordered by id; may be empty although more follow. */
   sessions: PendingItem[];
   more: boolean;
 }
 
-/** Pages without anything to do are passed over within one step, as long as it may take. */
+/** One step skips pages without work for at most this long. */
 const patienceMs = 20_000;
 
 /**
- * The next sessions that wait. Where none does, the next page of the selection is judged by the sizes on its rows and
- * written down together with the cursor: what is not due is `unchanged` from the start and costs no workflow.
+ * Returns the next waiting sessions. If none waits, judges the next page of the selection by the sizes in its rows and stores
+ * the result together with the cursor: a session that is not due is recorded as `unchanged` at once and costs no workflow.
  */
 export function selectSessions(dependencies: Dependencies) {
   const { pool } = dependencies;
@@ -100,7 +100,10 @@ function refused(message: string): Verdict {
   return { state: 'failed', error: { type: 'Input.Invalid', message } };
 }
 
-/** Which of these are to be compacted (once more), with the generation they stand at: not one that was begun anew. */
+/**
+ * Returns which of these sessions should be compacted (again), with their current generation. Sessions that were erased and
+ * created again are left out.
+ */
 export async function stillDue(
   pool: Pool,
   tenant: string,

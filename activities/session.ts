@@ -3,7 +3,7 @@ import type { SessionIds } from '../src/contract/ids.js';
 import type { FormatName } from '../src/conversation/format-names.js';
 import { invalid } from '../src/errors.js';
 import { policyOf } from '../src/policy/layers.js';
-import type { Policy } from '../src/policy/resolve.js';
+import type { Policy } from '../src/policy/defaults.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';
 import { releaseHolds } from '../src/store/compactions/digest-holds.js';
 import { withTransaction } from '../src/store/connection/transaction.js';
@@ -20,12 +20,12 @@ import { type Dependencies, runModelStep, runStep } from './run.js';
 
 export interface InlineTurn extends SessionIds {
   turnId: string;
-  /** As the platform put them into its signal, in the session's format; checked at the append. */
+  /** The messages of the signal in the session's format; checked when they are appended. */
   messages: unknown;
-  /** As the platform put it there. */
+  /** The value that the platform sent. */
   at?: string;
   format?: FormatName;
-  /** Unix milliseconds of its signal. Absent in runs that began under an earlier version. */
+  /** Unix milliseconds at which the signal arrived. Absent in runs that began under an earlier version. */
   receivedAt?: number;
   usage?: UsageReport;
 }
@@ -53,15 +53,15 @@ export interface PauseInput extends SessionIds {
   paused: boolean;
 }
 
-/** Keeps what an operator signalled to the session's workflow, which forgets when it ends. */
+/** Stores the pause that an operator signalled, because the session's workflow loses its state when it ends. */
 export function setPaused({ pool }: Dependencies) {
   return ({ paused, ...ids }: PauseInput): Promise<void> =>
     runStep(paused ? 'pause' : 'resume', async () => store(pool, await loadSession(pool, ids), paused));
 }
 
 /**
- * Makes what was said findable, so that the first search of a long session need not. A search does what is missing.
- * True where the texts are to have vectors, too.
+ * Indexes new texts for search, so that the first search of a long session need not. A search indexes what is missing. Returns
+ * true if the texts also need vectors.
  */
 export function indexTexts({ pool, embedder = null }: Dependencies) {
   return (ids: SessionIds): Promise<boolean> =>
@@ -71,7 +71,7 @@ export function indexTexts({ pool, embedder = null }: Dependencies) {
     });
 }
 
-/** Asks for the vectors that the indexed texts lack. */
+/** Requests the vectors that the indexed texts lack. */
 export function embedTexts({ pool, embedder = null }: Dependencies) {
   return (ids: SessionIds): Promise<void> =>
     runModelStep('embed texts', async ({ signal }) => {
@@ -82,11 +82,11 @@ export function embedTexts({ pool, embedder = null }: Dependencies) {
 export interface GiveUpInput extends SessionIds {
   type: string;
   message: string;
-  /** The result was refused: nothing is tried again before something compactable has arrived (invariant 9). */
+  /** The result was refused: nothing is retried until compactable content has arrived (invariant 9). */
   exhausted: boolean;
-  /** The model's part failed. Where the policy has a fallback, compactions go on without the model until the next attempt. */
+  /** The model failed. If the policy has a fallback, compactions continue without the model until the next attempt. */
   model: boolean;
-  /** For tokens of the deployment's own limit: no failure of a model, so it is not counted. */
+  /** The step only waited for tokens of the deployment's limit: this is not a model failure and is not counted. */
   onlyWaited?: boolean;
 }
 
@@ -104,8 +104,8 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       await withTransaction(pool, ({ query }) => releaseHolds(query, ids, runId));
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
-      // Time heals neither a window that cannot hold what must stay nor reductions that save too little, and no model
-      // was to blame: something else must come. With no fallback a refused result was the model's.
+      // Waiting cures neither a window that cannot hold what must stay nor reductions that save too little, and the model did
+      // not cause them: new content must arrive. Without a fallback, a refused result came from the model.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');
       const next = blameless ? null : retryAt(policy, onlyWaited ? 0 : row.failures, now());
@@ -126,7 +126,7 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
 
 const longestWaitMs = 6 * 60 * 60 * 1000;
 
-/** Exponential from the policy's first step, at most six hours. */
+/** Grows exponentially from the policy's first delay to at most six hours. */
 export function retryAt(policy: Policy, failures: number, now: number): Date {
   const wait = Math.min(longestWaitMs, policy.summary.retryAfterFailure * 2 ** Math.min(failures, 20));
   return new Date(now + wait);

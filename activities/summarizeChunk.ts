@@ -23,9 +23,9 @@ export interface SummarizeChunkInput extends Payer {
 }
 
 /**
- * Summarizes one slice of the originals. A stored digest is returned without a call. Where the step allows it and the model
- * fails at this slice for good, the rules write the digest, and the reference says so.
- * Fails with `Llm.ContextOverflow` and `details: [{ halves: [ChunkRef, ChunkRef] | null }]` where the slice does not fit.
+ * Summarizes one slice of the originals. A stored digest is returned without a call. If the model fails permanently at this
+ * slice and the step allows it, the rules write the digest and the reference says so. Fails with `Llm.ContextOverflow` and
+ * `details: [{ halves: [ChunkRef, ChunkRef] | null }]` if the slice does not fit.
  */
 export function summarizeChunk(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: SummarizeChunkInput): Promise<DigestRef> =>
@@ -63,7 +63,7 @@ export function summarizeChunk(dependencies: Dependencies) {
     });
 }
 
-/** The material beside a chunk. */
+/** Loads the material that accompanies a chunk. */
 async function aroundOf(
   dependencies: Dependencies,
   ids: SessionIds,

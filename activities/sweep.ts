@@ -8,27 +8,27 @@ import { reasonOf } from '../src/temporal/calls.js';
 import { type Dependencies, runStep } from './run.js';
 
 export interface SweepPage {
-  /** Sessions at most. */
+  /** Maximum number of sessions. */
   most: number;
 }
 
-/** Sessions of one page. */
+/** Counts for the sessions of one page. */
 export interface Swept {
   signalled: number;
-  /** They could not be signalled, and are tried again by a later sweep. */
+  /** Sessions that could not be signalled; a later sweep retries them. */
   failed: number;
-  /** A backfill has them, or comes to them. */
+  /** Sessions that a backfill handles or will handle. */
   left: number;
 }
 
-/** Signals at once. */
+/** Concurrent signals. */
 const concurrency = 16;
 
 type Outcome = 'signalled' | 'unanswered' | 'impossible' | 'left';
 
 /**
- * Signals the sessions that have waited longest and that no workflow is known to be at work on, a share for every tenant.
- * What cannot be signalled holds no other up: each is looked at again later, told or not.
+ * Signals the sessions that have waited longest without a known active workflow, with a share for every tenant. A session that
+ * cannot be signalled does not delay the others; every session is checked again later, whether or not its signal succeeded.
  */
 export function sweepSessions({ pool, workflows, metrics }: Dependencies) {
   return ({ most }: SweepPage): Promise<Swept> =>
@@ -75,16 +75,16 @@ async function tell(
   }
 }
 
-/** Jobs looked at in one sweep. */
+/** Maximum number of jobs checked in one sweep. */
 const mostJobs = 200;
 
 export interface Revived {
   revived: number;
-  /** Could not be looked at, and are by the next sweep. */
+  /** Jobs that could not be checked; the next sweep retries them. */
   failed: number;
 }
 
-/** Starts the workflows of backfills that have not ended and have none. */
+/** Starts the workflows of unfinished backfills that have none. */
 export function reviveBackfills({ pool, backfills }: Dependencies) {
   return (): Promise<Revived> =>
     runStep('revive backfills', async ({ signal }) => {
@@ -106,23 +106,23 @@ export function reviveBackfills({ pool, backfills }: Dependencies) {
 }
 
 export interface FinishErasuresInput {
-  /** Erased sessions to go on with at most. @default 100 */
+  /** Maximum number of erased sessions to process. @default 100 */
   most?: number;
 }
 
 export interface FinishedErasures {
-  /** Erased sessions that it looked after. */
+  /** Erased sessions that were processed. */
   erasures: number;
   /** Runs that the server was told to delete. */
   executions: number;
-  /** Sessions for which it could not be told all. */
+  /** Sessions whose deletion could not be requested completely. */
   unfinished: number;
 }
 
-/** The sweep begins with no further one after this long: a step may take two minutes. */
+/** After this long the sweep starts no further erasure: a step may take two minutes. */
 const beginsForMs = 60_000;
 
-/** Goes on with erasures whose executions Temporal still held, or that were made while it did not answer. */
+/** Continues erasures whose executions Temporal still held, and those made while it did not answer. */
 export function finishErasures({ pool }: Dependencies) {
   return ({ most }: FinishErasuresInput = {}): Promise<FinishedErasures> =>
     runStep('finish erasures', async ({ signal }) => {

@@ -5,13 +5,13 @@ import { correctTokens, drawTokens } from '../src/store/rate-limit/tokens-per-mi
 import { onlyWaited } from '../src/temporal/failures.js';
 import type { Attempt, Dependencies } from './run.js';
 
-/** Waits of a backfill are stretched by up to this share, so that its calls do not all come back at once. */
+/** A backfill's waits are extended by up to this share, so that its calls do not all return at once. */
 const spread = 0.25;
 
 /**
- * A model call within the tokens per minute that all workers share: drawn before with what the call may use at most,
- * corrected afterwards by what it did use. Without enough tokens there is no call: `Llm.RateLimited` says when to come
- * back, so that nobody's slot is held; final where that is past the deadline of the compaction.
+ * Makes a model call within the tokens per minute that all workers share. It reserves the most that the call may use and
+ * corrects the amount afterwards. If there are not enough tokens, no call is made: `Llm.RateLimited` says when to retry, so
+ * that no slot is blocked. The failure is final if that time is past the compaction's deadline.
  */
 export async function withinTokens(
   { pool, tokensPerMinute: perMinute, metrics }: Dependencies,
@@ -37,7 +37,7 @@ export async function withinTokens(
     throw error;
   } finally {
     await correctTokens(pool, tokens - used).catch((error: unknown) => {
-      // Tokens that were not given back flow in again within the minute; the answer must not be lost.
+      // Tokens that were not returned become available again within the minute; the answer must not be lost.
       if (!isPassingFailureOfStore(error)) throw error;
     });
   }
@@ -52,14 +52,14 @@ function notNow(waitMs: number, tokens: number, deadline: number): Error {
   return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited', onlyWaited);
 }
 
-/** Tokens of a call that failed; null where nobody knows: then it may have used all of them. */
+/** Returns the tokens of a failed call, or null if they are unknown; then it may have used all of them. */
 function usedBy(error: unknown): number | null {
   const spent = spentBy(error);
   if (spent !== null) return spent.inputTokens + spent.outputTokens;
   return isFailure(error) && typeof error.details?.['status'] === 'number' ? 0 : null;
 }
 
-/** The cost of a refused answer as the endpoint reported it; null where there was none. */
+/** Returns the usage of a refused answer as the endpoint reported it, or null if there was none. */
 export function spentBy(error: unknown): { inputTokens: number; outputTokens: number; calls: number } | null {
   const { inputTokens, outputTokens, calls } = isFailure(error) ? (error.details ?? {}) : {};
   if (typeof inputTokens !== 'number' || typeof outputTokens !== 'number') return null;

@@ -2,36 +2,12 @@
  * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/eager.ts [--quick]`: what writing ahead saves and costs, on every
  * recorded session, with a scripted model. Writes Markdown to stdout; `--quick` plays every sixth session.
  */
-import { readdirSync } from 'node:fs';
-import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
-import { readTranscripts } from '../src/cli/play/transcripts.js';
 import { Conversation, type Summarizer } from '../src/compaction/in-memory/index.js';
 import { cutTurns } from '../src/conversation/groups.js';
 import type { ChatMessage } from '../src/conversation/message.js';
 import { isFailure } from '../src/errors.js';
-import { counterFor } from '../src/tokens/counter.js';
-
-const { values: options } = parseArgs({ options: { quick: { type: 'boolean', default: false } } });
-const folder = process.env.PALIMPSEST_TRANSCRIPTS;
-if (folder === undefined) {
-  console.error('PALIMPSEST_TRANSCRIPTS names no folder of recorded sessions.');
-  process.exit(2);
-}
-const counter = counterFor('chars/4');
-
-/** Every recorded session, however short. */
-async function sessionsIn(root: string): Promise<ChatMessage[][]> {
-  const sessions: ChatMessage[][] = [];
-  for (const kind of ['sessions', 'dirty', 'cc-by-nc'])
-    for (const file of readdirSync(path.join(root, kind)).sort()) {
-      if (!/\.jsonl(\.gz)?$/.test(file) || file.startsWith('qa-')) continue;
-      for (const read of await readTranscripts(path.join(root, kind, file)))
-        if (!('error' in read)) sessions.push(read.messages);
-    }
-  return sessions;
-}
+import { counter, notesOn, percent, recordedSessions } from './recorded.js';
 
 /** Time in turns of the agent: it never waits, and a model's answer comes that many turns after it was asked. */
 class Clock {
@@ -55,17 +31,6 @@ class Clock {
   get isWaitedFor(): boolean {
     return this.waiting.length > 0;
   }
-}
-
-/** Lines of the record, as many as were asked for, each with a reference. */
-function notesOn(material: string, maxTokens: number): string {
-  const from = material.indexOf('<record ');
-  const record = from < 0 ? material : material.slice(from, material.lastIndexOf('</record '));
-  const said = record.split('\n').filter((line) => line.trim().length > 20);
-  const lines = Math.max(3, Math.floor(maxTokens / 1.5 / 45));
-  const step = Math.max(1, Math.floor(said.length / lines));
-  const noted = said.filter((_, index) => index % step === 0).slice(0, lines);
-  return `## Notes\n${noted.map((line) => `- ${line.trim().slice(0, 140)} [m1]`).join('\n')}\n\n## State\n- none`;
 }
 
 interface Played {
@@ -177,10 +142,8 @@ function summed(all: readonly Played[]): Played {
 }
 
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const percent = (part: number, whole: number) => `${((100 * part) / whole).toFixed(1)} %`;
 
-const all = await sessionsIn(folder);
-const sessions = options.quick ? all.filter((_, index) => index % 6 === 0) : all;
+const sessions = await recordedSessions();
 console.log(`${sessions.length} recorded sessions\n`);
 console.log(
   '| window | eager | a call takes | compactions | nothing missing at the trigger | the rest missing | calls one after the other | input per evicted token | output | unused input |',

@@ -1,5 +1,5 @@
 /**
- * `npm run bench [name…] [--json FILE]`: measures the figures of README on servers of its own, in about six minutes.
+ * `npm run bench [name…] [--json FILE]`: measures the figures of docs/numbers.md on servers of its own, in about six minutes.
  * `live` (only by name) is the load of many live sessions beside a backfill, `attack` a healthy client beside a hostile tenant;
  * their options stand in live/main.ts and attack.ts.
  * `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they measure recorded sessions too.

@@ -4,25 +4,21 @@
  *   npm run example                  over the HTTP API (`palimpsest/http`)
  *   npm run example -- --library     over the library, without the API
  *
+ * In a project that has the package installed: `node --import tsx node_modules/palimpsest/examples/agent-loop.ts`.
  * Everything runs on this machine: embedded PostgreSQL and Temporal (or those that DATABASE_URL and TEMPORAL_ADDRESS
- * name), a worker, the API, and a scripted model that refuses what does not fit (scripted-model.ts). In a project of
- * your own the first two imports are `palimpsest` and `palimpsest/http`.
+ * name), a worker, the API, and a scripted model that refuses what does not fit (scripted-model.ts). `#src` is what runs
+ * elsewhere in production.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import OpenAI from 'openai';
-import { startApi } from '../src/api/server.js';
-import { openServers } from '../src/cli/servers/servers.js';
-import { openStack } from '../src/cli/servers/stack.js';
-import { readConfig } from '../src/config/config.js';
-import {
-  callRecoveryTool,
-  HttpPalimpsest,
-  recoveryTools,
-  type PalimpsestClient,
-} from '../src/http-client/index.js';
-import type { PolicyInput } from '../src/policy/schema.js';
-import { makeDataFolder } from '../src/runtime/home.js';
+import type { PolicyInput } from 'palimpsest';
+import { callRecoveryTool, HttpPalimpsest, recoveryTools, type PalimpsestClient } from 'palimpsest/http';
+import { startApi } from '#src/api/server.js';
+import { openServers } from '#src/cli/servers/servers.js';
+import { openStack } from '#src/cli/servers/stack.js';
+import { readConfig } from '#src/config/config.js';
+import { makeDataFolder } from '#src/runtime/home.js';
 import { agentModel, startScriptedModel, summarizerModel } from './scripted-model.js';
 
 type ChatMessage = OpenAI.ChatCompletionMessageParam;
@@ -77,8 +73,8 @@ async function converse(turn: number, request: string): Promise<string> {
     const { id, choices, usage } = await openai.chat.completions.create({
       ...{ model: agentModel, messages, tools, max_completion_tokens: outputTokens },
     });
-    const { role, content, tool_calls = [] } = choices[0]!.message;
-    const answer: ChatMessage = { role, content, ...(tool_calls.length > 0 ? { tool_calls } : {}) };
+    const answer = choices[0]!.message;
+    const { content, tool_calls = [] } = answer;
     const results = await Promise.all(tool_calls.map(resultOf));
     await append(id, [answer, ...results], usage);
     if (results.length === 0) return content ?? '';
@@ -91,12 +87,7 @@ async function append(
   usage?: OpenAI.CompletionUsage,
 ): Promise<void> {
   await palimpsest.appendTurn({
-    ...{
-      session,
-      turnId,
-      policy,
-      messages: messages as Parameters<typeof palimpsest.appendTurn>[0]['messages'],
-    },
+    ...{ session, turnId, policy, messages },
     at: new Date().toISOString(),
     ...(usage ? { usage } : {}),
   });

@@ -1,6 +1,6 @@
 /**
  * Every failure this product can answer with. The strings are the operator's vocabulary: they appear as failure
- * types in the Temporal UI, as `type` in JSON output, and in README's failure table with the action to take.
+ * types in the Temporal UI, as `type` in JSON output, and in docs/failures.md with the action to take.
  */
 export const failureTypes = [
   'Input.Invalid',
@@ -74,6 +74,39 @@ export function invalid(message: string, path?: string, hint?: string): Palimpse
 
 export function isFailure(error: unknown, type?: FailureType): error is PalimpsestError {
   return error instanceof PalimpsestError && (type === undefined || error.type === type);
+}
+
+const networkReasons: Readonly<Record<string, (where: string) => string>> = {
+  ECONNREFUSED: (where) => `nothing listens at ${where}`,
+  ENOTFOUND: (where) => `there is no host ${where}`,
+  EAI_AGAIN: (where) => `the name of ${where} cannot be resolved now`,
+  ETIMEDOUT: (where) => `${where} cannot be reached`,
+  EHOSTUNREACH: (where) => `${where} cannot be reached`,
+  ENETUNREACH: (where) => `${where} cannot be reached`,
+  ECONNRESET: () => 'the connection broke',
+  EPIPE: () => 'the connection broke',
+};
+/** `connect ECONNREFUSED 127.0.0.1:5432`, wherever a library puts it in its message. */
+const networkCode = new RegExp(
+  `\\b(${Object.keys(networkReasons).join('|')})\\b(?: ([\\w.:[\\]-]*[\\w\\]]))?`,
+);
+
+/** Why a connection did not come about or broke, in words; null for failures of another kind. */
+export function networkReason(error: unknown): string | null {
+  // A host with several addresses fails with an error for each. What wraps an error may be wrapped by it.
+  const seen = new Set<unknown>();
+  for (const waiting = [error]; waiting.length > 0;) {
+    const next = waiting.shift();
+    if (!(next instanceof Error) || seen.has(next)) continue;
+    seen.add(next);
+    const code = 'code' in next ? String(next.code) : '';
+    const [, known = '', where = 'that address'] = networkCode.exec(`${next.message}\n${code}`) ?? [];
+    const reason = networkReasons[known];
+    const several: unknown[] = next instanceof AggregateError ? next.errors : [];
+    if (reason && several.length === 0) return reason(where);
+    waiting.push(...several, next.cause);
+  }
+  return null;
 }
 
 /** The database is away, or another transaction is in the way: the same call may succeed later. */

@@ -4,11 +4,33 @@ export type { PalimpsestOptions } from './library/connections.js';
 export type { Readiness, ServerFailure } from './process/readiness.js';
 export { PalimpsestError, failureTypes, isFailure, type FailureType } from './errors.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from './conversation/message.js';
-export type * from './contract/client.js';
-export type * from './contract/backfills.js';
+export type {
+  Asked,
+  CompactRequest,
+  ContextRequest,
+  OfJob,
+  OfSession,
+  PalimpsestClient,
+  ReadContext,
+} from './contract/client.js';
+export type { AppendedTurn, Turn } from './contract/turns.js';
+export type {
+  Backfill,
+  BackfillEstimate,
+  BackfillItem,
+  BackfillItemList,
+  BackfillItemRequest,
+  BackfillItemState,
+  BackfillRequest,
+  BackfillSelection,
+  BackfillState,
+  EstimateRequest,
+} from './contract/backfills.js';
 export type { ContextBreakdown } from './context/view/breakdown.js';
+export type { AnthropicSystem, GeminiSystem, NativeMessage, SentMessage } from './contract/native.js';
 export type { ContextEntry, SessionContext } from './contract/context.js';
-export type { CompactionOutcome } from './contract/workflows.js';
+export type { CompactionOutcome, Forked, ForkRequest, Timeline } from './contract/compactions.js';
+export type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './contract/policies.js';
 export {
   applyCompaction,
   Conversation,
@@ -35,7 +57,7 @@ export {
 export { describePolicy, type PolicyRow } from './policy/describe.js';
 export { limitsOf, type Limits, type SessionFacts } from './limits/limits.js';
 export { parsePolicy, type PolicyInput } from './policy/schema.js';
-export type { Policy } from './policy/resolve.js';
+export type { Policy } from './policy/defaults.js';
 export { startWorker, type RunningWorker, type WorkerSettings } from './worker/worker.js';
 export { migrate } from './store/connection/migrate.js';
 export { readDeploymentPolicy } from './config/policy-sources.js';
@@ -47,13 +69,24 @@ export {
   type RecoverySource,
   type RecoveryToolName,
   type ToolDefinition,
+  type ToolParameters,
 } from './contract/recovery-tools.js';
-export type { Expansion, ExpandRequest, Page, ResponseReference, ToolResponse } from './contract/archive.js';
-export type { Forked, ForkRequest } from './contract/sessions.js';
+export type {
+  ArchivePart,
+  Expansion,
+  ExpandRequest,
+  Page,
+  ResponseReference,
+  ToolResponse,
+} from './contract/archive.js';
 export type {
   ArchivedTool,
+  Erased,
+  ListRequest,
+  SessionList,
   SessionMemory,
   SessionRecords,
+  SessionSummary,
   Status,
   SummaryRecord,
 } from './contract/sessions.js';

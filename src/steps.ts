@@ -1,12 +1,12 @@
 /**
- * Long work in steps: a generator yields wherever something else may have its turn. The same work runs at once where
- * nobody waits, and in slices where an event loop serves others.
+ * Long work in steps: a generator yields wherever other work may run. The same work runs in one go where nothing else
+ * waits, and in slices on a shared event loop.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 export type Steps<Result> = Generator<void, Result>;
 
-/** Milliseconds for which one slice holds the event loop, and the last step of it beyond. */
+/** Milliseconds after which a slice ends with its present step. */
 const sliceMs = 15;
 
 export function atOnce<Result>(steps: Steps<Result>): Result {
@@ -16,7 +16,7 @@ export function atOnce<Result>(steps: Steps<Result>): Result {
   }
 }
 
-/** Between two slices everything else has its turn. Rejects with the signal's reason once it is aborted. */
+/** Lets other work run between two slices. Rejects with the signal's reason once it is aborted. */
 export async function inSlices<Result>(steps: Steps<Result>, signal?: AbortSignal): Promise<Result> {
   let since = performance.now();
   for (;;) {

@@ -8,13 +8,13 @@ import type { CompactionRun } from './compaction-run.js';
 
 export interface AheadInput extends SessionIds {
   v: 1;
-  /** Of the compaction that will be due at the trigger. */
+  /** The plan of the compaction that will be due at the trigger. */
   plan: Plan;
 }
 
 /**
- * The model's part of a compaction that is to come: its answers are stored and held for the session, and found there once
- * the trigger is met. Nothing is committed. A failure is on the page and changes nothing.
+ * Makes the model calls of a future compaction. The answers are stored and held for the session, and the compaction finds them
+ * when the trigger is reached. Nothing is committed. A failure appears on the page and changes nothing.
  */
 export async function ahead({ tenant, session, incarnation, plan }: AheadInput): Promise<void> {
   const ids: SessionIds = { tenant, session, incarnation: plan.incarnation ?? incarnation };

@@ -1,5 +1,5 @@
 import { condition, setHandler } from '@temporalio/workflow';
-import type { BackfillState } from '../src/contract/backfills.js';
+import type { BackfillState, ResizeRequest, RetryRequest } from '../src/contract/backfills.js';
 import {
   cancelSignal,
   cancelUpdate,
@@ -13,9 +13,8 @@ import {
   resumeUpdate,
   retryUpdate,
 } from './messages.js';
-import type { ResizeRequest, RetryRequest } from '../src/contract/workflows.js';
 
-/** The early end of a job: no further compaction begins. */
+/** The early end of a job: no further compaction starts. */
 export interface Cut {
   state: Extract<BackfillState, 'cancelled' | 'stopped'>;
   reason: string;
@@ -28,18 +27,18 @@ export interface Retry {
 }
 
 /**
- * Control of a running job by operators. A message takes effect when it arrives, and is answered when its change is
- * stored; only the workflow's main loop stores changes, so that none overtakes another.
+ * Lets operators control a running job. A message takes effect on arrival and is answered when its change is stored. Only the
+ * workflow's main loop stores changes, so that they stay in order.
  */
 export class Control {
   cut: Cut | null = null;
-  /** The job's end is stored; only a retry wakes it. */
+  /** The job's end is stored; only a retry resumes it. */
   ended = false;
   readonly retries: Retry[] = [];
-  /** The job as this run took it up, and the messages since: they may have come before it was taken up. */
+  /** The job as this run opened it, plus the messages since then; messages may arrive before it is opened. */
   private taken = { paused: false, concurrency: 1 };
   private readonly said: Partial<Control['taken']> = {};
-  /** Changes so far, and how many of them are written down. */
+  /** Number of changes so far, and number of stored changes. */
   private changes = 0;
   private saved = 0;
 
@@ -93,7 +92,7 @@ export class Control {
     this.cut ??= cut;
   }
 
-  /** The job runs again, whatever held it. */
+  /** Resumes the job, whatever stopped it. */
   wake(): void {
     this.cut = null;
     this.ended = false;
@@ -104,7 +103,7 @@ export class Control {
     return this.saved < this.changes;
   }
 
-  /** Nothing may begin. */
+  /** True if no compaction may start. */
   get held(): boolean {
     return this.paused || this.cut !== null || this.ended;
   }

@@ -4,7 +4,7 @@ import { count } from '../src/numbers.js';
 import { searchAttributes } from '../src/temporal/names.js';
 import type { Control } from './backfill-control.js';
 
-/** The operator's page of a backfill: Markdown, a table that fits the first screen. */
+/** The operator's page of a backfill: Markdown with a table that fits the first screen. */
 function backfillPage(report: Backfill, perSecond: number | null): string {
   const { state, reason, counts, selecting, concurrency, spendLimit } = report;
   const done = doneOf(report);
@@ -36,7 +36,7 @@ function backfillPage(report: Backfill, perSecond: number | null): string {
   ].join('\n');
 }
 
-/** Sessions that the job is done with. */
+/** Counts the sessions that the job has finished. */
 function doneOf({ counts }: Backfill): number {
   return counts.compacted + counts.unchanged + counts.failed;
 }
@@ -55,7 +55,7 @@ function costOf(cost: number | null, limit: number | null): string {
   return limit === null ? spent : `${spent} of ${limit}`;
 }
 
-/** As long as sessions are still being selected, nobody knows how many there are. */
+/** While sessions are still being selected, their total number is unknown. */
 function remaining({ state, counts, selecting, endedAt }: Backfill, perSecond: number | null): string {
   if (endedAt !== null) return '–';
   if (state !== 'running') return `${count(counts.running)} compactions in flight`;
@@ -70,10 +70,10 @@ function remaining({ state, counts, selecting, endedAt }: Backfill, perSecond: n
   return selecting ? `${time} for those selected so far` : time;
 }
 
-/** Shortest time between two reports: each reads the sums over all sessions of the job. */
+/** Minimum time between two reports, because each reads the sums over all sessions of the job. */
 export const reportEveryMs = 5_000;
 
-/** The operator's view of a backfill: a search attribute for its state, and a page made of the last report. */
+/** The operator's view of a backfill: a search attribute for its state, and a page made from the latest report. */
 export class Report {
   private perSecond: number | null = null;
   private shown: BackfillState | null = null;

@@ -8,26 +8,26 @@ import type { compaction } from './compaction.js';
 import { databaseActivities } from './options.js';
 import { startTimer, type Timer } from './timer.js';
 
-/** The running compaction of one session. Plain JSON: it is handed from run to run. */
+/** The running compaction of one session. Plain JSON, because one run hands it to the next. */
 export interface RunningCompaction extends Start {
   workflowId: string;
   runId: string | null;
-  /** Begun by this job; otherwise it was running already. */
+  /** True if this job started it; false if it was already running. */
   own: boolean;
 }
 
-/** Between two looks at compactions under another parent: milliseconds, growing by half up to the second. */
+/** Milliseconds between two checks of compactions under another parent; the interval grows by half each time. */
 const firstLookMs = 500;
 const longestLookMs = 10_000;
 
 /**
- * The running compactions of a backfill. Each is the ordinary child workflow and outlives this run: the next run looks at
- * those that still run when this one hands over, since only the run that started a child hears of its end.
+ * The running compactions of a backfill. Each is the ordinary child workflow and outlives this run. The next run polls those
+ * that still run at the handover, because only the run that started a child is told when it ends.
  */
 export class Window {
-  /** By session. */
+  /** Keyed by session. */
   readonly running = new Map<string, RunningCompaction>();
-  /** Asked to start and not yet confirmed: a run that ends before that may leave a child unstarted. */
+  /** Children whose start is not confirmed yet. If a run ends before the confirmation, a child may stay unstarted. */
   starting = 0;
   private readonly followed = new Set<RunningCompaction>();
   private following = false;
@@ -82,7 +82,7 @@ export class Window {
       return child;
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
-        // The session compacts itself: its row decides, when that has ended.
+        // The session compacts itself; after that compaction, its row decides.
         one.own = false;
         this.follow([one]);
       } else this.end(one, endOfFailure(error));
@@ -121,7 +121,9 @@ export class Window {
     this.following = false;
   }
 
-  /** A step that its retries could not bring through is the end of what it was to look at: a retry of the job looks again. */
+  /**
+   * If the step fails after all its retries, the compactions it checked count as failed; a retry of the job checks them again.
+   */
   private async endsOf(compactions: readonly RunningCompaction[]): Promise<Map<string, End>> {
     const { followCompactions } = databaseActivities();
     const followed = compactions.map(({ session, workflowId, runId, own }) => ({
@@ -139,14 +141,14 @@ export class Window {
 
 /** The sessions of a job that wait for a compaction. */
 export class SessionQueue {
-  /** Selected, in order, and not begun. */
+  /** Selected sessions in order, not started yet. */
   private ready: Start[] = [];
   private pages = 0;
-  /** Sessions may be left beyond `ready`. */
+  /** True if more sessions may follow those in `ready`. */
   private more = true;
 
   constructor(
-    /** The last session begun. */
+    /** The last session started. */
     public begunThrough: string | null,
     /** Sessions that need another compaction. */
     public again: Start[],
@@ -160,7 +162,7 @@ export class SessionQueue {
     return this.ready.length === 0 && this.more;
   }
 
-  /** A page of this run is used up: the next one belongs to the next run. */
+  /** True if this run has finished a page: the next run takes the next page. */
   get isPageUsedUp(): boolean {
     return this.wantsPage && this.pages > 0;
   }
@@ -169,7 +171,7 @@ export class SessionQueue {
     return !this.more && this.length === 0;
   }
 
-  /** Those that need another compaction go first: they are too large still. */
+  /** Sessions that need another compaction go first, because they are still too large. */
   next(): Start | undefined {
     const next = this.again.shift() ?? this.ready.shift();
     if (next?.rounds === 0) this.begunThrough = next.session;
@@ -182,7 +184,7 @@ export class SessionQueue {
     this.more = more;
   }
 
-  /** Selects from the first session on. */
+  /** Restarts the selection at the first session. */
   restart(): void {
     this.ready = [];
     this.begunThrough = null;
@@ -195,16 +197,16 @@ export class SessionQueue {
   }
 }
 
-/** Outcomes are written down when so many have come together, or after so long. */
+/** Outcomes are stored when this many have accumulated, or after this time. */
 const batch = 16;
 const batchMs = 1_000;
 
-/** The sessions begun and the compactions ended that are not written down yet. */
+/** The started sessions and the ended compactions that are not stored yet. */
 export class Unrecorded {
   begun: BegunItem[] = [];
   ended: EndedCompaction[] = [];
   private flush: Timer | null = null;
-  /** Set while the page shows less than is written down: a job may wait a day for its last session. */
+  /** Set while the page shows less than is stored; a job may wait a day for its last session. */
   private renew: Timer | null = null;
 
   get length(): number {
@@ -221,7 +223,7 @@ export class Unrecorded {
     this.flushSoon();
   }
 
-  /** `concurrency`: compactions at most at once; there may never be more outcomes than that together. */
+  /** `concurrency` is the maximum number of concurrent compactions, and so of accumulated outcomes. */
   isDue(concurrency: number): boolean {
     const isTime = this.flush?.fired === true || this.renew?.fired === true;
     return isTime || this.ended.length >= Math.min(batch, concurrency);

@@ -16,13 +16,13 @@ import { Report, reportEveryMs } from './backfill-page.js';
 import { progressQuery } from './messages.js';
 import { databaseActivities } from './options.js';
 
-/** The answer of the workflow; the same is in Postgres. */
+/** The result of the workflow; PostgreSQL stores the same. */
 type BackfillResult = Omit<Backfill, 'request'>;
 
-/** Compacts many sessions of one tenant: page after page of them, at most `concurrency` at once. */
+/** Compacts many sessions of one tenant, page by page, at most `concurrency` at once. */
 export function backfill(input: BackfillInput): Promise<BackfillResult> {
   const cancelled = CancellationScope.current().cancelRequested;
-  // Cancelled in the Temporal UI it ends as by the update: in order, and with a report.
+  // A cancellation in the Temporal UI ends the job as the update does: in order and with a report.
   return CancellationScope.nonCancellable(() => run(input, cancelled));
 }
 
@@ -56,16 +56,16 @@ interface BackfillInput extends BackfillStart {
   carried?: Carried;
 }
 
-/** The part of the state that the next run takes over: small, since cursor and outcomes are in Postgres. */
+/** The state that the next run takes over. It is small, because PostgreSQL holds cursor and outcomes. */
 interface Carried {
   mode: 'due' | 'all';
   concurrency: number;
   spendLimit: number | null;
-  /** Money so far, of compactions not yet written down too. */
+  /** Money spent so far, including compactions that are not stored yet. */
   spent: number;
   paused: boolean;
   cut: Cut | null;
-  /** The last session begun. */
+  /** The last session started. */
   begunThrough: string | null;
   /** Compactions that still run. */
   flights: RunningCompaction[];
@@ -106,7 +106,7 @@ class BackfillRun {
     }));
   }
 
-  /** Goes on where the last run handed over. */
+  /** Continues where the last run handed over. */
   resume(carried: Carried): void {
     this.control.takeUp(carried);
     this.unrecorded.renewPageAfter(reportEveryMs);
@@ -123,7 +123,7 @@ class BackfillRun {
     this.show();
   }
 
-  /** Begins compactions up to the concurrency of the job. */
+  /** Starts compactions up to the job's concurrency. */
   fill(): void {
     const { control, queue, window } = this;
     while (!control.held && !this.handingOver && window.running.size < control.concurrency) {
@@ -138,7 +138,7 @@ class BackfillRun {
     return this.isAsked || this.mustRecord || this.mustHandOver || this.wantsPage || this.isDone;
   }
 
-  /** An operator waits for a retry, or for a change to be written down. */
+  /** True if an operator waits for a retry or for a change to be stored. */
   private get isAsked(): boolean {
     return this.control.retries.length > 0 || this.control.unsaved;
   }
@@ -148,7 +148,7 @@ class BackfillRun {
     return nothingElse || this.unrecorded.isDue(this.control.concurrency);
   }
 
-  /** At the end of each page, and where the history has grown long. */
+  /** True at the end of each page, and when the history has grown long. */
   get mustHandOver(): boolean {
     const { continueAsNewSuggested, historyLength } = workflowInfo();
     const long = continueAsNewSuggested || historyLength > this.maxHistoryEvents;
@@ -176,7 +176,7 @@ class BackfillRun {
   }
 
   async retry(): Promise<void> {
-    // Sessions that have begun must not wait again.
+    // Started sessions must not be queued again.
     await this.record();
     for (const { request, settle } of this.control.retries.splice(0)) {
       try {
@@ -211,7 +211,7 @@ class BackfillRun {
       ...{ ...ids, ...unrecorded.take(), report: wanted, limited: spendLimit !== null },
     });
     this.queue.again.push(...recorded.again);
-    // Only the database knows what failed attempts have cost; outcomes that came meanwhile are not in it yet.
+    // Only the database knows the cost of failed attempts; it does not include outcomes that arrived in the meantime.
     if (recorded.spent !== null)
       this.spent = unrecorded.ended.reduce((sum, one) => sum + costOf(one), recorded.spent);
     this.checkLimit();
@@ -226,13 +226,13 @@ class BackfillRun {
     this.showReport(finished);
   }
 
-  /** Ends the job where nothing is left to do; null where an operator wants something done first. */
+  /** Ends the job if nothing is left to do; returns null if an operator's request comes first. */
   async result(): Promise<Backfill | null> {
     if (!this.control.ended) await this.finish();
     return (await this.isQuiet()) && this.control.ended ? this.report.latest : null;
   }
 
-  /** The state to hand over; null where something must be done first. */
+  /** Returns the state to hand over, or null if something must be done first. */
   async handOver(): Promise<Carried | null> {
     const { control, queue, unrecorded, window, report, mode, spendLimit } = this;
     this.handingOver = true;
@@ -250,7 +250,7 @@ class BackfillRun {
     };
   }
 
-  /** Waits until every message is answered; false where one wants something done first. */
+  /** Waits until every message is answered; returns false if a message requires action first. */
   private async isQuiet(): Promise<boolean> {
     await condition(() => allHandlersFinished() || this.isAsked);
     return !this.isAsked;

@@ -4,7 +4,7 @@ import type { WrittenRefs } from '../activities/replacement.js';
 import type { Method, Plan } from '../src/compaction/plan/plan-types.js';
 import { spansOf } from '../src/compaction/summarize/model-steps.js';
 import type { Summarized } from '../src/compaction/summarize/summarize.js';
-import type { CompactionOutcome } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import type { RepairProblem } from '../src/summary/ask/repair.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { fallsBack, msToDeadline, type CompactionRun } from './compaction-run.js';
@@ -13,13 +13,13 @@ import { databaseActivities, modelActivities } from './options.js';
 /** The summary to commit. */
 export interface Summary {
   method: Method;
-  /** Null where no model wrote it. */
+  /** Null if no model wrote it. */
   summarized: Summarized | null;
-  /** The model failure for which the rules serve. */
+  /** The model failure that caused the fallback. */
   failure: CommitRequest['failure'];
 }
 
-/** Commits the plan's new context, where the snapshot fails its checks after one repair by the model. */
+/** Commits the plan's new context. If the snapshot fails its checks, the model repairs it once. */
 export async function commitSummary(
   run: CompactionRun,
   plan: Plan,
@@ -71,7 +71,7 @@ function writtenBy({ chunks, snapshot, layers, changes, messages }: Summarized):
   return { chunks, snapshot, layers, messages, ...(changes === undefined ? {} : { changes }) };
 }
 
-/** The request with the repaired snapshot; with the first one where the repair fails or comes too late. */
+/** Returns the request with the repaired snapshot, or with the first one if the repair fails or is too late. */
 async function repairedOnce(
   { page }: CompactionRun,
   plan: Plan,

@@ -9,7 +9,7 @@ import { msToDeadline, type CompactionRun } from './compaction-run.js';
 import { modelActivities } from './options.js';
 import { startTimer } from './timer.js';
 
-/** The model's part. Throws `Llm.Unavailable` at the deadline of the summary. */
+/** Runs the model's part. Throws `Llm.Unavailable` at the deadline of the summary. */
 export async function summarizeInTime(run: CompactionRun, plan: Plan): Promise<Summarized> {
   run.page.phase('summarizing');
   const deadlineMs = Math.max(1, msToDeadline(plan));
@@ -29,7 +29,7 @@ export async function summarizeInTime(run: CompactionRun, plan: Plan): Promise<S
   });
 }
 
-/** Activities as the steps of `summarize`. */
+/** Adapts activities to the steps of `summarize`. */
 function modelSteps(
   { ids, answers, ahead }: CompactionRun,
   { baseGeneration, summarizer }: Plan,

@@ -1,6 +1,6 @@
 import { setCurrentDetails, upsertSearchAttributes } from '@temporalio/workflow';
 import type { Plan } from '../src/compaction/plan/plan-types.js';
-import type { CompactionOutcome } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { count } from '../src/numbers.js';
 import { searchAttributes } from '../src/temporal/names.js';
 
@@ -20,7 +20,7 @@ export class CompactionPage {
   phase(phase: Phase): void {
     if (phase === this.state) return;
     this.state = phase;
-    // A commit takes a moment: not worth the write that an attribute costs the server.
+    // A commit is too short to justify the write that an attribute costs the server.
     if (phase !== 'committing') upsertSearchAttributes([{ key: searchAttributes.phase, value: phase }]);
     this.show();
   }

@@ -7,15 +7,15 @@ import type { CompactionPage } from './compaction-page.js';
 
 /** The state that the steps of one compaction share. */
 export interface CompactionRun {
-  /** With the incarnation of the session that was planned, once it is known. */
+  /** Includes the incarnation of the planned session, once it is known. */
   ids: SessionIds;
   reason: CompactionReason;
-  /** Requested by an operator: regardless of size, gain, exhausted mark and back-off. */
+  /** Requested by an operator: ignores size, gain, exhausted mark and back-off. */
   force: boolean;
-  /** Of a compaction that is to come: what it will need of the model is asked, nothing is committed. */
+  /** Written ahead of a future compaction: makes its model calls and commits nothing. */
   ahead?: boolean;
   page: CompactionPage;
-  /** Every answer of the model, whether or not its part comes to an end. */
+  /** Every answer of the model, whether or not its part completes. */
   answers: DigestRef[];
 }
 
@@ -24,7 +24,7 @@ export function msToDeadline({ summarizer }: Plan): number {
   return workflowInfo().startTime.getTime() + summarizer.deadlineMs - Date.now();
 }
 
-/** True for failures of the model, which the rules can replace; a defect or a failing database must reach its owner. */
+/** True for failures of the model, which the rules can replace. A defect or a database failure must be reported. */
 export function fallsBack(type: string): boolean {
   const others = ['Store.Corrupt', 'Store.DigestGone', 'Worker.Failed'];
   return isModelFailureType(type) || (others.includes(type) && !patched('only model failures fall back'));

@@ -1,7 +1,7 @@
 import { isCancellation } from '@temporalio/workflow';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactionOutcome } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { isModelFailureType } from '../src/errors.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';
@@ -13,19 +13,19 @@ import { databaseActivities } from './options.js';
 export interface CompactionInput extends SessionIds {
   v: 1;
   reason: CompactionReason;
-  /** Requested by an operator: regardless of size, gain, exhausted mark and back-off. */
+  /** Requested by an operator: ignores size, gain, exhausted mark and back-off. */
   force: boolean;
-  /** Last message of what was written ahead of it. Absent: nothing was, or an earlier version began it. */
+  /** Last message of what was written ahead. Absent if nothing was, or if an earlier version started the compaction. */
   writtenThroughSeq?: number | null;
 }
 
-/** Most repetitions of the model's part because answers vanished; the deadline counts from the beginning. */
+/** Maximum repetitions of the model's part after answers were deleted; the deadline counts from the first. */
 const mostTries = 3;
 
 /**
- * One compaction: plan, summarize in chunks, consolidate, commit. The context stays as it is until the commit's single
- * transaction. Answers null where there is nothing to do or, with `force`, where the result would not be smaller; fails
- * with the typed reason where the context had to be left unchanged.
+ * Runs one compaction: plan, summarize in chunks, consolidate, commit. The context does not change before the commit's single
+ * transaction. Returns null if there is nothing to do or, with `force`, if the result would not be smaller. Fails with a typed
+ * reason if the context had to be left unchanged.
  */
 export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
   const { tenant, session, incarnation, reason, force, writtenThroughSeq } = input;
@@ -50,7 +50,7 @@ export async function compaction(input: CompactionInput): Promise<CompactionOutc
   }
 }
 
-/** The rules serve where the model fails for good, unless the policy has no fallback or nothing is evicted. */
+/** Uses the rules if the model fails permanently, unless the policy has no fallback or nothing is evicted. */
 async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
   const evicts = plan.throughSeq >= plan.fromSeq;
   try {
@@ -69,7 +69,9 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
   }
 }
 
-/** Asks again where answers are gone before the commit: those still stored are found, the others paid anew. */
+/**
+ * Repeats the model's part if answers were deleted before the commit: stored answers are found, the others are paid for again.
+ */
 async function replaceByModel(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
   for (let tries = 1; ; tries++) {
     try {
@@ -83,7 +85,7 @@ async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Compactio
   }
 }
 
-/** Records the failure and throws it; null where a compaction by hand was refused for saving too little. */
+/** Records the failure and throws it; returns null if a compaction requested by hand was refused for saving too little. */
 async function leaveUnchanged({ ids, force, page }: CompactionRun, error: unknown): Promise<null> {
   const failure = failureOf(error) ?? { type: 'Unknown', message: String(error), details: [] };
   const { type, message } = failure;

@@ -3,28 +3,27 @@ import type {
   BackfillProgress,
   CompactAnswer,
   CompactRequest,
-  ResizeRequest,
-  RetryRequest,
   SessionStatus,
   TurnSignal,
 } from '../src/contract/workflows.js';
+import type { ResizeRequest, RetryRequest } from '../src/contract/backfills.js';
 
 export const turnSignal = defineSignal<[TurnSignal]>('turn');
 
-/** The session's policy changed in Postgres: measure again. */
+/** The session's policy changed in PostgreSQL: measure again. */
 export const configureSignal = defineSignal<[]>('configure');
 
-/** No further turns: finish the work in hand, then complete. */
+/** No further turns follow: finish the current work, then complete. */
 export const closeSignal = defineSignal<[]>('close');
 
-/** No compaction begins until `resume`; a running one ends, and turns are stored as ever. */
+/** No compaction starts until `resume`. A running one finishes, and turns are still stored. */
 export const pauseSignal = defineSignal<[]>('pause');
 export const resumeSignal = defineSignal<[]>('resume');
 
-/** Compact now, whatever the size and whatever failed before: `compact` without an answer. */
+/** Compacts now, regardless of size and earlier failures: `compact` without an answer. */
 export const retrySignal = defineSignal<[]>('retry');
 
-/** Like the signals of these names, answered when they have taken effect. */
+/** Like the signals of the same names, but answered when they have taken effect. */
 export const pauseUpdate = defineUpdate<void>('pause');
 export const resumeUpdate = defineUpdate<void>('resume');
 export const configureUpdate = defineUpdate<void>('configure');
@@ -32,18 +31,18 @@ export const closeUpdate = defineUpdate<void>('close');
 export const compactUpdate = defineUpdate<CompactAnswer, [CompactRequest]>('compact');
 export const statusQuery = defineQuery<SessionStatus>('status');
 
-/** Signals come from any client in any language. Ids beyond what the store takes are not remembered. */
+/** Signals come from any client in any language. Ids longer than the store accepts are not remembered. */
 export function isTurn(turn: TurnSignal | null | undefined): turn is TurnSignal {
   if (typeof turn !== 'object' || turn === null) return false;
   return isInline(turn) || (typeof turn.turnId === 'string' && turn.turnId.length <= 512);
 }
 
-/** The turn carries its messages. */
+/** True if the turn carries its messages. */
 export function isInline({ messages }: TurnSignal): boolean {
   return (messages ?? null) !== null;
 }
 
-/** Refused before it is accepted: the caller sees `Input.Invalid`, the history nothing. */
+/** Refuses an update before it is accepted: the caller gets `Input.Invalid`, and the history records nothing. */
 export function refusal(problem: string, hint: string): ApplicationFailure {
   return ApplicationFailure.nonRetryable(`${problem} — ${hint}`, 'Input.Invalid');
 }
@@ -61,14 +60,14 @@ export function checkCompactRequest(request: CompactRequest | null | undefined):
 }
 
 /*
- * Workflow type `backfill`. `pause` and `resume` have the names and forms that a session's have. Compactions in flight
- * end as they end after `pause` and `cancel` alike.
+ * Workflow type `backfill`. `pause` and `resume` have the same names and forms as those of a session. After `pause` and after
+ * `cancel`, compactions in flight run to their end.
  */
 export const cancelSignal = defineSignal<[]>('cancel');
 export const cancelUpdate = defineUpdate<void>('cancel');
 export const resizeUpdate = defineUpdate<void, [ResizeRequest]>('resize');
 
-/** The failed sessions, and those never tried because the job was cut short, once more. */
+/** Retries the failed sessions and those never tried because the job ended early. */
 export const retryUpdate = defineUpdate<void, [RetryRequest]>('retry');
 export const progressQuery = defineQuery<BackfillProgress>('status');
 

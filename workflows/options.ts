@@ -8,16 +8,17 @@ import type { DatabaseActivities, ModelActivities } from '../activities/index.js
 import { beyondDeadlineMs, isOfBackfill, stepQueues } from '../src/temporal/names.js';
 
 /*
- * Every step heartbeats (activities/run.ts), so a killed worker is noticed within the heartbeat timeout rather than
- * within the start-to-close timeout. Retries of what passes (an outage, a busy endpoint) are bounded by time, never by
- * attempts: a deploy must not use them up. What is not known to pass is final after a few (src/temporal/failures.ts).
+ * Every step heartbeats (activities/run.ts), so that a killed worker is noticed within the heartbeat timeout rather than the
+ * start-to-close timeout. Retries of passing failures (an outage, a busy endpoint) are limited by time, never by attempts,
+ * because a deployment must not use them up. Failures not known to pass are final after a few attempts
+ * (src/temporal/failures.ts).
  */
 const heartbeatTimeout = '10 seconds';
 
 /**
- * Steps on Postgres: seconds at most, but a commit may read megabytes. Ten minutes of a database that is away are
- * bridged by retrying; after that the compaction fails and the context is as before. A backfill has time: hours hold it up
- * and do not end it, and its steps may wait long for their turn, but a day ends them.
+ * Steps on PostgreSQL take seconds at most, but a commit may read megabytes. Retries bridge ten minutes of a database outage;
+ * after that the compaction fails and the context stays unchanged. A backfill survives hours of outage, and its steps may wait
+ * long for a slot, but a day ends them.
  */
 export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
   const { taskQueue } = workflowInfo();
@@ -31,8 +32,8 @@ export function databaseActivities(): ActivityInterfaceFor<DatabaseActivities> {
 }
 
 /**
- * Model calls: the client's own timeout ends a call that hangs, missed heartbeats a worker that is gone; the whole may retry until the
- * compaction's deadline. A provider's Retry-After replaces the interval. On the deadline the workflow goes on to the
+ * Model calls. The client's timeout ends a call that hangs; missed heartbeats reveal a lost worker. Retries may continue until
+ * the compaction's deadline. A provider's Retry-After replaces the interval. At the deadline the workflow goes on to the
  * fallback at once (TRY_CANCEL) while the call is being aborted.
  */
 export function modelActivities(deadlineMs: number): ActivityInterfaceFor<ModelActivities> {

@@ -6,10 +6,10 @@ export interface Caller {
   resummarize: boolean;
 }
 
-/** Callers of `compact`: each joins the running compaction where that does the same, or waits for the next one. */
+/** Callers of `compact`. Each joins the running compaction if that does the same, or waits for the next one. */
 export class Callers {
   private readonly waiting: Caller[] = [];
-  /** Answered by the running compaction. */
+  /** Callers that the running compaction answers. */
   private joined: Caller[] = [];
   private running: { resummarizes: boolean } | null = null;
 
@@ -17,7 +17,7 @@ export class Callers {
     return this.waiting.length;
   }
 
-  /** Leaves the caller to the next compaction, whatever runs. */
+  /** Leaves the caller to the next compaction, whatever is running. */
   addToNext(caller: Caller): void {
     this.waiting.push(caller);
   }
@@ -36,7 +36,7 @@ export class Callers {
     for (const { settle } of this.takeWaiting()) settle(null, error);
   }
 
-  /** A compaction begins that answers `asked`, and those that join it. */
+  /** Starts a compaction that answers `asked` and those that join it. */
   begin(asked: readonly Caller[], resummarizes: boolean): void {
     this.joined = [...asked];
     this.running = { resummarizes };
@@ -46,7 +46,7 @@ export class Callers {
     for (const { settle } of this.joined) settle(answer, error);
   }
 
-  /** The running compaction leaves those that joined it to the next one. */
+  /** Moves the callers that joined the running compaction to the next one. */
   postpone(): void {
     this.waiting.push(...this.joined);
   }

@@ -11,7 +11,8 @@ import {
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
-import type { CompactAnswer, CompactionOutcome } from '../src/contract/workflows.js';
+import type { CompactAnswer } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { count } from '../src/numbers.js';
 import { failureOf } from '../src/temporal/failures.js';
 import {
@@ -31,14 +32,14 @@ import { lookAgainMs } from './session-waits.js';
 const shownCompactions = 20;
 const longestLookMs = 60_000;
 
-/** Runs the compactions of a session, one at a time, while its turns are stored as they come. */
+/** Runs the compactions of a session one at a time and stores arriving turns meanwhile. */
 export class SessionCompactions {
-  /** The wait for a compaction of another parent: doubled each time. */
+  /** The wait for a compaction of another parent, doubled each time. */
   private nextLookMs = lookAgainMs;
 
   constructor(private readonly run: SessionRun) {}
 
-  /** `asked`: the callers that it answers, beside those that join; none where a trigger began it. */
+  /** `asked` holds the callers that it answers, in addition to those that join; it is empty if a trigger started it. */
   async compact(reason: CompactionReason, asked: readonly Caller[]): Promise<void> {
     const { run } = this;
     const { ids, state, inbox, callers } = run;
@@ -59,7 +60,7 @@ export class SessionCompactions {
       const outcome = await inbox.appendingMeanwhile(child);
       this.nextLookMs = lookAgainMs;
       if (outcome) this.note(outcome);
-      // With nothing to do by its trigger, a compaction by hand may still find something.
+      // If its trigger finds nothing to do, a compaction requested by hand may still find something.
       if (outcome === null && asked.length === 0) callers.postpone();
       else callers.answer(outcome);
     } catch (error) {
@@ -73,7 +74,7 @@ export class SessionCompactions {
     }
   }
 
-  /** Once a generation. Nobody waits for it, and whatever fails is asked when the compaction is due. */
+  /** Runs once per generation. Nobody waits for it; requests that fail are repeated when the compaction is due. */
   async writeAhead(generation: number): Promise<void> {
     const { metIds: ids, state } = this.run;
     if (state.ahead?.generation === generation) return;
@@ -101,13 +102,13 @@ export class SessionCompactions {
     state.recent.push(outcome);
     if (state.recent.length > shownCompactions) state.recent.shift();
     upsertSearchAttributes([{ key: searchAttributes.generation, value: outcome.generation }]);
-    // Not awaited: should this run end first, a search does the rest.
+    // Not awaited: if this run ends first, a search indexes the rest.
     void makeFindable(metIds);
-    // Turns that arrived meanwhile may have brought it over the trigger again; the exhausted mark ends the chain.
+    // Turns that arrived in the meantime may have crossed the trigger again; the exhausted mark ends the chain.
     state.mustMeasure = true;
   }
 
-  /** Another parent started it, for instance a terminated run of this session: its commit decides, then look again. */
+  /** Another parent started the compaction, for instance a terminated run of this session: waits, then measures again. */
   private async waitForOther(workflowId: string): Promise<void> {
     const { inbox, callers, state } = this.run;
     await inbox.appendingMeanwhile(sleep(this.nextLookMs, { summary: `${workflowId} is running already` }));
@@ -116,33 +117,33 @@ export class SessionCompactions {
     state.mustMeasure = true;
   }
 
-  /** A failed compaction counts as looked at: the next turn that is due starts anew. */
+  /** A failed compaction counts as handled: the next turn that is due starts a new one. */
   private noteFailed(error: unknown, asked: readonly Caller[]): void {
     const { run } = this;
     run.noteFailure(error);
     if (isCancellation(error)) run.inbox.forgetReferences();
     const type = failureOf(error)?.type;
-    // Too little for its trigger: by hand less is enough, and nothing to gain is no failure.
+    // It saved too little for its trigger. A compaction by hand accepts less and does not fail when there is nothing to gain.
     if (type === 'Summary.NotSmaller' && asked.length === 0) run.callers.postpone();
     else run.callers.answer(null, error);
-    // Another commit came first: plan anew.
+    // Another commit came first: plan again.
     if (type === 'Store.StaleGeneration') run.state.mustMeasure = true;
   }
 }
 
-/** Vectors for one stretch of a session: what comes later finds the rest. */
+/** Time limit for the vectors of one stretch of a session; later calls index the rest. */
 const embeddingMs = 600_000;
 
 async function makeFindable(ids: SessionIds): Promise<void> {
   try {
-    // Workers of before vectors answer nothing.
+    // Workers of versions without vectors return nothing.
     if (await databaseActivities().indexTexts(ids)) await modelActivities(embeddingMs).embedTexts(ids);
   } catch (error) {
     log.warn('indexing failed', { error: String(error) });
   }
 }
 
-/** Runs one compaction of a session as a workflow of its own, which outlives the one that asked for it. */
+/** Runs one compaction of a session as a separate workflow, which outlives its requester. */
 function executeCompaction(
   ids: SessionIds,
   generation: number,
@@ -175,7 +176,7 @@ function executeCompaction(
   });
 }
 
-/** Starts it and goes on: it outlives the one that asked for it, as compactions do. */
+/** Starts the workflow without waiting for it; like a compaction, it outlives its requester. */
 async function startWritingAhead(ids: SessionIds, plan: Plan): Promise<void> {
   await startChild<typeof ahead>('ahead', {
     workflowId: aheadWorkflowId(ids, plan.baseGeneration),

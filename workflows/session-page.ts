@@ -1,10 +1,11 @@
-import type { CompactionOutcome, SessionStatus } from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
+import type { SessionStatus } from '../src/contract/workflows.js';
 import { count } from '../src/numbers.js';
 
 const columns =
   'generation | reason | method | tokens | evicted | chunks | model calls | tokens in / out | cost | pays back | archive part';
 
-/** The operator's page of a session: Markdown, the newest compaction first because the page shows a few lines. */
+/** The operator's page of a session: Markdown with the newest compaction first, because the page shows only a few lines. */
 export function sessionPage({
   running,
   generation,

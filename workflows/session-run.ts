@@ -22,15 +22,15 @@ import { startTimer } from './timer.js';
 import { TurnInbox } from './turn-inbox.js';
 
 /**
- * Well below what the server suggests (4,096): a signal that arrives in the very task that hands over fails it and makes
- * the worker replay the whole history (about 0.6 ms an event), while more signals arrive.
+ * Well below the server's suggestion (4,096). A signal that arrives during the task that hands over fails that task and makes
+ * the worker replay the whole history (about 0.6 ms per event), while more signals arrive.
  */
 const handOverAfterEvents = 1_000;
 
-/** The answer of an activity in a run that began under an earlier version: later fields are missing. */
+/** The result of an activity in a run that began under an earlier version, which lacks later fields. */
 type Earlier<Answer> = Omit<Answer, 'coldAfterMs' | 'paused' | 'incarnation' | 'eager'> & Partial<Answer>;
 
-/** One run of the workflow `session`: the carried state, and all that ends with the run. */
+/** One run of the workflow `session`: the carried state, and everything that ends with the run. */
 export class SessionRun {
   readonly ids: SessionIds;
   readonly state: Carried;
@@ -40,7 +40,7 @@ export class SessionRun {
   phase: Phase = 'idle';
   /** The compaction in flight. */
   running: SessionStatus['compaction'] = null;
-  /** The session was erased and begun anew: the history of this run is of the erased one. */
+  /** The session was erased and created again: this run's history belongs to the erased one. */
   private begunAnew = false;
   private pausing: Promise<void> = Promise.resolve();
   private readonly maxHistoryEvents: number;
@@ -72,12 +72,15 @@ export class SessionRun {
     return this.begunAnew || continueAsNewSuggested || historyLength > this.maxHistoryEvents;
   }
 
-  /** The carried state holds neither callers, who wait in this run, nor messages. */
+  /** The carried state holds neither callers, which wait in this run, nor messages. */
   get mayHandOver(): boolean {
     return this.callers.count === 0 && !this.inbox.hasInline();
   }
 
-  /** Any client may signal anything, and a handler that throws holds the session up for good: no turn at all means measure. */
+  /**
+   * Accepts any signal from any client, because a handler that throws would block the session for good. A signal without a turn
+   * means measure.
+   */
   receive(turn: TurnSignal | null | undefined): void {
     this.waits.heard();
     if (isTurn(turn)) this.inbox.receive(turn);
@@ -90,18 +93,18 @@ export class SessionRun {
     this.state.mustMeasure = true;
   }
 
-  /** One after the other, so that the last request holds. */
+  /** Requests run one after the other, so that the last one wins. */
   pause(paused: boolean): Promise<void> {
     const { setPaused } = databaseActivities();
     const done = this.pausing.then(() => setPaused({ ...this.metIds, paused })).then(() => this.configure());
     this.pausing = done.catch((error: unknown) => {
-      // Measuring finds out which session has the id now.
+      // The measurement finds out which session has the id now.
       if (failureOf(error)?.type === 'Store.StaleGeneration') this.state.mustMeasure = true;
     });
     return done;
   }
 
-  /** Measures; once more after the debounce where a compaction is due. Callers and `close` cut the debounce short. */
+  /** Measures; if a compaction is due, measures again after the debounce. Callers and `close` end the debounce early. */
   async measure(): Promise<Earlier<Measurement>> {
     const { measure } = databaseActivities();
     this.phase = 'measuring';
@@ -137,7 +140,7 @@ export class SessionRun {
     this.showPage();
   }
 
-  /** What is under way is given up, and begun again after the pause. */
+  /** Cancels the work in progress; it starts again after the pause. */
   private stopWritingAhead(): void {
     const { ahead } = this.state;
     if (ahead === undefined || ahead.generation === null) return;

@@ -1,9 +1,5 @@
-import type {
-  CompactionOutcome,
-  SessionStart,
-  SessionStatus,
-  TurnSignal,
-} from '../src/contract/workflows.js';
+import type { CompactionOutcome } from '../src/contract/compactions.js';
+import type { SessionStart, SessionStatus, TurnSignal } from '../src/contract/workflows.js';
 
 export interface SessionInput extends SessionStart {
   /** Set by continue-as-new. */
@@ -15,22 +11,25 @@ export interface ReceivedTurn extends TurnSignal {
   receivedAt?: number;
 }
 
-/** The state that one run hands to the next: small, versioned with the input, no text. */
+/** The state that one run hands to the next: small, versioned with the input, without texts. */
 export interface Carried {
   inbox: ReceivedTurn[];
   mustMeasure: boolean;
   closing: boolean;
-  /** As the last measurement saw it. Absent in what an earlier version handed over. */
+  /** The value of the last measurement. Absent in states handed over by an earlier version. */
   paused?: boolean;
-  /** Latest turn ids, oldest first: duplicates of a signal are dropped. */
+  /** Latest turn ids, oldest first, used to drop repeated signals. */
   seen: string[];
   generation: number | null;
-  /** Of the session that this state is about. Absent before it was met, and in what an earlier version handed over. */
+  /**
+   * Incarnation of the session that this state describes. Absent until it is known, and in states handed over by an earlier
+   * version.
+   */
   incarnation?: string;
   tokens: number | null;
   /**
-   * The generation at which something was last written ahead, null where that was given up; and the last message of what
-   * was written, null where there was nothing to write.
+   * `generation` is the one at which something was last written ahead, or null if that was cancelled. `throughSeq` is the last
+   * message of what was written, or null if there was nothing to write.
    */
   ahead?: { generation: number | null; throughSeq: number | null };
   compactions: number;

@@ -1,9 +1,11 @@
 import { startTimer, type Timer } from './timer.js';
 
-/** The first wait for a compaction of another parent; also the shortest before a retry. */
+/** The first wait for a compaction of another parent, and the shortest wait before a retry. */
 export const lookAgainMs = 2_000;
 
-/** The timers of a session: until it ends unused, until the next attempt after a failure, until the provider's cache is cold. */
+/**
+ * The timers of a session: until it ends unused, until the next attempt after a failure, until the provider's cache is cold.
+ */
 export class SessionWaits {
   private lastMessageAt = Date.now();
   private idle: Timer | null = null;
@@ -13,7 +15,7 @@ export class SessionWaits {
 
   constructor(public idleAfterMs: number) {}
 
-  /** Quiet time counts from here. */
+  /** Restarts the count of quiet time. */
   heard(): void {
     this.lastMessageAt = Date.now();
   }
@@ -22,12 +24,12 @@ export class SessionWaits {
     this.idle = startTimer(ms, 'idle');
   }
 
-  /** Not while a retry or a cold cache is to come. */
+  /** False while a retry or a cold cache is pending. */
   get isIdle(): boolean {
     return this.idle?.fired === true && !this.isAwaited;
   }
 
-  /** Restarts the timer where a message came after it was set. */
+  /** Restarts the timer if a message came after it was set. */
   hasBeenQuiet(): boolean {
     const quietFor = Date.now() - this.lastMessageAt;
     if (quietFor >= this.idleAfterMs) return true;
@@ -35,7 +37,7 @@ export class SessionWaits {
     return false;
   }
 
-  /** A retry or a cold cache is to come: timers are not carried over, a measurement finds out how long is left. */
+  /** True while a retry or a cold cache is pending. Timers are not carried over; a measurement computes the remaining time. */
   get isAwaited(): boolean {
     return this.retry !== null || this.cold !== null;
   }
@@ -44,7 +46,10 @@ export class SessionWaits {
     return this.retry?.fired === true;
   }
 
-  /** `notBefore` in Unix milliseconds. The worker's clock set it, the server's runs the timer: where they differ, this must not spin. */
+  /**
+   * `notBefore` is in Unix milliseconds. It comes from the worker's clock, but the server runs the timer; a difference between
+   * the two must not cause a busy loop.
+   */
   retryAt(notBefore: number | null): void {
     if (notBefore === null) this.endRetry();
     else this.retry ??= startTimer(Math.max(lookAgainMs, notBefore - Date.now()), 'before the next attempt');
@@ -62,13 +67,16 @@ export class SessionWaits {
     return this.cold?.timer.fired === true;
   }
 
-  /** Null: the context is not worth compacting for a cold cache. A running timer is kept: when it fires, it looks how long it has been quiet. */
+  /**
+   * Null means that the context is not worth compacting for a cold cache. A running timer is kept; when it fires, it checks how
+   * long the session has been quiet.
+   */
   coldAfter(afterMs: number | null): void {
     if (afterMs === null) this.cold = null;
     else this.cold ??= { timer: startTimer(afterMs, 'until the cache is cold'), afterMs };
   }
 
-  /** True once, where no message came after the timer was set; otherwise sets it anew for the rest. */
+  /** Returns true once if no message came after the timer was set; otherwise sets it again for the rest. */
   takeCold(): boolean {
     if (this.cold === null) return false;
     const { afterMs } = this.cold;

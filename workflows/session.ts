@@ -27,7 +27,7 @@ import { SessionRun } from './session-run.js';
 import type { SessionInput } from './session-state.js';
 import { isOutage } from './turn-inbox.js';
 
-/** One agent session: takes note of turns, measures when something may be due, and runs one compaction at a time. */
+/** Handles one agent session: records turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
   const run = new SessionRun(input);
   const compactions = new SessionCompactions(run);
@@ -59,7 +59,7 @@ function listen(run: SessionRun): void {
   const notClosing = () => {
     if (state.closing) throw refusal('the session is closing', 'append a turn to open it again');
   };
-  // A signal that fails would fail the workflow; its sender sees the failure on the page.
+  // A signal that fails would fail the workflow; the failure appears on the page instead.
   const noteFailure = (error: unknown) => run.noteFailure(error);
   setHandler(turnSignal, (turn) => run.receive(turn));
   setHandler(configureSignal, configure);
@@ -96,7 +96,10 @@ function isWoken(run: SessionRun): boolean {
   );
 }
 
-/** Runs a task whose failure the session survives: it is on the page, and those who wait are told. Throws where the workflow is cancelled. */
+/**
+ * Runs a task whose failure the session survives: the failure appears on the page, and waiting callers are told. Throws if the
+ * workflow is cancelled.
+ */
 async function attempt(run: SessionRun, task: () => Promise<void>): Promise<void> {
   try {
     await task();
@@ -104,14 +107,14 @@ async function attempt(run: SessionRun, task: () => Promise<void>): Promise<void
     if (CancellationScope.current().consideredCancelled) throw error;
     run.noteFailure(error);
     run.callers.refuseWaiting(error);
-    // The measurement that was due is forgotten by now, and no signal may ask for it again.
+    // The measurement that was due is lost by now, and no signal may request it again.
     if (isOutage(error)) run.waits.retryMeasuring();
   } finally {
     run.phase = 'idle';
   }
 }
 
-/** Stores and looks at all turns, measures where one of them may be due, and compacts where that is due or asked for. */
+/** Stores and checks all turns, measures if one of them may be due, and compacts if that is due or requested. */
 async function work(run: SessionRun, compactions: SessionCompactions): Promise<void> {
   const { state, inbox, callers } = run;
   const must = state.mustMeasure;
@@ -122,14 +125,14 @@ async function work(run: SessionRun, compactions: SessionCompactions): Promise<v
   if (measured.paused === true) callers.refuseWaiting(refusal('the session is paused', 'resume it first'));
   else if (callers.count > 0) {
     const asked = callers.takeWaiting();
-    // By hand the fallback's part is read anew as well.
+    // A compaction by hand also reads the fallback's part again.
     const onlyResummarize = asked.every(({ resummarize }) => resummarize);
     await compactions.compact(onlyResummarize ? 'resummarize' : 'manual', asked);
   } else if (measured.due) await compactions.compact('trigger', []);
   else if (measured.eager === true) await compactions.writeAhead(measured.generation);
 }
 
-/** Continues as a new run once no message is being handled, unless work came meanwhile that cannot be carried over. */
+/** Continues as a new run once no message is being handled, unless work that cannot be carried over has arrived. */
 async function handOver(run: SessionRun, input: SessionInput): Promise<void> {
   await condition(allHandlersFinished);
   if (!run.mayHandOver) return;
@@ -139,7 +142,7 @@ async function handOver(run: SessionRun, input: SessionInput): Promise<void> {
   await continueAsNew<typeof session>({ ...input, v: 1, idleAfterMs, carried });
 }
 
-/** False where messages came that keep the session going. */
+/** Returns false if messages arrived that keep the session running. */
 async function hasEnded(run: SessionRun): Promise<boolean> {
   if (!run.state.closing && !run.waits.hasBeenQuiet()) return false;
   await condition(allHandlersFinished);

@@ -11,9 +11,8 @@ import type { Swept } from '../activities/sweep.js';
 import { stepQueues } from '../src/temporal/names.js';
 
 /**
- * Finds sessions that wait and that no workflow knows of, and signals them; meanwhile goes on with erasures that were cut
- * off, and with backfills that have no workflow. A schedule starts it; what fails is left to the next one, and no part keeps
- * another from its work.
+ * Finds waiting sessions that no workflow handles and signals them. Also continues interrupted erasures and restarts backfills
+ * that have no workflow. A schedule starts it; failed work is left to the next sweep, and no part blocks another.
  */
 export async function sweep(input: SweepStart): Promise<Swept> {
   const signalling = signalWaiting(input);
@@ -28,7 +27,7 @@ export async function sweep(input: SweepStart): Promise<Swept> {
   return signalling;
 }
 
-/** Page after page, until no session is left, none of a page could be signalled, or the sweep has done its share. */
+/** Signals page after page, until no session is left, none of a page could be signalled, or the sweep has reached its limit. */
 async function signalWaiting({ pageSize = 200, mostPages = 25 }: SweepStart): Promise<Swept> {
   const { sweepSessions } = steps();
   const all: Swept = { signalled: 0, failed: 0, left: 0 };

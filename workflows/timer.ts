@@ -5,8 +5,8 @@ export interface Timer {
 }
 
 /**
- * One timer that stays while other things come and go, instead of a timer for every wait. It ends with the
- * cancellation scope it is started in, without firing.
+ * Starts one timer that several waits share, instead of one timer per wait. It ends without firing when the cancellation scope
+ * in which it was started is cancelled.
  */
 export function startTimer(ms: number, summary: string, then: () => void = () => undefined): Timer {
   const timer: Timer = { fired: false };

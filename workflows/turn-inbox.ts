@@ -9,11 +9,11 @@ import type { Carried, ReceivedTurn } from './session-state.js';
 const seenTurns = 512;
 const keptRejections = 20;
 
-/** Characters of a refused turn's id and reason that are kept: what a client sent may be of any length. */
+/** Characters kept of a refused turn's id and reason, because a client may send any length. */
 const shownCharacters = 500;
 const appendAgainMs = 2_000;
 
-/** The turns that were signalled and not yet looked at; stores those that carry their messages. */
+/** The turns that were signalled and not yet handled; stores those that carry their messages. */
 export class TurnInbox {
   private readonly activities = databaseActivities();
 
@@ -27,7 +27,7 @@ export class TurnInbox {
 
   receive(turn: TurnSignal): void {
     const { inbox, seen } = this.state;
-    // The store recognises a repeated inline turn; a repeated reference may say `due` anew.
+    // The store recognises a repeated inline turn; a repeated reference may set `due` again.
     if (seen.includes(turn.turnId) && turn.due === false) return;
     if (!isInline(turn)) seen.push(turn.turnId);
     if (seen.length > seenTurns) seen.shift();
@@ -38,12 +38,12 @@ export class TurnInbox {
     return this.state.inbox.some(isInline);
   }
 
-  /** Turns that only refer to stored messages count as looked at. */
+  /** Drops turns that only refer to stored messages, because they count as handled. */
   forgetReferences(): void {
     this.state.inbox = this.state.inbox.filter(isInline);
   }
 
-  /** Looks at every turn; answers whether one of them may be due. */
+  /** Handles every turn; returns whether one of them may be due. */
   async drain(): Promise<boolean> {
     let due = false;
     for (let turn = this.state.inbox.shift(); turn; turn = this.state.inbox.shift()) {
@@ -52,7 +52,7 @@ export class TurnInbox {
     return due;
   }
 
-  /** Stores inline turns as they come while something else goes on: a context must not wait for a compaction. */
+  /** Stores inline turns as they arrive while another task runs, because a context must not wait for a compaction. */
   async appendingMeanwhile<T>(task: Promise<T>): Promise<T> {
     let ended = false;
     const end = () => void (ended = true);
@@ -79,7 +79,7 @@ export class TurnInbox {
     } catch (error) {
       if (isCancellation(error)) throw error;
       if (isOutage(error)) {
-        // The messages are nowhere but here: they wait for the database as long as it takes.
+        // The messages exist only here, so they wait for the database as long as necessary.
         await sleep(appendAgainMs, { summary: 'before appending again' });
         return this.append(turn);
       }
@@ -100,10 +100,10 @@ export class TurnInbox {
   }
 }
 
-/** The answer of the activity; runs that began under an earlier version replay one without `incarnation`. */
+/** The result of the activity; runs that began under an earlier version replay one without `incarnation`. */
 type Earlier = { due: boolean; incarnation?: string };
 
-/** True for a step whose retries ran out: the database, or every worker, was away or busy for that long. */
+/** True if a step's retries ran out because the database, or every worker, was down or busy for that long. */
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof ActivityFailure)) return false;
   const type = failureOf(error)?.type ?? 'Store.Unavailable';

@@ -1,6 +1,6 @@
 /**
- * Bounds on the work of each tenant in this process. A request counts for its tenant from its headers on; before that
- * its connection is one of few that have shown no token.
+ * Bounds on each tenant's work in this process. A request counts for its tenant once its headers have arrived. Before
+ * that, its connection counts towards the limit on connections that have shown no token.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type Readable, Transform } from 'node:stream';
@@ -9,11 +9,11 @@ import { PalimpsestError } from '../errors.js';
 import { answerRaw } from './failures.js';
 import type { CompleteSettings } from './settings.js';
 
-/** Present use of each limit, all tenants together. */
+/** Present use of each limit by all tenants together. */
 export type Load = Record<LimitName | 'unknownConnections', number>;
 
 const slowBodyLookMs = 5_000;
-/** In which a body is counted that does not say how long it is. */
+/** Step in which the bytes of a body without Content-Length are counted. */
 const countedBytes = 16 * 1024;
 
 export class Admission {
@@ -36,18 +36,18 @@ export class Admission {
     const everyMs = Math.min(slowBodyLookMs, Math.ceil(requestTimeoutMs / 4));
     this.#slowBodies = new SlowBodies({ bytesPerSecond: minBodyBytesPerSecond, everyMs }, ({ socket }) =>
       answerRaw(
-        Object.assign(new Error('the body is too slow'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }),
+        Object.assign(new Error('the body arrives too slowly'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }),
         socket,
       ),
     );
   }
 
-  /** Counts connections from the first on. */
+  /** Counts the server's connections. */
   watch(server: Server): void {
     this.#sockets.watch(server);
   }
 
-  /** Until the answer is out or its caller has gone. Throws `Tenant.LimitReached` or `Api.Overloaded`. */
+  /** Admits a request until its answer is sent or its caller has gone. Throws `Tenant.LimitReached` or `Api.Overloaded`. */
   enter(tenant: string, request: IncomingMessage, response: ServerResponse): void {
     try {
       this.#sockets.claim(request.socket, tenant);
@@ -61,10 +61,10 @@ export class Admission {
     this.#slowBodies.watch(request);
   }
 
-  /** The body as it comes, counted where its headers do not say how long it is. */
+  /** Returns the body, and counts its bytes as they come where the headers give no length. */
   counted(tenant: string, request: IncomingMessage, body: Readable, response: ServerResponse): Readable {
     if (request.headers['transfer-encoding'] === undefined) return body;
-    // One for all chunks: of one byte each, they are millions.
+    // One listener for all steps: a body that comes in chunks of one byte has many of them.
     const given: (() => void)[] = [];
     let left = 0;
     response.once('close', () => given.forEach((giveBack) => giveBack()));
@@ -79,7 +79,7 @@ export class Admission {
           left -= chunk.length;
           done(null, chunk);
         } catch (error) {
-          // What is still to come is not read.
+          // Closes the connection, because the rest of the body is not read.
           response.setHeader('connection', 'close');
           done(error as Error);
         }
@@ -89,7 +89,7 @@ export class Admission {
     return body.pipe(counting);
   }
 
-  /** The request is answered when something has happened in its session. */
+  /** Counts the request among those that wait for an event in their session. */
   wait(tenant: string, response: ServerResponse): void {
     this.#take('waits', tenant, response);
   }
@@ -119,22 +119,22 @@ export class Admission {
 type LimitName = 'requests' | 'bodyBytes' | 'waits' | 'connections';
 
 const held: Record<LimitName, string> = {
-  requests: 'requests in work',
-  bodyBytes: 'bytes of bodies in work',
-  waits: 'requests that wait for compactions',
+  requests: 'requests in progress',
+  bodyBytes: 'bytes of bodies in progress',
+  waits: 'requests waiting for compactions',
   connections: 'connections',
 };
 
 interface ShareLimits {
-  /** Of all tenants together. */
+  /** For all tenants together. */
   most: number;
-  /** Of one tenant. */
+  /** For one tenant. */
   tenantMost: number;
 }
 
 /**
- * One kind of thing. A tenant holds at most its share, and the last tenth of all goes to tenants that hold little: several
- * that ask for everything leave something to the next.
+ * The shares of one limit. A tenant holds at most its share. The last tenth goes to tenants that hold little, so that
+ * a few tenants that use their full shares leave something to others.
  */
 class Share {
   readonly #most: number;
@@ -154,7 +154,7 @@ class Share {
     return this.#all;
   }
 
-  /** Answers what gives it back, once. Throws `Tenant.LimitReached` or `Api.Overloaded`. */
+  /** Takes an amount and returns the function that gives it back once. Throws `Tenant.LimitReached` or `Api.Overloaded`. */
   take(tenant: string, amount = 1): () => void {
     const own = this.#held.get(tenant) ?? 0;
     this.#check(own, amount);
@@ -166,13 +166,16 @@ class Share {
     };
   }
 
-  /** A tenant that holds nothing gets whatever it asks for, where there is room: no body is too large to be alone. */
+  /**
+   * A tenant that holds nothing gets any amount for which there is room, and any amount at all while nobody holds
+   * anything: no body is too large by itself.
+   */
   #check(own: number, amount: number): void {
     const all = this.#all + amount;
     if (own === 0 && (all <= this.#most || this.#all === 0)) return;
     if (own === 0)
-      throw new PalimpsestError('Api.Overloaded', `The API has ${this.#all} ${held[this.limit]} already.`, {
-        hint: 'Repeat the request a moment later.',
+      throw new PalimpsestError('Api.Overloaded', `The API already has ${this.#all} ${held[this.limit]}.`, {
+        hint: 'Repeat the request after a moment.',
         details: { limit: this.limit, most: this.#most },
       });
     const shared = this.#tenantMost < this.#most;
@@ -181,9 +184,9 @@ class Share {
       return;
     throw new PalimpsestError(
       'Tenant.LimitReached',
-      `The tenant has ${own} ${held[this.limit]}, as many as it may have now.`,
+      `The tenant has ${own} ${held[this.limit]} and may not have more now.`,
       {
-        hint: 'Repeat the request a moment later, with fewer at once.',
+        hint: 'Repeat the request after a moment, with fewer concurrent requests.',
         details: { limit: this.limit, most: this.#tenantMost },
       },
     );
@@ -199,11 +202,11 @@ class Share {
 
 interface Arriving {
   request: IncomingMessage;
-  /** Bytes of its connection at the last look; null before the first, which comes early for it. */
+  /** Bytes of its connection at the last check; null before the first check, which may come too early. */
   seen: number | null;
 }
 
-/** Gives up bodies that arrive more slowly than a minimum, long before the time of a whole request is over. */
+/** Aborts bodies that arrive more slowly than a minimum, long before the timeout of the whole request. */
 class SlowBodies {
   readonly #arriving = new Set<Arriving>();
   readonly #timer: NodeJS.Timeout;
@@ -224,7 +227,7 @@ class SlowBodies {
     }, everyMs).unref();
   }
 
-  /** Nothing for a request whose body is here already, or that has none. */
+  /** Ignores a request that has no body, or whose body has arrived. */
   watch(request: IncomingMessage): void {
     const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
     if (request.complete || (encoding === undefined && (length === undefined || length === '0'))) return;
@@ -240,8 +243,8 @@ class SlowBodies {
 }
 
 /**
- * Node tells only the answer whose turn it is that its connection has closed. Those to requests sent behind it, without
- * waiting for it, are told here.
+ * Node reports a closed connection only to the response whose turn it is. This reports it to the responses of later
+ * pipelined requests.
  */
 export function closeQueued(server: Server): void {
   const answers = new WeakMap<Socket, Set<ServerResponse>>();
@@ -261,7 +264,7 @@ export function closeQueued(server: Server): void {
   });
 }
 
-/** Of the connections that have shown no token, at most this part may come from one address. */
+/** At most this fraction (one in so many) of the connections without a token may come from one address. */
 const addressPart = 4;
 
 interface Claim {
@@ -270,11 +273,12 @@ interface Claim {
 }
 
 /**
- * A connection belongs to the tenant of the last token it showed. Those that have shown none are few: beyond the limit the
- * oldest is closed, which an honest caller, whose headers arrive within milliseconds, never is.
+ * A connection belongs to the tenant of the last token that it showed. Connections without a token are limited.
+ * Beyond the limit the oldest is closed; this does not affect an honest caller, whose headers arrive within
+ * milliseconds.
  */
 class Sockets {
-  /** In the order in which they came. */
+  /** Connections by address, in the order in which they came. */
   readonly #unknown = new Map<string, Set<Socket>>();
   readonly #claims = new WeakMap<Socket, Claim>();
   #unknownCount = 0;
@@ -300,7 +304,7 @@ class Sockets {
     });
   }
 
-  /** Throws `Tenant.LimitReached` where the tenant has as many connections as it may. */
+  /** Throws `Tenant.LimitReached` where the tenant has no connections left. */
   claim(socket: Socket, tenant: string): void {
     const claim = this.#claims.get(socket);
     if (claim?.tenant === tenant || socket.destroyed) return;
@@ -327,7 +331,7 @@ class Sockets {
   #makeRoom(address: string): void {
     const own = this.#unknown.get(address);
     if (own && own.size > Math.max(1, Math.floor(this.mostUnknown / addressPart))) this.#closeOldest(address);
-    // Of the address that has most: one that is new to this machine is not put out by a crowd.
+    // Closes a connection of the address that has most, so that a crowd does not push out other addresses.
     if (this.#unknownCount > this.mostUnknown) {
       const [crowd] = [...this.#unknown].reduce((most, one) => (one[1].size > most[1].size ? one : most));
       this.#closeOldest(crowd);

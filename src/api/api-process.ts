@@ -5,7 +5,10 @@ import { Metrics, type RequestFigures } from '../process/metrics.js';
 import { Palimpsest } from '../library/palimpsest.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 
-/** A process that is the API: logs, `/metrics`, and an end that lets requests finish. Returns when it has stopped. */
+/**
+ * Runs a process that serves the API, with logs, `/metrics`, and a shutdown that lets requests finish. Returns when
+ * it has stopped.
+ */
 export async function runApiProcess(
   config: Config,
   { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
@@ -34,7 +37,7 @@ export async function runApiProcess(
       if (signal.aborted) resolve();
       signal.addEventListener('abort', () => resolve(), { once: true });
     });
-    log.info('API takes no new requests');
+    log.info('API accepts no new requests');
     await api.close();
     log.info('API has stopped');
   } finally {
@@ -42,7 +45,7 @@ export async function runApiProcess(
   }
 }
 
-/** What requests hold now, by the names of the limits. */
+/** Present use of each limit, by name. */
 export function loadOf(api: RunningApi, palimpsest: Palimpsest): Record<string, number> {
   const { held, waiting } = palimpsest.databaseLoad();
   return { ...api.load(), databaseConnections: held, databaseWaits: waiting };

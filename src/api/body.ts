@@ -1,4 +1,4 @@
-/** Bodies exactly: what JSON.parse would change in silence is refused with line, column and path. */
+/** Exact reading of bodies: a value that JSON.parse would silently change is refused with line, column and path. */
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
 import { type Json, MessagesText } from '../conversation/message.js';
@@ -6,7 +6,7 @@ import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { inThread } from '../intake/threads/pool.js';
 import { Refused } from './problem.js';
 
-/** Undefined for an empty body. Throws `Input.Invalid`. */
+/** Returns undefined for an empty body. Throws `Input.Invalid`. */
 export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
   if (bytes.length === 0) return undefined;
   if (!isJsonInUtf8(mediaType)) throw otherMedia(mediaType);
@@ -18,14 +18,14 @@ export function readBody(bytes: Buffer, mediaType: string): Json | undefined {
   }
 }
 
-/** Bytes up to which a body is read on the event loop: some 10 ms at most. */
+/** Bytes up to which a body is read on the event loop, which takes at most about 10 ms. */
 const shortBody = 64 * 1024;
-/** Bytes of a body that holds no turn, at most. */
+/** Largest body, in bytes, of a request without a turn. */
 export const smallBodyBytes = 1024 * 1024;
 
 /**
- * The body of a turn, which may hold megabytes: read in a thread, its messages stay text. Throws `Input.Invalid`,
- * `Input.TooLarge`.
+ * Reads the body of a turn, which may have megabytes. A long one is read in a thread, and its messages stay text.
+ * Throws `Input.Invalid`, `Input.TooLarge`.
  */
 export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<unknown> {
   if (bytes.length <= shortBody) return readBody(bytes, mediaType);
@@ -47,24 +47,29 @@ function ofBody(error: unknown): unknown {
   return new PalimpsestError(type, message, { path, hint, ...(details ? { details } : {}) });
 }
 
-/** Compressed bodies are not read: what they grow to is known only when it is too late. Throws `Input.Invalid`. */
+/** Refuses compressed bodies, because their real size is known only after decompression. Throws `Input.Invalid`. */
 export function refuseEncoded(encoding: string | undefined): void {
   if (encoding === undefined || /^\s*(?:identity\s*)?$/i.test(encoding)) return;
-  throw new Refused(415, 'Input.Invalid', 'Encoded bodies are not read.', {
+  throw new Refused(415, 'Input.Invalid', 'The API does not read encoded bodies.', {
     path: 'headers.content-encoding',
-    hint: 'Send the body as it is, without Content-Encoding.',
+    hint: 'Send the body without Content-Encoding.',
   });
 }
 
-/** The usual ones first: this is the hot path. */
+/** Tests the usual types first, because this is the hot path. */
 function isJsonInUtf8(mediaType: string): boolean {
   if (mediaType === 'application/json' || mediaType === 'application/json; charset=utf-8') return true;
   return /^application\/json\s*(?:;\s*charset="?utf-?8"?\s*)?;?\s*$/i.test(mediaType);
 }
 
 export function otherMedia(mediaType: string): Refused {
-  return new Refused(415, 'Input.Invalid', `Bodies of the type ${mediaType || '(none)'} are not read.`, {
-    path: 'headers.content-type',
-    hint: 'Send JSON in UTF-8 as application/json.',
-  });
+  return new Refused(
+    415,
+    'Input.Invalid',
+    `The API does not read bodies of the type ${mediaType || '(none)'}.`,
+    {
+      path: 'headers.content-type',
+      hint: 'Send JSON in UTF-8 as application/json.',
+    },
+  );
 }

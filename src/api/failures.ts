@@ -1,4 +1,4 @@
-/** What goes wrong before an operation runs: HTTP's own refusals, and defects. */
+/** Failures before an operation runs: HTTP errors and defects. */
 import type { Duplex } from 'node:stream';
 import { STATUS_CODES } from 'node:http';
 import { isFailure, PalimpsestError } from '../errors.js';
@@ -6,7 +6,7 @@ import { otherMedia } from './body.js';
 import type { Operation } from './operations/operation.js';
 import { problemMediaType, problemOf, Refused } from './problem.js';
 
-/** Any error as a failure of README's table; what nobody foresaw is `Api.Failed`. */
+/** Converts any error to a failure of docs/failures.md. An unexpected error becomes `Api.Failed`. */
 export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}): PalimpsestError {
   if (isFailure(error)) return error;
   const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
@@ -14,7 +14,7 @@ export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return new PalimpsestError('Input.TooLarge', `The body has more than ${bodyLimit} bytes.`, {
         path: 'body',
-        hint: 'A turn can be sent in parts: a session takes any number of turns.',
+        hint: 'Send the turn in parts: a session takes any number of turns.',
         details: { bodyLimitBytes: bodyLimit },
       });
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
@@ -23,7 +23,7 @@ export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}
     case 'FST_ERR_BAD_URL':
       return new Refused(400, 'Input.Invalid', 'The path is not percent-encoded UTF-8.', {
         path: 'url',
-        hint: 'Encode each id as encodeURIComponent does.',
+        hint: 'Encode each id with encodeURIComponent.',
       });
     case 'FST_ERR_MAX_PARAM_LENGTH':
       return new Refused(400, 'Input.Invalid', 'An id in the path is too long.', {
@@ -32,14 +32,14 @@ export function asFailure(error: unknown, { mediaType = '', bodyLimit = 0 } = {}
       });
   }
   if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500)
-    return new Refused(400, 'Input.Invalid', 'The request cannot be read.', { path: 'body' });
+    return new Refused(400, 'Input.Invalid', 'The request is malformed.', { path: 'body' });
   return new PalimpsestError('Api.Failed', 'The request ended in an unexpected error.', {
-    hint: 'Look for the requestId in the log of the API.',
+    hint: "Search the API's log for the requestId.",
     cause: error,
   });
 }
 
-/** Where an unexpected error came from. Its message is left out: those of parsers and databases repeat what they read. */
+/** The origin of an unexpected error. It omits the message, because parsers and databases quote their input in it. */
 export function traceOf({ cause }: PalimpsestError): Record<string, unknown> {
   if (!(cause instanceof Error)) return { error: typeof cause };
   const frames = (cause.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
@@ -48,12 +48,12 @@ export function traceOf({ cause }: PalimpsestError): Record<string, unknown> {
   return { error: cause.name, ...(known ? { code } : {}), stack: frames.slice(0, 12) };
 }
 
-/** No such path, or no such method on it. */
+/** The error for an unknown path, or for a method that the path does not have. */
 export function notThere(operations: readonly Operation[], method: string, url: string): Refused {
   const path = url.split('?')[0] ?? '';
   const methods = operations.filter((one) => patternOf(one.path).test(path)).map((one) => one.method);
   if (methods.length === 0)
-    return new Refused(404, 'Input.Invalid', 'There is nothing at this path.', {
+    return new Refused(404, 'Input.Invalid', 'This path does not exist.', {
       path: 'url',
       hint: '/openapi.json lists every operation.',
     });
@@ -61,7 +61,7 @@ export function notThere(operations: readonly Operation[], method: string, url: 
   return new Refused(
     405,
     'Input.Invalid',
-    `This path does not take ${method}.`,
+    `This path does not support ${method}.`,
     { path: 'method', hint: `Use ${allow}.` },
     { allow },
   );
@@ -71,7 +71,10 @@ function patternOf(path: string): RegExp {
   return new RegExp(`^${path.replace(/\{\w+\}/g, '[^/]+')}$`);
 }
 
-/** What Node's parser refuses has no request yet: the answer is written to the connection itself. */
+/**
+ * Answers a request that Node's parser refuses. There is no request object yet, so the answer is written to the
+ * connection itself.
+ */
 export function answerRaw(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
   const failure = ofParser(error.code);
@@ -92,15 +95,15 @@ function ofParser(code: string | undefined): Refused {
   if (code === 'HPE_HEADER_OVERFLOW')
     return new Refused(431, 'Input.Invalid', 'Request line and headers have more than 16 KiB.', {
       path: 'headers',
-      hint: 'Send ids of at most 200 bytes and no more headers than are needed.',
+      hint: 'Send ids of at most 200 bytes, and fewer headers.',
     });
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return new Refused(408, 'Input.Invalid', 'The request did not arrive whole in time.', {
+    return new Refused(408, 'Input.Invalid', 'The request did not arrive completely in time.', {
       path: 'body',
       hint: 'Send it again, faster or in smaller turns.',
     });
   return new Refused(400, 'Input.Invalid', 'This is not HTTP/1.1.', {
     path: 'headers',
-    hint: 'Is this the port of another service?',
+    hint: 'Check the port: another service may be using it.',
   });
 }

@@ -1,9 +1,10 @@
-/** The OpenAPI 3.1 document, made of the operations and the schemas that they check with. */
+/** The OpenAPI 3.1 document, made from the operations and the schemas that check their requests. */
 import { z } from 'zod';
 import type { FailureType } from '../errors.js';
 import type { AnswerDocument, Operation } from './operations/operation.js';
-import { problem, problemMediaType, statusOf } from './problem.js';
-import { components } from './schemas/component.js';
+import { problem } from '../contract/problem.js';
+import { problemMediaType, statusOf } from './problem.js';
+import { components } from '../contract/schema.js';
 import { serviceOperations } from './service.js';
 
 type JsonObject = { [key: string]: unknown };
@@ -14,12 +15,12 @@ export interface OpenApiDocument extends JsonObject {
   components: { schemas: Record<string, JsonObject>; securitySchemes: JsonObject };
 }
 
-/** Of `/v1`: rises with what is added to it. */
+/** Version of `/v1`. It rises with each addition. */
 const apiVersion = '1.0.0';
 
 const reference = (id: string) => `#/components/schemas/${id}`;
 
-/** Failures that any operation can end with. */
+/** Failures that any operation may have. */
 const always: readonly FailureType[] = [
   'Input.Invalid',
   'Api.Unauthorized',
@@ -48,8 +49,8 @@ export function openApiDocument(
       version: apiVersion,
       summary: 'Durable conversation compaction for LLM agents.',
       description:
-        'Turns in, contexts that fit out; originals stay readable. Every failure is a problem (RFC 9457) whose ' +
-        '`failure` is a type of the table of failures in the README.',
+        'Stores turns and returns contexts that fit the budget; originals stay readable. Every failure is a problem (RFC 9457) whose ' +
+        '`failure` is one of the types in docs/failures.md.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: '/' }],
@@ -62,7 +63,7 @@ export function openApiDocument(
         token: {
           type: 'http',
           scheme: 'bearer',
-          description: 'A token of one tenant: it sees that tenant only.',
+          description: 'A token of one tenant, which gives access to that tenant only.',
         },
       },
     },
@@ -127,7 +128,7 @@ function contentOf(content: Readonly<Record<string, z.ZodType>>): JsonObject {
   );
 }
 
-/** One response a status, which lists the failure types that it may have. */
+/** One response for each status, with the failure types that it may have. */
 function problemsOf({ failures = [], body, params }: Operation): JsonObject {
   const byStatus = new Map<number, string[]>();
   const add = (status: number, type: string) => byStatus.set(status, [...(byStatus.get(status) ?? []), type]);
@@ -152,7 +153,7 @@ function problemsOf({ failures = [], body, params }: Operation): JsonObject {
   );
 }
 
-/** 409 says when to come back for one of its types only. */
+/** With status 409, only `Store.Busy` has the header `Retry-After`. */
 function named(type: string): string {
   return type === 'Store.Busy' ? `\`${type}\` (with \`Retry-After\`)` : `\`${type}\``;
 }
@@ -162,18 +163,18 @@ function referenceTo(schema: z.ZodType): JsonObject {
   return id === undefined ? inline(schema) : { $ref: reference(id) };
 }
 
-/** As it is after parsing: numbers in queries are numbers. */
+/** The schema after parsing: numbers in queries are numbers. */
 function inline(schema: z.ZodType): JsonObject {
   return plain(z.toJSONSchema(schema, written));
 }
 
-/** As it is sent: answers may have further fields one day, requests may not. */
+/** The schemas of bodies as they are sent. Answers may get further fields later, requests may not. */
 function schemasOfComponents(): Record<string, JsonObject> {
   const { schemas } = z.toJSONSchema(components, { ...written, uri: reference, io: 'input' });
   return Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, plain(schema)]));
 }
 
-/** Bounds that say no more than that a number is exact are left out. */
+/** Omits bounds that only state that a number is exact. */
 const written = {
   unrepresentable: 'any',
   override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {
@@ -182,7 +183,7 @@ const written = {
   },
 } as const;
 
-/** Without what belongs to a document of its own. */
+/** Removes the fields of a stand-alone document. */
 function plain({ $schema, $id, ...schema }: JsonObject): JsonObject {
   return schema;
 }

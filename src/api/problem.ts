@@ -1,7 +1,6 @@
 /** Failures as HTTP answers: `application/problem+json` (RFC 9457) with the failure's type, path and hint. */
-import { z } from 'zod';
-import { failureTypes, PalimpsestError, type FailureDetails, type FailureType } from '../errors.js';
-import { component } from './schemas/component.js';
+import { PalimpsestError, type FailureDetails, type FailureType } from '../errors.js';
+import type { Problem } from '../contract/problem.js';
 
 export const problemMediaType = 'application/problem+json';
 
@@ -24,19 +23,19 @@ const statuses: Partial<Record<FailureType, number>> = {
 };
 
 const titles: Record<number, string> = {
-  400: 'The request is wrong',
-  401: 'A token is needed',
-  403: 'This caller is not served',
-  404: 'There is no such thing',
-  405: 'The path has other methods',
+  400: 'The request is invalid',
+  401: 'A token is required',
+  403: 'Access is denied',
+  404: 'Not found',
+  405: 'The path does not support this method',
   408: 'The request took too long to arrive',
-  409: 'Somebody else was first',
+  409: 'The request conflicts with another change',
   413: 'The body is too large',
-  415: 'The body has another media type than is read here',
-  422: 'It does not fit',
-  429: 'A limit is reached',
+  415: 'The media type of the body is not supported',
+  422: 'The context does not fit the budget',
+  429: 'A limit was reached',
   431: 'The headers are too large',
-  500: 'It failed',
+  500: 'The request failed',
   503: 'Try again later',
 };
 
@@ -44,7 +43,7 @@ export function statusOf(type: FailureType): number {
   return statuses[type] ?? 500;
 }
 
-/** A failure of HTTP's own, with another status than its type has elsewhere. */
+/** A refusal by HTTP's own rules, whose status differs from that of its failure type. */
 export class Refused extends PalimpsestError {
   constructor(
     readonly status: number,
@@ -57,60 +56,11 @@ export class Refused extends PalimpsestError {
   }
 }
 
-export interface Problem {
-  type: string;
-  title: string;
-  status: number;
-  detail: string;
-  failure: FailureType;
-  path?: string;
-  hint?: string;
-  details?: Record<string, string | number | boolean | null>;
-  requestId?: string;
-}
-
-export const problem = component<Problem>()(
-  'Problem',
-  z.object({
-    type: z.string().describe('`urn:palimpsest:failure:` and the failure type.'),
-    title: z.string().describe('The same for every failure of this status.'),
-    status: z.int().describe('Of this answer.'),
-    detail: z.string().describe('What is wrong, for people.'),
-    failure: z.enum(failureTypes).describe('Failure type, as everywhere in this product.'),
-    path: z
-      .string()
-      .optional()
-      .describe('Offending field of body, query or path, e.g. `messages[3].tool_calls[0].id`.'),
-    hint: z.string().optional().describe('What can be done next.'),
-    details: z
-      .record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()]))
-      .optional()
-      .describe('Numbers and names that explain the failure.'),
-    requestId: z
-      .string()
-      .optional()
-      .describe('The same as the header `x-request-id` and in the log of the API.'),
-  }),
-  {
-    description: 'Why a request was refused or failed (RFC 9457). Nothing was stored.',
-    example: {
-      type: 'urn:palimpsest:failure:Input.Invalid',
-      title: 'The request is wrong',
-      status: 400,
-      detail: 'messages[0].role "robot" is not known.',
-      failure: 'Input.Invalid',
-      path: 'messages[0].role',
-      hint: 'Known roles: system, developer, user, assistant, tool, function.',
-      requestId: 'b7f0c6e2-6a3d-4d0e-9d1c-0f8f1f6f3c11',
-    },
-  },
-);
-
 export function problemOf(error: PalimpsestError, requestId?: string): Problem {
   const status = error instanceof Refused ? error.status : statusOf(error.type);
   return {
     type: `urn:palimpsest:failure:${error.type}`,
-    title: titles[status] ?? 'It failed',
+    title: titles[status] ?? 'The request failed',
     status,
     detail: error.message,
     failure: error.type,
@@ -121,7 +71,7 @@ export function problemOf(error: PalimpsestError, requestId?: string): Problem {
   };
 }
 
-/** Headers that say what the status alone does not. */
+/** Headers that complement the status. */
 export function headersOf(error: PalimpsestError, status: number): Record<string, string> {
   return {
     ...(status === 401 ? { 'www-authenticate': 'Bearer' } : {}),

@@ -1,4 +1,4 @@
-/** The HTTP API: operations as routes, failures as problems, limits, and an end that lets requests finish. */
+/** The HTTP API: operations as routes, failures as problems, limits, and a shutdown that lets requests finish. */
 import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
@@ -24,16 +24,16 @@ declare module 'fastify' {
     failure: string | null;
   }
   interface FastifyContextConfig {
-    /** Its body may be megabytes, of which the messages stay text. */
+    /** Its body may have megabytes, and its messages stay text. */
     takesTurns?: boolean;
   }
 }
 
-/** Request line and headers stay below 16 KiB, so that no id is refused for its length before it is looked at. */
+/** Request line and headers stay below 16 KiB, so that the router refuses no id for its length before the id is checked. */
 const longestParameter = 16 * 1024;
 const keepAliveMs = 72_000;
 
-/** Listens. Throws `Input.Invalid` naming the setting that is wrong, also where the port is taken. */
+/** Starts to listen. Throws `Input.Invalid` naming the wrong setting, also where the port is in use. */
 export async function startApi(given: ApiSettings, service: ApiService): Promise<RunningApi> {
   const settings = checkedSettings(given);
   const inFlight = new InFlight();
@@ -46,13 +46,13 @@ export async function startApi(given: ApiSettings, service: ApiService): Promise
     forceCloseConnections: true,
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: longestParameter },
-    // Node looks for late requests only every 30 s by itself.
+    // By default Node checks for late requests only every 30 s.
     http: { connectionsCheckingInterval: Math.min(1_000, Math.ceil(settings.headersTimeoutMs / 4)) },
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     clientErrorHandler: answerRaw,
     frameworkErrors: (error, request, reply) => fail(settings, error, request, reply),
   });
-  // Node takes the larger of the two for the whole request.
+  // Node applies the larger of the two to the whole request.
   app.server.headersTimeout = Math.min(settings.headersTimeoutMs, settings.requestTimeoutMs);
   closeQueued(app.server);
   admission.watch(app.server);
@@ -125,7 +125,7 @@ async function answer(
   return reply.header('content-type', jsonMediaType).send(JSON.stringify(made.body));
 }
 
-/** Aborted when the answer is out, or when nobody waits for it any more: what goes on then is for nobody. */
+/** Aborted when the answer is sent or its caller has gone: nobody needs any remaining work. */
 function goneSignal({ raw }: FastifyReply): AbortSignal {
   const gone = new AbortController();
   if (raw.closed) gone.abort(new CallerGone());
@@ -133,14 +133,14 @@ function goneSignal({ raw }: FastifyReply): AbortSignal {
   return gone.signal;
 }
 
-/** What fails before the first text is answered as a problem. */
+/** A failure before the first text is answered as a problem. */
 async function send(
   { texts, mediaType }: Streamed,
   caller: Caller,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // The stream asks for the next text when its socket has room, which is outside of this request's own awaits.
+  // The stream asks for the next text when its socket has room, outside the awaits of this request.
   const next = () => asCaller(caller, () => texts.next());
   const first = await next();
   if (first.done) return reply.header('content-type', mediaType).send('');
@@ -154,7 +154,7 @@ async function send(
       const problem = problemOf(asFailure(error), request.id);
       request.failure = problem.failure;
       if (mediaType === linesMediaType) yield `${JSON.stringify({ problem })}\n`;
-      // The line is on its way before the connection breaks off.
+      // Lets the line go out before the connection is closed.
       await new Promise((resolve) => setImmediate(resolve));
       throw error;
     } finally {
@@ -169,7 +169,7 @@ function fail(
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
-  // Nobody reads this; logs and metrics tell it apart, as nginx does.
+  // Nobody reads this answer. Status 499 marks it in logs and metrics, as in nginx.
   if (error instanceof CallerGone) return void reply.code(499).send();
   const mediaType = request.headers['content-type'];
   const { bodyLimit = settings.bodyLimitBytes } = request.routeOptions;
@@ -201,7 +201,7 @@ function readExactly(app: FastifyInstance): void {
   );
 }
 
-/** Also of requests whose caller has gone away. Patterns of paths, never ids or queries. */
+/** Covers requests whose caller has gone. Logs path patterns only, never ids or queries. */
 function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
@@ -221,12 +221,12 @@ function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings)
   });
 }
 
-/** A caller's own id is taken over where it can do no harm in a log. */
+/** Adopts the caller's own id where it is safe in a log. */
 function requestIdOf(header: string | string[] | undefined): string {
   return typeof header === 'string' && /^[\w.:-]{1,64}$/.test(header) ? header : randomUUID();
 }
 
-/** Made when first asked for. */
+/** The document is made on first use. */
 function documentOf({ tokens }: CompleteSettings): () => string {
   let text: string | undefined;
   return () => (text ??= JSON.stringify(openApiDocument(operations, { secured: tokens.length > 0 })));
@@ -240,7 +240,9 @@ async function listen(app: FastifyInstance, { host, port }: CompleteSettings): P
     const { code } = error as NodeJS.ErrnoException;
     if (code === undefined || !/^E[A-Z]+$/.test(code)) throw error;
     const hint =
-      code === 'EADDRINUSE' ? 'Another process has the port: choose another, 0 takes a free one.' : undefined;
+      code === 'EADDRINUSE'
+        ? 'Another process uses the port. Choose another one, or 0 for a free one.'
+        : undefined;
     throw invalid(`cannot listen on ${host}:${port}: ${code}`, code === 'EADDRINUSE' ? 'port' : 'host', hint);
   }
 }
@@ -250,15 +252,15 @@ function addressOf({ address, family, port }: AddressInfo): string {
 }
 
 export interface RunningApi {
-  /** With the port taken, e.g. `http://127.0.0.1:7280`. */
+  /** Address with the assigned port, e.g. `http://127.0.0.1:7280`. */
   address: string;
-  /** What is in work now, by the names of the limits. */
+  /** Present use of each limit, by name. */
   load(): Load;
-  /** `/readyz` says 503 from now on, nothing new is accepted, requests in work finish within the grace. */
+  /** Makes `/readyz` answer 503, refuses new requests, and lets running ones finish within the grace period. */
   close(): Promise<void>;
 }
 
-/** The requests in work, and the end that waits for them. */
+/** Counts the running requests, and lets a shutdown wait for them. */
 class InFlight {
   private requests = 0;
   private drained: (() => void) | undefined;
@@ -268,12 +270,12 @@ class InFlight {
     return this.over;
   }
 
-  /** Counts until the answer is out or its caller has gone. Throws `Api.Overloaded`. */
+  /** Counts a request until its answer is sent or its caller has gone. Throws `Api.Overloaded`. */
   enter(response: ServerResponse): void {
     if (this.over) {
       response.setHeader('connection', 'close');
-      throw new PalimpsestError('Api.Overloaded', 'This API is ending.', {
-        hint: 'Repeat the request: another instance takes it.',
+      throw new PalimpsestError('Api.Overloaded', 'This API is shutting down.', {
+        hint: 'Repeat the request: another instance can take it.',
       });
     }
     this.requests++;
@@ -283,7 +285,7 @@ class InFlight {
     });
   }
 
-  /** Lets nothing more in; resolves when nothing is in work any more, or the time is over. */
+  /** Refuses new requests. Resolves when no request is running, or when the time is over. */
   async end(graceMs: number): Promise<void> {
     this.over = true;
     if (this.requests === 0) return;

@@ -1,13 +1,13 @@
-/** What operators and their machines ask of the process itself, without a token. */
+/** Endpoints about the process itself, for operators and their tools, without a token. */
 import { z } from 'zod';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { failureTypes } from '../errors.js';
 import type { Readiness } from '../process/readiness.js';
 import { jsonMediaType, type AnswerDocument } from './operations/operation.js';
-import { component } from './schemas/component.js';
+import { component } from '../contract/schema.js';
 import type { ApiService } from './settings.js';
 
-const health = component<{ status: 'ok' }>()('Health', z.object({ status: z.literal('ok') }), {
+const health = component('Health', z.object({ status: z.literal('ok') }), {
   description: 'The process answers.',
   example: { status: 'ok' },
 });
@@ -18,16 +18,16 @@ const serverFailure = z
 
 type ReadinessReport = Readiness & { ready: boolean; ending: boolean };
 
-const readiness = component<ReadinessReport>()(
+const readiness = component(
   'Readiness',
   z.object({
     ready: z.boolean(),
-    ending: z.boolean().describe('The process takes nothing new; what is in work finishes.'),
-    postgres: serverFailure.describe("Answers and has this version's schema: null."),
-    temporal: serverFailure.describe('Answers: null. Turns are stored without it.'),
-  }),
+    ending: z.boolean().describe('The process accepts no new requests; running ones finish.'),
+    postgres: serverFailure.describe('Null: PostgreSQL answers and has the schema of this version.'),
+    temporal: serverFailure.describe('Null: Temporal answers. Turns are stored without it.'),
+  }) satisfies z.ZodType<ReadinessReport>,
   {
-    description: 'Whether requests should be sent here.',
+    description: 'Whether requests should be sent to this process.',
     example: { ready: true, ending: false, postgres: null, temporal: null },
   },
 );
@@ -43,22 +43,29 @@ interface ServiceOperation {
 
 export const serviceOperations: readonly ServiceOperation[] = [
   {
-    ...{ path: '/healthz', id: 'healthz', summary: 'Whether the process answers' },
-    answers: { 200: { description: 'It does.', content: { [jsonMediaType]: health } } },
+    ...{ path: '/healthz', id: 'healthz', summary: 'Check whether the process answers' },
+    answers: { 200: { description: 'The process answers.', content: { [jsonMediaType]: health } } },
   },
   {
-    ...{ path: '/readyz', id: 'readyz', summary: 'Whether PostgreSQL, its schema and Temporal can be used' },
+    ...{
+      path: '/readyz',
+      id: 'readyz',
+      summary: 'Check whether PostgreSQL, its schema and Temporal can be used',
+    },
     answers: {
-      200: { description: 'They can.', content: { [jsonMediaType]: readiness } },
-      503: { description: 'One cannot, or the process is ending.', content: { [jsonMediaType]: readiness } },
+      200: { description: 'All of them can be used.', content: { [jsonMediaType]: readiness } },
+      503: {
+        description: 'One of them cannot be used, or the process is shutting down.',
+        content: { [jsonMediaType]: readiness },
+      },
     },
   },
   {
-    ...{ path: '/metrics', id: 'metrics', summary: "Counters in Prometheus's text format" },
+    ...{ path: '/metrics', id: 'metrics', summary: "Get the metrics in Prometheus's text format" },
     answers: { 200: { description: 'The metrics.', content: { [metricsMediaType]: z.string() } } },
   },
   {
-    ...{ path: '/openapi.json', id: 'openapi', summary: 'This document' },
+    ...{ path: '/openapi.json', id: 'openapi', summary: 'Get this document' },
     answers: {
       200: {
         description: 'OpenAPI 3.1.',
@@ -99,7 +106,7 @@ export function addServiceRoutes(
     );
 }
 
-/** One look for all that ask at the same moment: asking needs no token, so it must cost the servers little. */
+/** Shares one check among concurrent requests: they need no token, so they must cost the servers little. */
 function shared<T>(work: () => Promise<T>): () => Promise<T> {
   let running: Promise<T> | null = null;
   return () => (running ??= work().finally(() => (running = null)));

@@ -1,63 +1,72 @@
 import type { Logger } from 'pino';
-import type { AppendedTurn, PalimpsestClient } from '../contract/client.js';
-import type { TurnOrText } from '../library/palimpsest.js';
+import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
+import type { PalimpsestClient } from '../contract/client.js';
 import { invalid } from '../errors.js';
 import type { Readiness } from '../process/readiness.js';
 
-/** A token may do everything within its tenant and sees nothing beyond it. */
+/** A token gives full access to its tenant and none to other tenants. */
 export interface ApiToken {
   tenant: string;
-  /** Of the token's UTF-8 bytes, in hex. */
+  /** Hash of the token's UTF-8 bytes, in hex. */
   sha256: string;
 }
 
 export interface ApiSettings {
-  /** Address to listen on; without tokens only the loopback interface. @default '127.0.0.1' */
+  /** Address to listen on. Without tokens only the loopback interface is allowed. @default '127.0.0.1' */
   host?: string;
-  /** 0 takes a free one. @default 7280 */
+  /** Port to listen on; 0 for a free one. @default 7280 */
   port?: number;
-  /** None: no token is asked for, every caller is the tenant `default`. @default [] */
+  /** None: no token is required, and every caller is the tenant `default`. @default [] */
   tokens?: readonly ApiToken[];
-  /** Bytes of a request's body at most. @default 33,554,432 (32 MiB) */
+  /** Bytes of a request body at most. @default 33,554,432 (32 MiB) */
   bodyLimitBytes?: number;
-  /** Milliseconds in which a request must have arrived whole; an answer may take longer. @default 30,000 */
+  /** Milliseconds within which a request must arrive completely. An answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;
-  /** Milliseconds in which the headers of a request must have arrived. @default 10,000 */
+  /** Milliseconds within which the headers of a request must arrive. @default 10,000 */
   headersTimeoutMs?: number;
-  /** A body that arrives more slowly, in any five seconds, is given up. @default 1,000 */
+  /** A body that arrives more slowly in any five seconds is aborted. @default 1,000 */
   minBodyBytesPerSecond?: number;
-  /** Requests that may be in work at once, those that wait for a compaction included; more are refused. @default 1,000 */
+  /**
+   * Concurrent requests at most, including those that wait for a compaction. Further requests are refused. @default
+   * 1,000
+   */
   maxInFlight?: number;
-  /** The same of one tenant. @default 250 */
+  /** Concurrent requests of one tenant. @default 250 */
   tenantRequests?: number;
-  /** Bytes of all bodies in work. @default 268,435,456 (256 MiB) */
+  /** Bytes of all bodies in progress. @default 268,435,456 (256 MiB) */
   maxBodyBytes?: number;
-  /** The same of one tenant. @default 100,663,296 (96 MiB) */
+  /** Bytes of one tenant's bodies in progress. @default 100,663,296 (96 MiB) */
   tenantBodyBytes?: number;
-  /** Requests of one tenant that may wait for compactions at once. @default 100 */
+  /** Concurrent requests of one tenant that wait for compactions. @default 100 */
   tenantWaits?: number;
-  /** Connections of one tenant, idle ones included. @default 500 */
+  /** Connections of one tenant, including idle ones. @default 500 */
   tenantConnections?: number;
-  /** Connections that have shown no token yet; beyond it, and beyond a quarter of it for an address, the oldest is closed. @default 1,000 */
+  /**
+   * Connections that have shown no token yet. Beyond this number, or a quarter of it for one address, the oldest is
+   * closed. @default 1,000
+   */
   unknownConnections?: number;
-  /** Milliseconds that requests in work may take once the server closes; then they are cut off. @default 10,000 */
+  /** Milliseconds that running requests get when the server closes. Then they are aborted. @default 10,000 */
   shutdownGraceMs?: number;
-  /** One line a request: method, route, status, milliseconds, tenant; never texts, tokens or queries. @default silent */
+  /**
+   * Logs one line for each request: method, route, status, milliseconds, tenant; never texts, tokens or queries.
+   * @default silent
+   */
   log?: Logger;
-  /** Told of every request that has ended. `route` is its pattern; null where there is no such path. */
+  /** Called for every request that has ended. `route` is its pattern, or null for an unknown path. */
   observe?: (request: { method: string; route: string | null; status: number; seconds: number }) => void;
-  /** Told of every refusal for a limit, by its name. */
+  /** Called for every refusal because of a limit, with the limit's name. */
   observeRefusal?: (limit: string) => void;
-  /** Text of `/metrics` in Prometheus's format. @default `/metrics` is not there */
+  /** Text of `/metrics` in Prometheus's format. @default no `/metrics` */
   metrics?: () => Promise<string>;
 }
 
-/** A client that takes the messages of a turn as text, too. */
+/** A client that also takes the messages of a turn as text. */
 export interface ApiClient extends Omit<PalimpsestClient, 'appendTurn'> {
   appendTurn(turn: TurnOrText): Promise<AppendedTurn>;
 }
 
-/** What the API serves: `Palimpsest`, connected once for all tenants. */
+/** The service behind the API: `Palimpsest`, connected once for all tenants. */
 export interface ApiService {
   forTenant(tenant: string): ApiClient;
   readiness(): Promise<Readiness>;
@@ -89,15 +98,19 @@ export function checkedSettings(settings: ApiSettings): CompleteSettings {
     ...Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)),
   };
   complete.tokens.forEach(({ tenant, sha256 }: ApiToken, index) => {
-    if (tenant === '') throw invalid('a token needs its tenant', `tokens[${index}].tenant`);
+    if (tenant === '') throw invalid('a token needs a tenant', `tokens[${index}].tenant`);
     if (!/^[0-9a-f]{64}$/i.test(sha256))
-      throw invalid('not a sha256 in hex', `tokens[${index}].sha256`, 'Take `printf %s TOKEN | sha256sum`.');
+      throw invalid(
+        'this is not a sha256 in hex',
+        `tokens[${index}].sha256`,
+        'Compute it with `printf %s TOKEN | sha256sum`.',
+      );
   });
   if (complete.tokens.length === 0 && !isLoopback(complete.host)) {
     throw invalid(
       `without tokens the API listens on the loopback interface only, not on ${complete.host}`,
       'tokens',
-      'Set PALIMPSEST_API_TOKENS=tenant:token, or leave the host at 127.0.0.1.',
+      'Set PALIMPSEST_API_TOKENS=tenant:token, or keep the host 127.0.0.1.',
     );
   }
   return complete;

@@ -1,4 +1,7 @@
-/** Who is calling: the tenant of a bearer token; without tokens everybody on this machine is the tenant `default`. */
+/**
+ * Finds the tenant of a caller by its bearer token. Without tokens, every caller on this machine is the tenant
+ * `default`.
+ */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Refused } from './problem.js';
@@ -6,17 +9,17 @@ import { isLoopback, type ApiToken } from './settings.js';
 
 export type TenantOf = (headers: IncomingHttpHeaders) => string;
 
-/** The answer's time tells nothing of a token: digests are compared, every one, and each in constant time. */
+/** The response time reveals nothing about a token: every digest is compared, each in constant time. */
 export function tenantsOf(tokens: readonly ApiToken[]): TenantOf {
   if (tokens.length === 0) return local;
   const known = tokens.map(({ tenant, sha256 }) => ({ tenant, digest: Buffer.from(sha256, 'hex') }));
   return ({ authorization }) => {
     const given = /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization ?? '')?.[1];
-    if (given === undefined) throw unauthorized('The header Authorization names no bearer token.');
+    if (given === undefined) throw unauthorized('The header Authorization has no bearer token.');
     const digest = createHash('sha256').update(given).digest();
     let tenant: string | undefined;
     for (const one of known) if (timingSafeEqual(one.digest, digest)) tenant = one.tenant;
-    if (tenant === undefined) throw unauthorized('Nobody has this token.');
+    if (tenant === undefined) throw unauthorized('The token is unknown.');
     return tenant;
   };
 }
@@ -28,14 +31,17 @@ function unauthorized(problem: string): Refused {
   });
 }
 
-/** A page in a browser on this machine must not reach it: not by another name of this address, not from another site. */
+/**
+ * Keeps out pages in a browser on this machine: requests by another name of this address, and requests from another
+ * site.
+ */
 function local({ host, origin }: IncomingHttpHeaders): string {
   const name = nameOf(`http://${host ?? ''}`);
   const site = origin === undefined ? 'localhost' : nameOf(origin);
   if (isLoopback(name) && isLoopback(site)) return 'default';
-  throw new Refused(403, 'Api.Unauthorized', 'Without tokens only callers on this machine are served.', {
+  throw new Refused(403, 'Api.Unauthorized', 'Without tokens the API serves only callers on this machine.', {
     path: isLoopback(name) ? 'headers.origin' : 'headers.host',
-    hint: 'Call 127.0.0.1 or localhost, or give the API tokens.',
+    hint: 'Call 127.0.0.1 or localhost, or configure tokens for the API.',
   });
 }
 

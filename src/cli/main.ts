@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { runCommandLine } from './program.js';
 
-// `palimpsest --help | head -1`: a reader that has had enough is no failure of this process.
+// `palimpsest --help | head -1`: a reader that closes the pipe is not a failure of this process.
 for (const stream of [process.stdout, process.stderr])
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error;
@@ -9,7 +9,7 @@ for (const stream of [process.stdout, process.stderr])
 
 const code = await runCommandLine();
 
-// What a slow reader has not taken yet would be lost.
+// Output that a slow reader has not received yet would be lost.
 for (const stream of [process.stdout, process.stderr])
   if (stream.writable) await new Promise<void>((resolve) => stream.write('', () => resolve()));
 

@@ -12,7 +12,7 @@ import { invalid } from '../errors.js';
 import { failureJson } from './terminal/failures.js';
 import { exitCodes } from './command/run.js';
 
-/** Every command. Each loads what it needs when it runs: the Temporal SDK alone takes half a second. */
+/** Declares every command. Each loads its code when it runs, because the Temporal SDK alone takes half a second. */
 function commands(setCode: SetCode): Command {
   const program = newProgram();
   const group = (heading: string) => new CommandGroup(program, setCode, heading);
@@ -36,7 +36,7 @@ function commands(setCode: SetCode): Command {
   return program;
 }
 
-/** Runs the command line of `process.argv`; answers the exit code. */
+/** Runs the command line of `process.argv`; returns the exit code. */
 export async function runCommandLine(): Promise<number> {
   let code: number = exitCodes.done;
   const program = commands((given) => (code = given));

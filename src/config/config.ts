@@ -12,19 +12,19 @@ import { defaultCacheDir, defaultDataDir } from '../runtime/home.js';
 
 type Read = z.output<typeof configSchema>;
 
-/** Everything the environment and the configuration file decide, in one place: the settings of `config-schema.ts` by their names. */
+/** All settings of the environment and the configuration file, by their names in `schema.ts`. */
 export interface Config extends Omit<Read, 'policy' | 'policyFile' | 'dataDir' | 'cacheDir'> {
-  /** Layers of the policy below tenants and sessions. */
+  /** Policy layers below those of tenants and sessions. */
   policy: DeploymentPolicy;
-  /** Absolute folder of the embedded servers' data. */
+  /** Absolute path of the embedded servers' data. */
   dataDir: string;
-  /** Absolute folder of downloaded or built programs, shared by all projects of this user. */
+  /** Absolute path of downloaded or built programs, shared by all projects of the user. */
   cacheDir: string;
-  /** The configuration file that was read; null without one. */
+  /** The configuration file that was read, or null. */
   configFile: string | null;
 }
 
-/** How this deployment makes vectors of texts; undefined where it makes none. */
+/** The deployment's embedding settings; undefined if no embedding model is set. */
 export function embeddingsOf({ embeddings, llm }: Pick<Config, 'embeddings' | 'llm'>) {
   const { model, baseUrl = llm.baseUrl, apiKey = llm.apiKey, ...rest } = embeddings;
   if (model === undefined) return undefined;
@@ -35,8 +35,8 @@ const fileVariable = 'PALIMPSEST_CONFIG';
 const usualFiles = ['palimpsest.yaml', 'palimpsest.yml', 'palimpsest.json'];
 
 /**
- * Reads the environment, the configuration file below it, and the policy file that either names; an empty variable counts
- * as unset. Throws `Input.Invalid` with the variable's name, or the setting's place in the file, as path.
+ * Reads the environment, the configuration file (which the environment overrides) and the policy file that either names.
+ * An empty variable counts as unset. Throws `Input.Invalid` with the variable's name, or the setting's place in the file, as path.
  */
 export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string = process.cwd()): Config {
   const file = openFile(env, folder);
@@ -52,7 +52,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env, folder: string 
   const parsed = configSchema.safeParse(given);
   if (!parsed.success) throw located(complain(parsed.error, configSchema, given, ''), fromEnvironment, file);
   const { policy, policyFile, dataDir, cacheDir, ...read } = parsed.data;
-  /** Paths in a file start from the file. */
+  /** Paths in the configuration file are relative to the file's folder. */
   const resolved = (name: string, value: string | undefined): string | undefined =>
     value === undefined || fromEnvironment.has(name) || file === null
       ? value
@@ -81,7 +81,7 @@ function deploymentPolicy(
   }
 }
 
-/** The complaint with the variable's name in place of the setting's, or with file and line in front. */
+/** The error with the variable's name in place of the setting's, or with file and line before its message. */
 function located(
   error: PalimpsestError,
   fromEnvironment: Map<string, string>,
@@ -111,7 +111,7 @@ function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
     : usualFiles.map((usual) => path.join(folder, usual)).find((usual) => existsSync(usual));
   if (name === undefined) return null;
   const lines = new LineCounter();
-  // JSON is YAML too.
+  // JSON is also valid YAML.
   const document = parseDocument(textOf(name), { lineCounter: lines, prettyErrors: false });
   const [problem] = document.errors;
   if (problem !== undefined) {
@@ -121,9 +121,9 @@ function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
   const value: unknown = document.toJS() ?? {};
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw invalid(
-      `${name} holds no settings.`,
+      `${name} contains no settings.`,
       fileVariable,
-      'One setting a line, for instance `logLevel: info`.',
+      'Write one setting per line, e.g. `logLevel: info`.',
     );
   }
   return { name, settings: value, where: (place) => whereIn(name, document, lines, place) };
@@ -136,10 +136,10 @@ function textOf(name: string): string {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw invalid(
       code === 'ENOENT'
-        ? `There is no configuration file ${name}.`
-        : `The configuration file ${name} cannot be read: ${code}.`,
+        ? `Configuration file ${name} not found.`
+        : `Cannot read configuration file ${name}: ${code}.`,
       fileVariable,
-      'Name a YAML or JSON file of settings, or unset the variable.',
+      'Name a YAML or JSON file with settings, or unset the variable.',
     );
   }
 }
@@ -154,7 +154,7 @@ function whereIn(name: string, document: Document, lines: LineCounter, place: st
   return name;
 }
 
-/** A section or a setting without a value counts as absent, as an empty variable does; every section is there. */
+/** Drops sections and settings without a value, as empty variables are ignored, and adds every missing section as an empty object. */
 function withoutEmpty(value: object): Record<string, unknown> {
   const sections = Object.entries(configSchema.shape).filter(([, field]) => field instanceof z.ZodObject);
   const kept: Record<string, unknown> = Object.fromEntries(

@@ -7,9 +7,9 @@ import { type DeploymentPolicy, policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 
 /**
- * The policy of a deployment: a file and the environment, below what tenants and sessions say. It is written into a
- * session when a process that has it creates or configures the session, so that every worker compacts it alike; a
- * session that exists keeps what it was given until it is configured again.
+ * The policy of a deployment comes from a file and the environment, below the layers of tenants and sessions. A process
+ * writes its deployment policy into each session that it creates or configures, so that every worker compacts the session
+ * alike. An existing session keeps its policy until it is configured again.
  */
 const fileVariable = 'PALIMPSEST_POLICY_FILE';
 const policyVariable = 'PALIMPSEST_POLICY';
@@ -30,7 +30,7 @@ const flag: Read = (text, variable) => {
   throw invalid(`${variable} must be one of 0, 1, true, false, not ${JSON.stringify(text)}.`, variable);
 };
 
-/** Single knobs of the policy; each goes before `PALIMPSEST_POLICY`. @internal A test holds the table in README to it. */
+/** Variables of single policy fields; each overrides `PALIMPSEST_POLICY`. @internal The table of docs/configuration.md is generated from it. */
 export const policyVariables: Readonly<Record<string, { path: readonly string[]; read: Read }>> = {
   PALIMPSEST_PRESET: { path: ['preset'], read: word },
   PALIMPSEST_ENABLED: { path: ['enabled'], read: flag },
@@ -49,8 +49,8 @@ export const policyVariables: Readonly<Record<string, { path: readonly string[];
 };
 
 /**
- * What `PALIMPSEST_POLICY_FILE`, `PALIMPSEST_POLICY` and the variables of {@link policyVariables} say; an empty variable
- * counts as unset. `configured` is what a configuration file says of both, below the variables.
+ * Reads `PALIMPSEST_POLICY_FILE`, `PALIMPSEST_POLICY` and the variables of {@link policyVariables}; an empty variable
+ * counts as unset. `configured` has the configuration file's values of the first two, which the variables override.
  * Throws `Input.Invalid` naming the variable, or file, line and field.
  */
 export function readDeploymentPolicy(
@@ -72,7 +72,7 @@ export function readDeploymentPolicy(
   };
 }
 
-/** A deployment's policy as a program gives it, checked down to its numbers for a session that says nothing more. */
+/** Checks a deployment policy that a program gives, including the sizes of a session without a policy. */
 export function checkedDeployment(policy: DeploymentPolicy | undefined): DeploymentPolicy | undefined {
   if (policy === undefined) return undefined;
   const { file, environment } = policy;
@@ -105,22 +105,20 @@ function readPolicyFile(file: string): string {
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw invalid(
-      code === 'ENOENT'
-        ? `There is no policy file ${file}.`
-        : `The policy file ${file} cannot be read: ${code}.`,
+      code === 'ENOENT' ? `Policy file ${file} not found.` : `Cannot read policy file ${file}: ${code}.`,
       fileVariable,
-      'Name a JSON file that holds a policy, or unset the variable.',
+      'Name a JSON file with a policy, or unset the variable.',
     );
   }
 }
 
-/** `source` is the file or the variable that holds the text. */
+/** `source` is the file or variable that contains the text. */
 function parsed(text: string, source: string, variable: string): PolicyInput {
   let steps: Step[] = [];
   try {
     const value = parseExact(text);
     if (value === null || typeof value !== 'object' || Array.isArray(value)) {
-      throw invalid('Line 1: a policy is a JSON object.');
+      throw invalid('Line 1: a policy must be a JSON object.');
     }
     return parsePolicy(value);
   } catch (error) {
@@ -141,15 +139,15 @@ function stepsOf(path: string): Step[] {
 
 const token = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+|\n/g;
 
-/** An object or list that is open at a place in the text, and where in it that place is. */
+/** An object or list that is open at a place in the text, and the step to that place. */
 interface Open {
   list: boolean;
-  /** Key or index of the value that comes next. */
+  /** Key or index of the next value. */
   step: Step;
 }
 
 /**
- * The line, from 1, on which the value at a path of a JSON text begins; null where the text has none there.
+ * The line, from 1, on which the value at a path of a JSON text begins; null if the text has no such value.
  * @internal Tests ask for the lines of paths.
  */
 export function lineOf(text: string, path: readonly Step[]): number | null {
@@ -179,7 +177,7 @@ export function lineOf(text: string, path: readonly Step[]): number | null {
 }
 
 /**
- * Sizes as people type them, for `trigger` and `keep`: `0.85` (share of the window), `6000` (tokens; below 100:
+ * Parses the short form of sizes for `trigger` and `keep`: `0.85` (share of the window), `6000` (tokens; below 100:
  * messages), `tokens=6000,messages=40`, `economic`, `idle=300000`, or JSON as in a policy. `name` is the flag or variable.
  * Throws `Input.Invalid`.
  */
@@ -194,7 +192,7 @@ export function parseSizes(spec: string, name: string): Json {
     const [, size, value] = /^\s*([A-Za-z]+)\s*=\s*(\d*\.?\d+)\s*$/.exec(pair) ?? [];
     if (size === undefined || value === undefined) {
       throw invalid(
-        `${name} ${JSON.stringify(spec)} is not understood.`,
+        `${name} ${JSON.stringify(spec)} is not a size.`,
         name,
         'Write 0.85 (share of the window), 6000 (tokens), tokens=6000,messages=40, or JSON.',
       );

@@ -1,27 +1,27 @@
 /**
- * Every setting of a deployment: its place in the configuration file, its variable, its meaning and its default. README's
- * table is made of this schema.
+ * Every setting of a deployment: its place in the configuration file, its variable, its meaning and its default. The
+ * table of docs/configuration.md is generated from this schema.
  */
 import { z } from 'zod';
 import { defaultTurnLimits } from '../conversation/turn-limits.js';
 import { flagOf, listOf, lowerCase, numberOf } from './values.js';
 
 export const workerRoles = ['workflow', 'database', 'model', 'backfill'] as const;
-/** What a worker process serves: orchestration, steps on PostgreSQL, model calls; both of the first for backfills. */
+/** The queues of a worker process: orchestration, steps on PostgreSQL, model calls; `backfill` has the first two for backfills. */
 export type WorkerRole = (typeof workerRoles)[number];
 
-/** Whether a process of these roles runs workflow code. */
+/** Whether a process with these roles runs workflow code. */
 export function orchestrates(roles: readonly WorkerRole[]): boolean {
   return roles.includes('workflow') || roles.includes('backfill');
 }
 
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
-/** What is said about a setting beside what its schema says. */
+/** Documentation of a setting in addition to its schema. */
 interface About {
   variable: string;
   description: string;
-  /** The default in words, where there is none or its value says little. */
+  /** The default in words, if the schema has none or its value needs an explanation. */
   otherwise?: string;
 }
 
@@ -45,13 +45,13 @@ function hasScheme(...schemes: string[]): (url: string) => boolean {
   return (url) => URL.canParse(url) && schemes.includes(new URL(url).protocol);
 }
 
-// Refinements, not built-in checks, where a value may hold a password: their complaints do not repeat it.
+// Refinements instead of built-in checks if a value may contain a password: their errors do not repeat it.
 const postgresUrl = z
   .string()
   .refine(hasScheme('postgres:', 'postgresql:'), {
     error: 'is not a PostgreSQL URL',
     params: {
-      hint: 'e.g. postgres://user:password@host:5432/palimpsest; unset it for the embedded PostgreSQL.',
+      hint: 'Write e.g. postgres://user:password@host:5432/palimpsest, or unset it for the embedded PostgreSQL.',
     },
   })
   .optional();
@@ -60,7 +60,7 @@ const httpUrl = z
   .string()
   .refine(hasScheme('http:', 'https:'), {
     error: 'is not an http(s) URL',
-    params: { hint: 'e.g. https://api.openai.com/v1 or http://localhost:11434/v1' },
+    params: { hint: 'Write e.g. https://api.openai.com/v1 or http://localhost:11434/v1.' },
   })
   .optional();
 
@@ -73,7 +73,7 @@ const hostAndPort = (hint: string) =>
     })
     .optional();
 
-/** A tenant and the sha256 (hex) of a bearer token that speaks for it; the token itself is not kept. */
+/** A tenant and the sha256 (hex) of a bearer token for it; the token itself is not kept. */
 const tokenSchema = z.strictObject({
   tenant: z.string().min(1),
   sha256: z.string().refine((hex) => /^[0-9a-f]{64}$/.test(hex), {
@@ -93,29 +93,29 @@ export const configSchema = z.strictObject({
     statementTimeoutMs: setting(
       wholeOr(1_000, 60_000, 3_600_000),
       'PALIMPSEST_DATABASE_STATEMENT_TIMEOUT_MS',
-      'longest time of one statement; 5 s later a connection that still says nothing is replaced. Raise it where sessions of many gigabytes are forked or erased',
+      'maximum time of one statement. A connection that does not answer within another 5 s is replaced. Raise it if sessions of many gigabytes are forked or erased',
     ),
     lockTimeoutMs: setting(
       wholeOr(10, 5_000, 3_600_000),
       'PALIMPSEST_DATABASE_LOCK_TIMEOUT_MS',
-      'longest wait for a lock, then `Store.Busy`. Raise it where commits of very large sessions take longer',
+      'maximum wait for a lock; after it the statement fails with `Store.Busy`. Raise it if commits of very large sessions take longer',
     ),
     idleTransactionTimeoutMs: setting(
       wholeOr(100, 10_000, 3_600_000),
       'PALIMPSEST_DATABASE_IDLE_TRANSACTION_TIMEOUT_MS',
-      'time after which the server ends a transaction whose process is silent (stopped, cut off), with its locks. Raise it where machines stall for longer',
+      'idle time after which the server ends a transaction and releases its locks, for example of a stopped or disconnected process. Raise it if machines stall for longer',
     ),
   }),
   temporal: z.strictObject({
     address: setting(
-      hostAndPort('e.g. localhost:7233, without a scheme; unset it for the embedded dev server.'),
+      hostAndPort('Write e.g. localhost:7233, without a scheme, or unset it for the embedded dev server.'),
       'TEMPORAL_ADDRESS',
-      "Temporal's frontend as host:port",
+      "address of Temporal's frontend as host:port",
       'the embedded dev server',
     ),
-    namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'its namespace'),
-    apiKey: setting(word, 'TEMPORAL_API_KEY', 'key of Temporal Cloud'),
-    tls: setting(flag, 'TEMPORAL_TLS', 'TLS on or off', 'on with a key'),
+    namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'Temporal namespace'),
+    apiKey: setting(word, 'TEMPORAL_API_KEY', 'API key of Temporal Cloud'),
+    tls: setting(flag, 'TEMPORAL_TLS', 'whether connections to Temporal use TLS', 'on with a key'),
   }),
   queuePrefix: setting(
     z
@@ -123,30 +123,30 @@ export const configSchema = z.strictObject({
       .regex(/^[\w.-]{1,100}$/, 'must be letters, digits, `.`, `_` and `-`')
       .default('compaction'),
     'PALIMPSEST_QUEUE_PREFIX',
-    'names the task queues; one prefix is one deployment, the same for workers, API and library',
+    'prefix of the task queues. It identifies the deployment and must be the same for workers, API and library',
   ),
   llm: z.strictObject({
     apiKey: setting(
       word,
       'OPENAI_API_KEY',
-      "key of the summarizer's endpoint; without one the extractive summarizer serves",
+      "API key of the summarizer's endpoint; without one the extractive summarizer is used",
     ),
-    baseUrl: setting(httpUrl, 'OPENAI_BASE_URL', 'any OpenAI-compatible endpoint', 'OpenAI'),
+    baseUrl: setting(httpUrl, 'OPENAI_BASE_URL', 'URL of an OpenAI-compatible endpoint', 'OpenAI'),
     timeoutMs: setting(
       wholeOr(1_000, 150_000, 86_400_000),
       'PALIMPSEST_MODEL_TIMEOUT_MS',
-      'longest time of one model call; a compaction waits no longer than `summary.deadline` all the same',
+      'maximum time of one model call; a compaction never waits longer than `summary.deadline`',
     ),
     requestsPerSecond: setting(
       z.preprocess(numberOf, z.number().positive().optional()),
       'PALIMPSEST_REQUESTS_PER_SECOND',
-      'model calls begun per second, all workers together; the same value for every model worker',
+      'model calls started per second by all workers together; set the same value for every model worker',
       'unlimited',
     ),
     tokensPerMinute: setting(
       whole(1),
       'PALIMPSEST_TOKENS_PER_MINUTE',
-      'tokens (prompt and answer) per minute, all workers together; backfill leaves 30 % of them to live sessions',
+      'tokens (prompt and answer) per minute for all workers together; backfills leave 30 % of them to live sessions',
       'unlimited',
     ),
   }),
@@ -154,62 +154,67 @@ export const configSchema = z.strictObject({
     model: setting(
       word,
       'PALIMPSEST_EMBEDDING_MODEL',
-      'makes vectors of texts, so that searches find by meaning, too; the same for workers, API and library',
+      'embedding model; with it, searches also match by meaning. Set the same value for workers, API and library',
       'off',
     ),
     baseUrl: setting(
       httpUrl,
       'PALIMPSEST_EMBEDDING_BASE_URL',
-      'OpenAI-compatible endpoint of it',
+      "URL of the embedding model's OpenAI-compatible endpoint",
       '`llm.baseUrl`',
     ),
-    apiKey: setting(word, 'PALIMPSEST_EMBEDDING_API_KEY', 'its key', '`llm.apiKey`'),
+    apiKey: setting(word, 'PALIMPSEST_EMBEDDING_API_KEY', 'API key of that endpoint', '`llm.apiKey`'),
     dimensions: setting(
       whole(1, 16_000),
       'PALIMPSEST_EMBEDDING_DIMENSIONS',
-      'of a vector, where the model lets them be chosen; a byte each',
+      'dimensions of a vector, one byte each, if the model lets you choose them',
       "the model's",
     ),
     scan: setting(
       wholeOr(1, 20_000, 10_000_000),
       'PALIMPSEST_EMBEDDING_SCAN',
-      'vectors of a session that a search compares, newest first, where PostgreSQL has no pgvector',
+      "maximum number of a session's vectors that a search compares, newest first, without pgvector",
     ),
   }),
   summary: z.strictObject({
     model: setting(
       word,
       'PALIMPSEST_SUMMARY_MODEL',
-      'summarizer of policies that name none',
+      'summarizer model for policies that name none',
       "the agent's model",
     ),
-    contextWindow: setting(whole(1), 'PALIMPSEST_SUMMARY_WINDOW', 'tokens of its window', 'by model'),
+    contextWindow: setting(
+      whole(1),
+      'PALIMPSEST_SUMMARY_WINDOW',
+      'window of that model in tokens',
+      'by model',
+    ),
   }),
   policyFile: setting(
     word,
     'PALIMPSEST_POLICY_FILE',
-    'JSON file with a policy, below what tenants and sessions say',
+    'JSON file with a policy, which the policies of tenants and sessions override',
   ),
   policy: setting(
     z.record(z.string(), z.unknown()).optional(),
     'PALIMPSEST_POLICY',
-    'a policy (in the variable: as JSON), below that file',
+    'policy (as JSON in the variable), which that file overrides',
   ),
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',
-    'tenants whose `turn` signals may carry messages; `*` all',
+    'tenants whose `turn` signals may carry messages; `*` for all',
   ),
   turns: z.strictObject({
     maxMessages: setting(
       wholeOr(1, defaultTurnLimits.maxMessages, 1_000_000),
       'PALIMPSEST_TURN_MAX_MESSAGES',
-      'messages of one turn at most; a longer one is sent in parts',
+      'maximum number of messages in one turn; send longer turns in parts',
     ),
     maxBytes: setting(
       wholeOr(1_024, defaultTurnLimits.maxBytes),
       'PALIMPSEST_TURN_MAX_BYTES',
-      "the same in bytes of its messages' JSON; over HTTP `api.bodyLimitBytes` counts too",
+      "maximum size of one turn in bytes of its messages' JSON; over HTTP `api.bodyLimitBytes` applies too",
     ),
   }),
   worker: z.strictObject({
@@ -222,151 +227,156 @@ export const configSchema = z.strictObject({
           .default([...workerRoles]),
       ),
       'PALIMPSEST_WORKER_ROLES',
-      'queues a worker process serves',
+      'queues that a worker process serves',
     ),
     databaseSteps: setting(
       wholeOr(1, 8, 1_000),
       'PALIMPSEST_WORKER_DATABASE_STEPS',
-      'steps on PostgreSQL at once in a process; its pool has as many connections and 4 more',
+      'concurrent steps on PostgreSQL in a process; its pool has 4 connections more than that',
     ),
     backfillSteps: setting(
       wholeOr(1, 1, 1_000),
       'PALIMPSEST_WORKER_BACKFILL_STEPS',
-      'the same for backfills, beside those: few, so that live sessions need not wait; more in a process for backfills alone',
+      'concurrent steps of backfills, in addition to those. A low number keeps live sessions from waiting; raise it in a process that serves backfills only',
     ),
     backfillShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.25)),
       'PALIMPSEST_WORKER_BACKFILL_SHARE',
-      'of the time of those steps, what backfills take while live sessions are at work in the process; 1: all of it',
+      'share of the time of those steps that backfills use while the process serves live sessions; 1 for all of it',
     ),
     modelCalls: setting(
       wholeOr(1, 32, 10_000),
       'PALIMPSEST_WORKER_MODEL_CALLS',
-      'model calls in flight in a process',
+      'concurrent model calls in a process',
     ),
     cachedWorkflows: setting(
       wholeOr(0, 1_000, 1_000_000),
       'PALIMPSEST_WORKER_CACHED_WORKFLOWS',
-      'sessions a process keeps in memory; one that is not there is replayed from its history',
+      'session workflows that a process keeps in memory; others are replayed from their history',
     ),
     sweepIntervalMs: setting(
       wholeOr(1_000, 180_000, 86_400_000),
       'PALIMPSEST_WORKER_SWEEP_INTERVAL_MS',
-      'how often sessions are looked for that wait and that no workflow knows of; the same value for every worker',
+      'interval of the sweep for sessions that wait and that no workflow has in hand; set the same value for every worker',
     ),
     graceMs: setting(
       wholeOr(0, 60_000, 3_600_000),
       'PALIMPSEST_WORKER_GRACE_MS',
-      'time in which running steps may finish after SIGTERM',
+      'time for running steps to finish after SIGTERM',
     ),
   }),
   api: z.strictObject({
     host: setting(
       z.string().min(1).default('127.0.0.1'),
       'PALIMPSEST_API_HOST',
-      'address the HTTP API listens on; anything but loopback needs tokens',
+      'address on which the HTTP API listens; any address but loopback requires tokens',
     ),
-    port: setting(wholeOr(0, 7280, 65_535), 'PALIMPSEST_API_PORT', 'its port; 0: a free one', '7280'),
+    port: setting(
+      wholeOr(0, 7280, 65_535),
+      'PALIMPSEST_API_PORT',
+      'port of the HTTP API; 0 for a free one',
+      '7280',
+    ),
     tokens: setting(
       z.array(tokenSchema).default([]),
       'PALIMPSEST_API_TOKENS',
-      'bearer tokens, `tenant:token` separated by commas; in the file also `{tenant, sha256}`',
+      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`',
     ),
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),
       'PALIMPSEST_API_BODY_LIMIT_BYTES',
-      'largest request body',
+      'maximum size of a request body',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),
       'PALIMPSEST_API_REQUEST_TIMEOUT_MS',
-      'time in which a request must have arrived whole',
+      'time within which a request must arrive completely',
     ),
     headersTimeoutMs: setting(
       wholeOr(100, 10_000),
       'PALIMPSEST_API_HEADERS_TIMEOUT_MS',
-      'time in which its headers must have arrived',
+      'time within which its headers must arrive',
     ),
     minBodyBytesPerSecond: setting(
       wholeOr(0, 1_000),
       'PALIMPSEST_API_MIN_BODY_BYTES_PER_SECOND',
-      'a body that is slower for five seconds is given up (408); 0: none is',
+      'minimum rate of a body; a request that stays below it for five seconds fails (408). 0 turns the check off',
     ),
     maxInFlight: setting(
       wholeOr(1, 1_000),
       'PALIMPSEST_API_MAX_IN_FLIGHT',
-      'requests in work at once, waiting ones included; more are refused (503). Raise it with memory',
+      'concurrent requests, including waiting ones; further requests are refused (503). Raise it with memory',
     ),
     tenantRequests: setting(
       wholeOr(1, 250),
       'PALIMPSEST_API_TENANT_REQUESTS',
-      'the same of one tenant; more are refused (429, `requests`). Raise it to `maxInFlight` where there is one tenant',
+      'concurrent requests of one tenant; further ones are refused (429, `requests`). Raise it to `maxInFlight` if there is only one tenant',
     ),
     maxBodyBytes: setting(
       wholeOr(1_024, 256 * 1024 * 1024),
       'PALIMPSEST_API_MAX_BODY_BYTES',
-      'bytes of all bodies in work; more are refused (503). A body takes several times its size in memory',
+      'total bytes of the bodies of concurrent requests; further requests are refused (503). A body takes several times its size in memory',
     ),
     tenantBodyBytes: setting(
       wholeOr(1_024, 96 * 1024 * 1024),
       'PALIMPSEST_API_TENANT_BODY_BYTES',
-      'the same of one tenant (429, `bodyBytes`). Raise it for imports of large turns, many at once',
+      'the same limit for one tenant (429, `bodyBytes`). Raise it for concurrent imports of large turns',
     ),
     tenantWaits: setting(
       wholeOr(1, 100),
       'PALIMPSEST_API_TENANT_WAITS',
-      'requests of one tenant that wait for compactions (`wait`, `settled`, `compact`); more are refused (429, `waits`). Raise it where more agents wait at once',
+      'requests of one tenant that wait for compactions (`wait`, `settled`, `compact`); further ones are refused (429, `waits`). Raise it if more agents wait at once',
     ),
     tenantConnections: setting(
       wholeOr(1, 500),
       'PALIMPSEST_API_TENANT_CONNECTIONS',
-      'connections of one tenant, idle ones included; more are refused (429, `connections`). Raise it behind a proxy that keeps more',
+      'connections of one tenant, including idle ones; further ones are refused (429, `connections`). Raise it behind a proxy that keeps more',
     ),
     unknownConnections: setting(
       wholeOr(4, 1_000),
       'PALIMPSEST_API_UNKNOWN_CONNECTIONS',
-      'connections that have shown no token yet, a quarter of them from one address; beyond it the oldest is closed. Raise it where many connect at the same moment',
+      'connections that have not yet sent a token, at most a quarter of them from one address; beyond that the oldest is closed. Raise it if many clients connect at once',
     ),
     databaseConnections: setting(
       wholeOr(2, 20, 1_000),
       'PALIMPSEST_API_DATABASE_CONNECTIONS',
-      'connections of an API process to PostgreSQL, besides one for `/readyz`. Raise it with cores of the database',
+      'connections of an API process to PostgreSQL, in addition to one for `/readyz`. Raise it with the cores of the database',
     ),
     tenantDatabaseShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.5)),
       'PALIMPSEST_API_TENANT_DATABASE_SHARE',
-      'of these, the share that one tenant may hold, a fifth of it for searches, replays and the like (429, `databaseConnections`). Lower it where tenants are many',
+      'share of these that one tenant may hold, a fifth of it for searches, replays and similar requests (429, `databaseConnections`). Lower it if there are many tenants',
     ),
     shutdownGraceMs: setting(
       wholeOr(0, 10_000),
       'PALIMPSEST_API_SHUTDOWN_GRACE_MS',
-      'time in which requests in work may finish after SIGTERM',
+      'time for running requests to finish after SIGTERM',
     ),
   }),
   metrics: z.strictObject({
     address: setting(
-      hostAndPort('e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),
+      hostAndPort('Write e.g. 127.0.0.1:9464, or 0.0.0.0:9464 inside a container.'),
       'PALIMPSEST_METRICS_ADDRESS',
-      'where a worker serves `/metrics`, `/healthz` and `/readyz`, as host:port',
+      'address on which a worker serves `/metrics`, `/healthz` and `/readyz`, as host:port',
       'off',
     ),
   }),
-  dataDir: setting(word, 'PALIMPSEST_DATA', 'data of the embedded servers', '`./.palimpsest`'),
+  dataDir: setting(word, 'PALIMPSEST_DATA', "folder of the embedded servers' data", '`./.palimpsest`'),
   cacheDir: setting(
     word,
     'PALIMPSEST_CACHE',
-    'downloaded or built programs, shared by all projects of a user',
+    'folder of downloaded or built programs, shared by all projects of a user',
     '`~/.cache/palimpsest`',
   ),
   logLevel: setting(
     z.preprocess(lowerCase, z.enum(logLevels).default('info')),
     'LOG_LEVEL',
-    'trace, debug, info, warn, error, fatal, silent',
+    'lowest level logged: trace, debug, info, warn, error, fatal or silent',
   ),
   logFormat: setting(
     z.preprocess(lowerCase, z.enum(['json', 'text']).default('json')),
     'LOG_FORMAT',
-    'logs of worker and API: `json`, one object a line, or `text`',
+    'format of the logs of worker and API: `json` (one object per line) or `text`',
   ),
 });
 

@@ -1,4 +1,4 @@
-/** Settings as they are written, in a variable or a file, read into what their schema takes; what is not understood stays as it is. */
+/** Converts settings, as written in a variable or a file, into the types of their schema. A value that cannot be converted is returned unchanged. */
 import { createHash } from 'node:crypto';
 
 function text(value: unknown): string | undefined {
@@ -27,7 +27,7 @@ export function listOf(value: unknown): unknown {
 
 export const lowerCase = (value: unknown): unknown => text(value)?.toLowerCase() ?? value;
 
-/** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. What is none of these becomes null, so that no complaint repeats it. */
+/** `tenant:token`, `{tenant, token}` or `{tenant, sha256}`. Any other value becomes null, so that no error repeats it. */
 function tokenOf(entry: unknown): unknown {
   const hashed = (token: string): string => createHash('sha256').update(token).digest('hex');
   if (typeof entry === 'string') {
@@ -50,8 +50,8 @@ function secretOf(value: unknown): unknown {
 }
 
 /**
- * Settings that hold secrets, by their place: they are read so before they are checked, so that no complaint repeats what
- * was written there.
+ * Settings that contain secrets, by their place. They are converted before the schema checks them, so that no error
+ * repeats their value.
  */
 export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   databaseUrl: secretOf,

@@ -5,28 +5,28 @@ import { isReachable, reducing } from './reductions/to-fit.js';
 import { layoutOf } from './reductions/layout.js';
 import type { Limits } from '../limits/limits.js';
 import { sparesResult } from './reductions/retention.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import type { Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
-/** The context that a model is sent: what stands, made to fit. */
+/** The context that is sent to a model, reduced to its budget. */
 export interface FittedContext {
   items: ViewItem[];
-  /** Emergency reductions beyond those that `source` holds; to be kept until the next commit (invariant 10). */
+  /** Emergency reductions in addition to those in `source`; they stay until the next commit (invariant 10). */
   reductions: Reduction[];
   tokens: number;
 }
 
 export interface FitRequest {
-  /** Context tokens at most. @default what the policy allows */
+  /** Maximum context tokens. @default the policy's budget */
   budget?: number;
-  /** The last step to the request of another format than `openai-chat`. @default chat messages, as the policy's model takes them */
+  /** Converts the view into the messages of a request. @default `openai-chat` messages that the policy's model accepts */
   arrange?: (view: readonly ViewItem[]) => ViewItem[];
 }
 
 /**
- * In steps: of 100,000 messages it takes seconds. Throws `Budget.Unreachable` where not even the irreducible floor fits.
- * Switched off: the log as it is.
+ * Runs in steps, since 100,000 messages take seconds. Throws `Budget.Unreachable` if the irreducible floor does not fit.
+ * If the policy is disabled, the context is the unchanged log.
  */
 export function* fitting(
   source: ContextSource,
@@ -62,7 +62,7 @@ export function* fitting(
   }
   let limit = budget;
   let fitted = yield* fitWithin(limit);
-  // Labels of moved media and joints between messages of one role take a few tokens more than the messages themselves.
+  // Labels of moved media and separators of joined messages add a few tokens.
   while (policy.enabled && fitted.tokens > budget) {
     limit -= fitted.tokens - budget;
     fitted = yield* fitWithin(limit);
@@ -71,8 +71,8 @@ export function* fitting(
 }
 
 /**
- * The view, with the newest user message whole where its excerpt, made for more tokens, leaves no room within `limit`: a shorter
- * excerpt is made of the original.
+ * The view. If the excerpt of the newest user message, made for a larger limit, leaves no room within `limit`, the view has the
+ * original instead, so that a shorter excerpt can be made of it.
  */
 function* reducible(
   view: ViewItem[],

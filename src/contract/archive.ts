@@ -1,162 +1,319 @@
-import type { ChatMessage, LoggedMessage, Role } from '../conversation/message.js';
+/** Archive parts, search, and reading originals back. */
+import { z } from 'zod';
+import { roles } from '../conversation/message.js';
+import { component, date, moment } from './schema.js';
+import { chatExample, loggedMessage } from './turns.js';
 
-/** The evicted range of one compaction. */
-export interface ArchivePart {
-  part: number;
-  generation: number;
-  fromSeq: number;
-  throughSeq: number;
-  messages: number;
-  tokens: number;
-  /** Bytes of the bodies in UTF-8. */
-  bytes: number;
-  /** Over the 32-byte sha256 of each message, in order. */
-  sha256: string;
-  createdAt: Date;
-}
+const largestSeq = 2 ** 31 - 1;
+const seq = z.int().min(1).max(largestSeq);
 
-export interface ExpandRequest {
-  /** Archive part; where left out, any range of the log. */
-  part?: number;
-  /** First message. @default the first of the part, or of the log */
-  fromSeq?: number;
-  /** Messages at most, up to 1,000. @default 50 */
-  limit?: number;
-  /** UTF-16 code units of the messages' JSON at most; a first message that is longer comes alone. @default 100,000 */
-  maxCharacters?: number;
-}
+export type ArchivePart = z.infer<typeof archivePart>;
+const archivePart = component(
+  'ArchivePart',
+  z.object({
+    part: z.int(),
+    generation: z.int(),
+    fromSeq: z.int(),
+    throughSeq: z.int(),
+    messages: z.int(),
+    tokens: z.number(),
+    bytes: z.number().describe('Bytes of the bodies in UTF-8.'),
+    sha256: z.string().describe("Hash of the messages' 32-byte sha256 hashes, in order."),
+    createdAt: date,
+  }),
+  {
+    description: 'The range of the log that one compaction evicted.',
+    example: {
+      ...{ part: 1, generation: 1, fromSeq: 1, throughSeq: 24, messages: 24, tokens: 2_440, bytes: 11_208 },
+      sha256: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+      createdAt: '2026-03-02T09:00:00.000Z',
+    },
+  },
+);
 
-export interface Expansion {
-  part: number | null;
-  /** Originals in order, each checked against its hash. */
-  messages: LoggedMessage[];
-  /** Where the next page begins; null at the end of the part, or of the log. */
-  nextSeq: number | null;
-}
+export const archivePartList = component('ArchivePartList', z.object({ parts: z.array(archivePart) }), {
+  description: 'The archive parts, oldest first.',
+  example: { parts: [] },
+});
 
-export interface Page {
-  /** UTF-16 code units to leave out. @default 0 */
-  offset?: number;
-  /** UTF-16 code units at most; one more where a surrogate pair would not fit. @default 20,000 */
-  limit?: number;
-}
+export const partNumber = seq.describe('Number of the part.');
 
-/** A result by its call id, as the log or as the context shows it; or any message by its seq. */
+export type ExpandRequest = z.infer<typeof expandRequest>;
+export const expandRequest = z.strictObject({
+  part: seq.optional().describe('Archive part. Default: the whole log.'),
+  fromSeq: seq.optional().describe('First message. Default: the first one of the part, or of the log.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Messages at most. Default 50.'),
+  maxCharacters: z
+    .int()
+    .min(1)
+    .max(50_000_000)
+    .optional()
+    .describe(
+      "UTF-16 code units of the messages' JSON at most. A longer first message comes alone. Default 100,000.",
+    ),
+});
+
+export type Expansion = z.infer<typeof expansion>;
+export const expansion = component(
+  'Expansion',
+  z.object({
+    part: z.int().nullable(),
+    messages: z.array(loggedMessage).describe('Originals in order, each checked against its hash.'),
+    nextSeq: z
+      .int()
+      .nullable()
+      .describe('Where the next page begins; null at the end of the part, or of the log.'),
+  }),
+  {
+    description: 'A page of originals, each checked against its hash.',
+    example: { part: null, messages: [{ seq: 1, message: chatExample, tokens: 12 }], nextSeq: null },
+  },
+);
+
+export const replayRequest = z.strictObject({
+  after: z
+    .int()
+    .min(0)
+    .max(largestSeq - 1)
+    .optional()
+    .describe('Only messages after this `seq`.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Messages at most. Default 100.'),
+});
+
+export const messagePage = component(
+  'MessagePage',
+  z.object({
+    messages: z.array(loggedMessage),
+    next: z.int().nullable().describe('Value of `after` for the next page; null at the end.'),
+  }),
+  {
+    description: 'A page of the replay.',
+    example: { messages: [{ seq: 1, message: chatExample, tokens: 12 }], next: null },
+  },
+);
+
+export const messageList = component('MessageList', z.object({ messages: z.array(loggedMessage) }), {
+  description: 'The originals of one archive part.',
+  example: { messages: [{ seq: 1, message: chatExample, tokens: 12 }] },
+});
+
+export type SearchMode = z.infer<typeof searchMode>;
+const searchMode = z.enum(['words', 'substring']);
+
+export type SearchRequest = z.infer<typeof searchRequest>;
+export const searchRequest = component(
+  'SearchRequest',
+  z.strictObject({
+    query: z.string().describe('At most 10,000 characters; a substring, or a quoted phrase, at most 2,000.'),
+    mode: searchMode
+      .optional()
+      .describe(
+        '`words` finds messages with any word of the query. Those that hold an identifier verbatim come first, then those with ' +
+          'rarer words and with words next to each other as in the query; a word in the message before or after counts a ' +
+          'little. A phrase in `"…"` must occur exactly, except for case. `substring` searches for the whole query in that way, ' +
+          'including quotation marks. Default: by words. Where the deployment has embeddings and the query has no phrase in ' +
+          '`"…"`, also by meaning, with both rankings merged.',
+      ),
+    role: z.enum(roles).optional(),
+    speaker: z
+      .string()
+      .optional()
+      .describe('`name` of a message, in any case: the speaker, where a role has several.'),
+    tool: z.string().optional().describe('Name of a tool: finds its results and the messages that call it.'),
+    fromSeq: seq
+      .optional()
+      .describe(
+        'First message of the range. Where the range is one message, every match in a long text is a separate hit.',
+      ),
+    throughSeq: seq.optional().describe('Last message of the range.'),
+    from: z
+      .string()
+      .optional()
+      .describe(
+        'Only messages said at this time or later (or stored, where their time is unknown): a day (`2023-05-07`), a month ' +
+          'or a year in UTC, or an ISO 8601 time.',
+      ),
+    through: z
+      .string()
+      .optional()
+      .describe('The end of the period, in the same form. It includes all of that day, month or year.'),
+    after: z
+      .int()
+      .min(0)
+      .max(10)
+      .optional()
+      .describe('Number of messages after each hit to return with it. Default 0.'),
+    limit: z.int().min(1).max(50).optional().describe('Hits at most. Default 10.'),
+    offset: z
+      .int()
+      .min(0)
+      .max(largestSeq)
+      .optional()
+      .describe('Hits to skip: `nextOffset` of the page before. Default 0.'),
+  }),
+  { description: 'A search in the archive and the tail.', example: { query: 'order 4711', limit: 5 } },
+);
+
+const said = {
+  seq: z.int(),
+  role: z.enum(roles),
+  speaker: z.string().nullable().describe("The message's `name`: the speaker, where a role has several."),
+  at: moment.nullable().describe('When it was said; null where this is unknown.'),
+  storedAt: moment.describe('When the message was stored.'),
+};
+
+export type FollowingMessage = z.infer<typeof followingMessage>;
+export type SaidBy = Omit<FollowingMessage, 'text'>;
+const followingMessage = component(
+  'FollowingMessage',
+  z.object({
+    ...said,
+    text: z.string().describe('The beginning of its text in one line, at most 500 characters.'),
+  }),
+  {
+    description: 'A message after a hit.',
+    example: {
+      ...{ seq: 2, role: 'assistant', speaker: null, at: null, storedAt: '2026-03-02T09:00:04.000Z' },
+      text: 'It left the depot on Monday.',
+    },
+  },
+);
+
+export type SearchHit = z.infer<typeof searchHit>;
+const searchHit = component(
+  'SearchHit',
+  z.object({
+    ...said,
+    tool: z
+      .string()
+      .nullable()
+      .describe(
+        'The tool that produced a result, or the tools that an assistant message calls, separated by commas; null for none.',
+      ),
+    offset: z
+      .int()
+      .describe(
+        "Where the match begins in the message's text, in UTF-16 code units. For string content this is also an offset for the " +
+          'tool response. The text consists of content, then calls, then reasoning.',
+      ),
+    snippet: z
+      .string()
+      .describe(
+        'One line around the match, which is marked with `«` and `»`. A hit by meaning alone has no mark.',
+      ),
+    rank: z
+      .number()
+      .describe('Higher is better, within one answer. Substring hits all have rank 1, newest first.'),
+    following: z
+      .array(followingMessage)
+      .describe('The messages after the hit, as many as `after` requested.'),
+  }),
+  {
+    description: 'A message that matches the query.',
+    example: {
+      seq: 1,
+      role: 'user',
+      speaker: 'Ada',
+      at: '2026-03-02T08:59:58.000Z',
+      storedAt: '2026-03-02T09:00:00.000Z',
+      tool: null,
+      offset: 12,
+      snippet: 'Where is my «order 4711»?',
+      rank: 4.2,
+      following: [],
+    },
+  },
+);
+
+export type SearchByMeaning = z.infer<typeof searchByMeaning>;
+const searchByMeaning = component(
+  'SearchByMeaning',
+  z.object({
+    failure: z
+      .string()
+      .nullable()
+      .describe(
+        'The failure of the embeddings endpoint, because of which the search used words for some or all messages; null for none.',
+      ),
+    vectors: z.int().describe('Number of vectors compared.'),
+    fromSeq: z.int().nullable().describe('First message whose vectors were compared; null for none.'),
+    throughSeq: z.int().nullable().describe('Last message whose vectors were compared; null for none.'),
+  }),
+  {
+    description: 'The extent of a search by meaning.',
+    example: { failure: null, vectors: 240, fromSeq: 1, throughSeq: 240 },
+  },
+);
+
+export type SearchResult = z.infer<typeof searchResult>;
+export const searchResult = component(
+  'SearchResult',
+  z.object({
+    mode: searchMode.describe(
+      'The mode used. A query without letters and digits is searched as a substring.',
+    ),
+    meaning: searchByMeaning
+      .nullable()
+      .describe(
+        'Null where the search used words only: no embeddings are configured, or the request asked for words or characters.',
+      ),
+    hits: z.array(searchHit),
+    nextOffset: z.int().nullable().describe('Where the next page begins; null where there is none.'),
+  }),
+  { description: 'Hits, best first.', example: { mode: 'words', meaning: null, hits: [], nextOffset: null } },
+);
+
+/** A tool result, named by its call id in the log or in the context, or any message, named by its seq. */
 export type ResponseReference = { callId: string; seq?: undefined } | { seq: number; callId?: undefined };
+export type Page = Omit<z.infer<typeof responseRequest>, 'callId' | 'seq'>;
+export const responseRequest = z
+  .strictObject({
+    callId: z
+      .string()
+      .min(1)
+      .optional()
+      .describe('Id of the call, as in the log or a context. Alternative to `seq`.'),
+    seq: seq.optional().describe('Seq of any message. Alternative to `callId`.'),
+    offset: z.int().min(0).max(largestSeq).optional().describe('UTF-16 code units to skip. Default 0.'),
+    limit: seq
+      .optional()
+      .describe('UTF-16 code units at most, plus one where a surrogate pair would not fit. Default 20,000.'),
+  })
+  .refine(({ callId, seq: message }) => (callId === undefined) !== (message === undefined), {
+    error: 'or seq must be given, not both',
+    path: ['callId'],
+    params: { hint: 'callId names a result; seq names any message of the log.' },
+  });
 
-export interface ToolResponse {
-  seq: number;
-  /** As the log has it; null for a message that answers no call. */
-  callId: string | null;
-  tool: string | null;
-  role: ChatMessage['role'];
-  /** Archive part that holds the message; null while it is in the tail. */
-  part: number | null;
-  /**
-   * What `content` is a page of. `text`: the content, a string, exactly. `parts`: the JSON of its parts. `message`: the
-   * JSON of the whole message, where it makes calls or has no content.
-   */
-  format: 'text' | 'parts' | 'message';
-  content: string;
-  /** Where `content` begins and ends, in UTF-16 code units. */
-  offset: number;
-  totalCharacters: number;
-  /** Where the next page begins; null at the end. */
-  nextOffset: number | null;
-  /** Every result with this call id, newest first: ids are reused. */
-  occurrences: Occurrence[];
-}
-
-/** One result with the id. */
-interface Occurrence {
-  seq: number;
-  /** Archive part that holds it; null while it is in the tail. */
-  part: number | null;
-}
-
-export interface SearchRequest {
-  /** At most 10,000 characters; a substring, or a part in quotation marks, at most 2,000. */
-  query: string;
-  /**
-   * `words` finds messages with any word of the query: those first that hold an identifier as it is written, then by how
-   * rare their words are, and which stand side by side as in the query; a word said in the message before or after counts a little. What stands in `"…"` must occur exactly so, case aside.
-   * `substring` takes the whole query so, quotation marks included. Left out: by words, and where the deployment has embeddings
-   * and nothing stands in `"…"` also by meaning, both rankings as one. @default by words, and by meaning
-   */
-  mode?: SearchMode;
-  role?: Role;
-  /** `name` of a message, whatever its case: who speaks, where a role has several speakers. */
-  speaker?: string;
-  /** Name of a tool: its results, and the messages that call it. */
-  tool?: string;
-  /** Only messages of this range. Where it is one message, every place in a long text is an own hit. */
-  fromSeq?: number;
-  throughSeq?: number;
-  /**
-   * Only what was said then, or stored where nobody told when it was said: a day (`2023-05-07`), a month, a year, in UTC, or an ISO 8601 time. `through` holds all of
-   * its day, month or year.
-   */
-  from?: string;
-  through?: string;
-  /** Messages behind each hit to answer with it, up to 10: what was replied. @default 0 */
-  after?: number;
-  /** Hits at most, up to 50. @default 10 */
-  limit?: number;
-  /** Hits to leave out, as `nextOffset` said. @default 0 */
-  offset?: number;
-}
-
-export interface SaidBy {
-  seq: number;
-  role: Role;
-  /** The message's `name`: who speaks, where a role has several speakers. */
-  speaker: string | null;
-  /** When it was said, ISO 8601 in UTC; null where nobody told. */
-  at: string | null;
-  /** When the message was stored, ISO 8601. */
-  storedAt: string;
-}
-
-export interface FollowingMessage extends SaidBy {
-  /** The beginning of its text in one line, at most 500 characters. */
-  text: string;
-}
-
-export interface SearchHit extends SaidBy {
-  /** Tool of a result; tools that an assistant message calls, separated by commas; null for none. */
-  tool: string | null;
-  /**
-   * Where in the message's text the match begins, in UTF-16 code units: for a string content the same offset that
-   * `toolResponse` pages by. A text is content, then calls, then reasoning.
-   */
-  offset: number;
-  /** One line around the match, which stands between `«` and `»`; found by meaning alone: the text that means it, unmarked. */
-  snippet: string;
-  /** Higher is better, within one answer; substrings are all 1 and ordered newest first. */
-  rank: number;
-  /** The messages behind the hit, as `after` asked for. */
-  following: FollowingMessage[];
-}
-
-/** What a search by meaning looked through. */
-export interface SearchByMeaning {
-  /** Why some of it, or all, was left to words alone: the endpoint failed. Null where it did not. */
-  failure: string | null;
-  /** Vectors that were compared, and the messages that they are of; null for none. */
-  vectors: number;
-  fromSeq: number | null;
-  throughSeq: number | null;
-}
-
-export interface SearchResult {
-  /** As served: a query without any letter or digit is looked for as a substring. */
-  mode: SearchMode;
-  /** Null where only words counted: no embeddings are configured, or the request asked for words or characters. */
-  meaning: SearchByMeaning | null;
-  hits: SearchHit[];
-  /** Where the next page begins; null where there is none. */
-  nextOffset: number | null;
-}
-
-/** `words`: any of the words, rare ones first, `"several words"` exactly so. `substring`: these characters, whatever their case. */
-export type SearchMode = 'words' | 'substring';
+export type ToolResponse = z.infer<typeof toolResponse>;
+export const toolResponse = component(
+  'ToolResponse',
+  z.object({
+    seq: z.int(),
+    callId: z.string().nullable().describe('The id in the log; null for a message that answers no call.'),
+    tool: z.string().nullable(),
+    role: z.enum(roles),
+    part: z.int().nullable().describe('Archive part that holds it; null while it is in the tail.'),
+    format: z
+      .enum(['text', 'parts', 'message'])
+      .describe(
+        'The text that `content` is a page of. `text`: the string content, exactly. `parts`: the JSON of its parts. `message`: ' +
+          'the JSON of the whole message, where it makes calls or has no content.',
+      ),
+    content: z.string(),
+    offset: z.int().describe('Where `content` begins, in UTF-16 code units.'),
+    totalCharacters: z.int().describe('Length of all pages, in UTF-16 code units.'),
+    nextOffset: z.int().nullable().describe('Where the next page begins; null at the end.'),
+    occurrences: z
+      .array(z.object({ seq: z.int(), part: z.int().nullable() }))
+      .describe('All results with this call id, newest first. Ids are reused.'),
+  }),
+  {
+    description: 'The original content of a message, exact and page by page.',
+    example: {
+      ...{ seq: 3, callId: 'call_1', tool: 'get_order', role: 'tool', part: 1, format: 'text' },
+      ...{ content: '{"order": 4711}', offset: 0, totalCharacters: 15, nextOffset: null },
+      occurrences: [{ seq: 3, part: 1 }],
+    },
+  },
+);

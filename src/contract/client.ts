@@ -1,10 +1,5 @@
-import type { CompactionOutcome } from './workflows.js';
-import type { ContextFormat, FormatName } from '../conversation/format-names.js';
-import type { ChatMessage, Json, LoggedMessage } from '../conversation/message.js';
-import type { MessageWarning } from '../conversation/validate.js';
-import type { PolicyInput } from '../policy/schema.js';
-import type { SessionContext } from './context.js';
-import type { Forked, ForkRequest, ListedSession, Status, Timeline } from './sessions.js';
+/** What can be asked of Palimpsest for one tenant, and what it answers. */
+import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import type {
   ArchivePart,
   ExpandRequest,
@@ -21,133 +16,57 @@ import type {
   BackfillItemList,
   BackfillItemRequest,
   BackfillRequest,
+  EstimateRequest,
+  ResizeRequest,
+  RetryRequest,
 } from './backfills.js';
-import type { UsageReport } from '../tokens/reported-usage.js';
+import type { CompactionOutcome, Forked, ForkRequest, Timeline } from './compactions.js';
+import type { ContextShape, SessionContext } from './context.js';
+import type { AnthropicSystem, GeminiSystem, NativeMessage } from './native.js';
+import type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './policies.js';
+import type { Erased, ListRequest, SessionList, Status } from './sessions.js';
+import type { AppendedTurn, Turn } from './turns.js';
 
 export interface OfSession {
   session: string;
 }
 
-export interface Turn extends OfSession {
-  /** Idempotency key within the session: the same turn twice is stored once and answered the same. */
-  turnId: string;
-  /** In the session's format. */
-  messages: ChatMessage[] | Json[];
-  /**
-   * When the turn was said, an ISO 8601 instant with its zone. Messages whose log bears a time of their own keep that. Of a
-   * live turn `new Date().toISOString()`; it is never taken for granted, because old sessions are appended in the same way.
-   * The first `at` of a repeated turn stands. @default what the messages bear themselves, else unknown
-   */
-  at?: string;
-  /** Format of `messages`, fixed by the first turn. @default the session's own, `openai-chat` for a new one */
-  format?: FormatName;
-  /** Policy of a new session; for a session that exists use `configure`. */
-  policy?: PolicyInput;
-  /** Last `seq` the caller has seen; a lost race is refused with `Store.StaleAppend`. */
-  expectedSeq?: number;
-  /**
-   * What the provider reported for the request that made the first assistant message of this turn; corrects the counts
-   * of this session. The usage object of OpenAI, Anthropic or Gemini as it came, or two numbers, where `inputTokens` is
-   * the whole request, tokens read from or written to a cache included.
-   */
-  usage?: UsageReport;
+export interface OfJob {
+  job: string;
 }
 
-export interface AppendedTurn {
-  turnId: string;
-  fromSeq: number;
-  throughSeq: number;
-  /** True when the session's size asks for a measurement. */
-  due: boolean;
-  /** True when this turn was stored before. */
-  repeated: boolean;
-  /**
-   * False when Temporal could not be told. The turn is stored and the context complete; the next turn, or the same one
-   * repeated, tells it again.
-   */
-  signalled: boolean;
-  /** What is odd about the messages, by index; they are stored as they are and shown in a valid form. */
-  warnings: MessageWarning[];
+export type ContextRequest = OfSession & ContextShape & { waitMs?: number };
+
+/**
+ * `Message` is the type of the format's messages: that of an SDK, or the default of the format. Without `format` a context is
+ * in the session's own: then `Message` says which that is.
+ */
+export interface ReadContext {
+  <Message = NativeMessage>(
+    request: ContextRequest & { format: 'anthropic' },
+  ): Promise<SessionContext<Message, AnthropicSystem>>;
+  <Message = NativeMessage>(
+    request: ContextRequest & { format: 'openai-responses' },
+  ): Promise<SessionContext<Message, string>>;
+  <Message = NativeMessage>(
+    request: ContextRequest & { format: 'gemini' },
+  ): Promise<SessionContext<Message, GeminiSystem>>;
+  <Message = NativeMessage>(
+    request: ContextRequest & { format: 'langchain' | 'ai-sdk' },
+  ): Promise<SessionContext<Message, undefined>>;
+  <Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
 }
 
-export interface ContextRequest extends OfSession {
-  /** @default the session's own, for logs of agents that of their provider */
-  format?: ContextFormat;
-  /** Context tokens at most. @default what the session's policy allows */
-  budget?: number;
-  /** Milliseconds to wait, at most, for a compaction that is in flight. @default 0: the context as it stands */
-  waitMs?: number;
-}
+/** `wait`: false answers null once the session's workflow has accepted the request. @default true */
+export type CompactRequest = OfSession & { wait?: boolean };
 
-export interface CompactRequest extends OfSession {
-  /** False: answers null once the session's workflow has accepted the request. @default true */
-  wait?: boolean;
-}
-
-/** One line of a list of sessions. */
-export type SessionSummary = ListedSession;
-
-export interface SessionList {
-  sessions: SessionSummary[];
-  /** Give it as `after` to read on; null at the end. */
-  next: string | null;
-}
-
-/** In order of session ids, a page at a time. */
-export interface ListRequest {
-  after?: string;
-  /** 1 to 1,000. @default 100 */
-  limit?: number;
-  prefix?: string;
-  /** Only sessions whose latest attempt failed. */
-  failed?: boolean;
-}
-
-export interface EraseRequest extends OfSession {
-  /** Its forks as well, their forks, and those that are begun meanwhile. @default false */
-  forks?: boolean;
-}
-
-/** What an erasure has deleted, over the session and the forks erased with it. */
-export interface Erased {
-  messages: number;
-  /** Committed compactions. */
-  generations: number;
-  /** Texts that models wrote and that no other session refers to. */
-  digests: number;
-  /** Forks that were erased as well. */
-  forks: number;
-  /** Workflow executions that Temporal was told to delete, which it does within about a minute. */
-  executions: number;
-  /** Executions that it was not told to delete yet; null: it did not answer. A sweep, or the same call again, does it. */
-  remaining: number | null;
-}
-
-export interface SessionPolicy {
-  /** As given for this session; `{}` where it says nothing itself. */
-  policy: PolicyInput;
-  policyVersion: number;
-}
-
-export interface ConfigureRequest extends OfSession {
-  policy: PolicyInput;
-}
-
-export interface ConfigureTenantRequest {
-  policy: PolicyInput;
-}
-
-export type Pins = NonNullable<PolicyInput['pins']>;
-
-export interface PinsRequest extends OfSession {
-  /** Replaces the pins of the session's own policy. */
-  pins: Pins;
-}
+/** What a method is asked with. */
+export type Asked<Method extends keyof PalimpsestClient> = Parameters<PalimpsestClient[Method]>[0];
 
 /**
  * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
  * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
- * `PalimpsestError` with a `type` of README's table; nothing is stored by a call that fails.
+ * `PalimpsestError` with a `type` of docs/failures.md; nothing is stored by a call that fails.
  */
 export interface PalimpsestClient {
   /**
@@ -158,10 +77,9 @@ export interface PalimpsestClient {
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /**
    * What to send to the model now: head, tail and reductions in one read, never longer than the budget.
-   * `Message` is the shape of the format's messages: chat messages unless another format is asked for.
    * Throws `Store.SessionNotFound`; `Budget.Unreachable` where not even the irreducible floor fits.
    */
-  context<Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
+  context: ReadContext;
   /**
    * Compacts now, whatever the size. A compaction that is running already is joined. Answers null where there is
    * nothing to evict or the result would not be smaller. Waits for the outcome; the agent's reads need not.
@@ -187,24 +105,24 @@ export interface PalimpsestClient {
    * stay unless `forks` says otherwise. A call that was cut off is repeated. Throws `Store.SessionNotFound` where nothing
    * is left of the session.
    */
-  erase(request: EraseRequest): Promise<Erased>;
+  erase(request: OfSession & { forks?: boolean }): Promise<Erased>;
   /** No compaction begins until `resume`; turns are stored and contexts fit as ever. */
   pause(request: OfSession): Promise<void>;
   resume(request: OfSession): Promise<void>;
 
   policy(request: OfSession): Promise<SessionPolicy>;
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
-  configure(request: ConfigureRequest): Promise<{ policyVersion: number }>;
+  configure(request: OfSession & PolicyRequest): Promise<PolicyVersion>;
   /** As given for this tenant; `{}` and version 0 where it says nothing. */
   tenantPolicy(): Promise<SessionPolicy>;
   /**
    * Replaces the policy of this client's tenant: of all its sessions, as far as they say nothing themselves. Each takes
    * it over when it is next used; `status` names it as the source. Throws `Input.Invalid` with the field's path.
    */
-  configureTenant(request: ConfigureTenantRequest): Promise<{ policyVersion: number }>;
+  configureTenant(request: PolicyRequest): Promise<PolicyVersion>;
   /** Of the session's own policy; those of its tenant and deployment stand in `status`. */
-  pins(request: OfSession): Promise<{ pins: Pins }>;
-  pin(request: PinsRequest): Promise<{ policyVersion: number }>;
+  pins(request: OfSession): Promise<Pins>;
+  pin(request: OfSession & Pins): Promise<PolicyVersion>;
 
   /** Every committed compaction, oldest first. */
   compactions(request: OfSession): Promise<CompactionOutcome[]>;
@@ -243,18 +161,18 @@ export interface PalimpsestClient {
 
   /** Starts a job, or answers the one of this name that was started with the same request. */
   startBackfill(request: BackfillRequest): Promise<Backfill>;
-  estimateBackfill(request: Omit<BackfillRequest, 'job'>): Promise<BackfillEstimate>;
+  estimateBackfill(request: EstimateRequest): Promise<BackfillEstimate>;
   backfills(): Promise<Backfill[]>;
-  backfill(request: { job: string }): Promise<Backfill>;
+  backfill(request: OfJob): Promise<Backfill>;
   backfillItems(request: BackfillItemRequest): Promise<BackfillItemList>;
-  pauseBackfill(request: { job: string }): Promise<Backfill>;
-  resumeBackfill(request: { job: string }): Promise<Backfill>;
+  pauseBackfill(request: OfJob): Promise<Backfill>;
+  resumeBackfill(request: OfJob): Promise<Backfill>;
   /** Another number of compactions at once, from now on. */
-  resizeBackfill(request: { job: string; concurrency: number }): Promise<Backfill>;
+  resizeBackfill(request: OfJob & ResizeRequest): Promise<Backfill>;
   /** Compactions in flight end as they end; nothing more begins. */
-  cancelBackfill(request: { job: string }): Promise<Backfill>;
+  cancelBackfill(request: OfJob): Promise<Backfill>;
   /** The failed sessions (after a cancellation or a spend limit: the skipped ones as well) once more. */
-  retryBackfill(request: { job: string; spendLimit?: number }): Promise<Backfill>;
+  retryBackfill(request: OfJob & RetryRequest): Promise<Backfill>;
 
   /** Ends the connections; compactions go on in the workers. */
   close(): Promise<void>;

@@ -1,53 +1,133 @@
-import { invalid } from '../errors.js';
+/** What the model is sent. */
+import { z } from 'zod';
 import type { ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
+import { contextFormats } from '../conversation/format-names.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import type { ContextFormat } from '../conversation/format-names.js';
+import { longestWaitMs } from './routes.js';
+import { component, opaque } from './schema.js';
+import { chatExample } from './turns.js';
 
-const longestWaitMs = 300_000;
+export type ContextShape = Omit<z.infer<typeof contextRequest>, 'waitMs'>;
+export const contextRequest = z.strictObject({
+  format: z
+    .enum(contextFormats)
+    .optional()
+    .describe(
+      "Format of the messages. Default: the session's own, for logs of agents that of their provider.",
+    ),
+  budget: z
+    .int()
+    .min(1)
+    .max(100_000_000)
+    .optional()
+    .describe("Context tokens at most. Default: what the session's policy allows."),
+  waitMs: z
+    .int()
+    .min(0)
+    .max(longestWaitMs)
+    .optional()
+    .describe(
+      'Milliseconds to wait, at most, for a compaction that is in flight. Default 0: the context as it stands.',
+    ),
+});
 
-/** Throws `Input.Invalid` naming the field. */
-export function checkContextRequest({ budget, waitMs }: { budget?: number; waitMs?: number }): void {
-  checkOptional(budget, 'budget', 1, 100_000_000);
-  checkOptional(waitMs, 'waitMs', 0, longestWaitMs);
-}
+export type ContextEntry = z.infer<typeof contextEntry>;
+const contextEntry = component(
+  'ContextEntry',
+  z.object({
+    seq: z
+      .int()
+      .nullable()
+      .describe(
+        'Message of the log that it shows; null for the summary turn, its acknowledgment and synthetic results.',
+      ),
+    source: z.enum([
+      'system',
+      'summarization',
+      'acknowledgment',
+      'carried',
+      'log',
+      'synthetic',
+      'orphan',
+      'reduced',
+      'omitted',
+      'media',
+    ]) satisfies z.ZodType<ViewItem['source']>,
+    tokens: z.number(),
+  }),
+  { description: 'Where a message of a context comes from.', example: { seq: 1, source: 'log', tokens: 12 } },
+);
 
-function checkOptional(value: number | undefined, path: string, least: number, most: number): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= least && value <= most)) return;
-  throw invalid(`${path} must be a whole number from ${least} to ${most}`, path);
-}
+export const contextBreakdown = component(
+  'ContextBreakdown',
+  z.object({
+    system: z.number().describe('Leading system messages.'),
+    head: z.number().describe('The summary turn and its acknowledgment.'),
+    parts: z
+      .object({
+        note: z.number().describe('What frames the others: opening, delimiters, pointer, acknowledgment.'),
+        journal: z.number().describe('Entries of `journal` mode with their headings.'),
+        exact: z.number().describe('Exact values behind the entries.'),
+        pins: z.number(),
+        state: z.number().describe('Rules, requests and questions in force in `journal` mode.'),
+        snapshot: z.number().describe('Of the other modes.'),
+      })
+      .nullable()
+      .describe('Of `head`, all of it; null where an earlier version wrote it.'),
+    carried: z.number().describe('The request of the run that the cut lies in.'),
+    tail: z.number().describe('Messages since the cut as they are shown, with what joins them.'),
+  }) satisfies z.ZodType<ContextBreakdown>,
+  {
+    description: 'What the tokens of a context stand for: system, head, carried and tail are all of them.',
+    example: {
+      ...{ system: 120, head: 1_030 },
+      parts: { note: 130, journal: 640, exact: 60, pins: 0, state: 200, snapshot: 0 },
+      ...{ carried: 0, tail: 3_400 },
+    },
+  },
+);
 
-export interface ContextEntry {
-  /** Message of the log this entry shows; null for the summary turn, its acknowledgment and synthetic results. */
-  seq: number | null;
-  source: ViewItem['source'];
-  tokens: number;
-}
-
-/** `Message`: the messages of its format; chat messages unless it says otherwise. */
-export interface SessionContext<Message = ChatMessage> {
-  session: string;
-  generation: number;
-  format: ContextFormat;
-  /** What to send to the model: valid for its provider, within `budget`. */
-  messages: Message[];
-  /** The instructions, in formats whose provider wants them apart from the messages. */
-  system?: Json;
-  /** One entry for each message as it is logged and counted: for each of `messages` in the format `openai-chat`. */
-  entries: ContextEntry[];
-  /** Tokens of `messages`, request overhead not included. */
-  tokens: number;
-  /** What `tokens` stand for. */
-  breakdown: ContextBreakdown;
-  budget: number;
-  window: number;
-  /** Changes whenever anything above does. */
-  etag: string;
-}
-
-export interface ContextShape {
-  /** @default the session's own, for logs of agents that of their provider */
-  format?: ContextFormat;
-  /** Context tokens at most. @default what the session's policy allows */
-  budget?: number;
-}
+/** `Message` and `System` are those of its format: see `ReadContext`. */
+export type SessionContext<Message = ChatMessage, System = Json> = Omit<
+  z.infer<typeof sessionContext>,
+  'messages' | 'system'
+> & { messages: Message[]; system?: System };
+export const sessionContext = component(
+  'SessionContext',
+  z.object({
+    session: z.string(),
+    generation: z.int(),
+    format: z.enum(contextFormats),
+    messages: opaque<ChatMessage[]>({
+      type: 'array',
+      items: { type: 'object' },
+      description: 'What to send to the model, in `format`: valid for its provider and within `budget`.',
+    }),
+    system: opaque<Json>({
+      description: 'The instructions, in formats whose provider wants them apart from the messages.',
+    }).optional(),
+    entries: z
+      .array(contextEntry)
+      .describe(
+        'One for each message as it is logged and counted: for each of `messages` in the format `openai-chat`.',
+      ),
+    tokens: z.number().describe('Of `messages`, request overhead not included.'),
+    breakdown: contextBreakdown.describe('What `tokens` stand for.'),
+    budget: z.number(),
+    window: z.number(),
+    etag: z.string().describe('Changes whenever anything else here does.'),
+  }),
+  {
+    description: 'What the model is sent: summary, tail and reductions, never longer than the budget.',
+    example: {
+      ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
+      entries: [{ seq: 1, source: 'log', tokens: 12 }],
+      breakdown: {
+        ...{ system: 0, head: 0, carried: 0, tail: 12 },
+        parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
+      },
+      ...{ tokens: 12, budget: 28_672, window: 32_768, etag: '4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c' },
+    },
+  },
+);

@@ -1,43 +1,68 @@
 import { invalid } from '../errors.js';
 
-/** Owner and one conversation. Both are free text of the platform, at most 200 bytes each once percent-encoded. */
+/**
+ * The owner and one of its conversations. Both ids are free text of the platform, at most 200 bytes each once
+ * percent-encoded.
+ */
 export interface SessionIds {
   tenant: string;
   session: string;
   /**
-   * Of the session as the caller has read it: what is done then holds for that one only, never for another one that was
-   * begun under the same id after an erasure. Absent: whichever session has the id.
+   * Incarnation of the session as the caller has read it. The operation then applies to this session only, never to
+   * another one that was begun under the same id after an erasure. Absent: any session with the id.
    */
   incarnation?: string;
-}
-
-const maxIdBytes = 200;
-
-const wellFormed = 'Any Unicode text without NUL will do as an id.';
-
-/** One id part, percent-encoded so that `/` stays a separator. Throws `Input.Invalid` naming the field. */
-export function encodeIdPart(value: string, field: string): string {
-  if (typeof value !== 'string' || value.length === 0)
-    throw invalid(`${field} must be a non-empty string`, field, wellFormed);
-  let encoded: string;
-  try {
-    encoded = encodeURIComponent(value);
-  } catch {
-    throw invalid(`${field} holds half of a surrogate pair`, field, wellFormed);
-  }
-  // Postgres text cannot hold NUL.
-  if (value.includes('\u0000')) throw invalid(`${field} holds a NUL character`, field, wellFormed);
-  if (encoded.length > maxIdBytes) {
-    throw invalid(
-      `${field} takes ${encoded.length} bytes percent-encoded, at most ${maxIdBytes} are allowed`,
-      field,
-      'Use a shorter id, for instance a UUID or a hash.',
-    );
-  }
-  return encoded;
 }
 
 export interface BackfillIds {
   tenant: string;
   job: string;
+}
+
+/** Bytes of a percent-encoded part of a workflow id: tenant, session or job. */
+const mostInWorkflowId = 200;
+/** Bytes in UTF-8. Three ids must fit into one index entry of PostgreSQL (2,704 bytes). */
+const mostStored = 512;
+
+/** `part`: in a workflow id. `stored`: in PostgreSQL only. */
+type IdPlace = 'part' | 'stored';
+
+/** The fault of an id; null for a valid one. All checks of ids use this rule. */
+export function idFault(id: unknown, place: IdPlace = 'part'): { problem: string; hint: string } | null {
+  const hint = 'Use any Unicode text without NUL, for instance a UUID or a hash.';
+  if (typeof id !== 'string' || id === '') return { problem: 'must be a non-empty string', hint };
+  // A text in PostgreSQL cannot hold NUL.
+  if (id.includes('\u0000')) return { problem: 'contains a NUL character', hint };
+  const encoded = percentEncoded(id);
+  if (encoded === null) return { problem: 'contains half of a surrogate pair', hint };
+  const shorter = 'Use a shorter id, for instance a UUID or a hash.';
+  const stored = encoded.replace(/%../g, '-').length;
+  if (place === 'part' && encoded.length > mostInWorkflowId)
+    return {
+      problem: `takes ${encoded.length} bytes percent-encoded, but at most ${mostInWorkflowId} are allowed`,
+      hint: shorter,
+    };
+  if (stored > mostStored)
+    return { problem: `takes ${stored} bytes, but at most ${mostStored} are allowed`, hint: shorter };
+  return null;
+}
+
+function percentEncoded(id: string): string | null {
+  try {
+    return encodeURIComponent(id);
+  } catch {
+    return null;
+  }
+}
+
+/** Throws `Input.Invalid` naming the field. */
+export function checkId(id: unknown, field: string, place?: IdPlace): void {
+  const fault = idFault(id, place);
+  if (fault) throw invalid(`${field} ${fault.problem}`, field, fault.hint);
+}
+
+/** Percent-encodes one part of an id, so that `/` remains a separator. Throws `Input.Invalid` naming the field. */
+export function encodeIdPart(id: string, field: string): string {
+  checkId(id, field);
+  return encodeURIComponent(id);
 }

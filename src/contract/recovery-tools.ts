@@ -74,19 +74,27 @@ const definitions = {
 
 export type RecoveryToolName = keyof typeof definitions;
 
+/** A JSON Schema of the arguments, as every SDK takes it. */
+export type ToolParameters = {
+  type: 'object';
+  properties: Record<string, { type: 'string' | 'integer' | 'boolean'; description?: string }>;
+  additionalProperties: false;
+  required?: string[];
+};
+
 /** A tool as the `tools` of a chat-completions request take it. */
 export interface ToolDefinition {
   type: 'function';
-  function: { name: RecoveryToolName; description: string; parameters: Record<string, unknown> };
+  function: { name: RecoveryToolName; description: string; parameters: ToolParameters };
 }
 
 function definitionOf(name: RecoveryToolName): ToolDefinition {
   const { description, parameters } = definitions[name];
   const { $schema: _dialect, ...schema } = z.toJSONSchema(parameters);
-  return { type: 'function', function: { name, description, parameters: schema } };
+  return { type: 'function', function: { name, description, parameters: schema as ToolParameters } };
 }
 
-export const recoveryTools: readonly ToolDefinition[] = [
+export const recoveryTools: ToolDefinition[] = [
   definitionOf('get_tool_response'),
   definitionOf('search_history'),
   definitionOf('expand_history'),
@@ -98,7 +106,7 @@ export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 
 /**
  * Answers one call of the agent: the content for its tool message, a JSON object. Mistakes of the model (an unknown
  * tool or id, arguments that are no JSON) are answered as `{"error", "hint"}`; only failures that are not the model's,
- * such as `Store.Unavailable`, are thrown.
+ * such as `Store.Unavailable`, are thrown. `given`: the arguments as the SDK hands them over, JSON text or its value.
  *
  * @example
  * const content = await callRecoveryTool(palimpsest, 's-1', call.function.name, call.function.arguments);
@@ -108,10 +116,10 @@ export async function callRecoveryTool(
   palimpsest: RecoverySource,
   session: string,
   name: string,
-  argumentsJson: string,
+  given: unknown,
 ): Promise<string> {
   try {
-    return JSON.stringify(await answer(palimpsest, session, name, argumentsJson));
+    return JSON.stringify(await answer(palimpsest, session, name, given));
   } catch (error) {
     if (error instanceof Mistake) return JSON.stringify({ error: error.message, hint: error.hint });
     if (!isFailure(error, 'Input.Invalid') && !isFailure(error, 'Store.SessionNotFound')) throw error;
@@ -133,15 +141,15 @@ async function answer(
   palimpsest: RecoverySource,
   session: string,
   name: string,
-  argumentsJson: string,
+  given: unknown,
 ): Promise<Record<string, unknown>> {
   switch (name) {
     case 'get_tool_response':
-      return response(palimpsest, session, parsed(getToolResponse, argumentsJson));
+      return response(palimpsest, session, parsed(getToolResponse, given));
     case 'search_history':
-      return hits(palimpsest, session, parsed(searchHistory, argumentsJson));
+      return hits(palimpsest, session, parsed(searchHistory, given));
     case 'expand_history':
-      return expansion(palimpsest, session, parsed(expandHistory, argumentsJson));
+      return expansion(palimpsest, session, parsed(expandHistory, given));
     default:
       throw new Mistake(
         `There is no tool ${JSON.stringify(name)} here.`,
@@ -151,10 +159,10 @@ async function answer(
 }
 
 /** Models send `""` for no arguments, and null for a parameter they leave out. */
-function parsed<T>(schema: z.ZodType<T>, argumentsJson: string): T {
-  let value: unknown;
+function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
+  let value: unknown = given ?? {};
   try {
-    value = argumentsJson.trim() === '' ? {} : JSON.parse(argumentsJson);
+    if (typeof given === 'string') value = given.trim() === '' ? {} : (JSON.parse(given) as unknown);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     throw new Mistake(`The arguments are no JSON: ${why}`, 'Send one JSON object.');

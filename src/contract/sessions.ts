@@ -1,206 +1,323 @@
-import type { ContextBreakdown } from '../context/view/breakdown.js';
-import type { FormatName } from '../conversation/format-names.js';
+/** Sessions: their lists, their status, and their erasure. */
+import { z } from 'zod';
+import { formatNames } from '../conversation/format-names.js';
+import type { Policy } from '../policy/defaults.js';
 import type { PolicyRow } from '../policy/describe.js';
-import type { Policy } from '../policy/resolve.js';
+import type { PolicySource } from '../policy/layers.js';
 import type { SkippedPin } from '../summary/answer/pins.js';
 import type { Journal } from '../summary/journal/rewrites.js';
-import type { SessionStatus } from './workflows.js';
+import { contextBreakdown } from './context.js';
+import { component, failure, id, moment, opaque } from './schema.js';
 
-export interface Status extends SessionRecords, SessionMemory {
-  session: string;
-  /** Messages in the log / in the context. */
-  messages: number;
-  liveMessages: number;
-  tokens: number;
-  window: { tokens: number; source: string };
-  budget: number;
-  /** Context tokens at which the next measurement is due; null when nothing will trigger. */
-  measureAt: number | null;
-  generation: number;
-  /** `asleep`: ended for idleness; `unknown`: no worker answers. */
-  phase: SessionStatus['phase'] | 'asleep' | 'unknown';
-  compaction: SessionStatus['compaction'];
-  /**
-   * Since when it asks for a compaction that no workflow is known to be at work on; null: it does not, or one is. The sweep
-   * signals such a session.
-   */
-  overdue: string | null;
-  /** An operator holds it: no compaction begins until it is resumed. */
-  paused: boolean;
-  exhausted: Exhausted | null;
-  failures: number;
-  retryAt: string | null;
-  lastError: { type: string; message: string } | null;
-  /** Patterns of stored pins that are not matched, and why. */
-  skippedPins: SkippedPin[];
-  rejectedTurns: SessionStatus['rejectedTurns'];
-  policy: Policy;
-  /** Every knob of the policy with its effective value and who set it. */
-  knobs: PolicyRow[];
-  /** Rises with every change of the policy or of the calibration in use. */
-  policyVersion: number;
-  /**
-   * Provider's tokens for one of ours, and of a request beside its context: as learnt from reported usage of the policy's
-   * model, from how many requests, and as the sizes above take them. `model` is '' where neither policy nor reports name
-   * one. `warning`: a report of late that cannot be of its request, and changed nothing.
-   */
-  calibration: {
-    model: string;
-    factor: number;
-    overhead: number;
-    samples: number;
-    applied: number;
-    appliedOverhead: number;
-    warning: string | null;
-  };
-}
+/** Lists sessions in the order of their ids, page by page. */
+export type ListRequest = z.infer<typeof listRequest>;
+export const listRequest = z.strictObject({
+  after: id().optional().describe('`next` of the page before.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Sessions at most. Default 100.'),
+  prefix: id().optional().describe('Prefix of the session ids.'),
+  failed: z.boolean().optional().describe('Only sessions whose latest attempt failed.'),
+});
 
-/** What the context consists of, by the counts that its sizes are kept with. */
-export interface SessionMemory {
-  /** Of `tokens`. */
-  breakdown: ContextBreakdown;
-  /** Entries of `journal` mode, or the layers of `layered`; null in other modes. */
-  journal: Journal | null;
-  /**
-   * Tokens of the first request after the newest commit, overhead included, and of them those that the request before began
-   * with: a provider's prompt cache serves them. Null before the first commit, behind a restore, and where an earlier version
-   * committed.
-   */
-  promptCache: { tokens: number; requestTokens: number } | null;
-}
+/** A session as stored. Nothing is computed, so that a page costs one statement. */
+export type SessionSummary = z.infer<typeof sessionSummary>;
+const sessionSummary = component(
+  'SessionSummary',
+  z.object({
+    session: z.string(),
+    format: z.enum(formatNames),
+    messages: z.int(),
+    turns: z.int(),
+    tokens: z.number().describe('Tokens of the context.'),
+    budget: z.number().describe('Context tokens at most.'),
+    generation: z.int(),
+    exhausted: z.boolean(),
+    paused: z.boolean(),
+    lastError: failure.nullable(),
+    closedAt: moment.nullable(),
+    createdAt: moment,
+    updatedAt: moment,
+  }),
+  {
+    description: 'One line of a list of sessions.',
+    example: {
+      ...{ session: 's-1', format: 'openai-chat', messages: 2, turns: 1, tokens: 31, budget: 28_672 },
+      ...{ generation: 0, exhausted: false, paused: false, lastError: null, closedAt: null },
+      ...{ createdAt: '2026-03-02T09:00:00.000Z', updatedAt: '2026-03-02T09:00:01.000Z' },
+    },
+  },
+);
 
-/** One committed generation, briefly. */
-export interface SummaryRecord {
-  generation: number;
-  /** ISO 8601. */
-  at: string;
-  reason: string;
-  method: 'model' | 'extractive' | 'none';
-  /** The extractive summarizer served because the model could not, for all of it or for some chunks. */
-  fallback: boolean;
-  /** Chunks that it served. */
-  chunksByRule: number;
-  /** Messages it took out of the context; null where it took none. */
-  range: { fromSeq: number; throughSeq: number } | null;
-  tokensBefore: number;
-  tokensAfter: number;
-  /** Messages. */
-  evicted: number;
-  /** The snapshot's first 500 characters; null without one. */
-  summary: string | null;
-}
+export type SessionList = z.infer<typeof sessionList>;
+export const sessionList = component(
+  'SessionList',
+  z.object({
+    sessions: z.array(sessionSummary),
+    next: z.string().nullable().describe('Value of `after` for the next page; null at the end.'),
+  }),
+  { description: 'Sessions in the order of their ids.', example: { sessions: [], next: null } },
+);
 
-export interface ArchivedTool {
-  callId: string;
-  tool: string | null;
-  seq: number;
-  part: number;
-  tokens: number;
-}
+export const eraseRequest = z.strictObject({
+  forks: z
+    .boolean()
+    .optional()
+    .describe('Also erases its forks, their forks, and forks begun meanwhile. Default `false`.'),
+});
 
-export interface SessionRecords {
-  /** When the first message behind the instructions was said, and the last of the log; null where nobody told. */
-  said: { first: string | null; last: string | null };
-  /** Newest first, at most 50. */
-  summaryRecords: SummaryRecord[];
-  /** Results of tools behind the head: how many, their tokens, and the newest, at most 50. */
-  toolHistoryArchived: { count: number; tokens: number; newest: ArchivedTool[] };
-  /** Compactions that put a summary in the place of messages. */
-  summariesPerformed: number;
-  /** Tokens of the messages they evicted. */
-  tokensSummarized: number;
-  /** First 500 characters of the present snapshot; null without one. */
-  lastSummary: string | null;
-}
+/** The result of an erasure. */
+export type Erased = z.infer<typeof erased>;
+export const erased = component(
+  'Erased',
+  z.object({
+    messages: z.int(),
+    generations: z.int().describe('Committed compactions.'),
+    digests: z.int().describe('Texts by models to which no other session refers.'),
+    forks: z.int().describe('Number of forks that were erased as well.'),
+    executions: z
+      .int()
+      .describe('Workflow executions that Temporal was told to delete. It does so within about a minute.'),
+    remaining: z
+      .int()
+      .nullable()
+      .describe(
+        'Executions that Temporal could not be told to delete yet; null where it did not answer. The sweep deletes them, or the same call again.',
+      ),
+  }),
+  {
+    description: 'The deleted rows of the session and of the forks erased with it.',
+    example: { messages: 42, generations: 1, digests: 3, forks: 0, executions: 2, remaining: 0 },
+  },
+);
 
-/** The latest compaction could free no more; none is tried again before something new can be compacted. */
-export interface Exhausted {
-  atSeq: number;
-  tokens: number;
-  reason: string;
-}
+export type SummaryRecord = z.infer<typeof summaryRecord>;
+const summaryRecord = component(
+  'SummaryRecord',
+  z.object({
+    generation: z.int(),
+    at: moment,
+    reason: z.string(),
+    method: z.enum(['model', 'extractive', 'none']),
+    fallback: z
+      .boolean()
+      .describe('The extractive summarizer served for all or some chunks because the model could not.'),
+    chunksByRule: z.int().describe('Chunks that the extractive summarizer wrote.'),
+    range: z
+      .object({ fromSeq: z.int(), throughSeq: z.int() })
+      .nullable()
+      .describe('Evicted messages; null for none.'),
+    tokensBefore: z.number(),
+    tokensAfter: z.number(),
+    evicted: z.int().describe('Number of evicted messages.'),
+    summary: z.string().nullable().describe('First 500 characters of the snapshot; null without one.'),
+  }),
+  {
+    description: 'Summary of one committed generation.',
+    example: {
+      ...{ generation: 1, at: '2026-03-02T09:00:00.000Z', reason: 'trigger', method: 'model' },
+      ...{ fallback: false, chunksByRule: 0, range: { fromSeq: 1, throughSeq: 24 } },
+      ...{ tokensBefore: 3_100, tokensAfter: 900, evicted: 24 },
+      summary: 'The customer asks for order 4711 …',
+    },
+  },
+);
 
-/** Why the latest attempt failed. `fallback`: the model's part did, and compactions go on without it until it may be asked again. */
-export interface LastError {
-  type: string;
-  message: string;
-  fallback?: boolean;
-}
+export type ArchivedTool = z.infer<typeof archivedTool>;
+const archivedTool = component(
+  'ArchivedTool',
+  z.object({
+    callId: z.string(),
+    tool: z.string().nullable(),
+    seq: z.int(),
+    part: z.int(),
+    tokens: z.number(),
+  }),
+  {
+    description: 'A tool result that was evicted.',
+    example: { callId: 'call_1', tool: 'get_order', seq: 3, part: 1, tokens: 812 },
+  },
+);
 
-export interface Forked {
-  session: string;
-  /** Messages taken over, and the generation the fork begins with. */
-  messages: number;
-  generation: number;
-  /** True when this very fork was made before; nothing was written now. */
-  repeated: boolean;
-}
+const journal = component(
+  'Journal',
+  z.object({
+    entries: z.array(
+      z.object({
+        fromSeq: z.int(),
+        throughSeq: z.int(),
+        rank: z
+          .int()
+          .describe(
+            'Number of merges: 0 for an entry as written, otherwise one more than the highest rank of the merged entries.',
+          ),
+        rewrites: z.number().describe('Mean number of merges that its lines went through, by tokens.'),
+        lines: z
+          .int()
+          .describe('Lines that a summarizer wrote; 0 where only a pointer to the archive is left.'),
+        tokens: z.number().describe('Tokens with the exact values after these lines, without the heading.'),
+        byRule: z.boolean().describe('No model answered: the extraction rules wrote all or a part of it.'),
+      }),
+    ),
+    rewritesPerLine: z.number().describe('Mean number of merges over all lines.'),
+  }) satisfies z.ZodType<Journal>,
+  {
+    description: 'Entries of `journal` mode, or layers of `layered`, oldest first.',
+    example: {
+      entries: [
+        { fromSeq: 2, throughSeq: 57, rank: 1, rewrites: 1, lines: 9, tokens: 310, byRule: false },
+        { fromSeq: 58, throughSeq: 84, rank: 0, rewrites: 0, lines: 9, tokens: 330, byRule: false },
+      ],
+      rewritesPerLine: 0.5,
+    },
+  },
+);
 
-export interface ForkRequest {
-  /** Last message that the fork takes over. */
-  throughSeq: number;
-  /** Id of the new session. */
-  to: string;
-}
+const knob = component(
+  'PolicyKnob',
+  z.object({
+    path: z.string(),
+    value: z.unknown(),
+    source: opaque<PolicySource>({
+      type: 'string',
+      description: 'The layer that set it, or `default`.',
+    }),
+    warning: z.string().optional().describe('The field was set but has no effect.'),
+  }) satisfies z.ZodType<PolicyRow>,
+  {
+    description: 'One setting of the policy in force.',
+    example: { path: 'contextWindow', value: 128_000, source: 'session' },
+  },
+);
 
-/** One session of a list, as its row has it: nothing of it is worked out, so that a page costs one statement. */
-export interface ListedSession {
-  session: string;
-  format: FormatName;
-  messages: number;
-  turns: number;
-  /** Context tokens and their budget. */
-  tokens: number;
-  budget: number;
-  generation: number;
-  exhausted: boolean;
-  paused: boolean;
-  lastError: { type: string; message: string } | null;
-  closedAt: string | null;
-  createdAt: string;
-  updatedAt: string;
-}
+/** The composition of the context, by stored counts. */
+const memory = {
+  breakdown: contextBreakdown.describe('The parts of `tokens`.'),
+  journal: journal
+    .nullable()
+    .describe('Entries of `journal` mode or layers of `layered`; null in other modes.'),
+  promptCache: z
+    .object({
+      tokens: z
+        .number()
+        .describe('Tokens at the beginning of `requestTokens` that the request before had as well.'),
+      requestTokens: z
+        .number()
+        .describe('Tokens of the first request after the newest commit, including overhead.'),
+    })
+    .nullable()
+    .describe(
+      "The tokens that a provider's prompt cache serves across the newest commit; null before the first commit, after a restore, and for commits of earlier versions.",
+    ),
+};
 
-export interface Timeline {
-  session: string;
-  /** Context tokens now and at most; those at which the next measurement is due, null for none. */
-  tokens: number;
-  budget: number;
-  measureAt: number | null;
-  turns: TimelineTurn[];
-  compactions: TimelineCompaction[];
-}
+const records = {
+  summaryRecords: z.array(summaryRecord).describe('Newest first, at most 50.'),
+  toolHistoryArchived: z
+    .object({ count: z.int(), tokens: z.number(), newest: z.array(archivedTool) })
+    .describe('Evicted tool results: their number, their tokens, and the newest, at most 50.'),
+  summariesPerformed: z.int().describe('Compactions that replaced messages by a summary.'),
+  tokensSummarized: z.number().describe('Tokens of the messages that these compactions evicted.'),
+  lastSummary: z
+    .string()
+    .nullable()
+    .describe('First 500 characters of the present snapshot; null without one.'),
+  said: z
+    .object({ first: moment.nullable(), last: moment.nullable() })
+    .describe(
+      'When the first message after the instructions and the last message were said; null where this is unknown.',
+    ),
+};
 
-export interface TimelineTurn {
-  /** From 1. */
-  turn: number;
-  turnId: string;
-  /** When it was stored. */
-  at: string;
-  /** When its first message was said; null where nobody told. */
-  saidAt: string | null;
-  fromSeq: number;
-  throughSeq: number;
-  /** Of the turn's messages. */
-  tokens: number;
-  /** Tokens of all messages up to here: what the context would be without compactions. */
-  logTokens: number;
-  /** Context tokens after this turn. */
-  contextTokens: number;
-}
+export type SessionMemory = Pick<Status, keyof typeof memory>;
+export type SessionRecords = Pick<Status, keyof typeof records>;
+/** The latest compaction could free no more tokens. No further one is tried before something new can be compacted. */
+export type Exhausted = NonNullable<Status['exhausted']>;
+/**
+ * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may
+ * be asked again.
+ */
+export type LastError = NonNullable<Status['lastError']> & { fallback?: boolean };
 
-export interface TimelineCompaction {
-  generation: number;
-  at: string;
-  /** The turn behind which it was committed; 0 before the first. */
-  turn: number;
-  reason: string;
-  method: string;
-  tokensBefore: number;
-  tokensAfter: number;
-  evicted: number;
-  /** Chunks, and those of them that the fallback served. */
-  chunks: number;
-  chunksByRule: number;
-  part: number | null;
-}
+export type Status = z.infer<typeof status>;
+export const status = component(
+  'Status',
+  z.object({
+    session: z.string(),
+    messages: z.int().describe('Messages in the log.'),
+    liveMessages: z.int().describe('Messages in the context.'),
+    tokens: z.number().describe('Tokens of the context.'),
+    window: z.object({ tokens: z.number(), source: z.string() }),
+    budget: z.number().describe('Context tokens at most.'),
+    ...memory,
+    measureAt: z
+      .number()
+      .nullable()
+      .describe('Context tokens at which the next measurement is due; null where nothing triggers one.'),
+    generation: z.int(),
+    phase: z
+      .enum(['idle', 'appending', 'debouncing', 'measuring', 'compacting', 'asleep', 'unknown'])
+      .describe('`asleep`: the workflow ended because the session was idle; `unknown`: no worker answers.'),
+    overdue: moment
+      .nullable()
+      .describe(
+        'Since when the session has needed a compaction that no workflow is known to work on; null for none. ' +
+          'The sweep signals such a session.',
+      ),
+    paused: z
+      .boolean()
+      .describe('An operator has paused the session: no compaction begins until it is resumed.'),
+    compaction: z.object({ generation: z.int(), workflowId: z.string(), startedAt: z.number() }).nullable(),
+    exhausted: z.object({ atSeq: z.int(), tokens: z.number(), reason: z.string() }).nullable(),
+    failures: z.int(),
+    retryAt: moment.nullable(),
+    lastError: failure.nullable(),
+    skippedPins: z
+      .array(z.object({ path: z.string(), reason: z.string() }) satisfies z.ZodType<SkippedPin>)
+      .describe('Patterns of stored pins that are not matched, with the reasons.'),
+    rejectedTurns: z
+      .array(z.object({ turnId: z.string(), ...failure.shape }))
+      .describe('Inline turns that were refused, newest last, at most 20.'),
+    policy: opaque<Policy>({
+      type: 'object',
+      description: 'The policy in force, with all defaults filled in.',
+    }),
+    knobs: z.array(knob).describe('The settings of the policy, each with its source.'),
+    policyVersion: z.int().describe('Rises with every change of the policy or of the calibration in use.'),
+    calibration: z.object({
+      model: z
+        .string()
+        .describe("The policy's model; empty where neither the policy nor reported usage names one."),
+      factor: z.number().describe("Provider's tokens for one counted token, derived from reported usage."),
+      overhead: z.number().describe("Provider's tokens of a request in addition to its context."),
+      samples: z.int().describe('Number of requests behind these values.'),
+      applied: z.number().describe('The factor used for the sizes above.'),
+      appliedOverhead: z.number().describe('The overhead used for the sizes above.'),
+      warning: z
+        .string()
+        .nullable()
+        .describe('A recent usage report that cannot belong to its request and was ignored.'),
+    }),
+    ...records,
+  }),
+  {
+    description: "Sizes, effective policy, and the present work of the session's workflow.",
+    example: {
+      ...{ session: 's-1', messages: 2, liveMessages: 2, tokens: 31, budget: 28_672, generation: 0 },
+      ...{ failures: 0, journal: null, promptCache: null, measureAt: 25_804 },
+      breakdown: {
+        ...{ system: 0, head: 0, carried: 0, tail: 31 },
+        parts: { note: 0, journal: 0, exact: 0, pins: 0, state: 0, snapshot: 0 },
+      },
+      window: { tokens: 32_768, source: 'fallback' },
+      ...{ phase: 'idle', overdue: null, paused: false, compaction: null, exhausted: null },
+      ...{ retryAt: null, lastError: null, skippedPins: [], rejectedTurns: [] },
+      ...{ policy: {}, knobs: [], policyVersion: 1 },
+      calibration: {
+        ...{ model: '', factor: 1, overhead: 0, samples: 0 },
+        ...{ applied: 1, appliedOverhead: 0, warning: null },
+      },
+      ...{ summaryRecords: [], toolHistoryArchived: { count: 0, tokens: 0, newest: [] } },
+      ...{ summariesPerformed: 0, tokensSummarized: 0, lastSummary: null },
+      said: { first: '2026-03-02T09:00:00.000Z', last: '2026-03-02T09:41:00.000Z' },
+    },
+  },
+);

@@ -1,4 +1,4 @@
-/** Formats a context can be asked for: what providers and agent libraries take as a request. */
+/** Formats of contexts: the request formats of providers and agent libraries. */
 export const contextFormats = [
   'openai-chat',
   'anthropic',
@@ -10,7 +10,7 @@ export const contextFormats = [
 
 export type ContextFormat = (typeof contextFormats)[number];
 
-/** Logs of agents: read and written back whole; a context of such a session is shown in the format of its provider. */
+/** Log formats of agents, which are read and written back whole. A context of such a session has the format of its provider. */
 const logFormats = [
   'claude-code',
   'codex',

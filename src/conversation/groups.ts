@@ -1,11 +1,11 @@
 /**
- * Which messages belong together: an assistant message with calls, and everything up to its last result.
- * Results are paired with calls by occurrence, never by id alone: real transcripts reuse ids, within a turn and across turns.
+ * Groups messages: an assistant message with calls, and all messages up to its last result.
+ * Results are paired with calls by occurrence, never by id alone: transcripts reuse ids, within a turn and across turns.
  */
 import { atOnce, type Steps } from '../steps.js';
 import type { ChatMessage, MessageMeta } from './message.js';
 
-/** A contiguous run of messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
+/** Consecutive messages that may never be separated. Indexes into the given metas; `to` is exclusive. */
 interface Group {
   from: number;
   to: number;
@@ -14,21 +14,21 @@ interface Group {
 export interface Grouping {
   /** A partition of all indexes, in order. */
   groups: Group[];
-  /** By message index, then by call number: the index of the message that answers the call, or null. */
+  /** Index of the message that answers a call, or null; by message index, then by call number. */
   answeredBy: (number | null)[][];
   /** Indexes of `tool` and `function` messages that answer no call: repeated, late, or without an id. */
   orphans: Set<number>;
 }
 
-/** Calls of one assistant message that share a key, not yet answered, in call order. */
+/** Unanswered calls of one assistant message that share a key, in call order. */
 interface OpenCalls {
   message: number;
   calls: number[];
 }
 
 /**
- * Pairs every result with the latest assistant message that still has an unanswered call with its id (for role `function`:
- * with its name), in call order within that message; then cuts the list into groups. Later messages never change how earlier ones were paired.
+ * Pairs every result with the latest assistant message that has an unanswered call with its id (for role `function`, its name),
+ * in call order within that message, then divides the list into groups. Later messages never change earlier pairs.
  */
 export function groupMessages(metas: readonly MessageMeta[]): Grouping {
   return atOnce(grouping(metas));
@@ -100,8 +100,9 @@ export interface TranscriptTurn {
 }
 
 /**
- * A transcript as its platform would have appended it: a new turn at each user message after something else, and at
- * each assistant message; tool results belong to the turn of their calls, leading system messages to the first turn.
+ * Divides a transcript into turns as its platform would append them: a turn begins at each user message that does not follow
+ * another one, and at each assistant message. Tool results belong to the turn of their calls, leading system messages to the
+ * first turn.
  */
 export function cutTurns(messages: readonly ChatMessage[]): TranscriptTurn[] {
   const first = messages.findIndex(({ role }) => role !== 'system' && role !== 'developer');

@@ -1,10 +1,10 @@
 import { invalid, type PalimpsestError } from '../errors.js';
 import type { Json } from './message.js';
 
-/** Deeper nesting is refused: no real message comes near it, and recursion over it could overflow the stack. */
+/** Maximum nesting. Deeper values could overflow the stack, and real messages are far below it. */
 const DEEPEST_NESTING = 500;
 
-/** A key or an index on the way from a value to a part of it. */
+/** A key or an index of a path. */
 export type Step = string | number;
 
 /** `messages`, 3, `content`, `odd key` → `messages[3].content["odd key"]`. */
@@ -16,7 +16,7 @@ function joinPath(root: string, steps: readonly Step[]): string {
   }, root);
 }
 
-/** Sets an own property, `__proto__` included, as `JSON.parse` does. */
+/** Sets an own property, including `__proto__`, as `JSON.parse` does. */
 function setOwn(object: { [key: string]: Json }, key: string, value: Json): void {
   if (key !== '__proto__') object[key] = value;
   else Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
@@ -27,22 +27,22 @@ function arrayIndex(key: string): number | null {
   return /^(?:0|[1-9][0-9]{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1 ? Number(key) : null;
 }
 
-/** A path in a message is cut here: nesting and keys may be as long as the input. */
+/** Maximum length of a path in an error message: nesting and keys may be as long as the input. */
 const pathLimit = 200;
 
-/** What the text is part of, for messages: where it begins, from 1, and the name of its value in paths. */
+/** The origin of the text, for error messages: its first line and column, from 1, and the name of its value in paths. */
 interface Origin {
   line?: number;
   column?: number;
   path?: string;
-  /** Values at most, and what is thrown for more. @default any number */
+  /** Maximum number of values, and the error for more. @default unlimited */
   mostValues?: number;
   tooMany?: () => PalimpsestError;
 }
 
 /**
- * Strict JSON, refused where a JavaScript value could not give it back exactly: duplicate keys, numbers beyond double
- * precision, `-0`, integer-like keys out of their order, nesting beyond {@link DEEPEST_NESTING}.
+ * Parses strict JSON. It refuses text that a JavaScript value cannot reproduce exactly: duplicate keys, numbers beyond double
+ * precision, `-0`, integer-like keys out of order, nesting beyond {@link DEEPEST_NESTING}.
  * Throws `Input.Invalid` with line, column and path.
  * @example parseExact('{"a":1,"a":2}') // Line 1, column 8: the key "a" appears twice.
  */
@@ -71,8 +71,7 @@ class ExactParser {
     if (this.text.startsWith('\uFEFF')) throw this.failure('the text begins with a byte order mark');
     this.skipSpace();
     const value = this.value();
-    if (this.at < this.text.length)
-      throw this.failure(`nothing may follow the value, but ${this.found()} does`);
+    if (this.at < this.text.length) throw this.failure(`unexpected ${this.found()} after the value`);
     return value;
   }
 
@@ -113,7 +112,7 @@ class ExactParser {
     for (;;) {
       const start = this.at;
       if (this.text[start] !== '"')
-        throw this.failure(`a key in double quotes must stand here, not ${this.found()}`);
+        throw this.failure(`expected a key in double quotes, found ${this.found()}`);
       const key = this.string();
       this.steps.push(key);
       if (Object.hasOwn(object, key))
@@ -178,7 +177,7 @@ class ExactParser {
     const start = this.at;
     this.number.lastIndex = start;
     const literal = this.number.exec(this.text)?.[0];
-    if (literal === undefined) throw this.failure(`a value must stand here, not ${this.found()}`);
+    if (literal === undefined) throw this.failure(`expected a value, found ${this.found()}`);
     this.at += literal.length;
     if (/[\w.+-]/.test(this.text[this.at] ?? '')) throw this.failure('this is not a number in JSON', start);
     if (isExact(literal)) return Number(literal);
@@ -191,8 +190,7 @@ class ExactParser {
   }
 
   private word<T extends Json>(word: string, value: T): T {
-    if (!this.text.startsWith(word, this.at))
-      throw this.failure(`a value must stand here, not ${this.found()}`);
+    if (!this.text.startsWith(word, this.at)) throw this.failure(`expected a value, found ${this.found()}`);
     this.at += word.length;
     return value;
   }
@@ -213,7 +211,7 @@ class ExactParser {
   private expect(mark: string, alternative?: string): void {
     if (this.text[this.at] !== mark) {
       const expected = alternative === undefined ? `"${mark}"` : `"${mark}" or "${alternative}"`;
-      throw this.failure(`${expected} must stand here, not ${this.found()}`);
+      throw this.failure(`expected ${expected}, found ${this.found()}`);
     }
     this.at++;
     this.skipSpace();
@@ -246,7 +244,7 @@ class ExactParser {
   }
 }
 
-/** An unsigned decimal number without its spelling: `12.50`, `1.25e1` and `12.5` are all 125 · 10⁻¹. Zero has no digits. */
+/** The normal form of an unsigned decimal number: `12.50`, `1.25e1` and `12.5` are all 125 · 10⁻¹. Zero has no digits. */
 function decimalOf(literal: string): { digits: string; exponent: number } {
   const [mantissa = '', exponent = '0'] = literal.toLowerCase().split('e');
   const [whole = '', fraction = ''] = mantissa.split('.');
@@ -256,7 +254,7 @@ function decimalOf(literal: string): { digits: string; exponent: number } {
   return { digits, exponent: Number(exponent) - fraction.length + (significant.length - digits.length) };
 }
 
-/** Not by `/0+$/`, which takes quadratic time on zeros that another digit follows. */
+/** Avoids `/0+$/`, which takes quadratic time if another digit follows the zeros. */
 function withoutTrailingZeros(digits: string): string {
   let end = digits.length;
   while (digits[end - 1] === '0') end--;
@@ -266,8 +264,8 @@ function withoutTrailingZeros(digits: string): string {
 const unsigned = (literal: string): string => (literal.startsWith('-') ? literal.slice(1) : literal);
 
 /**
- * Whether a JSON number comes back as the same decimal number after JavaScript has held it: `1.0` and `1e2` do
- * (as `1` and `100`), `9007199254740993`, `0.1000000000000000055`, `1e400`, `1e-400` and `-0` do not.
+ * Whether JavaScript keeps a JSON number as the same decimal number: it keeps `1.0` and `1e2` (as `1` and `100`), but not
+ * `9007199254740993`, `0.1000000000000000055`, `1e400`, `1e-400` and `-0`.
  */
 function isExact(literal: string): boolean {
   if (/^-?[1-9][0-9]{0,14}$/.test(literal) || literal === '0') return true;
@@ -279,9 +277,9 @@ function isExact(literal: string): boolean {
 }
 
 /**
- * Asserts that a value handed over in memory is JSON that `JSON.stringify` writes without change. Refused with path:
- * NaN, infinities, -0, bigint, functions, symbols, instances of classes (Date, Map, …), anything with `toJSON`,
- * cycles, holes and undefined in arrays. A property that is undefined counts as absent.
+ * Asserts that a value in memory is JSON that `JSON.stringify` writes unchanged. It refuses, with the path, NaN, infinities,
+ * -0, bigint, functions, symbols, instances of classes (Date, Map, …), objects with `toJSON`, cycles, and holes and undefined in
+ * arrays. An undefined property counts as absent.
  */
 export function checkPlainJson(value: unknown, path: string): asserts value is Json {
   checkValue(value, path, [], new Set());
@@ -290,12 +288,12 @@ export function checkPlainJson(value: unknown, path: string): asserts value is J
 function checkValue(value: unknown, root: string, steps: Step[], above: Set<object>): void {
   const refuse = (problem: string): PalimpsestError => {
     const path = joinPath(root, steps);
-    return invalid(`${path} ${problem}.`, path, 'Only what JSON can hold is stored exactly.');
+    return invalid(`${path} ${problem}.`, path, 'Give a value that JSON can represent exactly.');
   };
   if (value === null || typeof value === 'string' || typeof value === 'boolean') return;
   if (typeof value === 'number') {
     if (Number.isFinite(value) && !Object.is(value, -0)) return;
-    throw refuse(`is ${Object.is(value, -0) ? '-0' : value}, which JSON cannot keep`);
+    throw refuse(`is ${Object.is(value, -0) ? '-0' : value}, which JSON cannot represent`);
   }
   if (typeof value !== 'object')
     throw refuse(`is ${value === undefined ? 'undefined' : `a ${typeof value}`}`);
@@ -310,11 +308,11 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
     steps.pop();
   };
   if (Array.isArray(value)) {
-    if (Object.keys(value).length !== value.length) throw refuse('has holes or keys that are no index');
+    if (Object.keys(value).length !== value.length) throw refuse('has holes or keys that are not indexes');
     value.forEach((inner, index) => within(index, inner));
   } else {
     const kind: unknown = Object.getPrototypeOf(value);
-    // An object of another realm has that realm's Object.prototype, whose own prototype is null as well.
+    // An object of another realm has that realm's Object.prototype, whose prototype is also null.
     const plain = kind === null || Object.getPrototypeOf(kind) === null;
     if (!plain) throw refuse(`is an instance of ${value.constructor?.name || 'a class'}`);
     for (const [key, inner] of Object.entries(value)) if (inner !== undefined) within(key, inner);
@@ -322,6 +320,6 @@ function checkValue(value: unknown, root: string, steps: Step[], above: Set<obje
   above.delete(value);
 }
 
-/** As the key of a map, or in a sentence. */
+/** A value as text, for keys of maps and for messages. */
 export const asText = (value: Json | undefined): string =>
   typeof value === 'object' ? JSON.stringify(value) : String(value);

@@ -14,7 +14,7 @@ export interface ToolCall {
 
 export type ContentPart = { type: string; text?: string; [extra: string]: unknown };
 
-/** One OpenAI chat-completions message: as the platform sent it, or what its own format means. Fields beyond the known ones are kept. */
+/** An OpenAI chat-completions message, as sent by the platform or converted from another format. Unknown fields are kept. */
 export interface ChatMessage {
   role: Role;
   content?: string | ContentPart[] | null;
@@ -29,15 +29,15 @@ export interface ChatMessage {
 export interface LoggedMessage {
   seq: number;
   message: ChatMessage;
-  /** Tokens of this message in a request, framing included, by the session's tokenizer. */
+  /** Tokens of this message in a request, including framing, by the session's tokenizer. */
   tokens: number;
-  /** When it was said, ISO 8601 in UTC; absent where neither its turn nor its log told. */
+  /** Time of the message, ISO 8601 in UTC; absent if neither its turn nor its log has one. */
   at?: string;
-  /** What came in, on the first message of each unit of a session in another format than `openai-chat`. */
+  /** The original, on the first message of each unit in a session of another format than `openai-chat`. */
   native?: Native;
 }
 
-/** A unit of another format: its items as they came, and how many messages of the log, from this one on, they mean. */
+/** A unit of another format: its original items, and the number of log messages, from this one on, that they correspond to. */
 export interface Native {
   format: FormatName;
   items: Json[];
@@ -50,7 +50,7 @@ export interface CallLink {
   name: string;
 }
 
-/** What grouping and cutting need to know of a message: sizes and links, no text. Stored beside each body. */
+/** Sizes and links of a message, without text, for grouping and cutting. Stored with each body. */
 export interface MessageMeta {
   seq: number;
   role: Role;
@@ -59,41 +59,41 @@ export interface MessageMeta {
   calls: CallLink[];
   /** For role `tool`: its `tool_call_id`; for role `function`: its `name`; null when absent or for other roles. */
   answers: string | null;
-  /** No text, no media, no calls: never shown in a context. */
+  /** Whether it has no text, media or calls; such a message is never shown in a context. */
   empty: boolean;
   /** Unix milliseconds of its append. */
   at: number;
 }
 
-/** Whether a content part carries media: its data is never text. A document may carry plain text (Anthropic) instead. */
+/** Whether a content part has media, whose data is never text. Anthropic's documents may have plain text instead. */
 export function isMedia(part: ContentPart): boolean {
   return /image|audio|video|file|document|media/i.test(part.type) && documentText(part) === null;
 }
 
-/** The text of a document that carries it as such; null for all other parts. */
+/** The plain text of a document; null for all other parts. */
 export function documentText(part: ContentPart): string | null {
   const { type, data } = fieldsOf(part.source);
   return type === 'text' && typeof data === 'string' ? data : null;
 }
 
-/** The fields of a value that is an object, none of any other. */
+/** The fields of an object; none for other values. */
 export function fieldsOf(value: unknown): Record<string, unknown> {
   return value !== null && typeof value === 'object' ? { ...value } : {};
 }
 
 /**
- * Messages of a turn as JSON text in UTF-8, checked to be exact: too many or too long to be held as values where others
- * wait. Threads share the bytes, so that nobody copies them.
+ * Messages of a turn as JSON text in UTF-8, checked to be exact. Used for turns that are too large to be parsed in the main
+ * thread. Threads share the bytes without copying them.
  */
 export class MessagesText {
   constructor(
     readonly bytes: SharedArrayBuffer,
-    /** Of the list. */
+    /** Number of messages. */
     readonly count: number,
   ) {}
 }
 
-/** A text in UTF-8 in memory that threads share. It must hold whole surrogate pairs only, as `JSON.stringify` writes them. */
+/** A text in UTF-8 in shared memory. Its surrogate pairs must be complete, as `JSON.stringify` writes them. */
 export function sharedText(text: string): SharedArrayBuffer {
   const shared = new SharedArrayBuffer(Buffer.byteLength(text));
   Buffer.from(shared).write(text, 'utf8');

@@ -1,18 +1,18 @@
 /**
- * Regular expressions of a policy on text of the session, which both may be anybody's: they run on an engine that takes
- * linear time (RE2), in windows of bounded length, and no longer than {@link MOST_MATCHING_MS} for one piece of work. A
- * pattern may say what JavaScript's say with the flag `u`, less what cannot be matched in linear time (lookaround,
- * back-references), and of RE2's own syntax inline flags such as `(?i)`.
+ * Matches regular expressions of a policy on text of a session. Both are untrusted, so they run on a linear-time engine (RE2),
+ * in windows of bounded length, and for at most {@link MOST_MATCHING_MS} per task. Patterns have the syntax of JavaScript with
+ * the flag `u`, without lookaround and back-references, which cannot be matched in linear time, and with RE2's inline flags
+ * such as `(?i)`.
  */
 import { RE2JS } from 're2js';
 import { invalid } from '../errors.js';
 
-/** Most characters of a pattern, and most of its {@link sizeOf}. */
+/** Maximum characters of a pattern, and maximum of its {@link sizeOf}. */
 export const LONGEST_PATTERN = 1_000;
 const LARGEST_PATTERN = 1_000;
 
 interface PatternProblem {
-  /** Reads on after "The pattern". */
+  /** Predicate of a sentence whose subject is the pattern. */
   problem: string;
   hint: string;
 }
@@ -24,16 +24,16 @@ class UnreadablePattern extends Error {
 }
 
 const lookaround =
-  'Match the words around it too: `key: (\\w+)` for `(?<=key: )\\w+`; a character that must not stand there as a class, `[^x]` for `(?!x).`.';
-const backReference = 'Write what is repeated again, or give one pattern for each case.';
+  'Match the words around it too: write `key: (\\w+)` for `(?<=key: )\\w+`; exclude a character with a class: `[^x]` for `(?!x).`.';
+const backReference = 'Write the repeated part again, or give one pattern for each case.';
 
-/** Escapes, classes, openings of groups, quantifiers, and every other character by itself. */
+/** Escapes, classes, openings of groups, quantifiers, and single other characters. */
 const token =
   /\\Q[^]*?(?:\\E|$)|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:[pPu]\{[^}]*\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|x\{[^}]*\}|c[A-Za-z]|[pP][A-Z]|k<[^>]*>|[^])|\((?:\?(?:<?[=!]|P?<\w+>|[a-zA-Z-]*[:)]))?|\[:\^?\w+:\]|[*+?]\??|\{\d+(?:,\d*)?\}\??|[^]/gu;
 
 /**
- * The same pattern as RE2 reads it. Where JavaScript and RE2 mean different things by the same characters (`\s`, `[^]`,
- * `\u0041`, `\p{Script=Greek}`), JavaScript's meaning is kept. Throws {@link UnreadablePattern}.
+ * Translates a pattern into RE2's syntax. If the same characters have different meanings (`\s`, `[^]`, `\u0041`,
+ * `\p{Script=Greek}`), JavaScript's meaning is kept. Throws {@link UnreadablePattern}.
  */
 function inRe2(pattern: string): string {
   let inClass = false;
@@ -46,14 +46,14 @@ function inRe2(pattern: string): string {
       inClass = read !== ']';
       pieces.push(read);
     } else if (/^\(\?<?[=!]$/.test(read)) {
-      throw new UnreadablePattern({ problem: `uses ${read}…), which looks around`, hint: lookaround });
+      throw new UnreadablePattern({ problem: `uses ${read}…), a lookaround`, hint: lookaround });
     } else if (read === '[' && isAnything(tokens, index)) {
       pieces.push('(?s:.)');
       index += 2;
     } else {
       inClass = read === '[';
       pieces.push(read);
-      // A bracket that comes first in a class is one of its characters.
+      // A leading bracket in a class is one of its characters.
       if (inClass && tokens[index + 1] === '^') pieces.push(tokens[++index]!);
       if (inClass && tokens[index + 1] === ']') pieces.push(tokens[++index]!);
     }
@@ -61,13 +61,13 @@ function inRe2(pattern: string): string {
   return pieces.join('');
 }
 
-/** `[^]`, unless a bracket further on closes it, as in `[^]]`. */
+/** Whether the token is `[^]`, which a later bracket may also close, as in `[^]]`. */
 function isAnything(tokens: readonly string[], index: number): boolean {
   if (tokens[index + 1] !== '^' || tokens[index + 2] !== ']') return false;
   return tokens.slice(index + 3).find((read) => read === '[' || read === ']') !== ']';
 }
 
-/** White space of JavaScript, and everything else. */
+/** JavaScript's white space, and its complement. */
 const space =
   '\\t-\\r\\x{20}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}\\x{FEFF}';
 const noSpace =
@@ -97,8 +97,8 @@ function codePoint(read: string): string {
 }
 
 /**
- * About how many instructions a pattern compiles to: one for each character or class, times what is repeated. Known
- * before anything is compiled.
+ * Estimates the number of instructions of a compiled pattern before it is compiled: one per character or class, times its
+ * repetitions.
  */
 function sizeOf(pattern: string): number {
   const open = [0];
@@ -126,26 +126,26 @@ function sizeOf(pattern: string): number {
   return open.reduce((sum, size) => sum + size, 0);
 }
 
-/** How often a quantifier's atom is compiled; null for what is none. */
+/** How often a quantifier's atom is compiled; null if `read` is not a quantifier. */
 function timesOf(read: string): number | null {
   if (/^[*+?]\??$/.test(read)) return 1;
   const bounds = /^\{(\d+)(?:,(\d*))?\}\??$/.exec(read);
   if (!bounds) return null;
   const [, least = '', most] = bounds;
-  // An optional round takes a branch beside its atom; the last of an unbounded repetition is a loop.
+  // An optional repetition adds a branch to its atom; the last one of an unbounded repetition is a loop.
   if (most === undefined) return Number(least);
   return most === '' ? Number(least) + 1 : Number(least) + 2 * Math.max(0, Number(most) - Number(least));
 }
 
 /**
- * Longest match that is surely found whole, UTF-16 code units; longer ones may be found in pieces or not at all.
- * @internal Tests stand on either side of it.
+ * Maximum length in UTF-16 code units up to which a match is always found whole; longer ones may be found in pieces or not at
+ * all. @internal Tests use sizes on either side of it.
  */
 export const LONGEST_FOUND = 1_000;
 
 /**
- * The same where nothing may be missed: texts are looked at in longer pieces, and the shorter the pattern, the longer, as a
- * step of the automaton takes time for each of its states.
+ * The same maximum for redaction. Texts are searched in longer pieces, which are longer for short patterns, since a step of
+ * the automaton takes time for each of its states.
  */
 const LONGEST_HIDDEN = 50_000;
 const mostSteps = 2_000_000;
@@ -154,18 +154,18 @@ function longestHidden(pattern: string): number {
   return Math.max(LONGEST_FOUND, Math.min(LONGEST_HIDDEN, Math.floor(mostSteps / sizeOf(pattern))));
 }
 
-/** Milliseconds of matching that one activity may take. */
+/** Maximum milliseconds of matching per activity. */
 const MOST_MATCHING_MS = 20_000;
 
 export interface Match {
   from: number;
   to: number;
   match: string;
-  /** It may go on, or have begun before: longer than what is looked at in one piece. */
+  /** Whether the match may be part of a longer one that exceeds the searched piece. */
   isPiece: boolean;
 }
 
-/** Compiled patterns that are kept, most recently used last. Each holds states of up to 8 MB. */
+/** Cached compiled patterns, most recently used last. Each has states of up to 8 MB. */
 const mostCompiled = 32;
 const compiled = new Map<string, RE2JS | PatternProblem>();
 
@@ -189,8 +189,8 @@ function compileNow(pattern: string): RE2JS | PatternProblem {
     const size = sizeOf(pattern);
     if (size > LARGEST_PATTERN)
       return {
-        problem: `is too large: its repetitions written out have about ${size} characters`,
-        hint: `Repeat less; at most ${LARGEST_PATTERN} are matched.`,
+        problem: `is too large: with its repetitions expanded it has about ${size} characters`,
+        hint: `Use fewer repetitions: at most ${LARGEST_PATTERN} characters are allowed.`,
       };
     return RE2JS.compile(translated, RE2JS.MULTILINE);
   } catch (error) {
@@ -198,13 +198,13 @@ function compileNow(pattern: string): RE2JS | PatternProblem {
     const { name, message } = error as Error;
     if (!name.startsWith('RE2JS')) throw error;
     return {
-      problem: `is not a regular expression of RE2: ${message.replace(/^error parsing regexp: |\(\?m\)/g, '')}`,
-      hint: 'Use the syntax of RE2: JavaScript without lookaround and back-references, repetitions up to 1,000.',
+      problem: `is not valid RE2 syntax: ${message.replace(/^error parsing regexp: |\(\?m\)/g, '')}`,
+      hint: 'Use the syntax of RE2: JavaScript without lookaround and back-references, with repetitions up to 1,000.',
     };
   }
 }
 
-/** Why a pattern cannot be matched here; null where it can. */
+/** The reason why a pattern is refused, or null. */
 export function problemOfPattern(pattern: string): PatternProblem | null {
   const known = compile(pattern);
   return known instanceof RE2JS ? null : known;
@@ -216,7 +216,7 @@ export function assertPattern(pattern: string, path: string): void {
   if (problem) throw invalid(`${path} ${problem.problem}.`, path, problem.hint);
 }
 
-/** The matching of one piece of work: what it may take is counted over all its patterns and texts. */
+/** The matching of one task; its time limit covers all patterns and texts. */
 export class Matching {
   private spentMs = 0;
   private readonly mostMs: number;
@@ -229,14 +229,14 @@ export class Matching {
   }
 
   /**
-   * Matches in order, not overlapping, none empty; null wherever something else may have its turn. `^` and `$` are ends
-   * of lines. Throws `Input.Invalid` where the pattern cannot be matched, or all matching together takes too long.
+   * Yields non-empty matches in order, without overlaps, and null after each attempt so that other work can run. `^` and `$`
+   * match at line ends. Throws `Input.Invalid` if the pattern is refused, or if all matching of the task takes too long.
    */
   search(text: string, pattern: string, path: string): Generator<Match | null, void> {
     return this.searchIn(LONGEST_FOUND, text, pattern, path);
   }
 
-  /** The same for what must not be seen: finds longer matches, and one that may go on reaches to the end of the text. */
+  /** {@link search} for redaction: finds longer matches; a match that may continue extends to the end of the text. */
   *searchHidden(text: string, pattern: string, path: string): Generator<Match | null, void> {
     assertPattern(pattern, path);
     for (const found of this.searchIn(longestHidden(pattern), text, pattern, path)) {
@@ -261,9 +261,9 @@ export class Matching {
     for (let at = 0; at < text.length;) {
       const end = Math.min(text.length, at + 2 * longest);
       const last = end === text.length;
-      // What begins in the second half of a window is looked for in the next, which shows it whole.
+      // Matches that begin in the second half of a window are searched in the next one, which contains them whole.
       const decided = last ? end : lineStart(searched, at + longest, at);
-      // The character before it says whether a word or a line begins here.
+      // The previous character shows whether a word or a line begins here.
       const before = at === 0 ? 0 : at - 1;
       const window = searched.slice(before, end);
       for (let from = Math.max(next, at); from < decided;) {
@@ -294,9 +294,9 @@ export class Matching {
     this.spentMs += performance.now() - since;
     if (this.spentMs <= this.mostMs) return result;
     throw invalid(
-      `${path} is not done after ${Math.round(this.spentMs)} ms of matching.`,
+      `${path} is still matching after ${Math.round(this.spentMs)} ms.`,
       path,
-      `All patterns of a policy together may take ${this.mostMs} ms: give fewer, or ones that match less.`,
+      `All patterns of a policy together may take ${this.mostMs} ms: give fewer patterns, or ones that match less text.`,
     );
   }
 }
@@ -306,21 +306,21 @@ interface Span {
   to: number;
 }
 
-/** The first match that begins at `from` or later. Most windows hold none, which is told much faster than where one is. */
+/** The first match that begins at `from` or later. Most windows have none, and testing for a match is much faster than finding it. */
 function find(expression: RE2JS, window: string, from: number): Span | null {
   if (from <= 1 && !expression.test(window)) return null;
   const matcher = expression.matcher(window);
   return matcher.find(from) ? { from: matcher.start(), to: matcher.end() } : null;
 }
 
-/** JavaScript ends lines, and `.`, at four characters, RE2 at one; a pattern that names another means it as it stands. */
+/** JavaScript has four line terminators, RE2 only one, so the others are replaced unless the pattern names one of them. */
 function inLines(text: string, pattern: string): string {
   const namesReturn =
     /\\r|\\x0[dD]|\\x\{0*[dD]\}|\\u\{?(?:0{0,4}[dD]\b|000[dD]|202[89])|[\r\u2028\u2029]/.test(pattern);
   return namesReturn || !/[\r\u2028\u2029]/.test(text) ? text : text.replace(/[\r\u2028\u2029]/g, '\n');
 }
 
-/** The beginning of the last line before `at`, if it lies in the upper half of the window; otherwise `at`, off a surrogate pair. */
+/** The start of the last line before `at` if it is in the upper half of the window; otherwise `at`, moved off a surrogate pair. */
 function lineStart(text: string, at: number, from: number): number {
   const lowest = from + Math.floor((at - from) / 2);
   const end = text.slice(lowest, at).lastIndexOf('\n');
@@ -329,7 +329,7 @@ function lineStart(text: string, at: number, from: number): number {
   return isLow ? at - 1 : at;
 }
 
-/** Whether there is a match in a short text. False where the pattern cannot be matched. */
+/** Whether a short text has a match. False if the pattern is refused. */
 export function hasMatch(pattern: string, text: string): boolean {
   const expression = compile(pattern);
   return expression instanceof RE2JS && expression.test(inLines(text, pattern));

@@ -1,11 +1,11 @@
 /**
- * How a message is shown to a summarizer: as data, labelled with where it comes from, in a form whose delimiters the
- * content cannot forge. Depends on nothing but the message, so that offsets into the rendered text stay good.
+ * Renders a message for a summarizer: as data, labelled with its origin, with delimiters that the content cannot forge. The
+ * text depends on the message alone, so that offsets into it stay valid.
  */
 import { type ChatMessage, type ContentPart, isMedia, type LoggedMessage, type ToolCall } from './message.js';
 import { escapeTags } from './tags.js';
 
-/** Part of the key of every digest: raise it whenever {@link renderMessage} shows the same message differently. */
+/** Part of the key of every digest. Raise it whenever {@link renderMessage} renders a message differently. */
 export const RENDER_VERSION = 4;
 
 /** A rendered message in its parts; the message is `open + content + close`. */
@@ -17,14 +17,14 @@ export interface Rendered {
 
 /**
  * `<message seq="17" origin="tool:read_file" call="call_9">…</message>`. Origins: `system`, `developer`, `user`,
- * `assistant`, `tool:<name>` (`tool` where the result does not name its tool), `function:<name>`.
+ * `assistant`, `tool:<name>` (`tool` if the result does not name its tool), `function:<name>`.
  */
 export function renderMessage(logged: LoggedMessage): string {
   const { open, content, close } = renderParts(logged);
   return open + content + close;
 }
 
-/** `toolName`: of a result that does not name its tool, where the caller knows the call it answers. It changes the label only. */
+/** `toolName`: tool of a result that does not name it, if the caller knows the call. It changes only the label. */
 export function renderParts({ seq, message }: LoggedMessage, toolName?: string): Rendered {
   return {
     open: openingTag(seq, message, toolName),
@@ -40,7 +40,7 @@ export function renderParts({ seq, message }: LoggedMessage, toolName?: string):
   };
 }
 
-/** The opening tag of a message; `part` tells which part of it follows, for example `characters 1-4000 of 9100`. */
+/** The opening tag of a message; `part` names the part that follows, for example `characters 1-4000 of 9100`. */
 export function openingTag(seq: number, message: ChatMessage, toolName?: string, part?: string): string {
   const isResult = message.role === 'tool' || message.role === 'function';
   const name = message.name ?? (isResult ? toolName : undefined);
@@ -55,7 +55,7 @@ export function openingTag(seq: number, message: ChatMessage, toolName?: string,
   return `<message${shown.join('')}>`;
 }
 
-/** Longest name or id shown in a label; OpenAI allows 64 characters for a name and 40 for an id. */
+/** Maximum length of a name or id in a label; OpenAI allows 64 characters for a name and 40 for an id. */
 const LONGEST_ATTRIBUTE = 80;
 
 function attribute(value: string): string {
@@ -66,7 +66,7 @@ function attribute(value: string): string {
     .replace(/\p{Cs}/gu, '\uFFFD');
 }
 
-/** Call ids only link a result to its call here; a generated one in full would cost some 20 tokens, twice. */
+/** Shortens a call id, which only links a result to its call: a full generated id would cost about 20 tokens twice. */
 function shortId(id: string): string {
   return id.length <= 12 ? id : `…${id.slice(-6)}`;
 }
@@ -84,7 +84,7 @@ function partOf(part: ContentPart, seq: number, number: number): string {
   return escapeTags(JSON.stringify(part, withoutData));
 }
 
-/** Stands for media, which a summarizer is never sent; `ref` says where in the archive the original is. */
+/** Replaces media, which a summarizer never gets; `ref` is the place of the original in the archive. */
 function mediaPlaceholder(part: ContentPart, seq: number, number: number): string {
   const details = ['filename', 'file_id', 'detail', 'format', 'media_type', 'url'].flatMap((key) => {
     const value = find(part, key, 2);
@@ -105,7 +105,7 @@ function find(value: unknown, key: string, depth: number): string | undefined {
   return undefined;
 }
 
-/** Encoded bytes inside a part of an unknown type would be read as text by a summarizer. */
+/** Replaces encoded bytes in a part of an unknown type, which a summarizer would read as text. */
 function withoutData(_key: string, value: unknown): unknown {
   const isData = typeof value === 'string' && value.length > 512 && /^[^\s]{512}/.test(value);
   return isData ? `[${value.length} characters of data]` : value;
@@ -132,12 +132,12 @@ function callTag(name: string, id: string | undefined, args: string): string {
   return `<call name="${attribute(name)}"${id ? ` id="${attribute(shortId(id))}"` : ''}>${escapeTags(args)}</call>`;
 }
 
-/** The name of a call; custom calls (`{type: 'custom', custom: {name, input}}`) carry theirs under their type. */
+/** The name of a call; custom calls (`{type: 'custom', custom: {name, input}}`) have it under their type. */
 export function nameOf(call: ToolCall): string {
   return call.function?.name ?? find(call, 'name', 1) ?? call.type;
 }
 
-/** The arguments of a call as recorded; for a custom call the JSON of what is under its type. */
+/** The arguments of a call as recorded; for a custom call, the JSON of the value under its type. */
 export function argumentsOf(call: ToolCall): string {
   if (call.function) return call.function.arguments;
   return JSON.stringify(call[call.type] ?? call);

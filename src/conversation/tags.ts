@@ -1,14 +1,14 @@
-/** Text that spells one of our tags must not be read as one: neither by a model, nor by whoever decodes it once more. */
+/** Escapes text that spells one of this product's tags, so that neither a model nor a decoder reads it as a tag. */
 
-/** Every tag that prompts and heads put around data. */
+/** All tags that prompts and heads put around data. */
 const ownTags = 'messages?|call|media|transcript|digest|previous[\\s_-]?snapshot|state[\\s_-]?snapshot|pins?';
-/** With space before the name it is a tag where it ends as one: `i < messages.length` is none. */
+/** With space before the name it is a tag only if it ends as one: `i < messages.length` is not a tag. */
 const spelt = new RegExp(
   `^(?:\\s*/[\\s/]*)?(?:${ownTags})(?![a-z0-9])|^\\s+(?:${ownTags})(?:\\s[\\w\\s="':-]{0,80})?>`,
   'i',
 );
 
-/** An opening bracket as it is, in another width, or as HTML, JSON and URLs write it, escaped any number of times. */
+/** An opening bracket: plain, in another width, or as HTML, JSON and URLs write it, escaped any number of times. */
 const bracket = new RegExp(
   [
     '[<\\uFF1C\\uFE64\\u2039\\u2329\\u27E8\\u3008\\u276E\\u02C2]',
@@ -25,23 +25,23 @@ function entities(character: string): string {
   return `#0*${code}|#x0*${code.toString(16)}`;
 }
 
-/** The first letter of one of ours, or of something that has to be decoded; all else after a bracket is no tag. */
+/** The first character of a tag's name, or of text to decode; other characters after a bracket begin no tag. */
 const mayBegin = /[cdlmpst&\\%/]|[^\0-\x7F]/i;
 
-/** A name that ends before anything that would have to be decoded. */
+/** A name that ends before any text to decode. */
 const asItStands = /^\/?[a-z][\w-]{0,60}[\s>/="'.,:;]/i;
 
-/** Characters of other scripts that show nothing, though they are letters or symbols. */
+/** Letters and symbols of other scripts that are invisible. */
 const blank = '\\u115F\\u1160\\u2800\\u3164\\uFFA0';
-/** Any number of characters that show nothing, and a slash among them: nothing that a name consists of. */
+/** Any number of invisible characters, with at most one slash among them. */
 const lead = new RegExp(`[\\s${blank}\\p{Cf}\\p{Cc}]*/?[\\s${blank}\\p{Cf}\\p{Cc}]*`, 'uy');
-/** Characters looked at from where a name may begin; invisible ones may stand between its letters. */
+/** Characters examined from the start of a name; invisible ones may separate its letters. */
 const REACH = 160;
 const blanks = new RegExp(`[${blank}]`, 'gu');
 
 /**
- * The text with the bracket of every tag that spells one of ours, in any letters that look like it, as `[`; all else is
- * kept as it is. Idempotent.
+ * Replaces the opening bracket of every text that spells one of these tags, also in similar letters, by `[`; all other text
+ * stays unchanged. Idempotent.
  */
 export function escapeTags(text: string): string {
   return text.replace(bracket, (found: string, at: number) => {
@@ -59,7 +59,7 @@ function shortened(before: string): string {
   return before.includes('/') ? '/' : /\s/.test(before) ? ' ' : '';
 }
 
-/** As somebody reads it: entities and escapes decoded, letters of one look the same, what is not seen left out. */
+/** The text as a reader sees it: entities and escapes decoded, similar letters unified, invisible characters removed. */
 function plainly(text: string): string {
   return text
     .replace(/&(?:amp;)*#(x?)([0-9a-f]{1,6});?/gi, (_entity, hex: string, digits: string) => {
@@ -82,7 +82,7 @@ function plainly(text: string): string {
 
 const named: Record<string, string> = { sol: '/', lowbar: '_', nbsp: ' ', gt: '>' };
 
-/** Cyrillic, Greek and other letters with the shape of those in our tags. */
+/** Cyrillic, Greek and other letters that look like those in the tags. */
 const lookAlikes = new Map(
   [
     'aаɑα',

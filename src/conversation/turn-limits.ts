@@ -1,26 +1,26 @@
-/** How large a turn may be: what is read, checked, counted and stored as one takes memory and time as one. */
+/** Size limits of a turn, which is read, checked, counted and stored as a whole. */
 import { PalimpsestError } from '../errors.js';
 
 export interface TurnLimits {
   /** @default 10,000 */
   maxMessages: number;
-  /** Of the JSON of its messages in UTF-8. @default 33,554,432 (32 MiB) */
+  /** Bytes of its messages' JSON in UTF-8. @default 33,554,432 (32 MiB) */
   maxBytes: number;
 }
 
 export const defaultTurnLimits: TurnLimits = { maxMessages: 10_000, maxBytes: 32 * 1024 * 1024 };
 
-/** JSON values (objects, lists, texts, numbers, …) of one turn, which take memory however short they are. */
+/** Maximum JSON values (objects, lists, texts, numbers, …) of one turn; even short ones take memory. */
 export const MOST_VALUES = 1_000_000;
 
-const hint = 'Send the turn in parts: a session takes any number of turns.';
+const hint = 'Send the turn in parts: a session may have any number of turns.';
 
 /** Throws `Input.TooLarge`. */
 export function assertTurnMessages(messages: number, limits: TurnLimits): void {
   if (messages <= limits.maxMessages) return;
   throw new PalimpsestError(
     'Input.TooLarge',
-    `The turn has ${messages} messages; at most ${limits.maxMessages} are taken.`,
+    `The turn has ${messages} messages; at most ${limits.maxMessages} are allowed.`,
     { path: 'messages', hint, details: { messages, maxMessages: limits.maxMessages } },
   );
 }
@@ -30,7 +30,7 @@ export function assertTurnBytes(bytes: number, limits: TurnLimits): void {
   if (bytes <= limits.maxBytes) return;
   throw new PalimpsestError(
     'Input.TooLarge',
-    `The messages of the turn have ${bytes} bytes of JSON; at most ${limits.maxBytes} are taken.`,
+    `The messages of the turn have ${bytes} bytes of JSON; at most ${limits.maxBytes} are allowed.`,
     { path: 'messages', hint, details: { bytes, maxBytes: limits.maxBytes } },
   );
 }

@@ -1,7 +1,14 @@
 import { createHash } from 'node:crypto';
 import { invalid, type PalimpsestError } from '../errors.js';
 import { groupMessages } from './groups.js';
-import { roles, type CallLink, type ChatMessage, type ContentPart, type MessageMeta } from './message.js';
+import {
+  roles,
+  type CallLink,
+  type ChatMessage,
+  type ContentPart,
+  type Json,
+  type MessageMeta,
+} from './message.js';
 import { checkPlainJson } from './json.js';
 
 type Fields = Record<string, unknown>;
@@ -45,10 +52,10 @@ function checkFunction(call: unknown, input: 'arguments' | 'input', path: string
   if (!isObject(call)) throw mustBe('an object with name and arguments', call, path);
   if (typeof call.name !== 'string' || call.name === '') {
     const problem = call.name === '' ? 'must not be empty' : `must be a string, but is ${kindOf(call.name)}`;
-    throw invalid(`${path}.name ${problem}.`, `${path}.name`, 'Every call names the function it calls.');
+    throw invalid(`${path}.name ${problem}.`, `${path}.name`, 'Give the name of the called function.');
   }
   if (typeof call[input] !== 'string') {
-    const hint = 'Arguments travel as JSON text: "{}" for none.';
+    const hint = 'Give arguments as JSON text: "{}" for none.';
     throw mustBe('a string', call[input], `${path}.${input}`, hint);
   }
 }
@@ -62,7 +69,7 @@ function checkCalls(message: Fields, path: string): void {
   if (calls.length > 0 && message.role !== 'assistant') {
     const hint = 'Only an assistant message can call tools.';
     throw invalid(
-      `${path}.tool_calls stands on a message of role ${String(message.role)}.`,
+      `${path}.tool_calls is not allowed in a message of role ${String(message.role)}.`,
       `${path}.tool_calls`,
       hint,
     );
@@ -77,17 +84,13 @@ function checkCalls(message: Fields, path: string): void {
   });
 }
 
-/** Where a stored message keeps what came in from another format. */
+/** The field in which a stored message keeps its original in another format. */
 export const nativeField = 'palimpsest.native';
 
 function checkMessage(message: unknown, path: string): void {
   if (!isObject(message)) throw mustBe('an object', message, path, 'e.g. {"role": "user", "content": "…"}');
   if (Object.hasOwn(message, nativeField))
-    throw invalid(
-      `${path} has the reserved field ${nativeField}.`,
-      `${path}["${nativeField}"]`,
-      'Leave it out.',
-    );
+    throw invalid(`${path} has the reserved field ${nativeField}.`, `${path}["${nativeField}"]`, 'Omit it.');
   const known = `Known roles: ${roles.join(', ')}.`;
   if (typeof message.role !== 'string') throw mustBe('a string', message.role, `${path}.role`, known);
   if (!roles.some((role) => role === message.role)) {
@@ -100,18 +103,22 @@ function checkMessage(message: unknown, path: string): void {
 }
 
 /**
- * OpenAI chat messages, checked; fields beyond the known ones stay as they are. Throws `Input.Invalid` with the path
- * of the first offending field. What real transcripts get wrong between messages (an orphan result, a missing or
- * reused id, an empty turn) is accepted: see {@link warningsOf}.
+ * Checks OpenAI chat messages; unknown fields stay unchanged. Throws `Input.Invalid` with the path of the first invalid field.
+ * Defects between messages (an orphan result, a missing or reused id, an empty turn) are accepted: see {@link warningsOf}.
  */
 export function checkMessages(value: unknown, path = 'messages'): ChatMessage[] {
   if (!Array.isArray(value)) throw mustBe('an array of messages', value, path);
   checkPlainJson(value, path);
+  return chatMessages(value, path);
+}
+
+/** {@link checkMessages} for values that are known to be plain JSON. */
+export function chatMessages(value: readonly Json[], path: string): ChatMessage[] {
   value.forEach((message, index) => checkMessage(message, `${path}[${index}]`));
   return value as unknown as ChatMessage[];
 }
 
-/** What is stored of a message: its JSON, and the sha256 (hex) of that text in UTF-8. */
+/** The stored form of a message: its JSON, and the sha256 (hex) of that text in UTF-8. */
 export function serializeMessage(message: ChatMessage): { body: string; sha256: string } {
   const body = JSON.stringify(message);
   return { body, sha256: createHash('sha256').update(body, 'utf8').digest('hex') };
@@ -133,7 +140,7 @@ function showsSomething(part: ContentPart): boolean {
   return /text|thinking|reasoning/.test(part.type) ? visible(part.text) : true;
 }
 
-/** Links of a message and whether it is worth showing. Reasoning alone is not: no provider takes it as a message. */
+/** The links of a message and whether it is empty. A message with reasoning only is empty: no provider accepts it. */
 export function metaOf(message: ChatMessage): Pick<MessageMeta, 'role' | 'calls' | 'answers' | 'empty'> {
   const { role, content } = message;
   const calls = role === 'assistant' ? callsOf(message) : [];
@@ -173,7 +180,7 @@ export function textOf(message: ChatMessage): string {
 
 type WarningType = 'orphan_result' | 'result_without_id' | 'reused_id' | 'empty_turn' | 'unanswered_call';
 
-/** Something malformed that is stored as it came and shown in a context only in a valid form. */
+/** A defect that is stored unchanged and shown in a context only in a valid form. */
 export interface MessageWarning {
   /** Index in the checked array, from 0. */
   index: number;
@@ -182,8 +189,8 @@ export interface MessageWarning {
 }
 
 /**
- * What these messages get wrong among themselves, in order. `turn` leaves out orphan results and unanswered calls: their
- * other half may stand in an earlier or a later turn.
+ * The defects between these messages, in order. `turn` excludes orphan results and unanswered calls: their other half may be
+ * in an earlier or a later turn.
  */
 export function warningsOf(messages: ChatMessage[], scope: 'session' | 'turn' = 'session'): MessageWarning[] {
   const found = allWarningsOf(messages);

@@ -1,5 +1,9 @@
-/** Erasing: PostgreSQL first, which decides; then Temporal, as far as it answers soon. The sweep goes on with the rest. */
-import type { Erased } from '../contract/client.js';
+/**
+ * Erasure: first in PostgreSQL, which is authoritative, then in Temporal as far as it answers soon. The sweep
+ * finishes the rest.
+ */
+import type { Erased } from '../contract/sessions.js';
+import type { SessionIds } from '../contract/ids.js';
 import { isFailure } from '../errors.js';
 import { eraseSession, eraseWithForks, type ErasedRows } from '../store/sessions/erase.js';
 import { findErasure, noteErasure } from '../store/sessions/erasures.js';
@@ -7,9 +11,8 @@ import { notFound } from '../store/sessions/session-row.js';
 import { withTransaction } from '../store/connection/transaction.js';
 import { finishErasure, type Connected } from './executions.js';
 import { findExecutions } from '../temporal/executions.js';
-import type { SessionIds } from '../contract/ids.js';
 
-/** Most that a caller waits for Temporal. */
+/** Longest time that a caller waits for Temporal. */
 const answerWithinMs = 5_000;
 
 export async function erase(connections: Connected, ids: SessionIds, forks = false): Promise<Erased> {
@@ -38,7 +41,7 @@ export async function erase(connections: Connected, ids: SessionIds, forks = fal
   };
 }
 
-/** Of the sessions for which no time is left, the sweep tells Temporal. */
+/** Tells Temporal to delete the executions. The sweep does so for sessions for which no time is left. */
 async function finishAll(
   connected: Connected,
   erased: readonly { ids: SessionIds }[],
@@ -57,8 +60,9 @@ async function finishAll(
 }
 
 /**
- * A session that PostgreSQL does not have: erased before, while Temporal did not answer, or never stored because all its
- * turns were refused. Throws `Store.SessionNotFound` where Temporal was told already, or has nothing of it either.
+ * Erases the executions of a session that PostgreSQL does not have: it was erased before while Temporal did not
+ * answer, or it was never stored because all its turns were refused. Throws `Store.SessionNotFound` where Temporal
+ * was told already, or has no executions either.
  */
 async function eraseExecutions(connections: Connected, ids: SessionIds): Promise<Erased> {
   const { pool, client } = connections;

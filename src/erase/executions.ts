@@ -13,7 +13,7 @@ import {
 import { deleteExecutions, findExecutions, type Execution } from '../temporal/executions.js';
 import type { SessionIds } from '../contract/ids.js';
 
-/** The second half of an erasure: what Temporal holds of a session that PostgreSQL no longer has. */
+/** The second half of an erasure: executions in Temporal of a session that PostgreSQL no longer has. */
 export interface Connected {
   pool: Pool;
   client: Client;
@@ -21,26 +21,26 @@ export interface Connected {
 
 export interface FinishOptions {
   /**
-   * An erasure is finished when nothing is found this many milliseconds after it: the server deletes with a delay, its
-   * search is a moment behind, and a turn that was stored before may have started a workflow since. @default 60,000
+   * An erasure is complete when nothing is found this many milliseconds after it: the server deletes with a delay,
+   * its search index lags, and a turn stored before may have started a workflow since. @default 60,000
    */
   settleMs?: number;
-  /** Milliseconds for each session, waiting for the server included; what is left then is found by the next call. @default 10,000 */
+  /** Milliseconds for each session, including waiting for the server. The next call finds the rest. @default 10,000 */
   timeoutMs?: number;
 }
 
 export interface FinishedErasure {
   /** Runs that the server was told to delete. */
   executions: number;
-  /** Runs that it was not told to delete yet; null: it did not answer. */
+  /** Runs that it has not been told to delete yet; null where it did not answer. */
   remaining: number | null;
 }
 
 const reason = 'the session is erased';
 
 /**
- * Has the server delete what it holds of one erased session. Never throws for Temporal: what remains is found by a later
- * call.
+ * Makes the server delete the executions of one erased session. Never throws for failures of Temporal; a later call
+ * finds the rest.
  */
 export async function finishErasure(
   connected: Connected,
@@ -59,13 +59,13 @@ export async function finishErasure(
   }
 }
 
-/** After so many that Temporal does not answer for, it will not for the others, either. */
+/** After this many sessions for which Temporal does not answer, the call gives up. */
 const mostUnanswered = 3;
 
 /**
- * Goes on with at most `most` erasures that are not finished, those first that the server was never told of, and begins with
- * none after `forMs`. Answers how many sessions it looked after, how many runs the server was told to delete, and for how
- * many sessions it could not be told all.
+ * Continues at most `most` incomplete erasures, those first that the server was never told of, and begins none after
+ * `forMs`. Returns the number of sessions handled, of runs that the server was told to delete, and of sessions with a
+ * remainder.
  */
 export async function finishErasures(
   connected: Connected,
@@ -90,7 +90,7 @@ export async function finishErasures(
   return sums;
 }
 
-/** Page after page of what is found. Answers how many runs are left in the end that the server was not told of. */
+/** Deletes the executions page by page. Returns the number of runs that the server could not be told of in time. */
 async function tell(
   { pool, client }: Connected,
   erasure: Erasure,
@@ -102,8 +102,8 @@ async function tell(
     const lookedAt = Date.now();
     const found = await findExecutions(client, erasure, erasure.generation, until);
     const begunAnew = await isBegunAnew(pool, erasure);
-    // What began later is the new session's. Where there is none, a signal that came late has started it in vain; one
-    // that has just begun may be about to begin the session anew.
+    // Executions that began after the erasure belong to the new session. Where there is none, a late signal has
+    // started them in vain; but one that has just begun may be about to recreate the session.
     const isErased = ({ startedAt }: Execution) =>
       startedAt < erasure.erasedAt || (!begunAnew && startedAt.getTime() < lookedAt - settleMs);
     const erased = found.filter(isErased);
@@ -121,7 +121,7 @@ async function tell(
   }
 }
 
-/** False where a transaction holds one of them for long: they are left to a later call. */
+/** Returns false where another transaction holds a digest for long. A later call handles it. */
 async function releaseDigests(pool: Pool, erasure: Erasure): Promise<boolean> {
   try {
     await releaseLeftDigests(pool, erasure);

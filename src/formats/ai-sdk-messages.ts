@@ -1,4 +1,4 @@
-/** Messages of the AI SDK: what a UIMessage is as ModelMessages, and what ModelMessages mean as chat messages. */
+/** Converts messages of the AI SDK: a UIMessage to ModelMessages, and ModelMessages to chat messages. */
 import { invalid } from '../errors.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import {
@@ -22,7 +22,7 @@ const roles = ['system', 'user', 'assistant', 'tool', 'data'];
 export const isUiMessage = (value: Json | undefined): value is Fields =>
   isFields(value) && Array.isArray(value.parts);
 
-/** What an item means: none for a UIMessage or a tool message that only answers for an approval. */
+/** Converts an item. A UIMessage, or a tool message that only answers an approval, has no result. */
 export function readMessage(value: Json, path: string): ChatMessage[] {
   const message = fieldsAt(value, path);
   const role = stringAt(message.role, `${path}.role`);
@@ -67,7 +67,7 @@ function readPart(part: Fields, path: string): ContentPart {
 
 const mediaTypeOf = (part: Fields): string => textOr(part.mediaType) || textOr(part.mimeType);
 
-/** Data as a URL, a data URL or base64; tagged with which of them it is in version 7. */
+/** Reads data given as a URL, a data URL or base64; version 7 tags it with its kind. */
 function dataPart(
   type: string,
   mediaType: string,
@@ -87,13 +87,13 @@ function dataPart(
   return mediaPart({ kind, mediaType: mediaType || inline[1]!, data: data.slice(inline[0].length), name });
 }
 
-/** Images say what they are by their first bytes. */
+/** Images are recognised by their first bytes. */
 function sniffed(base64: string): string | undefined {
   const starts = { iVBORw: 'image/png', '/9j/': 'image/jpeg', R0lGOD: 'image/gif', UklGR: 'image/webp' };
   return Object.entries(starts).find(([start]) => base64.startsWith(start))?.[1];
 }
 
-/** Calls that the provider answered itself, and approvals of calls, are told in words; thoughts stand apart. */
+/** Calls that the provider answered itself, and approvals of calls, become text; reasoning is kept separately. */
 function readAnswer(parts: readonly Fields[], path: string): ChatMessage {
   const said: ContentPart[] = [];
   const calls: ToolCall[] = [];
@@ -124,11 +124,11 @@ function readCall(part: Fields, path: string): ToolCall {
     throw invalid(
       `${path}.toolName must not be empty.`,
       `${path}.toolName`,
-      'Every call names the tool it calls.',
+      'Every call must name its tool.',
     );
   const id = stringAt(part.toolCallId, `${path}.toolCallId`);
   const input = part.input ?? part.args;
-  // Text that was no JSON is kept as the model wrote it.
+  // Text that is not JSON is kept as the model wrote it.
   return typeof input === 'string'
     ? { id, type: 'function', function: { name, arguments: input } }
     : toolCall(id, name, input);
@@ -145,7 +145,7 @@ function readResult(part: Fields, path: string): ChatMessage {
   };
 }
 
-/** Output of version 5 and later (`{type, value}`), or the bare result of version 4. */
+/** Reads an output of version 5 and later (`{type, value}`), or the bare result of version 4. */
 function outputOf(output: Json | undefined, path: string): string | ContentPart[] {
   if (output === undefined || output === null) return '';
   if (typeof output === 'string') return output;
@@ -170,7 +170,7 @@ function outputPart(part: Fields): ContentPart {
   );
 }
 
-/** A UIMessage as ModelMessages, as `convertToModelMessages` (package `ai`) makes them: one step after the other. */
+/** Converts a UIMessage to ModelMessages step by step, as `convertToModelMessages` (package `ai`) does. */
 export function modelMessages(message: Fields, path = 'message'): Fields[] {
   const parts = (message.parts as Json[]).map((part, index) => fieldsAt(part, `${path}.parts[${index}]`));
   if (message.role === 'system')

@@ -18,8 +18,8 @@ import { envelopeOf, listAt, openLists, withoutEnvelope } from './envelope.js';
 import type { Opened, Rendered, RequestFormat, ShownUnit } from './format.js';
 
 /**
- * Messages of Vercel's AI SDK: ModelMessages (`generateText`), and the UIMessages that chats keep (`useChat`), which a
- * context shows as ModelMessages.
+ * Messages of Vercel's AI SDK: ModelMessages (`generateText`), and the UIMessages that chats store (`useChat`). A context shows
+ * UIMessages as ModelMessages.
  */
 export const aiSdk: RequestFormat = {
   name: 'ai-sdk',
@@ -33,7 +33,7 @@ export const aiSdk: RequestFormat = {
         return itemAt(item, messages, timeOf(item));
       }),
     ),
-  // Results may hold media (output of type `content`); those of an assistant's message reach no provider but Google's.
+  // Results may contain media (output of type `content`). Only Google's provider sends the media of an assistant's message.
   refusesMedia: (role) => role === 'assistant' || role === 'system' || role === 'developer',
   requestItems: (items, messages) => [...leading(items), ...withCallIds(items, messages)],
   render: renderAiSdk,
@@ -41,7 +41,7 @@ export const aiSdk: RequestFormat = {
   open,
 };
 
-/** Of a UIMessage: beside it in version 4, among its metadata since, where applications keep it. */
+/** Returns the time of a UIMessage: version 4 has it as a field; later, applications keep it in the metadata. */
 function timeOf(item: Json): Json | undefined {
   if (!isFields(item)) return undefined;
   return item.createdAt ?? (isFields(item.metadata) ? item.metadata.createdAt : undefined);
@@ -50,12 +50,12 @@ function timeOf(item: Json): Json | undefined {
 const leading = (items: readonly Json[]): Json[] =>
   items.flatMap((item) => instructionsOf(envelopeOf(item) ?? {}) as unknown as Json[]);
 
-/** `system` beside the messages leads them. */
+/** `system` is next to the messages and goes first. */
 function instructionsOf({ system }: Fields): ChatMessage[] {
   return typeof system === 'string' && system.trim() !== '' ? [{ role: 'system', content: system }] : [];
 }
 
-/** A list of messages, alone or under `messages` of a chat or a request. */
+/** Accepts a list of messages, alone or under `messages` of a chat or a request. */
 function open(document: Json): Opened | null {
   if (Array.isArray(document)) return areMessages(document) ? { items: document } : null;
   if (!isFields(document)) return null;
@@ -66,7 +66,7 @@ function open(document: Json): Opened | null {
   return { ...(id === '' ? {} : { id }), items: openLists(document, [list], system) };
 }
 
-/** Whether some message has parts that no other format has, and all could stand beside it. */
+/** Returns whether some message has parts that no other format has, and all are compatible with them. */
 function areMessages(items: readonly Json[]): boolean {
   const possible = (item: Json): boolean =>
     isFields(item) && typeof item.role === 'string' && item.tool_calls === undefined;
@@ -91,8 +91,8 @@ function isOwnPart(part: Fields): boolean {
 }
 
 /**
- * A context as ModelMessages of the AI SDK, and what it refuses of them. The items of a unit as ModelMessages, calls
- * and results under the ids that its messages have in the context.
+ * Renders a context as ModelMessages of the AI SDK, and lists what the SDK refuses. This function returns the items of a unit
+ * as ModelMessages; calls and results have the ids of its messages in the context.
  */
 function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
   const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
@@ -116,7 +116,7 @@ function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): 
     });
 }
 
-/** A step of thoughts alone is shown nowhere. */
+/** A step with reasoning alone is never shown. */
 const saysSomething = (message: Fields): boolean =>
   readModel(message, 'message').some((one) => !metaOf(one).empty);
 
@@ -134,7 +134,7 @@ class Converter {
   private readonly toolNames = new Map<string, string>();
   private legacyCalls = 0;
 
-  /** Results name their tool, which a chat message leaves to the call. */
+  /** Results name their tool; in chat messages only the call does. */
   learn({ tool_calls: calls = [] }: ChatMessage): void {
     for (const call of calls) this.toolNames.set(call.id, nameOf(call));
   }
@@ -208,7 +208,7 @@ function askingPart(part: ContentPart): Fields[] {
   return text.trim() === '' ? [] : [{ type: 'text', text }];
 }
 
-/** Files that only a provider's id names cannot be sent to just any provider. */
+/** Files identified only by a provider's id cannot be sent to other providers. */
 function sentMedia({ kind, mediaType, data, url, name }: Media): Fields | null {
   const source = data ?? url;
   if (!source) return null;
@@ -217,7 +217,7 @@ function sentMedia({ kind, mediaType, data, url, name }: Media): Fields | null {
   return { type: 'file', data: source, mediaType: mediaType || guessed, ...(name ? { filename: name } : {}) };
 }
 
-/** Media with its data as versions 5 and later take it; a picture elsewhere by its address. */
+/** Sends media with data in the form of versions 5 and later, and an image with a URL by its address. */
 function resultPart(part: ContentPart): Fields[] {
   const media = mediaOf(part);
   if (media?.data)
@@ -229,8 +229,9 @@ function resultPart(part: ContentPart): Fields[] {
 }
 
 /**
- * What `generateText` and `streamText` throw at: the schema of ModelMessage (`InvalidPromptError`), and calls that no
- * result follows before the next user or system message (`MissingToolResultsError`, convert-to-language-model-prompt.ts).
+ * Lists what makes `generateText` and `streamText` throw: violations of the schema of ModelMessage (`InvalidPromptError`), and
+ * calls without a result before the next user or system message (`MissingToolResultsError`,
+ * convert-to-language-model-prompt.ts).
  */
 function aiSdkViolations({ messages }: Rendered): string[] {
   const violations: string[] = [];

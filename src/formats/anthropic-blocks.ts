@@ -1,4 +1,4 @@
-/** Anthropic's content blocks as parts of chat messages (platform.claude.com/docs/en/api/messages). */
+/** Converts Anthropic's content blocks to parts of chat messages (platform.claude.com/docs/en/api/messages). */
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import {
   assistantMessage,
@@ -18,7 +18,7 @@ import {
 
 const roles = 'Roles: user, assistant; a leading item of role system stands for the top-level `system`.';
 
-/** What one Anthropic message means. Results of tools come first, as messages of their own. */
+/** Converts one Anthropic message. Tool results come first, as separate messages. */
 export function chatMessages(message: Fields, path: string): ChatMessage[] {
   const role = stringAt(message.role, `${path}.role`);
   if (role !== 'assistant' && role !== 'user' && role !== 'system')
@@ -48,7 +48,7 @@ function ofAssistant(blocks: readonly [Fields, string][]): ChatMessage {
   const calls: ToolCall[] = [];
   const thoughts: string[] = [];
   for (const [block, path] of blocks) {
-    // Models may keep the text of what they think to themselves; that they thought is known all the same.
+    // Models may hide the text of their thinking; the block still shows that they thought.
     if (block.type === 'thinking') thoughts.push(textOr(block.thinking) || hidden);
     else if (block.type === 'redacted_thinking') thoughts.push(hidden);
     else if (block.type === 'tool_use') calls.push(callOf(block, path));
@@ -86,25 +86,25 @@ function resultOf({ tool_use_id: id, content }: Fields, path: string): ChatMessa
   };
 }
 
-/** Parts of a nested content: a string, blocks, or nothing. What is no block stays readable. */
+/** Returns the parts of a nested content: a string, blocks, or nothing. Other values stay readable as text. */
 function partsIn(content: Json | undefined, path: string): ContentPart[] {
   if (content === undefined || content === null || content === '') return [];
   if (typeof content === 'string') return [textPart(content)];
   if (!Array.isArray(content)) throw mustBe('a string or an array of content blocks', content, path);
   return content.flatMap((block, index) => {
     if (!isFields(block)) throw mustBe('an object', block, `${path}[${index}]`);
-    // Agents keep records of their own among the blocks, as Cline does: they have no type.
+    // Agents such as Cline store their own records among the blocks; these have no type.
     return block.type === undefined ? [placeholder('record', block)] : partsOf(block, `${path}[${index}]`);
   });
 }
 
-/** A block of any type that is neither thinking nor a call nor a result of a client's tool. */
+/** Converts a block of any type except thinking, calls, and results of client tools. */
 function partsOf(block: Fields, path: string): ContentPart[] {
   const { type, text, source, content } = block;
   const kind = stringAt(type, `${path}.type`);
   if (kind === 'text') return [textPart(stringAt(text, `${path}.text`))];
   if ((kind === 'image' || kind === 'document') && isFields(source)) return ofSource(block, source, path);
-  // The provider's own summary of all that came before (context editing, beta compact-2026-01-12).
+  // The provider's own summary of everything before it (context editing, beta compact-2026-01-12).
   if (kind === 'compaction')
     return typeof content === 'string' ? [textPart(`[compaction] ${content}`)] : [placeholder(kind, block)];
   if (kind === 'search_result') {
@@ -116,7 +116,7 @@ function partsOf(block: Fields, path: string): ContentPart[] {
   return [placeholder(kind, block)];
 }
 
-/** An image or a document, by where its data is. A document may also hold text, or blocks. */
+/** Converts an image or a document by the location of its data. A document may also contain text or blocks. */
 function ofSource({ type, title }: Fields, source: Fields, path: string): ContentPart[] {
   const mediaType = textOr(source.media_type);
   const name = textOr(title);
@@ -134,8 +134,8 @@ function ofSource({ type, title }: Fields, source: Fields, path: string): Conten
 }
 
 /**
- * Messages with the call ids that a context gives them, which are unique: calls and results in the order in which
- * `chatMessages` reads them. What has its id already is left as it is.
+ * Returns the messages with the call ids of the context, which are unique. Calls and results follow the order in which
+ * `chatMessages` reads them. A block that already has its id stays unchanged.
  */
 export function withCallIds(messages: readonly Fields[], shown: readonly ChatMessage[]): Fields[] {
   const calls = shown.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));

@@ -1,4 +1,4 @@
-/** Chat messages as Anthropic has them, for what a context does not show in its original blocks. */
+/** Converts chat messages to Anthropic's form if a context does not show their original blocks. */
 import type { ChatMessage, ContentPart, Json } from '../conversation/message.js';
 import {
   argumentsOf,
@@ -14,14 +14,14 @@ import {
 export interface Turn {
   role: 'user' | 'assistant';
   content: string | Json[];
-  /** The message that came in, while nothing of it had to change. */
+  /** The original message, as long as nothing in it had to change. */
   original?: Fields;
 }
 
 const isBlank = (text: string): boolean => text.trim() === '';
 const textBlock = (text: string): Fields => ({ type: 'text', text });
 
-/** Reasoning is left out: only a provider's own thinking blocks are taken back. */
+/** Reasoning is omitted, because a provider accepts only its own thinking blocks. */
 export function turnOf(message: ChatMessage): Turn {
   const { role, content, name } = message;
   if (role === 'assistant') return { role, content: assistantBlocks(message) };
@@ -35,7 +35,7 @@ export function turnOf(message: ChatMessage): Turn {
   };
 }
 
-/** System text of a message; only text is taken there. */
+/** Returns the system text of a message; only text is allowed there. */
 export function systemBlocks({ content }: ChatMessage): Fields[] {
   return partsOf(content).map((part) =>
     textBlock(part.text ?? placeholder(part.type, part as Json).text ?? ''),
@@ -62,7 +62,7 @@ function assistantBlocks({
   ];
 }
 
-/** An assistant speaks text only. */
+/** The assistant may only send text. */
 function assistantBlock(part: ContentPart): Fields {
   const text = part.text ?? (typeof part.refusal === 'string' ? part.refusal : undefined);
   return textBlock(text ?? placeholder(part.type, part as Json).text ?? '');
@@ -79,7 +79,7 @@ function resultBlock({ role, tool_call_id: id = '', name = '', content }: ChatMe
   return blocks.length === 0 ? block : { ...block, content: blocks };
 }
 
-/** Parts of a user or of a tool. */
+/** Converts the parts of a user message or a tool result. */
 function blocksOf(parts: readonly ContentPart[]): Fields[] {
   return parts.map(blockOf).filter(({ type, text }) => type !== 'text' || !isBlank(textOr(text)));
 }
@@ -96,12 +96,12 @@ function withoutData(part: ContentPart): string {
   return `[${[media.kind, media.mediaType, media.name ?? media.fileId].filter(Boolean).join(' ')}]`;
 }
 
-/** platform.claude.com/docs/en/build-with-claude/vision; other images are refused. */
+/** Source: platform.claude.com/docs/en/build-with-claude/vision; other image types are refused. */
 const imageTypes = /^image\/(?:jpeg|png|gif|webp)$/;
 /** Ids of Anthropic's own Files API. */
 const fileIds = /^file_/;
 
-/** Null for media that Anthropic takes in no form. */
+/** Returns null for media that Anthropic does not accept in any form. */
 function mediaBlock({ kind, mediaType, data, url, fileId = '' }: Media): Fields | null {
   if (kind === 'audio') return null;
   const type = kind === 'image' ? 'image' : 'document';

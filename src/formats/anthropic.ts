@@ -7,15 +7,15 @@ import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Opened, Rendered, RequestFormat, Unit } from './format.js';
 
 /**
- * Anthropic messages. An item is a message as a request or a response has it; one of role `system` stands for the
- * request's `system`. A file is a request (`{messages, system?, …}`), a list of messages, or one response.
+ * Anthropic messages. An item is a message of a request or a response; an item of role `system` holds the request's `system`. A
+ * file is a request (`{messages, system?, …}`), a list of messages, or one response.
  */
 export const anthropic: RequestFormat = {
   name: 'anthropic',
   title: 'Anthropic messages',
   contextFormat: 'anthropic',
   normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
-  // Results hold images and documents (platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls).
+  // Results may contain images and documents (platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls).
   refusesMedia: (role) => role === 'assistant' || role === 'system' || role === 'developer',
   requestItems: (items, messages) => withCallIds(items.flatMap(requestMessages), messages),
   render,
@@ -36,7 +36,7 @@ function pieceOf(item: Json, path: string): Unit {
   return { items: [item], messages: message ? chatMessages(message, path) : [] };
 }
 
-/** The `system` of the request that was opened. */
+/** Returns the `system` of the opened request. */
 function instructionOf(item: Json): Fields | null {
   const request = envelopeOf(item)?.document;
   const system = isFields(request) ? request.system : undefined;
@@ -46,7 +46,7 @@ function instructionOf(item: Json): Fields | null {
 const isEmptySystem = (system: Json | undefined): boolean =>
   system === undefined || system === null || system === '' || (Array.isArray(system) && system.length === 0);
 
-/** Messages of responses carry what requests do not take: id, model, usage, … */
+/** Messages of responses have fields that requests do not accept: id, model, usage, … */
 function requestMessages(item: Json): Fields[] {
   if (!isFields(item)) return [];
   if (envelopeOf(item)) return [instructionOf(item) ?? []].flat();
@@ -69,7 +69,7 @@ function isResponse(value: Json | undefined): value is Fields {
 const ownBlocks =
   /^(?:thinking|redacted_thinking|tool_use|tool_result|server_tool_use|compaction|document|image)$/;
 
-/** Whether a message has blocks that no other format has. */
+/** Returns whether a message has blocks that no other format has. */
 function isOfAnthropic({ content }: Fields): boolean {
   return (
     Array.isArray(content) && content.some((block) => isFields(block) && ownBlocks.test(textOr(block.type)))
@@ -79,7 +79,7 @@ function isOfAnthropic({ content }: Fields): boolean {
 function openRequest(document: Json): Opened | null {
   const list = isFields(document) ? listAt(document, ['messages']) : null;
   if (!list || !isFields(document) || !list.items.every(isMessage)) return null;
-  // Newer models take system messages among the others as well (platform.claude.com, "Mid-conversation system messages").
+  // Newer models also accept system messages among the others (platform.claude.com, "Mid-conversation system messages").
   const calls = list.items.some((message) => 'tool_calls' in message || 'tool_call_id' in message);
   const apart = document.system !== undefined && !calls;
   if (!apart && !list.items.some(isOfAnthropic)) return null;
@@ -97,8 +97,8 @@ const asBlock = (value: Json | undefined): Block =>
 const isBlank = (value: Json | undefined): boolean => typeof value !== 'string' || value.trim() === '';
 
 /**
- * What Anthropic's Messages API refuses, checked from the request alone. Shares nothing with the code that renders.
- * Sources: platform.claude.com/docs/en/api/messages, …/agents-and-tools/tool-use/handle-tool-calls and the API's own words.
+ * Lists what Anthropic's Messages API refuses, judged by the request alone. It shares no code with the renderer. Sources:
+ * platform.claude.com/docs/en/api/messages, …/agents-and-tools/tool-use/handle-tool-calls and the API's error messages.
  */
 function violations({ messages, system }: Rendered): string[] {
   const found: string[] = [];
@@ -107,9 +107,9 @@ function violations({ messages, system }: Rendered): string[] {
   messages.forEach((value, index) => {
     const fault = (what: string) => found.push(`message ${index}: ${what}`);
     const { role, content } = asBlock(value);
-    // "Unexpected role"; system stands apart.
+    // "Unexpected role"; system is a separate field.
     if (role !== 'user' && role !== 'assistant') fault(`role ${JSON.stringify(role)}`);
-    // "messages: first message must use the "user" role" (kept by Bedrock and Vertex).
+    // "messages: first message must use the "user" role" (still enforced by Bedrock and Vertex).
     if (index === 0 && role !== 'user') fault("the first message is not a user's");
     // "messages: roles must alternate between "user" and "assistant"" (the same).
     if (index > 0 && asBlock(messages[index - 1]).role === role)
@@ -196,7 +196,7 @@ function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): s
     // "tool_use.input: Input should be a valid dictionary"
     if (input === null || typeof input !== 'object' || Array.isArray(input)) fault('input that is no object');
   }
-  // Text behind a call is refused as a call without its result: the turn counts as ended there.
+  // Text after a call is refused as a call without its result, because the turn counts as ended there.
   const first = blocks.findIndex(({ type }) => type === 'tool_use');
   const said = blocks.slice(first).some(({ type }) => type !== 'tool_use' && !/thinking/.test(asText(type)));
   if (first >= 0 && said) fault('content behind a call');
@@ -207,8 +207,9 @@ function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): s
 }
 
 /**
- * "`web_search` tool use with id … was found without a corresponding `web_search_tool_result` block", "Each `…_tool_result` block
- * must have a corresponding `server_tool_use` block before it." An answer may follow the results of the client's own tools.
+ * "`web_search` tool use with id … was found without a corresponding `web_search_tool_result` block", "Each `…_tool_result`
+ * block must have a corresponding `server_tool_use` block before it." An answer may follow the results of the client's own
+ * tools.
  */
 function checkServerPairs(messages: readonly Json[], found: string[]): void {
   const seen = new Set<string>();
@@ -237,7 +238,7 @@ function checkServerPairs(messages: readonly Json[], found: string[]): void {
     }
   });
   const last = messages.length - 1;
-  // An answer of the assistant that is not the one with the call ends the turn of the call.
+  // A later answer of the assistant ends the turn of the call.
   if (asBlock(messages[last]).role === 'assistant')
     for (const [id, index] of waiting)
       if (index < last) found.push(`call ${id} of the provider has no result`);
@@ -251,7 +252,7 @@ function checkEnd(block: Block, last: boolean, fault: Fault): void {
     fault('trailing white space at the end');
 }
 
-/** "system: text content blocks must be non-empty"; only text is taken. */
+/** "system: text content blocks must be non-empty"; only text is accepted. */
 function checkSystem(system: Json | undefined, found: string[]): void {
   if (system === undefined) return;
   if (typeof system === 'string') {

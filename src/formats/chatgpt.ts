@@ -15,9 +15,9 @@ import { envelope, envelopeOf } from './envelope.js';
 import type { Format, ItemReader, Unit } from './format.js';
 
 /**
- * Conversations of a ChatGPT export, one element of `conversations.json`: a tree of nodes under `mapping`. An item is a
- * node. The branch that ends at `current_node` is the conversation; nodes of other branches (answers made anew, requests
- * edited) follow the node that they branch off from, and say nothing.
+ * Conversations of a ChatGPT export. Each is an element of `conversations.json`: a tree of nodes under `mapping`. An item is a
+ * node. The conversation is the branch that ends at `current_node`. Nodes of other branches (repeated answers, edited requests)
+ * follow the node at which they branch off, and mean no message.
  */
 export const chatgpt: Format = {
   name: 'chatgpt',
@@ -45,7 +45,9 @@ export const chatgpt: Format = {
 
 const nodeId = ({ id }: Fields): string => textOr(id);
 
-/** The envelope keeps the order of the nodes; they follow as the branch has them, each with what branches off from it. */
+/**
+ * The envelope keeps the original order of the nodes; the items follow the branch, each with the nodes that branch off from it.
+ */
 function openTree(document: Fields, mapping: Fields): Json[] {
   const nodes = new Map<string, Fields>();
   for (const [id, node] of Object.entries(mapping))
@@ -73,7 +75,7 @@ function openTree(document: Fields, mapping: Fields): Json[] {
   return [envelope({ ...document, mapping: Object.fromEntries(rest) }), ...items];
 }
 
-/** Holds the text of every node: the file has them in another order than the conversation. */
+/** Holds the text of every node, because the file orders them differently from the conversation. */
 async function* closeTree(items: ItemReader): AsyncGenerator<string> {
   const fields = envelopeOf(await items.peek());
   if (!fields || !isFields(fields.mapping)) {
@@ -93,7 +95,7 @@ async function* closeTree(items: ItemReader): AsyncGenerator<string> {
   yield '}\n';
 }
 
-/** Nodes that came later than the file stand at its end. */
+/** Nodes added after the file was opened go to its end. */
 function* mappingOf(mapping: Fields, nodes: ReadonlyMap<string, string>): Generator<string> {
   const known = Object.entries(mapping).map(
     ([id, rest]) => [id, nodes.get(id) ?? JSON.stringify(rest)] as const,
@@ -107,7 +109,7 @@ function* mappingOf(mapping: Fields, nodes: ReadonlyMap<string, string>): Genera
   yield before === '{' ? '{}' : '}';
 }
 
-/** Ids from the root to a node; without that node to the last one that has no children. */
+/** Returns the ids from the root to a node; if that node does not exist, to the last node without children. */
 function pathTo(current: string, nodes: ReadonlyMap<string, Fields>): string[] {
   const isLeaf = ({ children }: Fields): boolean => !Array.isArray(children) || children.length === 0;
   const leaf = nodes.get(current) ?? [...nodes.values()].findLast(isLeaf);
@@ -120,7 +122,10 @@ function pathTo(current: string, nodes: ReadonlyMap<string, Fields>): string[] {
   return path;
 }
 
-/** Ids of the nodes that are the conversation; null where the items are no tree of a file: then all of them are. */
+/**
+ * Returns the ids of the conversation's nodes; null if the items are not the tree of a file, in which case all nodes belong to
+ * it.
+ */
 function branchOf(items: readonly Json[]): Set<string> | null {
   const fields = envelopeOf(items[0]);
   if (!fields) return null;
@@ -138,7 +143,7 @@ interface Call {
   tool: string;
 }
 
-/** `open`: the call that waits for its result. `call`: the one that waits after this message, where that changes. */
+/** `open` is the call that waits for its result. `call` is the one that waits after this message, if that changes. */
 function messageOf(
   message: Fields,
   id: string,
@@ -169,7 +174,7 @@ const toolOf = (name: string): string | undefined => name.split('.')[0];
 
 const textsOf = (parts: readonly ContentPart[]): string => parts.map(({ text }) => text ?? '').join('\n');
 
-/** Arguments as JSON text, which code and search queries are not. */
+/** Returns arguments as JSON text; code and search queries are not JSON. */
 function jsonOr(text: string): string {
   try {
     return typeof JSON.parse(text) === 'object' ? text : JSON.stringify({ input: text });
@@ -201,7 +206,7 @@ function partOf(part: Json): ContentPart[] {
   if (!isFields(part)) return [];
   if (typeof part.text === 'string') return [textPart(part.text)];
   const kind = textOr(part.content_type, 'part');
-  // The picture itself is another file of the export.
+  // The image itself is another file of the export.
   if (kind === 'image_asset_pointer') return [textPart(`[image ${textOr(part.asset_pointer)}]`)];
   return [placeholder(kind, part)];
 }

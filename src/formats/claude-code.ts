@@ -6,11 +6,10 @@ import { type Fields, isFields, piecesFor, textOr, unitsOf } from './content.js'
 import type { Format, Unit } from './format.js';
 
 /**
- * Session logs of Claude Code (`~/.claude/projects/<project>/<session>.jsonl`), a line an item. Lines of type `user` and
- * `assistant` carry Anthropic messages; an answer is written in a line for each of its blocks, under one `message.id`.
- * All other lines (summaries, snapshots, progress, hooks) say nothing to the model, nor do lines that were rewound. Lines of
- * a side chain are the conversation of another agent: they count only where the log holds nothing else, as the logs of
- * subagents do.
+ * Session logs of Claude Code (`~/.claude/projects/<project>/<session>.jsonl`); an item is a line. Lines of type `user` and
+ * `assistant` carry Anthropic messages. An answer has one line for each of its blocks, under one `message.id`. All other lines
+ * (summaries, snapshots, progress, hooks) and rewound lines mean no message. Lines of a side chain are the conversation of
+ * another agent. They count only if the log contains nothing else, as in the logs of subagents.
  */
 export const claudeCode: Format = {
   name: 'claude-code',
@@ -33,13 +32,13 @@ export const claudeCode: Format = {
 };
 
 interface Piece extends Unit {
-  /** Its messages as Anthropic's API has them. */
+  /** Its messages in the form of Anthropic's API. */
   native: Fields[];
   times: (string | null)[];
 }
 
 interface Line {
-  /** The message of a line that carries one of this conversation. */
+  /** The message of the line, if the line belongs to this conversation. */
   message: Fields | null;
   id: string;
   at: string | null;
@@ -66,7 +65,9 @@ function piecesOf(items: readonly Json[], path: string): Piece[] {
   return pieces;
 }
 
-/** Behind the last line of the answer that begins here. Results of its first calls may stand between its lines. */
+/**
+ * Returns the index after the last line of the answer that starts here. Results of its first calls may lie between its lines.
+ */
 function endOfAnswer(lines: readonly Line[], from: number): number {
   const { id } = lines[from]!;
   let to = from + 1;
@@ -108,7 +109,7 @@ function blocksOf({ content }: Fields): Json[] {
   return Array.isArray(content) ? content : [{ type: 'text', text: content! }];
 }
 
-/** What a line says as a message of the API; null for lines that say nothing, broken ones among them. */
+/** Returns a line as a message of the API, or null for lines that mean none, including broken ones. */
 function messageOf(line: Json): Fields | null {
   if (!isFields(line) || (line.type !== 'user' && line.type !== 'assistant') || !isFields(line.message))
     return null;
@@ -130,14 +131,14 @@ function isResult({ role, content }: Fields): boolean {
   );
 }
 
-/** Lines are linked by their uuids, or name their session and what happened in it. */
+/** Lines are linked by their uuids, or name their session and an event. */
 function isOwnLine(line: Json): boolean {
   if (!isFields(line) || typeof line.type !== 'string') return false;
   if ('parentUuid' in line || 'leafUuid' in line || line.type === 'file-history-snapshot') return true;
   return typeof line.sessionId === 'string' && ('uuid' in line || 'timestamp' in line);
 }
 
-/** The logs of subagents bear the session of the agent that started them. */
+/** Logs of subagents name the session of the agent that started them. */
 function sessionOf(lines: readonly Json[]): string {
   const named = lines.filter(isFields).filter(({ sessionId }) => textOr(sessionId) !== '');
   const session = textOr(named[0]?.sessionId);
@@ -146,10 +147,10 @@ function sessionOf(lines: readonly Json[]): string {
 }
 
 /**
- * Lines of a Claude Code log that are no longer part of the conversation. A rewind deletes nothing: the new prompt
- * names an earlier line as its parent, and what stood behind that line is a branch that no line takes up again.
- * Parallel calls and hooks fork the chain as well, and abandon nothing: only a prompt beside a prompt tells of a
- * rewind. Indexes of lines that were rewound, and of lines that repeat one before them.
+ * Returns the indexes of lines that no longer belong to the conversation: those that were rewound, and those that repeat an
+ * earlier line. A rewind deletes nothing: the new prompt names an earlier line as its parent, and the lines after that parent
+ * become a branch that is never continued. Parallel calls and hooks also fork the chain but abandon nothing; only two prompts
+ * with the same parent indicate a rewind.
  */
 function abandonedLines(lines: readonly Json[]): Set<number> {
   const abandoned = new Set<number>();
@@ -162,7 +163,7 @@ function abandonedLines(lines: readonly Json[]): Set<number> {
     else if (sameMessage(line, lines[before]!)) abandoned.add(index);
   });
   const rewound = rewoundPrompts(lines, byUuid, abandoned);
-  // Parents stand before their children.
+  // Parents precede their children.
   lines.forEach((_, index) => {
     const parent = parentOf(index, lines, byUuid);
     if (rewound.has(index) || (parent !== undefined && abandoned.has(parent))) abandoned.add(index);
@@ -174,7 +175,7 @@ const uuidOf = (line: Json): string => (isFields(line) ? textOr(line.uuid) : '')
 const sameMessage = (one: Json, other: Json): boolean =>
   isFields(one) && isFields(other) && JSON.stringify(one.message) === JSON.stringify(other.message);
 
-/** Prompts in whose place another one was written later: both follow the same line of the conversation. */
+/** Returns prompts that a later prompt replaced: both follow the same line of the conversation. */
 function rewoundPrompts(
   lines: readonly Json[],
   byUuid: ReadonlyMap<string, number>,
@@ -189,7 +190,7 @@ function rewoundPrompts(
     const anchor = anchorOf(index, lines, byUuid);
     if (anchor === null) return;
     const before = prompts.get(anchor);
-    // Logs without links, and what follows a compaction, begin at the root again: nothing was taken back.
+    // Logs without links, and lines after a compaction, start at the root again; this is not a rewind.
     const comparable = anchor >= 0 || (boundary < (before ?? 0) && isAnswered(before, lines));
     if (before !== undefined && comparable) rewound.add(before);
     prompts.set(anchor, index);
@@ -197,7 +198,7 @@ function rewoundPrompts(
   return rewound;
 }
 
-/** The line of the conversation that a prompt follows: -1 for the root, null where its parent is in another file. */
+/** Returns the line of the conversation that a prompt follows: -1 for the root, null if its parent is in another file. */
 function anchorOf(index: number, lines: readonly Json[], byUuid: ReadonlyMap<string, number>): number | null {
   let last = index;
   for (let at = parentOf(index, lines, byUuid); at !== undefined; at = parentOf(at, lines, byUuid)) {
@@ -208,7 +209,7 @@ function anchorOf(index: number, lines: readonly Json[], byUuid: ReadonlyMap<str
   return parentUuid === null ? -1 : null;
 }
 
-/** A link to a later line is none: that would be a circle. */
+/** A link to a later line is ignored, because it would form a cycle. */
 function parentOf(
   index: number,
   lines: readonly Json[],

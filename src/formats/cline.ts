@@ -5,8 +5,8 @@ import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Format, Unit } from './format.js';
 
 /**
- * Sessions of Cline: Anthropic messages with times and metrics beside them, blocks of its own (`file`, records as the
- * output of tools) among theirs, and the system prompt on the file.
+ * Sessions of Cline: Anthropic messages with added times and metrics, Cline's own blocks (`file`, records as the output of
+ * tools), and the system prompt as a field of the file.
  */
 export const cline: Format = {
   name: 'cline',
@@ -36,7 +36,7 @@ const isMessage = (value: Json): value is Fields =>
   (value.role === 'user' || value.role === 'assistant') &&
   (typeof value.content === 'string' || Array.isArray(value.content));
 
-/** The system prompt, which the file has beside the messages. */
+/** Returns the system prompt, a field of the file. */
 function instructionOf(item: Json): Fields | null {
   const file = envelopeOf(item)?.document;
   const prompt = isFields(file) ? textOr(file.system_prompt) : '';
@@ -64,7 +64,7 @@ const blockFields: Record<string, readonly string[]> = {
   tool_result: ['tool_use_id', 'content', 'is_error'],
 };
 
-/** A block with the fields that the API takes; what is Cline's own as text. */
+/** Returns a block with the fields that the API accepts; Cline's own blocks become text. */
 function blockOf(block: Json): Json {
   if (!isFields(block)) return { type: 'text', text: JSON.stringify(block) };
   const { type, path, content } = block;

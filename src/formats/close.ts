@@ -1,12 +1,13 @@
-/** Files written back from the items that they were opened into, a piece of text at a time. */
+/** Writes files back from their items, one piece of text at a time. */
 import type { Json } from '../conversation/message.js';
 import { isFields, type Fields } from './content.js';
 import { envelopeOf, type ListPlace, listsOf } from './envelope.js';
 import type { Format, ItemReader } from './format.js';
 
 /**
- * The file that these items were opened from, as its envelope tells, else as a bare one. Holds two items at a time; of a
- * document that has its lists in another order than their items, also the text of the lists that stand later.
+ * Writes the file that these items were opened from, as its envelope describes it, or a bare file without an envelope. Holds
+ * two items at a time. If a document orders its lists differently from their items, it also holds the text of the lists that
+ * come later.
  */
 export async function* closeItems(
   items: ItemReader,
@@ -31,7 +32,7 @@ async function* linesOf(items: AsyncGenerator<Json>): AsyncGenerator<string> {
   for await (const item of items) yield `${JSON.stringify(item)}\n`;
 }
 
-/** `alone`: what stands in place of a list of one item; undefined: the list. */
+/** `alone` replaces a list of one item; undefined keeps the list. */
 async function* listOf(
   items: AsyncGenerator<Json>,
   alone: (item: Json) => Json | undefined,
@@ -52,7 +53,7 @@ async function* listOf(
   yield ']';
 }
 
-/** The lists of a document, asked for in the order in which they stand there, read in the order of the items. */
+/** Provides the lists of a document in their order there, reading them in the order of the items. */
 class Lists {
   private read = 0;
   private readonly held: string[] = [];
@@ -62,7 +63,7 @@ class Lists {
     private readonly lists: readonly ListPlace[],
   ) {}
 
-  /** -1 where no list stands at the path. */
+  /** Returns -1 if there is no list at the path. */
   at(path: readonly string[]): number {
     return this.lists.findIndex((list) => isSamePath(list.path, path));
   }
@@ -81,7 +82,7 @@ class Lists {
     else yield* this.following();
   }
 
-  /** What came later than the file ends its last list. */
+  /** Items added after the file was opened go to the end of its last list. */
   private following(): AsyncGenerator<string> {
     const { count, text } = this.lists[this.read]!;
     this.read++;
@@ -108,7 +109,7 @@ async function* documentOf(value: Json, path: readonly string[], lists: Lists): 
 const isSamePath = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((step, index) => step === b[index]);
 
-/** Whether each of these lists, and no two of them at one place, was taken out of the document. */
+/** Returns whether each of these lists was taken out of the document, each from a different place. */
 function areIn(document: Fields, lists: readonly ListPlace[]): boolean {
   const places = new Set(lists.map(({ path }) => JSON.stringify(path)));
   return (

@@ -7,10 +7,10 @@ import { type Meaning, readItem, unitsOfItems } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
 
 /**
- * Rollouts of the Codex CLI (`~/.codex/sessions/…/rollout-*.jsonl`; codex-rs/protocol, `RolloutItem`): lines of
- * `{timestamp, type, payload}`. The conversation is its `response_item`s; events, contexts of turns and Codex's own
- * compactions are kept beside them, for the items they tell of stand in the file themselves, and so are turns that were
- * rolled back. Older files hold bare items after a first line with id and timestamp.
+ * Rollouts of the Codex CLI (`~/.codex/sessions/…/rollout-*.jsonl`; codex-rs/protocol, `RolloutItem`): lines of `{timestamp,
+ * type, payload}`. The conversation consists of the `response_item`s. Other lines are kept but mean no message: events,
+ * contexts of turns and Codex's own compactions, because the file contains the items that they describe, and turns that were
+ * rolled back. Older files contain bare items after a first line with id and timestamp.
  */
 export const codex: Format = {
   name: 'codex',
@@ -40,7 +40,7 @@ function unitsAt(items: readonly Json[], path: string): Unit[] {
   );
 }
 
-/** Snapshots of the working tree are no part of a request. */
+/** Snapshots of the working tree are not part of a request. */
 const ownItems = /^(?:ghost_snapshot|other)$/;
 
 function itemOf(line: Fields): Json | null {
@@ -56,7 +56,7 @@ function meaningOf(value: Json, path: string): Meaning {
   return item === null ? null : readItem(item, item === line ? path : `${path}.payload`);
 }
 
-/** Fields that are null on disk are left out of requests. */
+/** Fields that are null in the file are omitted in requests. */
 function payloadOf(line: Json): Json[] {
   const item = isFields(line) ? itemOf(line) : null;
   if (!isFields(item ?? undefined)) return [];
@@ -85,10 +85,10 @@ function isOlder([first, ...rest]: readonly Fields[]): boolean {
 }
 
 /**
- * Turns of a Codex rollout that were taken back. `thread_rolled_back` with `num_turns` drops the last turns that stand,
- * each from the message of the user on that began it; what Codex added before that message goes with it
- * (codex-rs/core/src/context_manager/history.rs, drop_last_n_user_turns). Indexes of lines whose items no longer count.
- * `itemOf`: the item of a line, null for events.
+ * Returns the indexes of lines whose items were rolled back. `thread_rolled_back` with `num_turns` drops the last remaining
+ * turns, each from the user message that started it; messages that Codex added before that message are dropped with it
+ * (codex-rs/core/src/context_manager/history.rs, drop_last_n_user_turns). `itemOf` returns the item of a line, or null for
+ * events.
  */
 function rolledBackLines(lines: readonly Json[], itemOf: (line: Fields) => Json | null): Set<number> {
   const standing: { index: number; item: Fields }[] = [];
@@ -120,7 +120,7 @@ function cutBefore(standing: readonly { item: Fields }[], turns: number): number
 
 const beginsTurn = (item: Fields): boolean => item.role === 'user' && !isContext(item);
 
-/** What Codex says in the name of the user or of the developer, with the marks that it puts around it. */
+/** Messages that Codex writes as user or developer, recognised by its markers. */
 const contextual =
   /^\s*(?:# AGENTS\.md instructions|<(?:environment_context|user_instructions|skill|user_shell_command|turn_aborted|subagents?|subagent_notification|hook_prompt)\b)/i;
 

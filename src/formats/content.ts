@@ -1,4 +1,4 @@
-/** What the adapters share: fields of items of unknown shape, parts of canonical messages, and media among them. */
+/** Helpers shared by the adapters: fields of items of unknown shape, parts of canonical messages, and their media. */
 import { isBlank, noOutput } from '../context/view/projection.js';
 import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
@@ -18,7 +18,7 @@ function kindOf(value: Json | undefined): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }
 
-/** The failure of a field that is not what the format says. */
+/** Returns the failure for a field of the wrong type. */
 export function mustBe(expected: string, value: Json | undefined, path: string, hint?: string) {
   return invalid(`${path} must be ${expected}, but is ${kindOf(value)}.`, path, hint);
 }
@@ -36,7 +36,7 @@ export function stringAt(value: Json | undefined, path: string): string {
 export const textOr = (value: Json | undefined, otherwise = ''): string =>
   typeof value === 'string' ? value : otherwise;
 
-/** Parts as the content of a message: a lone text as a string, nothing as ''. */
+/** Returns parts as the content of a message: a single text as a string, no parts as ''. */
 export function contentOf(parts: readonly ContentPart[]): string | ContentPart[] {
   const [first] = parts;
   if (first === undefined) return '';
@@ -44,7 +44,7 @@ export function contentOf(parts: readonly ContentPart[]): string | ContentPart[]
   return [...parts];
 }
 
-/** An assistant's message: content null beside calls, and what it thought where it did. */
+/** Builds an assistant's message: its content is null if it only makes calls, and its reasoning is added if there is any. */
 export function assistantMessage(
   parts: readonly ContentPart[],
   calls: readonly ToolCall[] = [],
@@ -62,7 +62,7 @@ export function toolCall(id: string, name: string, input: Json | undefined): Too
   return { id, type: 'function', function: { name, arguments: JSON.stringify(input ?? {}) } };
 }
 
-/** Arguments as the object that other providers want; text that is none goes under `input`. */
+/** Returns arguments as the object that other providers require; other text goes under `input`. */
 export function argumentsOf(text: string): Fields {
   try {
     const value = JSON.parse(text) as Json;
@@ -74,7 +74,7 @@ export function argumentsOf(text: string): Fields {
 
 export const textPart = (text: string): ContentPart => ({ type: 'text', text });
 
-/** Stands for what no chat message can hold: the kind, and what of it can be read. Encoded data is left out. */
+/** Represents content that no chat message can hold by its kind and its readable parts. Encoded data is omitted. */
 export function placeholder(kind: string, value: Json): ContentPart {
   const readable = JSON.stringify(value, (key, inner: Json) => {
     if (key === 'type' && inner === kind) return undefined;
@@ -84,10 +84,10 @@ export function placeholder(kind: string, value: Json): ContentPart {
   return textPart(readable === '{}' ? `[${kind}]` : `[${kind}] ${readable}`);
 }
 
-/** Media of a message, wherever its data is. */
+/** Media of a message, wherever its data is stored. */
 export interface Media {
   kind: 'image' | 'audio' | 'file';
-  /** '' where nothing says it. */
+  /** '' if unknown. */
   mediaType: string;
   /** Base64. */
   data?: string;
@@ -100,7 +100,7 @@ export function mediaKind(mediaType: string): Media['kind'] {
   return mediaType.startsWith('image/') ? 'image' : mediaType.startsWith('audio/') ? 'audio' : 'file';
 }
 
-/** Media as a chat message has it, and as its tokens are counted. */
+/** Returns media in the form of chat messages, which is also how its tokens are counted. */
 export function mediaPart({ kind, mediaType, data, url, fileId, name }: Media): ContentPart {
   const address = data === undefined ? url : `data:${mediaType};base64,${data}`;
   if (kind === 'image' && address !== undefined) return { type: 'image_url', image_url: { url: address } };
@@ -124,7 +124,7 @@ function located(address: string): Pick<Media, 'mediaType' | 'data' | 'url'> {
   return { mediaType: (header[1] ?? '').toLowerCase(), data: address.slice(header[0].length) };
 }
 
-/** The inverse of {@link mediaPart}; null where a part carries no media that could be sent elsewhere. */
+/** The inverse of {@link mediaPart}; returns null for a part without media that could be sent elsewhere. */
 export function mediaOf(part: ContentPart): Media | null {
   const { type, image_url: image, image_file: stored, input_audio: audio, file } = part as Fields;
   if (type === 'image_url') {
@@ -146,21 +146,21 @@ export function mediaOf(part: ContentPart): Media | null {
   };
 }
 
-/** Content as parts; nothing and '' have none. */
+/** Returns content as parts; null and '' have none. */
 export function partsOf(content: ChatMessage['content']): ContentPart[] {
   if (content === null || content === undefined || content === '') return [];
   return typeof content === 'string' ? [textPart(content)] : content;
 }
 
-/** One item whose messages were said at the time that it bears. */
+/** Returns a unit of one item whose messages all have the item's time. */
 export function itemAt(item: Json, messages: ChatMessage[], time: Json | undefined): Unit {
   const at = instantIn(time);
   return { items: [item], messages, ...(at === null ? {} : { times: messages.map(() => at) }) };
 }
 
 /**
- * Units of pieces that may mean no message: such a piece goes to the unit before it, at the beginning to the first. A
- * history without any message is one unit with an empty one, which no context shows.
+ * Groups pieces into units. A piece without messages joins the unit before it, or the first unit if it comes first. A history
+ * without messages becomes one unit with an empty message, which no context shows.
  */
 export function unitsOf(pieces: readonly Unit[]): Unit[] {
   const units: Unit[] = [];
@@ -178,9 +178,9 @@ export function unitsOf(pieces: readonly Unit[]): Unit[] {
 }
 
 /**
- * Logs that correct themselves: what an entry says depends on those behind it (rewound, written again), which a unit by
- * itself does not hold. Its messages tell which of its entries count. The pieces that mean these messages, in order;
- * null where none of them do. Ids may differ.
+ * Finds the pieces that produced these messages, in order; returns null if no such selection exists. Ids may differ. This
+ * serves logs that correct themselves: whether an entry counts depends on later entries (rewound, rewritten), which a unit
+ * alone does not contain, so that its messages have to tell.
  */
 export function piecesFor<Piece extends { messages: ChatMessage[] }>(
   pieces: readonly Piece[],

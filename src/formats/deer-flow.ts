@@ -7,9 +7,9 @@ import { readMessage } from './langchain-messages.js';
 import { renderLangchain, withCallIds } from './langchain.js';
 
 /**
- * Recorded runs of DeerFlow: a prompt and the turns of its models, each an answer as a LangChain message. What its lead
- * agent said is the conversation; titles and suggestions by other callers are kept beside it. The recording holds no
- * results of tools: its calls are shown as calls without one.
+ * Recorded runs of DeerFlow: a prompt and the turns of its models, each an answer as a LangChain message. The conversation
+ * consists of the lead agent's answers; titles and suggestions by other callers are kept but mean no message. The recording
+ * contains no tool results, so its calls are shown as unanswered.
  */
 export const deerFlow: Format = {
   name: 'deer-flow',

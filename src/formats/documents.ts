@@ -9,12 +9,12 @@ import { formatNames, type FormatName } from '../conversation/format-names.js';
 import { formatOf, formats } from './index.js';
 import { type FileLayout, type Format, ItemReader, type Opened } from './format.js';
 
-/** Files of conversations: which format they are in, and their items. */
+/** A file of conversations: its format and its items. */
 export interface OpenedDocument extends Opened {
   format: FormatName;
 }
 
-/** Logs of agents say clearly what they are; of the formats of requests, those with names of their own come first. */
+/** Agent logs are unmistakable and come first; request formats with distinctive field names come before the others. */
 const mostSpecificFirst: readonly FormatName[] = [
   'claude-code',
   'codex',
@@ -39,9 +39,9 @@ const candidates: readonly Format[] = mostSpecificFirst.flatMap(
 );
 
 /**
- * The items of a parsed file: `lines`: `value` is the array of the values of its lines. Without a format, each is tried.
- * Throws `Input.Invalid` where the file is in none of them, holds no message, or holds what its format does not allow
- * (with the path in the items).
+ * Returns the items of a parsed file. With `lines`, `value` is the array of the values of its lines. Without a format, each is
+ * tried. Throws `Input.Invalid` if the file is in no known format, contains no message, or violates its format (with the path
+ * in the items).
  */
 export function openDocument(value: Json, layout: FileLayout, format?: FormatName): OpenedDocument {
   for (const adapter of format === undefined ? candidates : [formatOf(format)]) {
@@ -53,7 +53,7 @@ export function openDocument(value: Json, layout: FileLayout, format?: FormatNam
   throw unknown(value, layout, format);
 }
 
-/** The file that was opened into these items, in pieces of text: JSON without white space between values, or JSON lines. */
+/** Writes the file that was opened into these items, in pieces of text: compact JSON, or JSON lines. */
 export async function* closeDocument(items: AsyncIterable<Json>, format: FormatName): AsyncGenerator<string> {
   const adapter = formatOf(format);
   const reader = new ItemReader(items);
@@ -72,10 +72,10 @@ function checked(adapter: Format, opened: Opened, layout: FileLayout): OpenedDoc
   if (units.some(({ messages }) => messages.some((message) => !metaOf(message).empty)))
     return { ...opened, format: adapter.name, items: withLayout(adapter, opened.items, layout) };
   const hint = 'A session begins with its first message; there is nothing to import.';
-  throw invalid(`The file is one of ${adapter.title}, but holds no message.`, 'messages', hint);
+  throw invalid(`The file was recognised as ${adapter.title}, but contains no message.`, 'messages', hint);
 }
 
-/** The items of a file of lines say that it is one, where a bare file of the format would be a list. */
+/** Marks the items of a file of lines, if a bare file of the format would be a list. */
 function withLayout({ bareLayout }: Format, items: readonly Json[], layout: FileLayout): Json[] {
   const isTold = layout === 'document' || bareLayout === 'lines' || envelopeOf(items[0]) !== null;
   return isTold ? [...items] : [envelope({ layout }), ...items];
@@ -83,7 +83,7 @@ function withLayout({ bareLayout }: Format, items: readonly Json[], layout: File
 
 const itemPath = /^items\[(\d+)\](.*)$/s;
 
-/** The same with paths in the document in place of those in its items; `details.item` is the index of the item. */
+/** Runs `read` and replaces paths within items by paths within the document; `details.item` is the index of the item. */
 function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: () => Result): Result {
   try {
     return read();
@@ -99,7 +99,7 @@ function inDocument<Result>(items: readonly Json[], layout: FileLayout, read: ()
   }
 }
 
-/** Where an item stands: in the lists of its file, or in the one list that it is. */
+/** Returns the place of an item: in the lists of its file, or in the list that the file consists of. */
 function placeOf(items: readonly Json[], item: number): string {
   const lists = listsOf(envelopeOf(items[0]));
   let from = 1;
@@ -112,11 +112,11 @@ function placeOf(items: readonly Json[], item: number): string {
 
 export interface LineKind {
   format: FormatName;
-  /** A whole session, or one item of the session that the file is. */
+  /** A whole session, or one item of the session in the file. */
   kind: 'session' | 'item';
 }
 
-/** What one line of a file is; null where no format knows it. */
+/** Classifies one line of a file; returns null if no format recognises it. */
 export function classifyLine(value: Json): LineKind | null {
   const opens = (format: Format, document: Json, layout: FileLayout): boolean => {
     try {
@@ -138,15 +138,15 @@ function unknown(value: Json, layout: FileLayout, format: FormatName | undefined
   const line = first === undefined || format !== undefined ? null : classifyLine(first);
   if (line?.kind === 'session')
     return invalid(
-      `Each line is a session in the format ${line.format}; together they are no session.`,
+      `Each line is a session in the format ${line.format}; together they do not form one session.`,
       undefined,
       'Open the lines one by one.',
     );
-  const wanted = format === undefined ? 'in no known format' : `no file of ${formatOf(format).title}`;
+  const wanted = format === undefined ? 'not in a known format' : `not a file of ${formatOf(format).title}`;
   const hint =
     format === undefined
-      ? `Known formats: ${formatNames.join(', ')}. Name the one it is in.`
-      : `Leave the format out to have it found; known: ${formatNames.join(', ')}.`;
+      ? `Known formats: ${formatNames.join(', ')}. Name the format of the file.`
+      : `Omit the format to have it detected; known formats: ${formatNames.join(', ')}.`;
   const path = isFields(value) ? 'messages' : Array.isArray(value) && value.length > 0 ? '[0]' : undefined;
   return invalid(`The file is ${wanted}: it is ${seen(value, layout)}.`, path, hint);
 }

@@ -1,6 +1,6 @@
 /**
- * What a file holds beside its messages (its session id, model, timestamps, …) is an item of the history as well, the
- * first one, so that the file can be written back whole. No provider has such an item: `shown` leaves it out.
+ * Everything that a file contains besides its messages (its session id, model, timestamps, …) becomes the first item of the
+ * history, so that the file can be written back completely. No provider has such an item, so `shown` omits it.
  */
 import type { Json } from '../conversation/message.js';
 import { type Fields, isFields } from './content.js';
@@ -11,7 +11,7 @@ export function envelope(fields: Fields): Json {
   return { [envelopeField]: fields };
 }
 
-/** What an envelope holds; null for every other item. */
+/** Returns the content of an envelope, or null for any other item. */
 export function envelopeOf(item: Json | undefined): Fields | null {
   if (item === null || typeof item !== 'object' || Array.isArray(item)) return null;
   const fields = item[envelopeField];
@@ -22,21 +22,21 @@ export function withoutEnvelope(items: readonly Json[]): Json[] {
   return items.filter((item) => envelopeOf(item) === null);
 }
 
-/** A list of messages in a document. `text`: a lone text stands in its place, opened as a user message. */
+/** A list of messages in a document. `text`: the document has a single text in its place, opened as a user message. */
 export interface List {
   path: string[];
   items: Json[];
   text?: boolean;
 }
 
-/** Where a list stood, how many items of it were opened, and whether they were a lone text. */
+/** The path of a list, the number of its opened items, and whether it was a single text. */
 export interface ListPlace {
   path: string[];
   count: number;
   text: boolean;
 }
 
-/** The list at a path of a document; null where there is none. A text counts where `textToo`. */
+/** Returns the list at a path of a document, or null if there is none. `textToo` also accepts a text. */
 export function listAt(document: Fields, path: string[], textToo = false): List | null {
   let value: Json | undefined = document;
   for (const step of path) value = isFields(value) ? value[step] : undefined;
@@ -45,14 +45,14 @@ export function listAt(document: Fields, path: string[], textToo = false): List 
   return { path, items: [{ role: 'user', content: value }], text: true };
 }
 
-/** `more`: fields of the envelope that the format reads. */
+/** `more` holds fields of the envelope that the format reads. */
 export function openLists(document: Fields, lists: readonly List[], more: Fields = {}): Json[] {
   const rest = lists.reduce((left, { path }) => withValue(left, path, null), document);
   const places = lists.map(({ path, items, text = false }) => ({ path, count: items.length, text }));
   return [envelope({ ...more, lists: places, document: rest }), ...lists.flatMap(({ items }) => items)];
 }
 
-/** The lists that an envelope tells of, in the order of their items. */
+/** Returns the lists that an envelope describes, in the order of their items. */
 export function listsOf(fields: Fields | null): ListPlace[] {
   return Array.isArray(fields?.lists) ? fields.lists.filter(isListPlace) : [];
 }

@@ -19,8 +19,8 @@ import { NO_SIGNATURE, render } from './gemini-render.js';
 
 /**
  * Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-….json`, in later versions `.jsonl`). A record of type
- * `gemini` holds an answer with its calls and their results; records of other types (`info`, `error`, …) were shown to
- * the user only. What was written again or taken back later is kept and says nothing (see `conversationOf`).
+ * `gemini` contains an answer with its calls and their results; records of other types (`info`, `error`, …) were only shown to
+ * the user. Records that were rewritten or rewound later are kept but mean no message (see `conversationOf`).
  */
 export const geminiCli: Format = {
   name: 'gemini-cli',
@@ -60,7 +60,7 @@ function idOf(header: Json | undefined): { id?: string } {
   return id === '' ? {} : { id };
 }
 
-/** Records with all items that wrote them; items between them mean nothing by themselves. */
+/** Returns records with all items that wrote them; the items in between mean no message. */
 function piecesOf(items: readonly Json[], path: string): Unit[] {
   const entries = conversationOf(items, path);
   const answered = answeredIn(entries);
@@ -129,7 +129,7 @@ function answerOf(record: Fields, path: string): Said[] {
   return [{ message: assistantMessage(spoken, made, thoughts), at }, ...results];
 }
 
-/** Calls of an answer: those that its parts make, in their place, and those that are recorded beside them only. */
+/** Returns the calls of an answer: those in its parts, in their place, and those recorded only in addition. */
 function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Call[] {
   const recorded = callsOf(record, path);
   const inParts = parts.flatMap((part, index): Call[] => {
@@ -153,7 +153,7 @@ function allCallsOf(record: Fields, parts: readonly Fields[], path: string): Cal
   return [...inParts, ...recorded];
 }
 
-/** By id; a part without one by what it calls. */
+/** Compares by id, or by name and arguments if a part has no id. */
 function isCallOf({ id, name, args }: Call, called: Fields): boolean {
   if (textOr(called.id) !== '') return called.id === id;
   return called.name === name && JSON.stringify(called.args ?? {}) === JSON.stringify(args);
@@ -187,7 +187,7 @@ function callsOf({ toolCalls }: Fields, path: string): Call[] {
   });
 }
 
-/** What the SDK takes as content: a text, a part, or a list of them. */
+/** Reads what the SDK accepts as content: a text, a part, or a list of them. */
 function partList(value: Json | undefined, path: string): Fields[] {
   if (typeof value === 'string') return value === '' ? [] : [{ text: value }];
   if (isFields(value)) return [value];
@@ -197,7 +197,7 @@ function partList(value: Json | undefined, path: string): Fields[] {
   );
 }
 
-/** One result may consist of several parts: the response, and media beside it. */
+/** One result may consist of several parts: the response, and accompanying media. */
 function resultContent(parts: readonly Fields[], path: string): ChatMessage['content'] {
   const named = parts.map((part) => {
     const response = read(part, 'functionResponse');
@@ -219,7 +219,7 @@ function thoughtsOf({ thoughts }: Fields): string {
     .join('\n\n');
 }
 
-/** A record as contents of the API: the answer with its calls, then their responses. Signatures are recorded in parts only. */
+/** Returns a record as contents of the API: the answer with its calls, then their responses. Only parts contain signatures. */
 function contentsOf(record: Fields, answered: ReadonlySet<string>): Fields[] {
   if (record.type !== 'user' && record.type !== 'gemini') return [];
   const parts = partList(record.content, 'content');
@@ -240,7 +240,7 @@ function contentsOf(record: Fields, answered: ReadonlySet<string>): Fields[] {
   return answers.length === 0 ? [model] : [model, { role: 'user', parts: answers }];
 }
 
-/** Exactly one response of each call; whatever else it brought follows. */
+/** Returns exactly one response for each call, followed by its other content. */
 function responses(parts: readonly Fields[], id: string, name: string): Fields[] {
   const first = parts.find((part) => isFields(read(part, 'functionResponse')));
   const given = first ? (read(first, 'functionResponse') as Fields) : {};
@@ -251,7 +251,7 @@ function responses(parts: readonly Fields[], id: string, name: string): Fields[]
   return [{ functionResponse: { ...given, id, name, response } }, ...more];
 }
 
-/** A record that counts, and the items from the first that wrote it to the last. `to` is inclusive. */
+/** A valid record, and the items from the first that wrote it to the last. `to` is inclusive. */
 interface Entry {
   record: Fields;
   path: string;
@@ -260,15 +260,15 @@ interface Entry {
 }
 
 /**
- * What a recording of Gemini CLI says in the end. The file is appended to: a record that is written again under its id
- * replaces the one before, `{"$rewindTo": id}` takes back that record and all behind it, and `{"$set": {"messages": […]}}`
- * is a checkpoint, the whole conversation as the CLI holds it then
- * (packages/core/src/services/chatRecordingService.ts, loadConversationRecord and updateMessagesFromHistory).
+ * Computes the final conversation of a Gemini CLI recording. The file is append-only: a record that is written again under its
+ * id replaces the earlier one, `{"$rewindTo": id}` removes that record and all after it, and `{"$set": {"messages": […]}}` is a
+ * checkpoint of the whole conversation at that time (packages/core/src/services/chatRecordingService.ts, loadConversationRecord
+ * and updateMessagesFromHistory).
  */
 const isRecord = (value: Json | undefined): value is Fields =>
   isFields(value) && typeof value.type === 'string' && 'id' in value;
 
-/** The records of a conversation in its order. */
+/** Returns the records of a conversation in order. */
 function conversationOf(items: readonly Json[], path: string): Entry[] {
   const conversation = new Conversation();
   items.forEach((item, index) => {
@@ -300,7 +300,7 @@ class Conversation {
     }
   }
 
-  /** As the CLI has it: an id that it does not know takes back everything. */
+  /** As in the CLI, an unknown id removes everything. */
   rewind(id: string): void {
     this.become(this.entries.slice(0, this.places.get(id) ?? 0));
   }
@@ -317,9 +317,9 @@ function checkpointOf(item: Json): Fields[] {
 }
 
 /**
- * The conversation after a checkpoint. What the CLI summarized away to make room stands in the file itself and stays; its
- * summary does not count beside it. Otherwise (a conversation that was loaded, or shortened) the checkpoint is all there
- * is. Records keep the content that they were written with: checkpoints hold it with long results masked.
+ * Returns the conversation after a checkpoint. The file itself contains the messages that the CLI summarized to make room; they
+ * stay, and the summary does not count. In other cases (a conversation that was loaded or shortened) only the checkpoint
+ * counts. Records keep their original content, because checkpoints contain long results in masked form.
  */
 function restored(entries: readonly Entry[], turns: readonly Entry[]): Entry[] {
   const known = new Map(entries.map((entry) => [entry.record.id, entry]));
@@ -340,13 +340,15 @@ function restored(entries: readonly Entry[], turns: readonly Entry[]): Entry[] {
   return entries.map((entry) => updated(present.get(entry.record.id) ?? entry));
 }
 
-/** Ids of the calls whose results a record holds. */
+/** Returns the ids of the calls whose results a record contains. */
 function answeredIds({ toolCalls }: Fields): string[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.flatMap((call) => (isFields(call) && call.result ? [textOr(call.id)] : []));
 }
 
-/** Whether it holds nothing but responses that the records of their calls have: checkpoints have them as turns, too. */
+/**
+ * Returns whether it contains only responses that the records of their calls already have; checkpoints repeat them as turns.
+ */
 function onlyAnswers({ content }: Fields, answered: ReadonlySet<string>): boolean {
   const parts = Array.isArray(content) ? content : [];
   return parts.length > 0 && parts.every((part) => isAnswer(part, answered));

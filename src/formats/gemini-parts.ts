@@ -1,6 +1,6 @@
 /**
- * Gemini's contents as chat messages (ai.google.dev/api/caching#Content). Fields are read in both of their spellings:
- * `functionCall` as in JSON of the API, `function_call` as Python's SDKs write it.
+ * Converts Gemini's contents to chat messages (ai.google.dev/api/caching#Content). Fields are read in both spellings:
+ * `functionCall` as in the API's JSON, `function_call` as the Python SDKs write it.
  */
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import {
@@ -22,7 +22,7 @@ import {
 
 const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** A field by its name in the API; null counts as absent. */
+/** Returns a field by its name in the API; null counts as absent. */
 export function read(fields: Fields, name: string): Json | undefined {
   return fields[name] ?? fields[snakeCase(name)] ?? undefined;
 }
@@ -32,7 +32,7 @@ export function readObject(fields: Fields, name: string): Fields | undefined {
   return isFields(value) ? value : undefined;
 }
 
-/** The fields with one of them set under the spelling that is there; undefined removes it. */
+/** Sets one field under its existing spelling; undefined removes it. */
 export function written(fields: Fields, name: string, value: Json | undefined): Fields {
   const key = Object.hasOwn(fields, snakeCase(name)) ? snakeCase(name) : name;
   if (value !== undefined) return { ...fields, [key]: value };
@@ -42,7 +42,7 @@ export function written(fields: Fields, name: string, value: Json | undefined): 
 
 const roles = 'Roles: user, model, function; a leading item of role system stands for `systemInstruction`.';
 
-/** What one content means. Responses come first, as messages of their own. */
+/** Converts one content. Responses come first, as separate messages. */
 export function chatMessages(content: Fields, path: string): ChatMessage[] {
   const role = stringAt(content.role, `${path}.role`);
   const parts = partsAt(content.parts, `${path}.parts`);
@@ -52,7 +52,7 @@ export function chatMessages(content: Fields, path: string): ChatMessage[] {
   throw mustBe('user, model, function or system', content.role, `${path}.role`, roles);
 }
 
-/** Parts with their paths. An answer that was cut off before its first word has none. */
+/** Returns parts with their paths. An answer that was cut off before its first word has none. */
 function partsAt(parts: Json | undefined, path: string): [Fields, string][] {
   if (parts === undefined || parts === null) return [];
   if (!Array.isArray(parts)) throw mustBe('an array of parts', parts, path);
@@ -74,7 +74,7 @@ function ofModel(parts: readonly [Fields, string][]): ChatMessage {
   return assistantMessage(shown, calls, thoughts.filter((thought) => thought !== '').join('\n\n'));
 }
 
-/** Ids of calls and responses that have none: the first, second, … of a name within its content. */
+/** Assigns ids to calls and responses without one, by name and order within their content. */
 class IdsByName {
   private readonly seen = new Map<string, number>();
 
@@ -104,7 +104,7 @@ function ofUser(parts: readonly [Fields, string][]): ChatMessage[] {
   for (const [part, path] of parts) {
     const response = read(part, 'functionResponse');
     const last = results.at(-1);
-    // A function that returns a picture has it beside its response.
+    // A function that returns an image has it next to its response.
     if (last && shown.length === 0 && isMedia(part))
       last.content = contentOf([...partsOf(last.content), ...readable(part, path)]);
     else if (response === undefined) shown.push(...readable(part, path));
@@ -129,7 +129,7 @@ function resultOf(response: Fields, ids: IdsByName, path: string): ChatMessage {
   };
 }
 
-/** The API wants an object; where it holds nothing but a text, that text is what the function said. */
+/** The API requires an object; if it contains only a text, that text is the function's output. */
 function responseText(response: Json | undefined): string {
   if (response === undefined || response === null) return '';
   if (!isFields(response)) return typeof response === 'string' ? response : JSON.stringify(response);
@@ -140,7 +140,7 @@ function responseText(response: Json | undefined): string {
   return JSON.stringify(response);
 }
 
-/** A part that is neither a call nor a response. */
+/** Converts a part that is neither a call nor a response. */
 export function readable(part: Fields, path = 'part'): ContentPart[] {
   const { text, thought } = part;
   if (text !== undefined && text !== null) {

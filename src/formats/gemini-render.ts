@@ -1,6 +1,6 @@
 /**
- * A context as Gemini's generateContent takes it. Originals are changed only where the API would refuse them; the rules
- * and where they stand are in gemini.ts.
+ * Renders a context for Gemini's generateContent. Originals are changed only if the API would refuse them; the rules and their
+ * sources are in gemini.ts.
  */
 import { noResult } from '../context/view/projection.js';
 import type { ChatMessage, ContentPart, Json } from '../conversation/message.js';
@@ -49,7 +49,7 @@ function turnsOf({ items, messages }: ShownUnit): Turn[] {
   });
 }
 
-/** Without parts that say nothing, and with calls and responses only where they may stand. */
+/** Removes empty parts, and calls and responses in roles where they are not allowed. */
 function cleaned(turn: Turn): Turn {
   const { role, pieces } = turn;
   const kept = pieces.map((piece) => spoken(piece, role)).filter(({ part }) => saysSomething(part));
@@ -57,7 +57,7 @@ function cleaned(turn: Turn): Turn {
   return same ? turn : { role, pieces: kept };
 }
 
-/** An empty text may carry a signature, which has to come back in its place. */
+/** An empty text may carry a signature, which must be returned in its place. */
 function saysSomething(part: Fields): boolean {
   const { thought: _thought, thoughtSignature: _signature, thought_signature: _written, ...rest } = part;
   const values = Object.values(rest).filter((value) => value !== null);
@@ -70,7 +70,7 @@ function spoken(piece: Piece, role: Turn['role']): Piece {
   return misplaced ? { part: { text: JSON.stringify(piece.part) }, made: true } : piece;
 }
 
-/** Neighbours of a role are one turn; a lone turn stays as it is, an empty one goes. */
+/** Joins neighbouring turns of one role; a single turn stays unchanged, an empty one is dropped. */
 function joined(turns: readonly Turn[]): Turn[] {
   const result: Turn[] = [];
   for (const turn of turns) {
@@ -85,7 +85,7 @@ function joined(turns: readonly Turn[]): Turn[] {
 const callIn = ({ part }: Piece): Fields | undefined => readObject(part, 'functionCall');
 const responseIn = ({ part }: Piece): Fields | undefined => readObject(part, 'functionResponse');
 
-/** Every call answered in the turn right after it; a response without its call as text. */
+/** Gives every call an answer in the turn right after it; a response without its call becomes text. */
 function paired(turns: readonly Turn[]): Turn[] {
   const result: Turn[] = [];
   let caller: Turn | null = null;
@@ -101,7 +101,7 @@ function paired(turns: readonly Turn[]): Turn[] {
   return caller ? [...result, ...answered(caller, { role: 'user', pieces: [] })] : result;
 }
 
-/** A turn of the model and the one that follows it. */
+/** Pairs a turn of the model with the one that follows it. */
 function answered(caller: Turn, answers: Turn): Turn[] {
   const calls = caller.pieces.filter(callIn);
   const matches = matched(calls, answers.pieces.filter(responseIn));
@@ -136,7 +136,7 @@ function changed(turn: Turn, pieces: Piece[]): Turn {
 const givenId = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.id);
 const givenName = (piece: Piece): string => textOr((callIn(piece) ?? responseIn(piece))?.name);
 
-/** By id, then by name and order; a response made here bears no name where its call is not known. */
+/** Matches by id, then by name and order; a response converted from an unknown call has no name. */
 function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piece, Piece> {
   const found = new Map<Piece, Piece>();
   const left = new Set(responses);
@@ -159,7 +159,7 @@ function matched(calls: readonly Piece[], responses: readonly Piece[]): Map<Piec
   return found;
 }
 
-/** The id that both sides bear: that of an original, none where both were made here. */
+/** Returns the id for both sides: that of an original, or none if both were converted here. */
 function idOf(call: Piece, answer: Piece | undefined): string {
   return (call.made ? '' : givenId(call)) || (!answer || answer.made ? '' : givenId(answer));
 }
@@ -171,7 +171,7 @@ function linked(piece: Piece, field: 'functionCall' | 'functionResponse', name: 
   return { ...piece, part: written(piece.part, field, { ...(id === '' ? {} : { id }), ...rest, name }) };
 }
 
-/** ai.google.dev/api/caching#FunctionDeclaration: letters, digits, underscores, colons, dots and dashes, 128 at most. */
+/** ai.google.dev/api/caching#FunctionDeclaration: letters, digits, underscores, colons, dots and dashes, at most 128. */
 function validName(call: Piece): string {
   return (
     givenName(call)
@@ -198,8 +198,8 @@ function contentOf({ role, pieces, original }: Turn): Json {
 }
 
 /**
- * Chat messages as Gemini has them, for what a context does not show in its original parts. A part, and whether it was
- * made here: then its call id is the context's, which Gemini need not see.
+ * Converts chat messages to Gemini's form if a context does not show their original parts. A piece is a part and whether it was
+ * made here. If it was, its call id is the context's, which Gemini does not need.
  */
 interface Piece {
   part: Fields;
@@ -209,19 +209,19 @@ interface Piece {
 interface Turn {
   role: 'user' | 'model';
   pieces: Piece[];
-  /** The content that came in, while nothing of it had to change. */
+  /** The original content, as long as nothing in it had to change. */
   original?: Fields;
 }
 
 /**
- * Gemini 3 refuses calls without a signature of its own; for those of other origin its documentation names this one
+ * Gemini 3 refuses calls without its own signature; its documentation defines this value for calls of other origin
  * (ai.google.dev/gemini-api/docs/thought-signatures, "skip_thought_signature_validator").
  */
 export const NO_SIGNATURE = 'skip_thought_signature_validator';
 
 const made = (part: Fields): Piece => ({ part, made: true });
 
-/** Reasoning is left out: only the model's own thought parts are taken back. */
+/** Reasoning is omitted, because a model accepts only its own thought parts. */
 function turnOf(message: ChatMessage): Turn {
   const { role, content, name } = message;
   if (role === 'assistant') return { role: 'model', pieces: modelParts(message).map(made) };
@@ -236,7 +236,7 @@ function geminiPart(part: ContentPart): Fields {
   const media = mediaOf(part);
   if (media?.data && media.mediaType !== '')
     return { inlineData: { mimeType: media.mediaType, data: media.data } };
-  // Other addresses are not fetched by the API.
+  // The API does not fetch other addresses.
   if (media?.url && /^gs:|generativelanguage\.googleapis\.com/.test(media.url))
     return { fileData: { fileUri: media.url } };
   if (media)
@@ -267,7 +267,7 @@ function modelParts({
 
 const callPart = (id: string, name: string, args: Fields): Fields => ({ functionCall: { id, name, args } });
 
-/** The name is that of the call, which the caller of this knows. Media stand beside the response. */
+/** The caller sets the name to that of the call. Media are placed next to the response. */
 function responseParts({ role, tool_call_id: id = '', name = '', content }: ChatMessage): Fields[] {
   const parts = partsOf(content).map(geminiPart);
   const output = parts.flatMap(({ text }) => (typeof text === 'string' && text.trim() !== '' ? [text] : []));

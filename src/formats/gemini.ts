@@ -7,15 +7,15 @@ import { chatMessages, read } from './gemini-parts.js';
 import { render } from './gemini-render.js';
 
 /**
- * Gemini contents. An item is a content as a request or a candidate has it; one of role `system` stands for
- * `systemInstruction`. A file is a request (`{contents, systemInstruction?, …}`) or a list of contents.
+ * Gemini contents. An item is a content of a request or a candidate; an item of role `system` holds `systemInstruction`. A file
+ * is a request (`{contents, systemInstruction?, …}`) or a list of contents.
  */
 export const gemini: RequestFormat = {
   name: 'gemini',
   title: 'Gemini contents',
   contextFormat: 'gemini',
   normalize: (items, path) => unitsOf(items.map((item, index) => pieceOf(item, `${path}[${index}]`))),
-  // A model's turn may hold media, and media of a function stand beside its response; `systemInstruction` is text only.
+  // A model's turn may contain media, and media of a function are next to its response; `systemInstruction` is text only.
   refusesMedia: (role) => role === 'system' || role === 'developer',
   requestItems: (items) => items.flatMap(requestContents),
   render,
@@ -36,7 +36,7 @@ function pieceOf(item: Json, path: string): Unit {
   return { items: [item], messages: content ? chatMessages(content, path) : [] };
 }
 
-/** What the request that was opened says as `systemInstruction`, as an item of its own would. */
+/** Returns the `systemInstruction` of the opened request as an item. */
 function instructionOf(item: Json): Fields | null {
   const request = envelopeOf(item)?.document;
   const instruction = isFields(request) ? read(request, 'systemInstruction') : undefined;
@@ -69,8 +69,8 @@ const identity = (value: Json | undefined): string => {
 };
 
 /**
- * What Gemini's generateContent refuses, checked from the request alone. Shares nothing with the code that renders.
- * Sources: ai.google.dev/api/caching#Content, ai.google.dev/gemini-api/docs/function-calling and the API's own words.
+ * Lists what Gemini's generateContent refuses, judged by the request alone. It shares no code with the renderer. Sources:
+ * ai.google.dev/api/caching#Content, ai.google.dev/gemini-api/docs/function-calling and the API's error messages.
  */
 function violations({ messages, system }: Rendered): string[] {
   const found: string[] = [];

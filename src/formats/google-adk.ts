@@ -5,8 +5,8 @@ import type { Format, Unit } from './format.js';
 import { chatMessages, read } from './gemini-parts.js';
 
 /**
- * Sessions of Google's Agent Development Kit, an event an item. Events with content carry a Gemini content; others
- * (changes of state, transfers, parts of an answer that is still streaming) say nothing to the model.
+ * Sessions of Google's Agent Development Kit; an item is an event. Events with content carry a Gemini content; others (state
+ * changes, transfers, parts of an answer that is still streaming) mean no message.
  */
 export const googleAdk: Format = {
   name: 'google-adk',
@@ -30,7 +30,7 @@ function pieceOf(item: Json, path: string): Unit {
   return itemAt(item, messages, isFields(item) ? item.timestamp : undefined);
 }
 
-/** The content of an event as a request has it. Where it has no role, its author says who speaks. */
+/** Returns the content of an event in the form of a request. If it has no role, its author determines the role. */
 function contentOf(item: Json): Fields | null {
   if (!isEvent(item) || item.partial === true || !isFields(item.content)) return null;
   const { role, parts } = item.content;

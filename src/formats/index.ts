@@ -45,20 +45,24 @@ const logs: Record<LogFormat, Format> = {
   'openai-agents': openaiAgents,
 };
 
-/** The formats that sessions may be written in. */
+/** The formats in which sessions may be written. */
 export const formats: readonly Format[] = [...Object.values(requestFormats), ...Object.values(logs)];
 
-/** Throws `Input.Invalid` naming the known formats. */
+/** Throws `Input.Invalid`, which names the known formats. */
 export function formatOf(name: string): Format {
   const format = formats.find((one) => one.name === name);
   if (format) return format;
-  throw invalid(`${JSON.stringify(name)} is no format`, 'format', `Formats: ${formatNames.join(', ')}.`);
+  throw invalid(
+    `${JSON.stringify(name)} is not a known format`,
+    'format',
+    `Formats: ${formatNames.join(', ')}.`,
+  );
 }
 
-/** Throws `Input.Invalid` naming the formats that a context can have. */
+/** Throws `Input.Invalid`, which names the formats of contexts. */
 export function contextFormatOf(name: string): RequestFormat {
   const format = Object.values(requestFormats).find((one) => one.name === name);
   if (format) return format;
-  const hint = `A context can be had as ${contextFormats.join(', ')}.`;
-  throw invalid(`${JSON.stringify(name)} is no format of a context`, 'format', hint);
+  const hint = `Formats of a context: ${contextFormats.join(', ')}.`;
+  throw invalid(`${JSON.stringify(name)} is not a format of a context`, 'format', hint);
 }

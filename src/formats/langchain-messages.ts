@@ -1,4 +1,4 @@
-/** LangChain's messages in their serialised forms, and what they mean as chat messages. */
+/** Converts LangChain's messages, in their serialised forms, to chat messages. */
 import { invalid } from '../errors.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import {
@@ -29,7 +29,7 @@ export interface Unwrapped {
   form: Form;
   type: MessageType;
   fields: Fields;
-  /** Of `fields`. */
+  /** Path of `fields`. */
   path: string;
 }
 
@@ -45,7 +45,7 @@ function typeNamed(name: string): MessageType | undefined {
   return types.find((type) => type === lower) ?? otherNames[lower];
 }
 
-/** Null where the value is no message of LangChain. */
+/** Returns null if the value is not a LangChain message. */
 export function unwrap(value: Json, path: string): Unwrapped | null {
   if (!isFields(value)) return null;
   if (value.type === 'constructor' && Array.isArray(value.id) && isFields(value.kwargs)) {
@@ -59,7 +59,7 @@ export function unwrap(value: Json, path: string): Unwrapped | null {
   return { form: 'plain', type, fields: value, path };
 }
 
-/** The same message with other fields, in the form it came in. */
+/** Returns the same message with other fields, in its original form. */
 export function rewrap(value: Json, { form }: Unwrapped, fields: Fields): Json {
   if (form === 'plain') return fields;
   return { ...(value as Fields), [form === 'data' ? 'data' : 'kwargs']: fields };
@@ -80,7 +80,7 @@ export function wrap(form: Form, type: MessageType, fields: Fields): Json {
   return { lc: 1, type: 'constructor', id, kwargs: { ...fields, type } };
 }
 
-/** What a message means; null for one that only removes others. */
+/** Converts a message; returns null for one that only removes others. */
 export function readMessage(value: Json, path: string): ChatMessage | null {
   const unwrapped = unwrap(fieldsAt(value, path), path);
   if (!unwrapped) {
@@ -112,7 +112,7 @@ export function readMessage(value: Json, path: string): ChatMessage | null {
 const isDeveloper = ({ role, additional_kwargs: more }: Fields): boolean =>
   role === 'developer' || (isFields(more) && more.__openai_role__ === 'developer');
 
-/** Content, and what of it belongs elsewhere in a chat message. */
+/** The content, and what a chat message stores elsewhere. */
 interface Content {
   parts: ContentPart[];
   calls: ToolCall[];
@@ -128,7 +128,7 @@ function readContent(content: Json | undefined, path: string): Content {
   return read;
 }
 
-/** Parts of a streamed call, which its message repeats whole. */
+/** Parts of a streamed call, which its message repeats completely. */
 const fragments = /^(?:input_json_delta|tool_call_chunk|invalid_tool_call)$/;
 
 function readBlock(value: Json, path: string, { parts, calls, thoughts }: Content): void {
@@ -158,7 +158,7 @@ function thoughtOf(block: Fields): string {
   return textOr(block.thinking) || textOr(block.reasoning) || textOr(block.text) || texts.join('\n\n');
 }
 
-/** Blocks of OpenAI, of Anthropic, and LangChain's own of both versions. */
+/** Blocks of OpenAI, of Anthropic, and LangChain's own blocks of both versions. */
 function mediaBlock(type: string, block: Fields): ContentPart | null {
   if (type === 'image_url' || type === 'input_audio' || (type === 'file' && isFields(block.file)))
     return type === 'image_url' && typeof block.image_url === 'string'
@@ -209,16 +209,16 @@ function callsAt(fields: Fields, field: 'tool_calls' | 'invalid_tool_calls', pat
     const at = `${path}.${field}[${index}]`;
     const call = fieldsAt(value, at);
     const id = call.id === undefined || call.id === null ? '' : stringAt(call.id, `${at}.id`);
-    // As OpenAI spells it, which `convert_to_messages` takes too.
+    // OpenAI's spelling, which `convert_to_messages` also accepts.
     if (isFields(call.function)) return providerCall(call, call.function);
     const name = field === 'tool_calls' ? stringAt(call.name, `${at}.name`) : textOr(call.name);
     if (field === 'tool_calls' && name === '')
-      throw invalid(`${at}.name must not be empty.`, `${at}.name`, 'Every call names the tool it calls.');
+      throw invalid(`${at}.name must not be empty.`, `${at}.name`, 'Every call must name its tool.');
     return readCall(id, name === '' ? 'unknown_tool' : name, call.args);
   });
 }
 
-/** Arguments that no object could be read from stay the text that the model wrote. */
+/** Arguments that cannot be parsed as an object remain the model's text. */
 function readCall(id: string, name: string, args: Json | undefined): ToolCall {
   if (typeof args !== 'string') return toolCall(id, name, args);
   return { id, type: 'function', function: { name, arguments: args } };

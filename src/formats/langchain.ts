@@ -6,9 +6,9 @@ import type { Opened, Rendered, RequestFormat, ShownUnit } from './format.js';
 import { type Form, readMessage, rewrap, unwrap, wrap } from './langchain-messages.js';
 
 /**
- * LangChain messages, in each form that LangChain writes. A context keeps the form of the session; one of a session in
- * another format has plain dictionaries, for `convert_to_messages` (Python) or `coerceMessageLikeToMessage` (JavaScript).
- * A RemoveMessage is kept and not acted upon: the log only grows.
+ * LangChain messages in every form that LangChain writes. A context keeps the form of the session. A context of a session in
+ * another format has plain dictionaries, for `convert_to_messages` (Python) or `coerceMessageLikeToMessage` (JavaScript). A
+ * RemoveMessage is stored but not applied, because the log is append-only.
  */
 export const langchain: RequestFormat = {
   name: 'langchain',
@@ -21,7 +21,7 @@ export const langchain: RequestFormat = {
         return { items: [item], messages: message ? [message] : [] };
       }),
     ),
-  // LangChain takes media in every message, its providers do not: all of them take those of a HumanMessage.
+  // LangChain accepts media in every message, but its providers do not; all of them accept media in a HumanMessage.
   refusesMedia: (role) => role !== 'user',
   requestItems(items, messages) {
     const own = withoutEnvelope(items).filter((item) => unwrap(item, '')?.type !== 'remove');
@@ -32,7 +32,7 @@ export const langchain: RequestFormat = {
   open,
 };
 
-/** A list of messages, alone or under `messages` (a state, a request) or `values.messages` (a thread of LangGraph). */
+/** Accepts a list of messages, alone or under `messages` (a state, a request) or `values.messages` (a thread of LangGraph). */
 function open(document: Json): Opened | null {
   if (Array.isArray(document)) return areMessages(document) ? { items: document } : null;
   if (!isFields(document)) return null;
@@ -42,7 +42,7 @@ function open(document: Json): Opened | null {
   return { ...(id === '' ? {} : { id }), items: openLists(document, [list]) };
 }
 
-/** Chat messages have a role and no type of message. */
+/** Chat messages have a role and no message type. */
 function areMessages(items: readonly Json[]): boolean {
   return (
     items.length > 0 && items.every((item) => isFields(item) && typeof item.type === 'string' && isOwn(item))
@@ -55,8 +55,8 @@ function isOwn(item: Json): boolean {
 }
 
 /**
- * A context as LangChain messages, and what LangChain and its providers refuse. The items of a unit, calls under the
- * ids that its messages have in the context; null where that cannot be said.
+ * Renders a context as LangChain messages, and lists what LangChain and its providers refuse. This function returns the items
+ * of a unit with the call ids of its messages in the context, or null if the ids cannot be mapped.
  */
 export function withCallIds(items: readonly Json[], [message]: readonly ChatMessage[]): Json[] | null {
   return items.reduce<Json[] | null>((renamed, item) => {
@@ -89,7 +89,7 @@ function renamedFields(fields: Fields, ids: ReadonlyMap<string, string | undefin
   return Object.fromEntries(renamed);
 }
 
-/** Converted messages take the form of the session's own; `plain` where there are none. */
+/** Converted messages take the form of the session's messages, or `plain` if there are none. */
 export function renderLangchain(units: readonly ShownUnit[]): Rendered {
   const original = units.flatMap(({ items }) => items ?? []).map((item) => unwrap(item, ''))[0];
   const converter = new Converter(original?.form ?? 'plain');
@@ -143,7 +143,7 @@ function nameAndArguments({ function: called, custom }: ToolCall): Fields {
   return { name: name!, args: { input: input ?? '' } };
 }
 
-/** OpenAI's parts are blocks that LangChain takes; reasoning and blank text are not. */
+/** LangChain accepts OpenAI's parts as blocks, but neither reasoning nor blank text. */
 function shownContent(content: ChatMessage['content']): Json {
   if (typeof content === 'string') return content;
   return partsOf(content)
@@ -154,9 +154,9 @@ function shownContent(content: ChatMessage['content']): Json {
 }
 
 /**
- * Every call is answered by tool messages directly behind it (OpenAI and others: "An assistant message with 'tool_calls'
- * must be followed by tool messages responding to each 'tool_call_id'"; LangGraph: INVALID_CHAT_HISTORY, "Found AIMessages
- * with tool_calls that do not have a corresponding ToolMessage"), a ToolMessage has a `tool_call_id`, no message is empty.
+ * The rules: tool messages directly after a call answer it (OpenAI and others: "An assistant message with 'tool_calls' must be
+ * followed by tool messages responding to each 'tool_call_id'"; LangGraph: INVALID_CHAT_HISTORY, "Found AIMessages with
+ * tool_calls that do not have a corresponding ToolMessage"), every ToolMessage has a `tool_call_id`, and no message is empty.
  */
 function langchainViolations({ messages }: Rendered): string[] {
   const violations: string[] = [];
@@ -192,7 +192,7 @@ function langchainViolations({ messages }: Rendered): string[] {
   return violations;
 }
 
-/** A call of before there were ids. */
+/** A call from the time before call ids existed. */
 const legacy = (name: string): string => `function ${name}`;
 
 function isEmpty(content: Json | undefined): boolean {

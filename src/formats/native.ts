@@ -1,6 +1,6 @@
 /**
- * Histories in the formats of other providers are logged as chat messages, and what came in travels with them: the
- * first message of each unit holds the unit's items, byte for byte, in a field that no chat message has of itself.
+ * Logs histories of other providers as chat messages together with their originals: the first message of each unit holds the
+ * unit's items, byte for byte, in a field that ordinary chat messages do not have.
  */
 import { moveMedia } from '../context/view/moved-media.js';
 import { isBlank, noOutput } from '../context/view/projection.js';
@@ -22,22 +22,20 @@ import type { ShownUnit, Unit } from './format.js';
 import { contextFormatOf, formatOf } from './index.js';
 import { timeOf } from './openai-chat.js';
 
-/** Messages as they are logged, and when each was said, ISO 8601; null: what came in does not tell. */
+/** Messages in their logged form, and the time of each in ISO 8601, or null if the input has none. */
 export interface LoggedTurn {
   messages: readonly ChatMessage[];
   times: readonly (string | null)[];
 }
 
-/**
- * What a caller hands over, as the messages to log. Throws `Input.Invalid` with the path of the first offending field.
- */
+/** Converts a caller's input to the messages to log. Throws `Input.Invalid` with the path of the first offending field. */
 export function readNative(value: unknown, format: FormatName, path = 'messages'): LoggedTurn {
   if (!Array.isArray(value)) throw invalid(`${path} must be an array of messages`, path);
   checkPlainJson(value, path);
   return readPlain(value, format, path);
 }
 
-/** The same of values that are known to be plain JSON. */
+/** Like `readNative`, for values that are known to be plain JSON. */
 export function readPlain(value: readonly Json[], format: FormatName, path = 'messages'): LoggedTurn {
   const adapter = formatOf(format);
   refuseForeign(value, format, path);
@@ -46,7 +44,7 @@ export function readPlain(value: readonly Json[], format: FormatName, path = 'me
   return { messages: withNative(units, format), times };
 }
 
-/** The messages of units, each first one with its unit's items; a chat message is its own. */
+/** Returns the messages of units; each unit's first message holds the unit's items. A chat message needs no items. */
 function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
   return units.flatMap(({ items, messages }) =>
     messages.map((message, index) =>
@@ -57,12 +55,12 @@ function withNative(units: readonly Unit[], format: FormatName): ChatMessage[] {
   );
 }
 
-/** A stored body as its message and what came with it. */
+/** Parses a stored body into its message and the originals stored with it. */
 export function parseBody(body: string): { message: ChatMessage; native?: Native } {
   return splitNative(JSON.parse(body) as ChatMessage);
 }
 
-/** A logged message without what came with it, and that. */
+/** Separates a logged message from its originals. */
 export function splitNative(logged: ChatMessage): { message: ChatMessage; native?: Native } {
   if (!Object.hasOwn(logged, nativeField)) return { message: logged };
   const { [nativeField]: native, ...message } = logged;
@@ -70,8 +68,8 @@ export function splitNative(logged: ChatMessage): { message: ChatMessage; native
 }
 
 /**
- * What came in, from the messages of a log in order: items of its format, or the chat messages themselves, with a field
- * `at` where their turn told a time that they do not bear.
+ * Yields the original input from the messages of a log in order: items of its format, or the chat messages themselves. A chat
+ * message gets a field `at` if its turn told a time that the message lacks.
  */
 export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGenerator<Json> {
   let rest = 0;
@@ -83,7 +81,7 @@ export async function* originalItems(log: AsyncIterable<LoggedMessage>): AsyncGe
   }
 }
 
-/** The view in units: those that it shows whole and unchanged with their items, as its format has them. */
+/** Groups the view into units; those that it shows whole and unchanged keep their items, in the form of their format. */
 export function shownUnits(
   view: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
@@ -102,7 +100,7 @@ export function shownUnits(
   return units;
 }
 
-/** By the index of its first item in the view: the units that it shows whole and unchanged. */
+/** Returns the units that the view shows whole and unchanged, keyed by the index of their first item in the view. */
 function wholeUnits(
   view: readonly ViewItem[],
   logged: ReadonlyMap<number, LoggedMessage>,
@@ -130,8 +128,8 @@ interface LoggedUnit extends Native {
 }
 
 /**
- * The unit whose first shown message stands at `from`, where all of it that is not empty stands there: in any order, for
- * results are shown in the order of their calls.
+ * Returns the unit whose first shown message is at `from`, if all its messages that are not empty are there. They may be in any
+ * order, because results are shown in the order of their calls.
  */
 function wholeUnit(
   unit: LoggedUnit,
@@ -157,7 +155,7 @@ function wholeUnit(
   };
 }
 
-/** `inOtherWords`: call ids may differ, and a result without a word may say so. */
+/** `inOtherWords` allows different call ids, and the placeholder text for an empty result. */
 function isOriginal(item: ViewItem, { message }: LoggedMessage, inOtherWords: boolean): boolean {
   if (item.throughSeq !== item.fromSeq) return false;
   if (item.message === message || JSON.stringify(item.message) === JSON.stringify(message)) return true;
@@ -172,9 +170,8 @@ function withoutIds(message: ChatMessage): ChatMessage {
 }
 
 /**
- * A view as a request in another format takes it: media where the format allows them. A view for a request in another
- * format: units that are shown as they came in stay whole, the media of all else are where the format takes them.
- * `shownUnits` makes the units of it.
+ * Prepares a view for a request in another format. Units that are shown unchanged stay whole; media of all other messages move
+ * to places that the format accepts. `shownUnits` turns the result into units.
  */
 export function arrangeNative(
   view: readonly ViewItem[],
@@ -199,23 +196,23 @@ export function arrangeNative(
 }
 
 /**
- * Messages of another provider in a session of this one. Most would be read without a complaint, for every format allows
- * fields that it does not know; what they say would then be missing in the context, and their calls would lose their results.
+ * Detects messages of another provider in a session of this one. Every format allows unknown fields, so most of these messages
+ * would be read without an error. Their content would then be missing in the context, and their calls would lose their results.
  */
 
 interface Look {
   format: FormatName;
-  /** Where it shows. */
+  /** The field that reveals it. */
   field: string;
 }
 
-/** Messages with a role; LangChain reads them all, and Cline's are Anthropic's with fields of its own. */
+/** Formats with a role in each message. LangChain reads all of them, and Cline's are Anthropic's with additional fields. */
 const strict = new Set<FormatName>(['openai-chat', 'anthropic', 'openai-responses', 'gemini', 'ai-sdk']);
 
-/** Records of agents, each with a `type` or an `author` where a message has its role. */
+/** Agent records with a `type` or an `author` where a message has its role. */
 const logs = new Set<FormatName>(['claude-code', 'codex', 'gemini-cli', 'google-adk']);
 
-/** Throws `Input.Invalid` naming the format that the message seems to be in. */
+/** Throws `Input.Invalid`, which names the format that the message seems to have. */
 export function refuseForeign(items: readonly Json[], format: FormatName, path: string): void {
   if (!strict.has(format) && !logs.has(format)) return;
   items.forEach((item, index) => {
@@ -224,14 +221,14 @@ export function refuseForeign(items: readonly Json[], format: FormatName, path: 
     if (look === null || look.format === format) return;
     const at = `${path}[${index}]`;
     throw invalid(
-      `${at} is a message as ${look.format} has it, not ${format}.`,
+      `${at} is a message in the format ${look.format}, not ${format}.`,
       `${at}.${look.field}`,
-      `A session keeps the format of its first turn: convert the message, or begin a session in the format ${look.format}.`,
+      `A session keeps the format of its first turn: convert the message, or start a session in the format ${look.format}.`,
     );
   });
 }
 
-/** Calls as OpenAI has them go first: gateways leave blocks of other providers beside them. */
+/** OpenAI's calls are checked first, because gateways keep blocks of other providers next to them. */
 function lookOf(message: Fields, format: FormatName): Look | null {
   const { content, parts } = message;
   const isUntyped = message.type === undefined;

@@ -7,9 +7,9 @@ import { readItem, unitsOfItems, type Meaning } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
 
 /**
- * Run states of the OpenAI Agents SDK (Python `RunState.to_json`, JavaScript `RunState.toString`): the original input,
- * then the items generated, each around the raw item of the Responses API. Requests for approval repeat a call and say
- * nothing themselves.
+ * Run states of the OpenAI Agents SDK (Python `RunState.to_json`, JavaScript `RunState.toString`): the original input, then the
+ * generated items, each of which wraps a raw item of the Responses API. Requests for approval repeat a call and mean no
+ * message.
  */
 export const openaiAgents: Format = {
   name: 'openai-agents',
@@ -19,7 +19,7 @@ export const openaiAgents: Format = {
     unitsOfItems(items.map((item, index) => ({ item, meaning: meaningOf(item, `${path}[${index}]`) }))),
   requestItems(items, messages) {
     const raw = items.flatMap((item) => rawOf(item) ?? []);
-    // The JavaScript SDK has names of its own for fields of items.
+    // The JavaScript SDK uses its own names for some item fields.
     const foreign = raw.some(
       (item) => isFields(item) && ('callId' in item || item.type === 'function_call_result'),
     );
@@ -33,7 +33,7 @@ export const openaiAgents: Format = {
 const rawField = (item: Fields): string | null =>
   'raw_item' in item ? 'raw_item' : 'rawItem' in item ? 'rawItem' : null;
 
-/** The item of the API; null for what is none. */
+/** Returns the item of the API, or null for other values. */
 function rawOf(value: Json): Json | null {
   if (!isFields(value) || envelopeOf(value) || value.type === 'tool_approval_item') return null;
   const field = rawField(value);
@@ -62,7 +62,7 @@ function open(document: Json): Opened | null {
       throw invalid(
         `The run state has no messages: ${asked} and ${generated} are empty.`,
         asked,
-        'A run that has not begun has nothing to import.',
+        'A run that has not started has nothing to import.',
       );
     const id = textOr(document.conversation_id) || textOr(document.conversationId);
     return { ...(id === '' ? {} : { id }), items: openLists(document, [input, items]) };

@@ -1,20 +1,20 @@
 import { refusesChatMedia } from '../context/view/moved-media.js';
 import { instantIn } from '../conversation/instant.js';
 import type { ChatMessage, Json } from '../conversation/message.js';
-import { checkMessages } from '../conversation/validate.js';
+import { chatMessages } from '../conversation/validate.js';
 import { validateView } from '../context/view/validity.js';
 import { isFields, itemAt, textOr, unitsOf, type Fields } from './content.js';
 import { envelopeOf, listAt, openLists } from './envelope.js';
 import type { Opened, RequestFormat } from './format.js';
 
-/** OpenAI chat completions: the form in which every log is stored. */
+/** OpenAI chat completions, the form in which every log is stored. */
 export const openaiChat: RequestFormat = {
   name: 'openai-chat',
   title: 'OpenAI chat completions',
   contextFormat: 'openai-chat',
   normalize(items, path) {
     const isMetadata = items.map((item) => envelopeOf(item) !== null);
-    const checked = checkMessages(
+    const checked = chatMessages(
       items.map((item, index) => (isMetadata[index] ? { role: 'assistant' } : item)),
       path,
     );
@@ -30,17 +30,20 @@ export const openaiChat: RequestFormat = {
   open,
 };
 
-/** Providers know none; platforms that keep one beside the message call it by one of these names. */
+/** Providers have no time field; platforms that add one use one of these names. */
 function timeIn({ at, timestamp, created_at: created, createdAt }: ChatMessage): Json | undefined {
   return (at ?? timestamp ?? created ?? createdAt) as Json | undefined;
 }
 
-/** When a chat message was said, ISO 8601 in UTC, as it bears itself. */
+/** Returns the time that a chat message has, in ISO 8601 UTC. */
 export function timeOf(message: ChatMessage): string | undefined {
   return instantIn(timeIn(message)) ?? undefined;
 }
 
-/** A list of messages, alone or under `messages` of a request or a record. Asked last: other formats look alike. */
+/**
+ * Accepts a list of messages, alone or under `messages` of a request or a record. Tried last, because other formats look
+ * similar.
+ */
 function open(document: Json): Opened | null {
   if (Array.isArray(document)) return areMessages(document) ? { items: document } : null;
   if (!isFields(document)) return null;

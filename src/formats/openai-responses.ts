@@ -6,14 +6,14 @@ import type { Opened, Rendered, RequestFormat } from './format.js';
 import { callIdOf, isBlankMessage, isCall, isOutput, readItem, unitsOfItems } from './responses-items.js';
 import { renderResponses, withCallIds } from './responses-render.js';
 
-/** OpenAI Responses: input and output items. Instructions beside them lead, and go back beside them. */
+/** OpenAI Responses: input and output items. The separate instructions go first and are written back separately. */
 export const openaiResponses: RequestFormat = {
   name: 'openai-responses',
   title: 'OpenAI Responses',
   contextFormat: 'openai-responses',
   normalize: (items, path) =>
     unitsOfItems(items.map((item, index) => ({ item, meaning: readItem(item, `${path}[${index}]`) }))),
-  // The output of a function is text, images and files; an assistant's message is text and refusals.
+  // A function's output may contain text, images and files; an assistant's message only text and refusals.
   refusesMedia: (role, { type }) =>
     role === 'tool' || role === 'function' ? type === 'input_audio' : role !== 'user',
   requestItems: withCallIds,
@@ -22,7 +22,7 @@ export const openaiResponses: RequestFormat = {
   open,
 };
 
-/** Items in a list; a request (`input`), a response (`output`), or both (`responses_create_params` and `response`). */
+/** Accepts items in a list, a request (`input`), a response (`output`), or both (`responses_create_params` and `response`). */
 function open(document: Json): Opened | null {
   if (Array.isArray(document)) return areItems(document) ? { items: document } : null;
   if (!isFields(document)) return null;
@@ -60,12 +60,15 @@ const itemTypes =
   /^(?:message|reasoning|compaction|compaction_trigger|item_reference|additional_tools|program|[a-z_]+_call|[a-z_]+_output|mcp_[a-z_]+)$/;
 const partTypes = /^(?:input_(?:text|image|file)|output_text)$/;
 
-/** Whether all are messages or items of the API, and something among them says so: a chat message has no `type`. */
+/**
+ * Returns whether all values are messages or items of the API and at least one is unambiguous, because a chat message has no
+ * `type`.
+ */
 export function areItems(items: readonly Json[]): boolean {
   return items.every((item) => isFields(item) && (isTyped(item) || isUntyped(item))) && items.some(isOwn);
 }
 
-/** A message of type `message` is one of Anthropic's where its parts are. */
+/** A message of type `message` is Anthropic's if its parts are. */
 const isTyped = (item: Fields): boolean =>
   item.type === 'message'
     ? hasRole(item) && !hasParts(item, /^(?!input_|output_|refusal)/)
@@ -88,11 +91,11 @@ const resultParts = /^input_(?:text|image|file)$/;
 const outputParts = /^(?:output_text|refusal)$/;
 
 /**
- * What the Responses API refuses in `input`. Sources: its reference
- * (platform.openai.com/docs/api-reference/responses/create) and its answers: "No tool output found for function call",
- * "No tool call found for function call output with call_id", "Item … of type 'reasoning' was provided without its
- * required following item", "Duplicate item found with id", "Invalid value: 'input_text'. Supported values are:
- * 'output_text' and 'refusal'".
+ * Lists what the Responses API refuses in `input`. Sources: its reference
+ * (platform.openai.com/docs/api-reference/responses/create) and its error messages: "No tool output found for function call",
+ * "No tool call found for function call output with call_id", "Item … of type 'reasoning' was provided without its required
+ * following item", "Duplicate item found with id", "Invalid value: 'input_text'. Supported values are: 'output_text' and
+ * 'refusal'".
  */
 function responsesViolations({ messages, system }: Rendered): string[] {
   const found: string[] = [];
@@ -115,7 +118,7 @@ function responsesViolations({ messages, system }: Rendered): string[] {
 
 type Fault = (what: string) => void;
 
-/** Calls and what answers them. */
+/** Tracks calls and their outputs. */
 class Links {
   private readonly made = new Set<string>();
   private readonly waiting = new Map<string, string>();
@@ -142,21 +145,21 @@ class Links {
     if (item.type === 'program_output' && typeof item.result !== 'string') fault('no result');
   }
 
-  /** What a program calls is called, and answered, while it runs. */
+  /** Calls made by a program, and their outputs, must fall within its run. */
   private checkProgram({ caller }: Fields, fault: Fault): void {
     if (!isFields(caller) || caller.type !== 'program') return;
     if (this.waiting.get(textOr(caller.caller_id)) !== 'program')
       fault(`called by the program ${asText(caller.caller_id)}, which does not run`);
   }
 
-  /** A program without its output is one that the API goes on with. */
+  /** The API continues a program that has no output. */
   left(): string[] {
     const calls = [...this.waiting].filter(([, type]) => type !== 'program');
     return calls.map(([call]) => `call ${call} has no output after it`);
   }
 }
 
-/** Faults of an item that is neither call nor output. */
+/** Returns the faults of an item that is neither call nor output. */
 function itemFaults(item: Fields, next: Json | undefined, ids: ReadonlySet<string>): string[] {
   const { type } = item;
   if (type === 'function_call' || type === 'custom_tool_call') return ['call without call_id'];

@@ -17,9 +17,9 @@ import { envelopeOf } from './envelope.js';
 import type { Format, Opened } from './format.js';
 
 /**
- * Event streams of OpenHands (`openhands/events`): actions of user and agent, and the observations they caused. An action
- * made by a tool call carries the whole answer of the model: it is shown with its own call of it, the first with what the
- * model said. Events about the state of the agent, and those that only acknowledge a message, are kept beside it.
+ * Event streams of OpenHands (`openhands/events`): actions of user and agent, and the resulting observations. An action made by
+ * a tool call carries the model's whole answer. It is shown with only its own call; the first action also has the model's text.
+ * Events about the agent's state, and those that only acknowledge a message, are kept but mean no message.
  */
 export const openhands: Format = {
   name: 'openhands',
@@ -75,7 +75,7 @@ function partsOfMessage(event: Fields, args: Fields, action: string): ContentPar
   ];
 }
 
-/** The call of this action, and with the first of an answer's calls the text before it. */
+/** Returns the call of this action; the first call of an answer also gets the text before it. */
 function answered(metadata: Fields, path: string): ChatMessage {
   const response = isFields(metadata.model_response) ? metadata.model_response : {};
   const [choice] = Array.isArray(response.choices) ? response.choices : [];

@@ -1,5 +1,5 @@
 /**
- * What the items of OpenAI's Responses API mean as chat messages
+ * Converts the items of OpenAI's Responses API to chat messages
  * (platform.openai.com/docs/api-reference/responses/create#responses-create-input).
  */
 import { invalid } from '../errors.js';
@@ -21,14 +21,14 @@ import {
 import { envelopeOf } from './envelope.js';
 import type { Unit } from './format.js';
 
-/** What an item adds to the assistant's message that it is part of. */
+/** The content that an item adds to its assistant's message. */
 interface Spoken {
   parts: ContentPart[];
   calls: ToolCall[];
   reasoning: string;
 }
 
-/** A message by itself, a piece of the assistant's, or (null) nothing that a chat says. */
+/** A whole message, a part of the assistant's message, or null if it has no meaning in a chat. */
 export type Meaning = { message: ChatMessage } | { spoken: Spoken } | null;
 
 const spoken = (said: Partial<Spoken>): Meaning => ({
@@ -38,7 +38,7 @@ const spoken = (said: Partial<Spoken>): Meaning => ({
 const roles = ['user', 'assistant', 'system', 'developer'] as const;
 type ItemRole = (typeof roles)[number];
 
-/** Reads one item. Throws `Input.Invalid` where it is no item of the API. */
+/** Reads one item. Throws `Input.Invalid` if it is not an item of the API. */
 export function readItem(value: Json | undefined, path: string): Meaning {
   const item = fieldsAt(value, path);
   const document = envelopeOf(item);
@@ -60,12 +60,12 @@ export function readItem(value: Json | undefined, path: string): Meaning {
   return readOther(type, item);
 }
 
-/** Items that call nothing a client answers. */
+/** Reads items that a client does not answer. */
 function readOther(type: string, item: Fields): Meaning {
   const told = contentOf([placeholder(type, item)]);
   if (type === 'mcp_approval_response') return { message: { role: 'user', content: told } };
   if (type === 'additional_tools') return { message: { role: 'developer', content: told } };
-  // It asks the API to compact; nobody says anything.
+  // Asks the API to compact; it is not part of the conversation.
   if (type === 'compaction_trigger') return null;
   if (type === 'image_generation_call' && typeof item.result === 'string' && item.result !== '') {
     const { result: data, ...rest } = item;
@@ -78,25 +78,25 @@ function readOther(type: string, item: Fields): Meaning {
 const imageType = (base64: string): string =>
   base64.startsWith('/9j/') ? 'image/jpeg' : base64.startsWith('UklGR') ? 'image/webp' : 'image/png';
 
-/** The one item that may leave its type out. */
+/** The only item that may omit its type. */
 const isReference = ({ id, type, role }: Fields): boolean =>
   (type === undefined || type === null) && role === undefined && typeof id === 'string' && id !== '';
 
-/** `instructions` beside the input lead the conversation. */
+/** The separate `instructions` go first in the conversation. */
 function instructionsOf({ instructions }: Fields): Meaning {
   if (typeof instructions !== 'string' || instructions.trim() === '') return null;
   return { message: { role: 'system', content: instructions } };
 }
 
-/** Agents' own logs spell it `callId`; a local shell's output has the id of its call as its own. Null and missing are the same. */
+/** Agents' own logs spell it `callId`; a local shell's output has its call's id as `id`. Null counts as absent. */
 export function callIdOf(item: Fields): Json | undefined {
   const own = item.type === 'local_shell_call_output' ? item.id : undefined;
   return item.call_id ?? item.callId ?? own ?? undefined;
 }
 
 /**
- * The result of a call, whatever its type: `function_call_output`, `program_output`, `tool_search_output`, … What a tool of
- * OpenAI's found by itself has no call id and is no answer of a client.
+ * Returns whether the item is the result of a call of any type: `function_call_output`, `program_output`, `tool_search_output`,
+ * … The results of OpenAI's own tools have no call id and are not answers of a client.
  */
 export function isOutput(item: Fields): boolean {
   const type = textOr(item.type);
@@ -104,22 +104,25 @@ export function isOutput(item: Fields): boolean {
   return /_call_output$/.test(type) || (/_output$/.test(type) && callIdOf(item) !== undefined);
 }
 
-/** A call that an output item answers. Hosted tools answer themselves and have no call id. */
+/** Returns whether an output item must answer this call. Hosted tools answer their own calls, which have no call id. */
 export function isCall(item: Fields): boolean {
   return typeof item.type === 'string' && !isOutput(item) && callIdOf(item) !== undefined;
 }
 
-/** Whether an output of this type answers a call of that type: `program_output` a `program`, `tool_search_output` a `tool_search_call`. */
+/**
+ * Returns whether an output of this type answers a call of that type: `program_output` a `program`, `tool_search_output` a
+ * `tool_search_call`.
+ */
 export function answersType(output: string, call: string): boolean {
   return output === `${call}_output` || output === `${call.replace(/_call$/, '')}_output`;
 }
 
-/** The call id of the program that makes this call, or that its output goes to (programmatic tool calling). */
+/** Returns the call id of the program that makes this call or receives its output (programmatic tool calling). */
 export function programOf({ caller }: Fields): string | null {
   return isFields(caller) && caller.type === 'program' ? textOr(caller.caller_id) : null;
 }
 
-/** A message without a word or a picture, which the API refuses. */
+/** Returns whether a message has neither text nor images; the API refuses such a message. */
 export function isBlankMessage({ type, role, content }: Fields): boolean {
   if (typeof role !== 'string' || (type !== undefined && type !== 'message')) return false;
   if (typeof content === 'string') return content.trim() === '';
@@ -140,7 +143,7 @@ function readMessage(item: Fields, path: string): Meaning {
   return { message: { role: role as ItemRole, content: contentOf(parts) } };
 }
 
-/** Content of a message or an output: text, or parts. */
+/** Reads the content of a message or an output: text, or parts. */
 function readParts(content: Json | undefined, path: string): ContentPart[] {
   if (content === undefined || content === null) return [];
   if (typeof content === 'string') return content === '' ? [] : [textPart(content)];
@@ -177,7 +180,7 @@ function readFile(part: Fields): ContentPart {
   return { type: 'file', file: Object.fromEntries(known.map((field) => [field, part[field]])) };
 }
 
-/** What a model thought: in full where the provider shows it, else the summary. */
+/** Returns the model's reasoning: in full if the provider shows it, otherwise the summary. */
 function reasoningOf({ content, summary, rawContent }: Fields): string {
   const textsOf = (list: Json | undefined): string[] =>
     Array.isArray(list) ? list.map((part) => (isFields(part) ? textOr(part.text) : textOr(part))) : [];
@@ -185,7 +188,7 @@ function reasoningOf({ content, summary, rawContent }: Fields): string {
   return (thought.length > 0 ? thought : textsOf(summary)).filter((text) => text !== '').join('\n\n');
 }
 
-/** Fields of a call that say which call it is, not what it does. */
+/** Fields that identify a call rather than describe it. */
 const framing = new Set([
   ...['type', 'id', 'call_id', 'callId', 'status', 'name', 'namespace', 'caller', 'providerData'],
 ]);
@@ -210,7 +213,7 @@ function readCall(type: string, item: Fields, path: string): ToolCall {
 function nameAt(item: Fields, path: string): string {
   const name = stringAt(item.name, `${path}.name`);
   if (name !== '') return name;
-  throw invalid(`${path}.name must not be empty.`, `${path}.name`, 'Every call names the tool it calls.');
+  throw invalid(`${path}.name must not be empty.`, `${path}.name`, 'Every call must name its tool.');
 }
 
 function readOutput(type: string, item: Fields, path: string): ChatMessage {
@@ -222,7 +225,9 @@ function readOutput(type: string, item: Fields, path: string): ChatMessage {
   };
 }
 
-/** What an output says: `output`, a program's `result`, else its other fields (the tools that were found, a status). */
+/**
+ * Returns the content of an output: `output`, a program's `result`, or its other fields (the tools that were found, a status).
+ */
 function resultOf(type: string, item: Fields): Json | undefined {
   const said = item.output ?? item.result;
   if ((said !== undefined && said !== null) || /^(?:function|custom_tool)_call_/.test(type)) return said;
@@ -241,17 +246,18 @@ function outputOf(output: Json | undefined, path: string): string | ContentPart[
   return JSON.stringify(output);
 }
 
-/** One item of a history with what it means. */
+/** An item of a history with its meaning. */
 export interface ReadItem {
   item: Json;
   meaning: Meaning;
-  /** When it was said, ISO 8601, where its log tells. */
+  /** Its time in ISO 8601, if the log has one. */
   at?: string | null;
 }
 
 /**
- * The items as units. What the assistant says in a row (reasoning, text, calls) is one message; items that mean nothing do
- * not interrupt it. Reasoning that nothing follows is a message of its own, which no context shows: the API refuses it.
+ * Groups the items into units. Consecutive items of the assistant (reasoning, text, calls) form one message; items without a
+ * meaning do not interrupt it. Reasoning that nothing follows becomes a separate message, which no context shows because the
+ * API refuses it.
  */
 export function unitsOfItems(items: readonly ReadItem[]): Unit[] {
   const units: Unit[] = [];

@@ -1,4 +1,4 @@
-/** A context as input of OpenAI's Responses API. */
+/** Renders a context as input of OpenAI's Responses API. */
 import { isBlank, noOutput, noResult } from '../context/view/projection.js';
 import type { ChatMessage, ContentPart, Json, ToolCall } from '../conversation/message.js';
 import { asText } from '../conversation/json.js';
@@ -9,8 +9,8 @@ import type { Rendered, ShownUnit } from './format.js';
 import { answersType, callIdOf, isBlankMessage, isCall, isOutput, programOf } from './responses-items.js';
 
 /**
- * The items of a unit with the call ids that its messages have in the context, without messages that say nothing. An
- * envelope stays where it holds the instructions, for {@link renderResponses}.
+ * Returns the items of a unit with the call ids of its messages in the context, without empty messages. An envelope stays if it
+ * contains the instructions, for {@link renderResponses}.
  */
 export function withCallIds(items: readonly Json[], messages: readonly ChatMessage[]): Json[] {
   const calls = messages.flatMap(({ tool_calls: made = [] }) => made.map(({ id }) => id));
@@ -28,7 +28,7 @@ export function withCallIds(items: readonly Json[], messages: readonly ChatMessa
 const asksForResult = (item: Fields): boolean =>
   isCall(item) || item.type === 'function_call' || item.type === 'custom_tool_call';
 
-/** A call that was recorded without its input has an empty one. */
+/** A call recorded without input gets an empty one. */
 function withInput(item: Fields): Fields {
   if (item.type === 'function_call' && typeof item.arguments !== 'string')
     return { ...item, arguments: '{}' };
@@ -36,7 +36,7 @@ function withInput(item: Fields): Fields {
   return item;
 }
 
-/** Instructions lead, as text; everything else is an input item. */
+/** Instructions go first, as text; everything else is an input item. */
 export function renderResponses(units: readonly ShownUnit[]): Rendered {
   const first = units.findIndex((unit) => instructionOf(unit) === null);
   const leading = first < 0 ? units : units.slice(0, first);
@@ -52,7 +52,7 @@ export function renderResponses(units: readonly ShownUnit[]): Rendered {
   return { messages, ...(instructions.length > 0 ? { system: instructions.join('\n\n') } : {}) };
 }
 
-/** The output of a call that a program made says so, also where it was shortened. */
+/** Marks the output of a call made by a program, even if the output was shortened. */
 function withCallers(items: readonly Json[]): Json[] {
   const callers = new Map(
     items.flatMap((item): [string, Json][] =>
@@ -72,7 +72,7 @@ function withCallers(items: readonly Json[]): Json[] {
   });
 }
 
-/** Instructions from beside the input, or a leading system message of another format; null for everything else. */
+/** Returns the separate instructions, or a leading system message of another format; null for everything else. */
 function instructionOf({ items, messages }: ShownUnit): string | null {
   const inEnvelope = items?.every((item) => envelopeOf(item) !== null) ?? true;
   const system = messages.every(({ role }) => role === 'system' || role === 'developer');
@@ -128,7 +128,7 @@ function said(role: string, content: Json[]): Json[] {
   return content.length === 0 ? [] : [{ type: 'message', role, content }];
 }
 
-/** Only a chat message can have a name: the text says it. */
+/** Only a chat message can have a name, so it becomes part of the text. */
 function askingParts({ role, name, content }: ChatMessage): Json[] {
   const parts = partsOf(content).flatMap(inputPart);
   return name && role === 'user' && parts.length > 0
@@ -155,7 +155,7 @@ function inputPart(part: ContentPart): Json[] {
   ];
 }
 
-/** An assistant's input is text and refusals only. */
+/** An assistant's input may only contain text and refusals. */
 function answerParts({ content, refusal, audio }: ChatMessage): Json[] {
   const parts = partsOf(content).flatMap((part): Json[] => {
     if (part.type === 'refusal') return refused(part.refusal);
@@ -172,9 +172,8 @@ function refused(refusal: unknown): Json[] {
 }
 
 /**
- * Which originals a request to the Responses API may hold: an item gives way to what it means where the API would
- * refuse it beside the others. The units as they can stand together, the result of each program behind what the program
- * called.
+ * Decides which originals a request to the Responses API may contain: an item is converted if the API would refuse it together
+ * with the others. Returns the units in a compatible form, with the result of each program after what the program called.
  */
 function settled(units: readonly ShownUnit[]): ShownUnit[] {
   const shown = withoutRepeatedIds(withProgramsInOrder(units));
@@ -186,7 +185,7 @@ const itemsIn = ({ items }: ShownUnit): Fields[] => (items ?? []).filter(isField
 const idOf = (item: Fields): string => asText(callIdOf(item));
 const converted = ({ messages }: ShownUnit): ShownUnit => ({ items: null, messages });
 
-/** "Duplicate item found with id": the first one stays. */
+/** "Duplicate item found with id": the first item is kept. */
 function withoutRepeatedIds(units: readonly ShownUnit[]): ShownUnit[] {
   const ids = new Set<string>();
   return units.map((unit) => {
@@ -198,7 +197,7 @@ function withoutRepeatedIds(units: readonly ShownUnit[]): ShownUnit[] {
   });
 }
 
-/** A view shows results with their calls, but a program returns after the calls that it makes. */
+/** A view shows results directly after their calls, but a program returns after the calls that it makes. */
 function withProgramsInOrder(units: readonly ShownUnit[]): ShownUnit[] {
   const ordered = [...units];
   for (const unit of units) {
@@ -206,7 +205,7 @@ function withProgramsInOrder(units: readonly ShownUnit[]): ShownUnit[] {
     if (!output) continue;
     const from = ordered.indexOf(unit);
     let last = from;
-    // What stands for a result that is missing has no place of its own.
+    // The placeholder for a missing result has no fixed position.
     for (let next = from + 1; next < ordered.length && isPartOf(ordered[next]!, idOf(output)); next++)
       if ((ordered[next]!.seq ?? 0) < (unit.seq ?? 0)) last = next;
     if (last > from) ordered.splice(last, 0, ...ordered.splice(from, 1));
@@ -214,7 +213,7 @@ function withProgramsInOrder(units: readonly ShownUnit[]): ShownUnit[] {
   return ordered;
 }
 
-/** Whether a unit holds nothing but results and what the program calls and thinks. */
+/** Returns whether a unit contains only results and the program's calls and reasoning. */
 function isPartOf({ items, messages }: ShownUnit, program: string): boolean {
   if (items === null) return messages.every(({ role }) => role === 'tool');
   return items
@@ -222,7 +221,7 @@ function isPartOf({ items, messages }: ShownUnit, program: string): boolean {
     .every((item) => isOutput(item) || item.type === 'reasoning' || programOf(item) === program);
 }
 
-/** By call id: the type of the item that makes the call. */
+/** Maps each call id to the type of its call item. */
 function callTypesOf({ items, messages }: ShownUnit): [string, string][] {
   if (!items)
     return messages.flatMap(({ tool_calls: calls = [] }) =>
@@ -235,7 +234,7 @@ function callTypesOf({ items, messages }: ShownUnit): [string, string][] {
 
 const isCustom = ({ custom, function: called }: ToolCall): boolean => isFields(custom as Json) && !called;
 
-/** By call id: the type of the output item; of a converted one `null`, for it follows its call. */
+/** Maps each call id to the type of its output item; null for a converted one, which follows its call. */
 function outputTypesOf({ items, messages }: ShownUnit): [string, string | null][] {
   if (!items)
     return messages.flatMap(({ role, tool_call_id: id }): [string, null][] =>
@@ -246,14 +245,14 @@ function outputTypesOf({ items, messages }: ShownUnit): [string, string | null][
   );
 }
 
-/** Only calls of functions can be answered in words. */
+/** Only function calls can be answered with text. */
 const convertible = (callType: string | undefined): boolean =>
   callType === 'function_call' || callType === 'custom_tool_call';
 
 /**
- * Converts what clashes: an output whose call is shown in another form, or not at all; a call of a kind that no text can
- * answer (a shell, a computer) whose output is not the original; calls of a program, and answers to requests for
- * approval, without the original that they refer to. False where nothing did.
+ * Converts conflicting items: an output whose call is shown in another form or not at all; a call that no text can answer (a
+ * shell, a computer) and whose output is not the original; calls of a program, and answers to approval requests, without the
+ * original that they refer to. Returns false if there were none.
  */
 function convertClashes(shown: ShownUnit[]): boolean {
   const callTypes = new Map(shown.flatMap(callTypesOf));
@@ -279,8 +278,8 @@ function convertClashes(shown: ShownUnit[]): boolean {
 }
 
 /**
- * Units with items that refer to what does not stand before them: calls of a program, or answers to them, outside of its
- * run; answers to requests for approval.
+ * Returns units with items that refer to missing earlier items: calls of a program or their outputs outside of its run, and
+ * answers to approval requests.
  */
 function withoutReferent(shown: readonly ShownUnit[]): Set<number> {
   const lost = new Set<number>();
@@ -301,15 +300,15 @@ function withoutReferent(shown: readonly ShownUnit[]): Set<number> {
 }
 
 /**
- * Whether a program still waits for what it called: nothing stands behind it but its calls and their results. The API goes
- * on with it, and makes its output.
+ * Returns whether a program still waits for its calls: only its calls and their results follow it. The API continues it and
+ * produces its output.
  */
 function isRunning(shown: readonly ShownUnit[], program: string, caller: number, output: number): boolean {
   const [message] = shown[output]!.messages;
   return message?.content === noResult && shown.slice(caller + 1).every((unit) => isPartOf(unit, program));
 }
 
-/** Results that stand for none yet, of programs that are running. */
+/** Removes the placeholders for results of programs that are still running. */
 function withoutRunning(shown: readonly ShownUnit[]): ShownUnit[] {
   const programs = new Set(
     shown.flatMap(callTypesOf).flatMap(([id, type]) => (type === 'program' ? [id] : [])),

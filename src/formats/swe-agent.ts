@@ -6,8 +6,8 @@ import type { Format, Opened } from './format.js';
 import { readMessage } from './langchain-messages.js';
 
 /**
- * Trajectories of SWE-agent (`*.traj`): `history` holds what the model saw, as chat messages with SWE-agent's notes
- * (thought, action, agent, message_type). The trajectory beside it tells the same once more and is kept as metadata.
+ * Trajectories of SWE-agent (`*.traj`). `history` contains the model's messages as chat messages with SWE-agent's notes
+ * (thought, action, agent, message_type). The trajectory repeats the same content and is kept as metadata.
  */
 export const sweAgent: Format = {
   name: 'swe-agent',
@@ -30,12 +30,12 @@ export const sweAgent: Format = {
       history.items.length > 0 &&
       history.items.every((entry) => isFields(entry) && isEntry(entry));
     if (!isOwn) return null;
-    // `environment` names a machine that many runs share; the file's name alone tells them apart.
+    // `environment` names a machine that many runs share; only the file's name distinguishes them.
     return { items: openLists(document, [history]) };
   },
 };
 
-/** The program's notes tell its history from other lists of messages. */
+/** The program's notes distinguish its history from other lists of messages. */
 const isEntry = (entry: Fields): boolean =>
   typeof entry.role === 'string' &&
   ['agent', 'message_type', 'thought', 'is_demo'].some((note) => note in entry);
@@ -48,7 +48,7 @@ function messageOf(entry: Fields, path: string): ChatMessage {
       `${path}.role`,
       `Known roles: ${roles.join(', ')}.`,
     );
-  // Content is a text or parts, as LangChain's is.
+  // The content is a text or parts, as in LangChain.
   const { content } = readMessage({ type: 'human', content: entry.content ?? '' }, path)!;
   const calls = callsOf(entry.tool_calls, `${path}.tool_calls`);
   const [answered] = Array.isArray(entry.tool_call_ids) ? entry.tool_call_ids : [];

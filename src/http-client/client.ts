@@ -1,35 +1,58 @@
-import type {
-  ArchivePart,
-  ExpandRequest,
-  Expansion,
-  Page,
-  ResponseReference,
-  SearchRequest,
-  SearchResult,
-  ToolResponse,
-} from '../contract/archive.js';
-import type * as jobs from '../contract/backfills.js';
-import type * as client from '../contract/client.js';
-import { checkContextRequest, type SessionContext } from '../contract/context.js';
+import type { ArchivePart } from '../contract/archive.js';
+import type { Asked, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
+import type { CompactionOutcome } from '../contract/compactions.js';
+import type { SessionContext } from '../contract/context.js';
 import { encodeIdPart } from '../contract/ids.js';
-import type { CompactionOutcome } from '../contract/workflows.js';
-import type { Forked, ForkRequest, Status, Timeline } from '../contract/sessions.js';
-import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
+import { longestWaitMs, type OperationId, routeOf, routes } from '../contract/routes.js';
+import { fieldsOf, type LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
 import { invalid } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
-import { type Exchange, parsed, replayed, Transport, type TransportOptions } from './transport.js';
+import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
 /**
- * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal, and
- * no package beyond what Node has.
+ * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal. The
+ * client loads no package; the recovery tools beside it load zod.
  */
 export interface HttpOptions extends TransportOptions {
   /** Contexts kept so that one that has not changed is not sent again; each as long as its JSON. @default 100 */
   keptContexts?: number;
 }
 
-type Query = Exchange['query'];
+/** Operations whose methods are more than one exchange, or read another answer than JSON; the last two make `archive`. */
+const special = [
+  ...(['context', 'compact', 'resummarize', 'settled', 'replay', 'export', 'historyLog'] as const),
+  ...(['archiveParts', 'archivePart'] as const),
+];
+type OrdinaryId = Exclude<OperationId, (typeof special)[number]>;
+
+/** All others, each one exchange as the table of routes has it. */
+class Exchanges {
+  constructor(protected readonly transport: Transport) {}
+
+  protected async exchange(id: OperationId, request: object = {}): Promise<unknown> {
+    const { method, repeatable, answer } = routeOf(id);
+    const { path, rest } = addressed(id, request);
+    const inBody = method === 'POST' || method === 'PUT';
+    const answered = await this.transport.json<Record<string, unknown>>({
+      ...{ method, path, repeatable },
+      ...(inBody ? { body: sendable(rest) } : { query: rest }),
+    });
+    return answer === undefined ? answered : answered[answer];
+  }
+}
+
+for (const id of Object.keys(routes) as OperationId[])
+  if (!(special as readonly OperationId[]).includes(id))
+    Object.defineProperty(Exchanges.prototype, id, {
+      value(this: Exchanges, request?: object) {
+        return this.exchange(id, request);
+      },
+    });
+
+const Ordinary = Exchanges as unknown as new (
+  transport: Transport,
+) => Exchanges & Pick<PalimpsestClient, OrdinaryId>;
 
 /**
  * The same methods, values and failures as `Palimpsest`. Requests that only read, and `appendTurn`, are repeated where
@@ -39,18 +62,19 @@ type Query = Exchange['query'];
  * const palimpsest = await HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280', token });
  * await palimpsest.appendTurn({ session: 's-1', turnId: 't-1', messages: [{ role: 'user', content: 'Hello' }] });
  */
-export class HttpPalimpsest implements client.PalimpsestClient {
+export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
   private readonly contexts: KeptContexts;
 
-  private constructor(
-    private readonly transport: Transport,
-    keptContexts: number,
-  ) {
+  private constructor(transport: Transport, keptContexts: number) {
+    super(transport);
     this.contexts = new KeptContexts(keptContexts);
   }
 
   /** Throws `Api.Unavailable` where nothing answers, `Api.Unauthorized` where the token is not known. */
-  static async connect({ keptContexts = 100, ...options }: HttpOptions): Promise<HttpPalimpsest> {
+  static async connect(given: HttpOptions): Promise<HttpPalimpsest> {
+    const { keptContexts = 100, ...options } = { ...given, ...fieldsOf(given) };
+    if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
+      throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
     const palimpsest = new HttpPalimpsest(new Transport(options), keptContexts);
     await palimpsest.tenantPolicy();
     return palimpsest;
@@ -59,214 +83,71 @@ export class HttpPalimpsest implements client.PalimpsestClient {
   /** Nothing is held open between calls. */
   async close(): Promise<void> {}
 
-  async appendTurn({ session, ...turn }: client.Turn): Promise<client.AppendedTurn> {
-    if (typeof turn.turnId !== 'string' || turn.turnId === '')
-      throw invalid('turnId must be a non-empty string', 'turnId');
-    // Under its id a turn is stored once, however often it arrives.
-    return this.post(`${of(session)}/turns`, turn, { repeatable: true });
-  }
-
-  async context<Message = ChatMessage>({
-    session,
-    format,
-    budget,
+  readonly context = (async ({
     waitMs = 0,
-  }: client.ContextRequest): Promise<SessionContext<Message>> {
-    checkContextRequest({ budget, waitMs });
-    const path = `${of(session)}/context`;
-    const key = JSON.stringify([path, format, budget]);
+    ...request
+  }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> => {
+    // Transport and query follow it, so that it is checked before.
+    if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > longestWaitMs)
+      throw invalid(`waitMs must be a whole number from 0 to ${longestWaitMs}`, 'waitMs');
+    const { path, rest } = addressed('context', request);
+    const key = JSON.stringify([path, rest]);
     const kept = this.contexts.get(key);
     const { response, text } = await this.transport.text({
       ...{ method: 'GET', path, waitMs },
-      query: { format, budget, wait: waitMs || undefined },
+      query: { ...rest, wait: waitMs || undefined },
       ...(kept ? { headers: { 'if-none-match': kept.etag } } : {}),
     });
     const etag = response.headers.get('etag');
     const unchanged = response.status === 304 && kept !== undefined;
     if (!unchanged && etag !== null) this.contexts.put(key, { etag, text });
-    return parsed(unchanged ? kept.text : text, response) as SessionContext<Message>;
+    return parsed(unchanged ? kept.text : text, response) as SessionContext;
+  }) as ReadContext;
+
+  async compact({ session, wait }: Asked<'compact'>): Promise<CompactionOutcome | null> {
+    return compactionBy(this, this.transport, addressed('compact', { session }).path, session, wait);
   }
 
-  async compact({ session, wait }: client.CompactRequest): Promise<CompactionOutcome | null> {
-    return compactionBy(this, this.transport, `${of(session)}/compact`, session, wait);
+  async resummarize({ session, wait }: Asked<'resummarize'>): Promise<CompactionOutcome | null> {
+    return compactionBy(this, this.transport, addressed('resummarize', { session }).path, session, wait);
   }
 
-  async resummarize({ session, wait }: client.CompactRequest): Promise<CompactionOutcome | null> {
-    return compactionBy(this, this.transport, `${of(session)}/resummarize`, session, wait);
+  async settled({ session, timeoutMs = 60_000 }: Asked<'settled'>): Promise<void> {
+    await settledBy(this.transport, addressed('settled', { session }).path, timeoutMs);
   }
 
-  async status({ session }: client.OfSession): Promise<Status> {
-    return this.get(`${of(session)}/status`);
-  }
-
-  async settled({ session, timeoutMs = 60_000 }: client.OfSession & { timeoutMs?: number }): Promise<void> {
-    await settledBy(this.transport, `${of(session)}/settled`, timeoutMs);
-  }
-
-  async sessions({ after, limit, prefix, failed }: client.ListRequest = {}): Promise<client.SessionList> {
-    return this.get('/v1/sessions', { after, limit, prefix, failed });
-  }
-
-  async closeSession({ session }: client.OfSession): Promise<void> {
-    await this.post(`${of(session)}/close`);
-  }
-
-  async erase({ session, forks }: client.EraseRequest): Promise<client.Erased> {
-    return this.transport.json({ method: 'DELETE', path: of(session), query: { forks: forks || undefined } });
-  }
-
-  async pause({ session }: client.OfSession): Promise<void> {
-    await this.post(`${of(session)}/pause`);
-  }
-
-  async resume({ session }: client.OfSession): Promise<void> {
-    await this.post(`${of(session)}/resume`);
-  }
-
-  async policy({ session }: client.OfSession): Promise<client.SessionPolicy> {
-    return this.get(`${of(session)}/policy`);
-  }
-
-  async configure({ session, policy }: client.ConfigureRequest): Promise<{ policyVersion: number }> {
-    return this.put(`${of(session)}/policy`, { policy });
-  }
-
-  async tenantPolicy(): Promise<client.SessionPolicy> {
-    return this.get('/v1/policy');
-  }
-
-  async configureTenant({ policy }: client.ConfigureTenantRequest): Promise<{ policyVersion: number }> {
-    return this.put('/v1/policy', { policy });
-  }
-
-  async pins({ session }: client.OfSession): Promise<{ pins: client.Pins }> {
-    return this.get(`${of(session)}/pins`);
-  }
-
-  async pin({ session, pins }: client.PinsRequest): Promise<{ policyVersion: number }> {
-    return this.put(`${of(session)}/pins`, { pins });
-  }
-
-  async compactions({ session }: client.OfSession): Promise<CompactionOutcome[]> {
-    type Answer = { compactions: CompactionOutcome[] };
-    return (await this.get<Answer>(`${of(session)}/compactions`)).compactions;
-  }
-
-  async timeline({ session }: client.OfSession): Promise<Timeline> {
-    return this.get(`${of(session)}/timeline`);
-  }
-
-  async archive(request: client.OfSession): Promise<ArchivePart[]>;
-  async archive(request: client.OfSession & { part: number }): Promise<LoggedMessage[]>;
-  async archive({
-    session,
-    part,
-  }: client.OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
-    const path = `${of(session)}/archive`;
-    if (part !== undefined)
-      return (await this.get<{ messages: LoggedMessage[] }>(`${path}/${part}`)).messages;
-    const { parts } = await this.get<{ parts: ArchivePart[] }>(path);
+  async archive(request: OfSession): Promise<ArchivePart[]>;
+  async archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
+  async archive({ session, part }: OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
+    if (part !== undefined) return (await this.exchange('archivePart', { session, part })) as LoggedMessage[];
+    const parts = (await this.exchange('archiveParts', { session })) as ArchivePart[];
     return parts.map((each) => ({ ...each, createdAt: new Date(each.createdAt) }));
   }
 
-  replay({ session }: client.OfSession): AsyncGenerator<LoggedMessage> {
-    return replayed(this.transport, `${of(session)}/replay`);
+  replay(request: OfSession): AsyncGenerator<LoggedMessage> {
+    return replayed(this.transport, addressed('replay', request).path);
   }
 
-  export({ session }: client.OfSession): AsyncGenerator<string> {
-    return this.transport.stream({ method: 'GET', path: `${of(session)}/export` });
+  export(request: OfSession): AsyncGenerator<string> {
+    return this.transport.stream({ method: 'GET', path: addressed('export', request).path });
   }
 
-  async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {
-    return this.post(`${of(session)}/search`, request, { repeatable: true });
-  }
-
-  async toolResponse({
-    session,
-    ...request
-  }: client.OfSession & ResponseReference & Page): Promise<ToolResponse> {
-    return this.get(`${of(session)}/tool-response`, { ...request });
-  }
-
-  async expand({ session, ...request }: client.OfSession & ExpandRequest): Promise<Expansion> {
-    return this.get(`${of(session)}/messages`, { ...request });
-  }
-
-  historyLog({ session }: client.OfSession): AsyncGenerator<string> {
-    return this.transport.stream({ method: 'GET', path: `${of(session)}/history` });
-  }
-
-  async restore({
-    session,
-    generation,
-  }: client.OfSession & { generation: number }): Promise<CompactionOutcome> {
-    return this.post(`${of(session)}/restore`, { generation });
-  }
-
-  async fork({ session, to, throughSeq }: client.OfSession & ForkRequest): Promise<Forked> {
-    encodeIdPart(to, 'to');
-    return this.post(`${of(session)}/fork`, { to, throughSeq });
-  }
-
-  async startBackfill(request: jobs.BackfillRequest): Promise<jobs.Backfill> {
-    return this.post('/v1/backfills', request);
-  }
-
-  async estimateBackfill(request: Omit<jobs.BackfillRequest, 'job'>): Promise<jobs.BackfillEstimate> {
-    return this.post('/v1/backfills/estimate', request, { repeatable: true });
-  }
-
-  async backfills(): Promise<jobs.Backfill[]> {
-    return (await this.get<{ backfills: jobs.Backfill[] }>('/v1/backfills')).backfills;
-  }
-
-  async backfill({ job }: { job: string }): Promise<jobs.Backfill> {
-    return this.get(ofJob(job));
-  }
-
-  async backfillItems({ job, ...query }: jobs.BackfillItemRequest): Promise<jobs.BackfillItemList> {
-    return this.get(`${ofJob(job)}/items`, { ...query });
-  }
-
-  async pauseBackfill({ job }: { job: string }): Promise<jobs.Backfill> {
-    return this.post(`${ofJob(job)}/pause`);
-  }
-
-  async resumeBackfill({ job }: { job: string }): Promise<jobs.Backfill> {
-    return this.post(`${ofJob(job)}/resume`);
-  }
-
-  async resizeBackfill({ job, concurrency }: { job: string; concurrency: number }): Promise<jobs.Backfill> {
-    return this.post(`${ofJob(job)}/resize`, { concurrency });
-  }
-
-  async cancelBackfill({ job }: { job: string }): Promise<jobs.Backfill> {
-    return this.post(`${ofJob(job)}/cancel`);
-  }
-
-  async retryBackfill({ job, ...request }: { job: string; spendLimit?: number }): Promise<jobs.Backfill> {
-    return this.post(`${ofJob(job)}/retry`, request);
-  }
-
-  private get<Answer>(path: string, query?: Query): Promise<Answer> {
-    return this.transport.json({ method: 'GET', path, query });
-  }
-
-  private async post<Answer>(path: string, body?: object, more: Partial<Exchange> = {}): Promise<Answer> {
-    return this.transport.json({ method: 'POST', path, body: body && sendable(body), ...more });
-  }
-
-  private async put<Answer>(path: string, body: object): Promise<Answer> {
-    return this.transport.json({ method: 'PUT', path, body: sendable(body) });
+  historyLog(request: OfSession): AsyncGenerator<string> {
+    return this.transport.stream({ method: 'GET', path: addressed('historyLog', request).path });
   }
 }
 
-function of(session: string): string {
-  return `/v1/sessions/${idInPath(session, 'session')}`;
-}
+type Rest = Readonly<Record<string, string | number | boolean | undefined>>;
 
-function ofJob(job: string): string {
-  return `/v1/backfills/${idInPath(job, 'job')}`;
+/** The path with its fields of the request in it, and the fields that are left. */
+function addressed(id: OperationId, request: object): { path: string; rest: Rest } {
+  const rest: Record<string, unknown> = { ...request };
+  const path = routes[id].path.replace(/\{(\w+)\}/g, (_, field: string) => {
+    const value = rest[field];
+    delete rest[field];
+    return typeof value === 'number' ? String(value) : idInPath(value as string, field);
+  });
+  return { path, rest: rest as Rest };
 }
 
 function idInPath(id: string, field: string): string {
@@ -275,10 +156,11 @@ function idInPath(id: string, field: string): string {
   throw invalid(`${field} ${id} cannot stand in a URL`, field, 'Give it another id, or use the library.');
 }
 
-/** Throws `Input.Invalid` for what JSON would change on its way. */
-function sendable<Body extends object>(body: Body): Body {
-  for (const [field, value] of Object.entries(body)) if (value !== undefined) checkPlainJson(value, field);
-  return body;
+/** The body, undefined for none. Throws `Input.Invalid` for what JSON would change on its way. */
+function sendable(body: object): object | undefined {
+  const given = Object.entries(body).filter(([, value]) => value !== undefined);
+  for (const [field, value] of given) checkPlainJson(value, field);
+  return given.length === 0 ? undefined : body;
 }
 
 /** Contexts as they were last answered, so that one that has not changed need not be sent again. */

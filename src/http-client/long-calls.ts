@@ -1,17 +1,17 @@
-/** Calls that may take longer than an HTTP connection may be silent: asked for in slices. */
+/** Calls that may take longer than an HTTP connection may be silent. They are sent in slices. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CompactionOutcome } from '../contract/workflows.js';
+import type { CompactionOutcome } from '../contract/compactions.js';
 import type { PalimpsestClient } from '../contract/client.js';
 import { isFailure, isFailureType, PalimpsestError } from '../errors.js';
 import { parsed, type Transport } from './transport.js';
 
-/** Proxies commonly give up after a minute without a byte. */
+/** Proxies commonly close a connection after a minute without a byte. */
 const sliceMs = 45_000;
 
-/** A wait that ends this much early did not end because its time was up. */
+/** A wait that ends more than this much early did not end because of its timeout. */
 const slackMs = 1_000;
 
-/** Throws `Temporal.Unavailable` where the session is not at rest in time. */
+/** Throws `Temporal.Unavailable` where the session does not come to rest in time. */
 export async function settledBy(transport: Transport, path: string, timeoutMs: number): Promise<void> {
   const until = Date.now() + timeoutMs;
   for (;;) {
@@ -27,8 +27,8 @@ export async function settledBy(transport: Transport, path: string, timeoutMs: n
 }
 
 /**
- * A compaction by hand. The answer is its outcome; where that takes longer than a slice, the compaction goes on without
- * a connection, and its outcome is what the session says once it is at rest.
+ * Requests a compaction and returns its outcome. Where it takes longer than a slice, it continues without a
+ * connection, and the outcome is read from the session once that is at rest.
  */
 export async function compactionBy(
   palimpsest: Pick<PalimpsestClient, 'status' | 'settled' | 'compactions'>,
@@ -53,7 +53,7 @@ export async function compactionBy(
   return null;
 }
 
-/** Its own deadline ends a compaction: however long a worker is away, this waits for it as the library does. */
+/** Waits without a limit, as the library does: the compaction's own deadline ends it, however long no worker runs. */
 async function atRest(palimpsest: Pick<PalimpsestClient, 'settled'>, session: string): Promise<void> {
   for (;;) {
     try {

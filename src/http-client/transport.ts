@@ -1,7 +1,8 @@
 /** One exchange with the HTTP API: timeouts, what may be tried again, and failures as the library throws them. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Problem } from '../contract/problem.js';
 import type { LoggedMessage } from '../conversation/message.js';
-import { invalid, isFailure, isFailureType, PalimpsestError } from '../errors.js';
+import { invalid, isFailure, isFailureType, networkReason, PalimpsestError } from '../errors.js';
 
 export interface TransportOptions {
   /** Of the API, e.g. `https://palimpsest.example`; a path is kept as a prefix of the API's own. */
@@ -46,8 +47,10 @@ export class Transport {
   /** Throws `Input.Invalid` naming the option. */
   constructor({ url, token, timeoutMs = 30_000, fetch = globalThis.fetch }: TransportOptions) {
     this.base = baseOf(url);
-    if (token !== undefined && !/^[\x21-\x7e]+$/.test(token))
+    if (token !== undefined && (typeof token !== 'string' || !/^[\x21-\x7e]+$/.test(token)))
       throw invalid('token must be printable ASCII without spaces', 'token');
+    if (typeof fetch !== 'function')
+      throw invalid('fetch must be a function', 'fetch', 'Leave it out for the global `fetch`.');
     if (!Number.isSafeInteger(timeoutMs) || timeoutMs < 1)
       throw invalid('timeoutMs must be a whole number of milliseconds, at least 1', 'timeoutMs');
     this.token = token;
@@ -178,7 +181,7 @@ export class Transport {
 }
 
 function baseOf(url: string): string {
-  const read = URL.canParse(url) ? new URL(url) : null;
+  const read = typeof url === 'string' && URL.canParse(url) ? new URL(url) : null;
   if (!read || !['http:', 'https:'].includes(read.protocol))
     throw invalid('url is not an http(s) URL', 'url', 'e.g. http://127.0.0.1:7280');
   if (read.username !== '' || read.password !== '')
@@ -186,21 +189,14 @@ function baseOf(url: string): string {
   return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');
 }
 
-/** What `problem+json` holds of a failure; the API's other fields repeat it. */
-interface Problem {
-  failure: string;
-  detail: string;
-  path?: string;
-  hint?: string;
-  details?: Record<string, string | number | boolean | null>;
-  requestId?: string;
-}
+/** What `problem+json` holds of a failure; its other fields repeat it. Another version's API may have more types. */
+type Told = Pick<Problem, 'detail' | 'path' | 'hint' | 'details' | 'requestId'> & { failure: string };
 
-function problemIn(text: string): Problem | null {
+function problemIn(text: string): Told | null {
   try {
     const read: unknown = JSON.parse(text);
     return typeof read === 'object' && read !== null && 'failure' in read && 'detail' in read
-      ? (read as Problem)
+      ? (read as Told)
       : null;
   } catch {
     return null;
@@ -208,7 +204,7 @@ function problemIn(text: string): Problem | null {
 }
 
 function errorOf(
-  { failure, detail, path, hint, details, requestId }: Problem,
+  { failure, detail, path, hint, details, requestId }: Told,
   retryAfterMs?: number,
 ): PalimpsestError {
   const known = isFailureType(failure);
@@ -240,6 +236,8 @@ export function parsed(text: string, { url, status }: { url: string; status: num
 
 /** `fetch` says only that it failed; why is in its cause, for several addresses only as a code. */
 function reasonOf(error: unknown): string {
+  const reason = networkReason(error);
+  if (reason !== null) return reason;
   for (let current = error; current instanceof Error; current = current.cause) {
     if (current.cause instanceof Error) continue;
     const code = 'code' in current && typeof current.code === 'string' ? current.code : '';
@@ -269,7 +267,7 @@ export async function* replayed(transport: Transport, path: string): AsyncGenera
   }
 }
 
-type Line = LoggedMessage | { problem: Parameters<typeof errorOf>[0] };
+type Line = LoggedMessage | { problem: Told };
 
 async function* messagesOf(transport: Transport, path: string): AsyncGenerator<LoggedMessage> {
   for await (const text of linesOf(transport.stream({ method: 'GET', path }))) {

@@ -11,12 +11,13 @@ import type { ImportRecord, ReadSession } from './records.js';
 import { detached, Remembered, type Source } from './sources.js';
 import type { ImportOptions, ImportReport, ImportTotals } from './report.js';
 
-/** Characters of the sessions that are worked on at once, unless one alone is larger. */
+/** Characters of the sessions in progress, unless a single one is larger. */
 const mostInWork = 64_000_000;
 
 /**
- * Every session of every source: memory holds `concurrency` of them at once. What is malformed is reported and set aside;
- * what the database refuses for being away is thrown (`Store.Unavailable`), and the same import again goes on from there.
+ * Imports every session of every source, and holds at most `concurrency` sessions in memory. Malformed sessions are
+ * reported and skipped. An unavailable database ends the import (`Store.Unavailable`); the same import continues from
+ * there when repeated.
  */
 export async function importSessions(
   pool: Pool,
@@ -60,7 +61,7 @@ export async function importSessions(
       }
     }
   } finally {
-    // What has begun ends before the caller closes the pool.
+    // Started work ends before the caller closes the pool.
     await Promise.all(running);
   }
   if (failure !== undefined) throw failure.error;
@@ -96,9 +97,10 @@ async function importOne(
 }
 
 /**
- * Agents and providers write one id into several files: a session and its compacted copy, answers to the same request. Of
- * those that this run reads, the first keeps the id, and others with other messages have their place behind it. Ids of
- * chat messages are the caller's own: a second content is refused, as is one that an earlier run left under the id.
+ * Agents and providers write one id into several files: a session and its compacted copy, or answers to the same
+ * request. Of the sessions that this run reads, the first keeps the id, and those with other messages get their place
+ * appended. Ids of chat messages are the caller's own: different content under the same id is refused, also where an
+ * earlier run stored the first.
  */
 async function importUnderFreeId(
   pool: Pool,
@@ -122,7 +124,7 @@ async function importUnderFreeId(
   }
 }
 
-/** `ses_1~run/basic.compaction`; with a hash of the place where that is too long for an id. */
+/** `ses_1~run/basic.compaction`, or with a hash of the place where that is too long for an id. */
 function withPlace(session: string, place: string): string {
   const readable = detached(`${session}~${place}`);
   try {
@@ -134,20 +136,23 @@ function withPlace(session: string, place: string): string {
   }
 }
 
-/** By a hash of all messages: the id of the session that holds them, once that is known; null where it was refused. */
+/**
+ * Maps a hash of all messages to the id of the session that holds them, or to a promise of it; null where it was
+ * refused.
+ */
 type Seen = Remembered<string | Promise<string | null>>;
 
-/** By session id: settles when nothing is stored under it at the moment. */
+/** Maps a session id to a promise that settles when no write under it is running. */
 type Busy = Map<string, Promise<void>>;
 
 interface Known {
   seen: Seen;
   busy: Busy;
-  /** By session id: where this run read it first. */
+  /** Maps a session id to the place where this run read it first. */
   places: Remembered<string>;
 }
 
-/** Not what came under another id before, once that is stored. */
+/** Skips a session whose messages came under another id before, once those are stored. */
 async function importNew(
   pool: Pool,
   session: string,
@@ -157,7 +162,7 @@ async function importNew(
 ): Promise<Outcome> {
   const { format, items } = record;
   const { messages, times } = asMessages(items, format);
-  if (messages.length === 0) throw invalid('The session holds no message.', 'messages');
+  if (messages.length === 0) throw invalid('The session has no message.', 'messages');
   const outcome = { session, format, messages: messages.length };
   const content = contentOf(messages);
   for (let earlier = seen.get(content); earlier && !options.keepDuplicates; earlier = seen.get(content)) {
@@ -167,7 +172,7 @@ async function importNew(
     return { ...outcome, added: 0, status: 'duplicate', duplicateOf: holder };
   }
   const ids = { tenant: options.tenant, session };
-  // One after the other where an id comes again, so that the first content it came with is the one that stays.
+  // Writes of one id run one after the other, so that its first content stays.
   const storing = (busy.get(session) ?? Promise.resolve()).then(() =>
     storeSession(pool, ids, { messages, times, format }, options),
   );
@@ -191,7 +196,7 @@ async function importNew(
   return { ...outcome, ...(await storing) };
 }
 
-/** The same for the same messages, whatever a file says beside them. */
+/** Equal for equal messages, whatever else their files contain. */
 function contentOf(messages: readonly ChatMessage[]): string {
   const hash = createHash('sha256');
   for (const message of messages) hash.update(`${JSON.stringify(splitNative(message).message)}\n`);
@@ -203,7 +208,7 @@ function asMessages(items: Json[], format: FormatName): LoggedTurn {
     return readNative(items, format);
   } catch (error) {
     if (isFailure(error)) throw error;
-    // A shape that nobody thought of: one session is no reason to stop all others.
+    // An unexpected shape of one session must not stop the others.
     const { message } = error as Error;
     throw new PalimpsestError('Input.Invalid', `This cannot be read as ${format}: ${message}`, {
       path: 'messages',

@@ -1,12 +1,12 @@
 /**
- * Bytes as text, in bounded memory (gzip is recognised by content, anything that is not valid UTF-8 is refused), and a text
- * of JSON in pieces that can be parsed one by one: lines, elements of an array, or one document.
+ * Decodes bytes to text in bounded memory (recognises gzip by content and refuses invalid UTF-8), and cuts JSON text
+ * into pieces that can be parsed one by one: lines, elements of an array, or one document.
  */
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { invalid } from '../errors.js';
 
-/** Throws `Input.Invalid` for damaged gzip data and for text that could not be kept exactly. */
+/** Throws `Input.Invalid` for damaged gzip data and for text that cannot be kept exactly. */
 export async function* decodedText(bytes: AsyncIterable<Buffer>): AsyncGenerator<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   const decode = (chunk?: Buffer): string => {
@@ -59,10 +59,10 @@ async function* gunzip(bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
 
 export interface Piece {
   text: string;
-  /** Of its first character, from 1. */
+  /** Line of its first character, from 1. */
   line: number;
   column: number;
-  /** More characters than are taken; `text` is empty. */
+  /** The piece has more characters than allowed, and `text` is empty. */
   tooLong: boolean;
 }
 
@@ -71,12 +71,12 @@ interface Pieces {
   pieces: AsyncGenerator<Piece>;
 }
 
-/** Characters that are looked at, at most, to tell the layout. */
+/** Characters examined at most to detect the layout. */
 const mostPeeked = 16_000_000;
 
 /**
- * Looks at the first lines to tell the layout. `longest`: characters of one piece that are held in memory; a longer one is
- * read over. Throws `Input.Invalid` for an empty text.
+ * Detects the layout by the first lines. `longest` limits the characters of a piece held in memory; the text of a
+ * longer piece is skipped. Throws `Input.Invalid` for an empty text.
  */
 export async function piecesOf(text: AsyncIterable<string>, longest: number): Promise<Pieces> {
   const reader = new TextReader(text);
@@ -89,10 +89,10 @@ export async function piecesOf(text: AsyncIterable<string>, longest: number): Pr
 async function holdsLines(reader: TextReader): Promise<boolean> {
   const { lines, isAll } = await reader.peekLines(1, mostPeeked);
   const [first = ''] = lines;
-  // No end of the first line is in sight: an array is read by its elements, an object as a line.
+  // The first line does not end within the limit: an array is read by its elements, an object as a line.
   if (lines.length === 1) return !isAll && first.startsWith('{');
   if (parses(first)) return true;
-  // One document over several lines, or a value a line with a broken one at the beginning: the lines after it tell.
+  // Either one document over several lines, or one value per line with a broken first one. The next lines decide.
   const further = await reader.peekLines(9, mostPeeked);
   const rest = further.lines.slice(1, further.isAll ? undefined : -1);
   return rest.filter(parsesAsObject).length * 2 > rest.length;
@@ -109,17 +109,17 @@ function parses(text: string): boolean {
 
 const parsesAsObject = (text: string): boolean => /^[ \t]*\{/.test(text) && parses(text);
 
-/** White space of JSON; others (U+2028, no-break spaces) are part of what stands in the text. */
+/** Tests for characters other than JSON's white space. Other white space (U+2028, no-break spaces) is part of the text. */
 const isFilled = (line: string): boolean => /[^ \t\r\n]/.test(line);
 
-/** A buffer over the text that forgets what was read. */
+/** A buffer over the text that drops consumed characters. */
 class TextReader {
   private readonly chunks: AsyncIterator<string>;
   private buffer = '';
   private at = 0;
   private ended = false;
   private line = 1;
-  /** Characters of the present line before `at`. */
+  /** Characters before `at` in the present line. */
   private before = 0;
 
   constructor(text: AsyncIterable<string>) {
@@ -130,7 +130,7 @@ class TextReader {
     return this.buffer[this.at];
   }
 
-  /** Goes on behind text that begins here. */
+  /** Advances past the given text, which begins here. */
   private pass(text: string): void {
     const lines = text.split('\n');
     this.line += lines.length - 1;
@@ -142,7 +142,7 @@ class TextReader {
     return { line: this.line, column: this.before + 1 };
   }
 
-  /** False at the end of the text. */
+  /** Returns false at the end of the text. */
   async skipSpace(): Promise<boolean> {
     for (;;) {
       while (this.at < this.buffer.length) {
@@ -155,8 +155,8 @@ class TextReader {
   }
 
   /**
-   * The next lines that are not blank, without forgetting them: more than `count` (the last of them may be cut), fewer where
-   * the text ends before (`isAll`) or takes more than `most` characters.
+   * Returns the next lines that are not blank, without consuming them: more than `count` (the last may be
+   * incomplete), or fewer where the text ends first (`isAll`) or exceeds `most` characters.
    */
   async peekLines(count: number, most: number): Promise<{ lines: string[]; isAll: boolean }> {
     for (;;) {
@@ -168,7 +168,7 @@ class TextReader {
     }
   }
 
-  /** Reads on up to a line feed at least; joined once, so that a line takes time by its length. */
+  /** Reads at least up to a line feed. Chunks are joined once, so that the time is linear in the length of the line. */
   private async readLine(most: number): Promise<void> {
     const chunks = [this.buffer.slice(this.at)];
     for (let length = 0; length < most; length += chunks.at(-1)!.length) {
@@ -196,7 +196,10 @@ class TextReader {
     yield { ...(await this.take(longest, () => -1)), ...place };
   }
 
-  /** The elements of the array that begins here; what is wrong between them becomes part of a piece, and no JSON. */
+  /**
+   * Yields the elements of the array that begins here. Errors between elements become part of a piece, which then is
+   * invalid JSON.
+   */
   async *elements(longest: number): AsyncGenerator<Piece> {
     this.pass('[');
     for (;;) {
@@ -208,10 +211,13 @@ class TextReader {
       if (this.next() === ',') this.pass(',');
     }
     this.pass(']');
-    if (await this.skipSpace()) throw invalid(`Line ${this.line}: nothing may follow the array.`);
+    if (await this.skipSpace()) throw invalid(`Line ${this.line}: text follows the array.`);
   }
 
-  /** Text up to the offset that `find` answers, looking at each character once; up to the end where it answers -1. */
+  /**
+   * Takes the text up to the offset that `find` returns, or to the end where it returns -1. Looks at each character
+   * once.
+   */
   private async take(
     longest: number,
     find: (from: number) => number,
@@ -242,7 +248,7 @@ class TextReader {
   }
 }
 
-/** Where one element of an array ends: at the comma or bracket on its own level. */
+/** Finds the end of an array element: the comma or bracket on its own level. */
 class ElementScan {
   private depth = 0;
   private inString = false;

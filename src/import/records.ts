@@ -1,25 +1,25 @@
 import type { FormatName } from '../conversation/format-names.js';
 import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
-import { checkMessages } from '../conversation/validate.js';
+import { chatMessages } from '../conversation/validate.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { isFields, mustBe } from '../formats/content.js';
 import { classifyLine, openDocument, type OpenedDocument } from '../formats/documents.js';
 import type { FileLayout } from '../formats/format.js';
 import { decodedText, type Piece, piecesOf } from './pieces.js';
 
-/** One session as it was read, or what could not be read. */
+/** One session that was read, or the error that prevented it. */
 export type ImportRecord = ReadSession | UnreadSession;
 
-/** The sessions of one input, one after the other: what holds several is never in memory as a whole. */
+/** The sessions of one input, one after the other. An input with several sessions is never in memory as a whole. */
 export interface ReadSession {
-  /** Its own id, else {@link place}. */
+  /** Its own id, or else {@link place}. */
   id: string;
-  /** The name of its input, with `#line` where that holds several. */
+  /** Name of its input, with `#line` where the input has several sessions. */
   place: string;
-  /** Where it begins. */
+  /** Line where it begins. */
   line: number;
-  /** Characters it was read from: a measure of the memory it takes. */
+  /** Number of characters read for it, a measure of its memory. */
   size: number;
   format: FormatName;
   items: Json[];
@@ -32,17 +32,17 @@ interface UnreadSession {
 }
 
 export interface ReadOptions {
-  /** @default recognised by content */
+  /** Format of the input. @default recognised by content */
   format?: FormatName;
-  /** Characters of one session that are held in memory; a larger one is refused. @default 256 million */
+  /** Characters of one session held in memory. A larger session is refused. @default 256 million */
   longestSession?: number;
 }
 
 export const defaultLongestSession = 256_000_000;
 
 /**
- * Never throws for what the bytes hold: a session that cannot be read is a record with its `Input.Invalid`, and leaves the
- * others alone. Throws what reading the bytes throws.
+ * Never throws for the content of the bytes: a session that cannot be read becomes a record with its `Input.Invalid`,
+ * and the others are read. Rethrows errors of reading the bytes.
  */
 export async function* readRecords(
   bytes: AsyncIterable<Buffer>,
@@ -76,14 +76,14 @@ async function* documents(pieces: AsyncGenerator<Piece>, input: Input): AsyncGen
     yield opened({ ...read(piece), id: input.name }, 'document', input.format);
 }
 
-/** What a piece holds, and where it stood. `lines`: those of its items, where they are the items of one session. */
+/** The value of a piece and its position. `lines`: the lines of its items, where they are the items of one session. */
 type Read = { id: string; line: number; size: number; lines?: number[] } & (
   { value: Json } | { error: PalimpsestError }
 );
 
 /**
- * Lines or elements: each a session, or all of them the items of one. The first that can be told decides; until then they
- * wait, for a broken one spoils the one session, but none of several.
+ * Reads lines or elements: either each is a session, or all are items of one session. The first recognised piece
+ * decides. Earlier pieces wait, because a broken one invalidates a single session but not one of several.
  */
 async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenerator<ImportRecord> {
   let kind: 'session' | 'item' | null = null;
@@ -111,7 +111,7 @@ async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenera
   yield opened(whole, input.layout === 'lines' ? 'lines' : 'document', input.format);
 }
 
-/** Elements have their place in the list; a line is named by its number. */
+/** Elements have an index in the list as their path; lines are identified by their number. */
 const isPart = (kind: 'session' | 'item' | null, { layout }: Input): boolean =>
   layout === 'elements' && kind !== 'session';
 
@@ -148,7 +148,7 @@ function opened(one: Read, layout: FileLayout, format: FormatName | undefined): 
   }
 }
 
-/** A lone item of a history is a history of one. */
+/** A single item of a history is a history with one item. */
 function openedAs(value: Json, layout: FileLayout, format: FormatName | undefined): OpenedDocument {
   try {
     return openDocument(value, layout, format);
@@ -158,34 +158,33 @@ function openedAs(value: Json, layout: FileLayout, format: FormatName | undefine
   }
 }
 
-/** For the report: what is refused is found by the name it has. */
+/** The session's own id, so that reports name refused sessions by it. */
 function ownId(one: Read): string | null {
   const id = 'value' in one && isFields(one.value) ? one.value.id : null;
   return typeof id === 'string' && id !== '' ? id : null;
 }
 
-/** What is wrong with messages that are nearly OpenAI's, rather than that they are in no known format. */
+/** Prefers an error about messages that are almost OpenAI's to one about an unknown format. */
 function explained(one: Read, error: PalimpsestError): PalimpsestError {
   const value = 'value' in one ? one.value : null;
   const messages = isFields(value) && 'messages' in value ? value.messages : value;
   if (messages !== value && !Array.isArray(messages))
     return mustBe('an array of messages', messages, 'messages', accepted);
   if (!Array.isArray(messages)) return error;
-  if (messages.length === 0) return invalid('The session holds no message.', 'messages', accepted);
+  if (messages.length === 0) return invalid('The session has no message.', 'messages', accepted);
   const likely =
     messages.filter((message) => isFields(message) && 'role' in message).length * 2 >= messages.length;
   if (!likely && messages === value) return error;
   if ((classifyLine(value)?.format ?? 'openai-chat') !== 'openai-chat') return error;
   try {
-    checkMessages(messages);
+    chatMessages(messages, 'messages');
     return error;
   } catch (better) {
     return isFailure(better) ? better : error;
   }
 }
 
-const accepted =
-  'A session is a list of messages, alone or under `messages`, or a file of an agent (see --format).';
+const accepted = "Give a list of messages, alone or under `messages`, or an agent's file (see --format).";
 
 function parsed({ text, line, column, tooLong: isTooLong }: Piece, path?: string): Json {
   if (isTooLong) throw tooLong(line);
@@ -198,21 +197,18 @@ function parsed({ text, line, column, tooLong: isTooLong }: Piece, path?: string
 
 function tooLong(line?: number): PalimpsestError {
   return invalid(
-    `${line === undefined ? 'The session' : `Line ${line}: the session`} is longer than one import takes.`,
+    `${line === undefined ? 'The session' : `Line ${line}: the session`} is longer than the import allows.`,
     undefined,
     'Split it, or raise --max-session-mb.',
   );
 }
 
-/**
- * Where in its file a session is wrong: the line, and the path of the field within that line or the document. Path of
- * an item, and of a field in it.
- */
+/** Matches the path of an item, and of a field in it. */
 const ofItem = /^(?:messages|lines)\[(\d+)\]\.?(.*)$/s;
 
 /**
- * A failure of a session whose items stand on these lines. `details.item`, or the path, tells which of them it is. Where
- * each line is an item, the path is that within the line.
+ * Adds the line to a failure of a session whose items are on these lines. `details.item` or the path identifies the
+ * item. Where each line is an item, the path becomes relative to the line.
  */
 function atItem(
   error: PalimpsestError,
@@ -239,15 +235,15 @@ function withPath(error: PalimpsestError, message: string, path: string | undefi
   return new PalimpsestError(type, message, { path, hint, details, cause });
 }
 
-/** The same with a next step, where what found it knows none. */
+/** Adds a hint where the error has none. */
 function withHint(error: PalimpsestError): PalimpsestError {
   if (error.hint !== undefined) return error;
   const { type, message, path, details, cause } = error;
-  const hint = 'Correct it there, or leave this session out; the others are read.';
+  const hint = 'Correct it there, or omit this session; the others are still read.';
   return new PalimpsestError(type, message, { path, hint, details, cause });
 }
 
-/** The same with the name of its file in front, for readers of several files. */
+/** Adds the name of the file in front, for callers that read several files. */
 export function inFile(error: PalimpsestError, file: string): PalimpsestError {
   if (error.message.includes(file)) return error;
   return withPath(error, `${file}: ${error.message}`, error.path);

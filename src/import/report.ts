@@ -5,47 +5,53 @@ import type { ReadOptions } from './records.js';
 
 export interface ImportOptions extends ReadOptions {
   tenant: string;
-  /** Before each session's own id. */
+  /** Prefix for each session's own id. */
   prefix?: string;
-  /** Of new sessions. */
+  /** Policy of new sessions. */
   policy?: PolicyInput;
   deployment?: DeploymentPolicy;
-  /** Sessions at once. @default 4 */
+  /** Concurrent sessions. @default 4 */
   concurrency?: number;
-  /** Read and check everything, store nothing. */
+  /** Read and check everything, but store nothing. */
   dryRun?: boolean;
-  /** Store sessions that another id brought before. */
+  /** Also store sessions whose messages came under another id before. */
   keepDuplicates?: boolean;
-  /** Leave the sessions open: more turns are to come, and unanswered calls may still be answered. */
+  /** Leave the sessions open: more turns will come, and unanswered calls may still be answered. */
   keepOpen?: boolean;
   signal?: AbortSignal;
-  /** The import goes no faster than this. */
+  /** Called for each session. The import waits for it. */
   onReport?: (report: ImportReport) => void | Promise<void>;
-  /** Bytes read since the last call. */
+  /** Called with the number of bytes read since the last call. */
   onRead?: (bytes: number) => void;
 }
 
 /**
- * `stored`: new. `extended`: its beginning was there. `present`: all of it was. `duplicate`: the same messages came under
- * another id before, in this run. `refused`: set aside, see `error`.
+ * `stored`: the session is new. `extended`: its beginning was stored. `present`: all of it was stored. `duplicate`:
+ * the same messages came under another id earlier in this run. `refused`: it was skipped, see `error`.
  */
 export type ImportStatus = 'stored' | 'extended' | 'present' | 'duplicate' | 'refused';
 export type ImportTotals = Record<ImportStatus, number> & { messages: number; added: number };
 
-/** Stores old sessions. What is stored already is recognised by its hashes, so an import can be run again at any time. */
+/**
+ * The report on one session. Hashes identify messages that are stored already, so that an import can be repeated at
+ * any time.
+ */
 export interface ImportReport {
   source: string;
-  /** Line (of a query: row) at which the session begins. */
+  /** Line (of a query: row) where the session begins. */
   line: number;
   session: string;
   status: ImportStatus;
   format: FormatName | null;
-  /** Messages of the session / stored now. */
+  /** Messages of the session, and those stored by this run. */
   messages: number;
   added: number;
-  /** The id under which the same came before. */
+  /** The id under which the same messages came before. */
   duplicateOf?: string;
-  /** Its newest user message is larger than its budget: no context can be made of it without `reduce.newestUserMessage`. */
+  /**
+   * Set where its newest user message is larger than its budget: no context can be made without
+   * `reduce.newestUserMessage`.
+   */
   newestUser?: { tokens: number; budget: number };
   error?: { type: string; message: string; path?: string; hint?: string };
 }

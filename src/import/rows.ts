@@ -1,4 +1,4 @@
-/** Old sessions in another PostgreSQL database, read by a query a few rows at a time. */
+/** Sessions from a query of another PostgreSQL database, read a few rows at a time. */
 import pg from 'pg';
 import Cursor from 'pg-cursor';
 import { openDocument } from '../formats/documents.js';
@@ -9,20 +9,21 @@ import { asFailure } from '../store/connection/transaction.js';
 import { defaultLongestSession, type ImportRecord, type ReadOptions } from './records.js';
 import { Remembered, type Source } from './sources.js';
 
-/** Rows in one answer: few where they are large, for an answer is in memory as a whole. */
+/** Rows in one answer; one where they are large, because an answer is in memory as a whole. */
 const rowsAtOnce = 50;
 const largeAnswer = 4_000_000;
 
 /**
- * A session a row (columns `id` or `session_id`, and `messages`: json, jsonb or text), or a message a row (`message` instead):
- * then the rows of a session stand together, in order. The query runs in a read-only transaction.
+ * Each row is a session (columns `id` or `session_id`, and `messages`: json, jsonb or text) or a message (`message`
+ * instead). In the latter case the rows of a session must be adjacent and in order. The query runs in a read-only
+ * transaction.
  */
 export function querySource(databaseUrl: string, query: string): Source {
   return {
     name: 'query',
     async *records(options, read) {
       const client = new pg.Client({ connectionString: databaseUrl, application_name: 'palimpsest import' });
-      // Whoever reads next is told; without a listener the loss of the connection ends the process.
+      // The next read reports the lost connection. Without a listener the process would end.
       client.on('error', () => undefined);
       try {
         await client.connect();
@@ -42,20 +43,20 @@ function unreadable(error: unknown): unknown {
   if (isFailure(error)) return error;
   const failure = asFailure(error);
   if (isFailure(failure, 'Store.Unavailable'))
-    return new PalimpsestError(failure.type, `The database of the query: ${failure.message}`, {
+    return new PalimpsestError(failure.type, `The database of the query is unavailable: ${failure.message}`, {
       path: '--from',
-      hint: 'Check the address; the same import again goes on from here.',
+      hint: 'Check the address and repeat the import; it continues from here.',
       cause: error,
     });
   if (typeof (error as { code?: unknown }).code !== 'string') return error;
-  return new PalimpsestError('Input.Invalid', `The query cannot be run: ${(error as Error).message}`, {
+  return new PalimpsestError('Input.Invalid', `The query failed: ${(error as Error).message}`, {
     path: '--query',
-    hint: 'It must be one statement that reads, with the columns id and messages, or id and message.',
+    hint: 'Give one statement that only reads, with the columns id and messages, or id and message.',
     cause: error,
   });
 }
 
-/** json and jsonb stay text, so that nothing of it is lost on the way. */
+/** Keeps json and jsonb as text, so that nothing is lost. */
 const textOnly = { getTypeParser: () => (value: unknown) => value } as unknown as pg.CustomTypesConfig;
 
 type Row = Record<string, string | null>;
@@ -92,14 +93,14 @@ function columnsOf(row: Row): { id: string | null; body: string | null; isWhole:
   const bodyColumn = ['messages', 'message'].find((name) => name in row);
   if (idColumn === undefined || bodyColumn === undefined)
     throw invalid(
-      `The query answers the columns ${Object.keys(row).join(', ')}.`,
+      `The query returns the columns ${Object.keys(row).join(', ')}.`,
       '--query',
-      'It must answer id and messages (a session a row), or id and message (a message a row, in order).',
+      'Return id and messages (one row per session), or id and message (one row per message, in order).',
     );
   return { id: row[idColumn] ?? null, body: row[bodyColumn] ?? null, isWhole: bodyColumn === 'messages' };
 }
 
-/** Rows of one session, until the next one begins. */
+/** Gathers the rows of one session until the next one begins. */
 class Gathered {
   private id: string | null = null;
   private line = 0;
@@ -114,9 +115,9 @@ class Gathered {
       yield* this.end();
       if (this.earlier.get(id))
         throw invalid(
-          `Row ${line}: rows of session ${id} stood further above, after which others followed.`,
+          `Row ${line}: rows of session ${id} are not adjacent.`,
           '--query',
-          'Let the query order its rows by session and position: order by session_id, position.',
+          'Order the rows by session and position: order by session_id, position.',
         );
       this.earlier.set(id, true);
       Object.assign(this, { id, line });
@@ -134,7 +135,7 @@ class Gathered {
         id,
         line,
         error: invalid(
-          `Row ${line}: the session is longer than one import takes.`,
+          `Row ${line}: the session is longer than the import allows.`,
           undefined,
           'Raise --max-session-mb.',
         ),
@@ -143,12 +144,12 @@ class Gathered {
   }
 }
 
-/** The id of the row is the session's, whatever the document calls itself. */
+/** The id of the row is the session's id, whatever id the document has. */
 function opened(id: string, line: number, text: string, options: ReadOptions): ImportRecord {
   const { format, longestSession = defaultLongestSession } = options;
   try {
     if (text.length > longestSession)
-      throw invalid('The session is longer than one import takes.', undefined, 'Raise --max-session-mb.');
+      throw invalid('The session is longer than the import allows.', undefined, 'Raise --max-session-mb.');
     const value: Json = parseExact(text);
     const found = openDocument(value, 'document', format);
     return { id, place: id, line, size: text.length, format: found.format, items: found.items };

@@ -1,4 +1,4 @@
-/** Where old sessions come from: files, folders, standard input. */
+/** Sources of sessions: files, folders, standard input. */
 import { createReadStream, type Dirent } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,19 +7,20 @@ import { type ImportRecord, type ReadOptions, readRecords } from './records.js';
 
 /** A named stream of sessions. */
 export interface Source {
-  /** The file, `-`, or the database, as reports name it. */
+  /** Name in reports: the file, `-`, or the database. */
   name: string;
-  /** Bytes, where they are known beforehand. */
+  /** Number of bytes, where it is known in advance. */
   size?: number;
-  /** `read` is told of bytes as they are read. */
+  /** Calls `read` with the number of bytes as they are read. */
   records(options: ReadOptions, read: (bytes: number) => void): AsyncGenerator<ImportRecord>;
 }
 
 const transcriptFile = /\.(json|jsonl|ndjson|traj)(\.gz)?$/i;
 
 /**
- * Files as they are named; folders with every transcript file below them, in order of their paths, what is hidden left out;
- * `-`: standard input. Throws `Input.Invalid` for a path that is not there, and for folders that hold nothing.
+ * Resolves inputs to sources: files, folders with all transcript files below them (in the order of their paths,
+ * without hidden ones), and `-` for standard input. Throws `Input.Invalid` for a path that does not exist, and for
+ * folders without transcripts.
  */
 export async function fileSources(inputs: readonly string[]): Promise<Source[]> {
   const sources: Source[] = [];
@@ -32,20 +33,21 @@ export async function fileSources(inputs: readonly string[]): Promise<Source[]> 
 
 async function fromPath(input: string): Promise<Source[]> {
   const found = await stat(input).catch((error: NodeJS.ErrnoException) => {
-    const why = error.code === 'ENOENT' ? 'There is no such file' : `It cannot be read (${error.code})`;
-    throw invalid(`${why}: ${input}`, undefined, 'Name files, folders, or - for standard input.');
+    const why =
+      error.code === 'ENOENT' ? 'The file does not exist' : `The file cannot be read (${error.code})`;
+    throw invalid(`${why}: ${input}`, undefined, 'Give files, folders, or - for standard input.');
   });
   if (!found.isDirectory()) return [file(input, sessionName(path.basename(input)), found.size)];
   const sources = await inFolder(input, input);
   if (sources.length > 0) return sources;
   throw invalid(
-    `No transcript lies in ${input}`,
+    `There is no transcript in ${input}`,
     undefined,
-    'Files are taken by their ending: .json, .jsonl, .ndjson, .traj, also with .gz.',
+    'The import takes files with the endings .json, .jsonl, .ndjson and .traj, also with .gz.',
   );
 }
 
-/** Sessions are named by the place below the folder, so that files of one name in two folders are two sessions. */
+/** Sessions are named by their path below the folder, so that files of one name in two folders are two sessions. */
 async function inFolder(folder: string, top: string): Promise<Source[]> {
   const named = (name: string) => sessionName(path.relative(top, name));
   let entries: Dirent[];
@@ -72,7 +74,11 @@ function unreadable(name: string, id: string, error: Error): Source {
   return {
     name,
     async *records() {
-      yield Promise.resolve({ id, line: 1, error: invalid(`It cannot be read: ${error.message}`) });
+      yield Promise.resolve({
+        id,
+        line: 1,
+        error: invalid(`The file or folder cannot be read: ${error.message}`),
+      });
     },
   };
 }
@@ -92,7 +98,7 @@ function file(name: string, id: string, size: number): Source {
       try {
         yield* readRecords(counted(createReadStream(name, { highWaterMark: 1 << 18 }), read), id, options);
       } catch (error) {
-        // One that cannot be read (rights, a failing disk) does not stop the others.
+        // An unreadable file (rights, a failing disk) does not stop the others.
         if (typeof (error as NodeJS.ErrnoException).code !== 'string') throw error;
         yield { id, line: 1, error: invalid(`The file cannot be read: ${(error as Error).message}`) };
       }
@@ -111,10 +117,10 @@ async function* counted(bytes: AsyncIterable<Buffer>, read: (bytes: number) => v
   }
 }
 
-/** Entries at most: with their keys about 150 MB. */
+/** Entries at most: about 150 MB with their keys. */
 const most = 1_000_000;
 
-/** A map by text that keeps the latest million entries. */
+/** A map with text keys that keeps the latest million entries. */
 export class Remembered<Value> {
   private readonly entries = new Map<string, Value>();
 
@@ -134,5 +140,5 @@ export class Remembered<Value> {
   }
 }
 
-/** A copy: a text that was cut out of another one keeps all of that in memory. */
+/** A copy of the text. A slice would keep its whole original in memory. */
 export const detached = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le');

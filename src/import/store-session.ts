@@ -9,22 +9,22 @@ import { isFailure, PalimpsestError } from '../errors.js';
 import { withoutEnvelope } from '../formats/envelope.js';
 import { type LoggedTurn, splitNative } from '../formats/native.js';
 import { closeImported, importedTurnId, largeNewest, type LargeNewest } from '../store/append/imported.js';
-import type { TurnInput } from '../store/append/turn.js';
+import type { TurnInput } from '../store/append/turn-input.js';
 import { appendTurn, appendTurns } from '../store/append/turns.js';
 import { readHashes, readMessages } from '../store/log/messages.js';
 import type { ImportOptions } from './report.js';
 
-/** One session into the log, from the first message on that is not there. */
+/** Stores one session in the log, from its first missing message on. */
 interface Stored {
   status: 'stored' | 'extended' | 'present';
   added: number;
-  /** Its newest user message is larger than its budget: no context can be made of it. */
+  /** Set where its newest user message is larger than its budget, so that no context can be made of it. */
   newestUser?: LargeNewest;
 }
 
 type ReadMessages = LoggedTurn & { format: FormatName };
 
-/** Throws `Input.Invalid` where the session holds other messages already. */
+/** Throws `Input.Invalid` where the stored session has other messages. */
 export async function storeSession(
   pool: Pool,
   ids: SessionIds,
@@ -46,7 +46,7 @@ export async function storeSession(
       const newestUser = added > 0 ? await largeNewest(pool, ids) : null;
       return { added, status: statusOf(added, before), ...(newestUser ? { newestUser } : {}) };
     } catch (error) {
-      // Somebody else appended to it meanwhile: compare again.
+      // Another writer appended to the session meanwhile, so compare again.
       if (!isFailure(error, 'Store.StaleAppend')) throw error;
     }
   }
@@ -57,11 +57,14 @@ function statusOf(added: number, before: number): Stored['status'] {
   return before === 0 ? 'stored' : 'extended';
 }
 
-/** Turns stored in one transaction, which is to be short. */
+/** Limits on the turns stored in one transaction, which must be short. */
 const turnsAtOnce = 50;
 const charactersAtOnce = 2_000_000;
 
-/** In the turns in which its platform would have appended it. Answers again and again how many messages were new. */
+/**
+ * Appends the session in the turns in which its platform would have appended it. Yields the number of new messages
+ * after each step.
+ */
 async function* appendRest(
   pool: Pool,
   ids: SessionIds,
@@ -99,7 +102,7 @@ function* turnsOf(
       format,
       expectedSeq: start,
       imported: true,
-      // A session that exists keeps the policy it has.
+      // An existing session keeps its policy.
       ...(policy === undefined || start > 0 ? {} : { policy }),
       ...(deployment === undefined ? {} : { deployment }),
     };
@@ -109,13 +112,13 @@ function* turnsOf(
 interface Part {
   start: number;
   logged: ChatMessage[];
-  /** Of each message. */
+  /** Hashes of the messages. */
   hashes: string[];
   /** Code units of the stored bodies. */
   size: number;
 }
 
-/** Turns of what is not stored yet, none larger than a turn may be. */
+/** The messages that are not stored yet, cut into turns within the limits on turns. */
 function* partsOf(messages: readonly ChatMessage[], stored: number): Generator<Part> {
   const { maxMessages, maxBytes } = defaultTurnLimits;
   for (const { from, to } of cutTurns(messages)) {
@@ -153,10 +156,10 @@ function* batches(turns: Iterable<ImportTurn>): Generator<[ImportTurn, ...Import
 }
 
 /**
- * What of a session is in the log already. The messages as they continue what is stored. A log of an agent that has
- * grown since is the same as before but for what its file says of itself (the envelope, which stays as it was) and for
- * entries that mean no message: those at its end went with the last message then, and go before the next one now.
- * Throws `Input.Invalid` where something else differs.
+ * Returns the messages as they continue the stored ones. An agent's log that has grown since differs from the stored
+ * one in its envelope, which stays as stored, and in entries without a message: at the end of the old log they were
+ * stored with the last message, and now they belong before the next one.
+ * Throws `Input.Invalid` where anything else differs.
  */
 async function missingFrom(
   pool: Pool,
@@ -185,7 +188,7 @@ const textOf = (value: unknown): string => JSON.stringify(value);
 const itemsOf = (messages: readonly ChatMessage[]): Json[] =>
   messages.flatMap((message) => withoutEnvelope(splitNative(message).native?.items ?? []));
 
-/** With entries before the first new message that the log does not have yet. */
+/** Adds entries that the log lacks before the first new message. */
 function continued(messages: readonly ChatMessage[], from: number, entries: readonly Json[]): ChatMessage[] {
   return messages.map((message, index) => {
     const { message: plain, native } = splitNative(message);
@@ -194,7 +197,7 @@ function continued(messages: readonly ChatMessage[], from: number, entries: read
   });
 }
 
-/** Whether a session was refused because its id holds other messages. */
+/** Whether a session was refused because its id has other messages. */
 export function isTaken(error: unknown): boolean {
   return isFailure(error, 'Input.Invalid') && error.details?.differsAt !== undefined;
 }
@@ -202,10 +205,10 @@ export function isTaken(error: unknown): boolean {
 function differs({ session }: SessionIds, index: number): PalimpsestError {
   return new PalimpsestError(
     'Input.Invalid',
-    `Session ${session} is stored with another message ${index + 1}.`,
+    `Session ${session} is stored with a different message ${index + 1}.`,
     {
       path: `messages[${index}]`,
-      hint: 'Import it under another id: --prefix puts something before all ids.',
+      hint: 'Import it under another id: --prefix adds a prefix to all ids.',
       details: { differsAt: index + 1 },
     },
   );

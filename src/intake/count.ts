@@ -10,15 +10,16 @@ import { countMessage, weightOf } from '../tokens/message.js';
 import { type PreparedTurn, readTurn, type ReadTurn, turnOf } from './prepare.js';
 import { inThread } from './threads/pool.js';
 
-/** Characters of a stored body from which on byte-pair encoding would hold up the event loop (about 0.1 s a megabyte). */
+/** Length of a stored body from which byte-pair encoding would block the event loop (about 0.1 s per megabyte). */
 const largeBody = 256 * 1024;
 
-/** Milliseconds of counting between which everything else has its turn. */
+/** Milliseconds of counting after which other work may run. */
 const sliceMs = 15;
 
 /**
- * Tokens of each message; `bodies` are the same messages as stored. Large ones are counted in a thread, by a custom
- * counter, which no other thread has, here in slices. Counting characters takes no time worth a thread.
+ * Counts the tokens of each message; `bodies` are the same messages as stored. Large messages are counted in a
+ * thread, or here in slices by a custom counter, which threads do not have. Counting characters is too fast to need a
+ * thread.
  */
 export async function countAll(
   messages: readonly ChatMessage[],
@@ -44,7 +45,7 @@ function countLarge(message: ChatMessage, counter: TokenCounter, size: number): 
   return inThread('count', [message, counter.name], size);
 }
 
-/** The same slices as the counter itself makes, and between two of them everything else has its turn. */
+/** Counts in the same slices as the counter itself, and lets other work run between them. */
 async function countInSlices(message: ChatMessage, counter: TokenCounter): Promise<number> {
   const { fixed, texts } = weightOf(message);
   let tokens = fixed;
@@ -57,23 +58,26 @@ async function countInSlices(message: ChatMessage, counter: TokenCounter): Promi
   return tokens;
 }
 
-/** Bytes of JSON up to which a turn is read on the event loop: some 30 ms at most. */
+/** Bytes of JSON up to which a turn is read on the event loop, which takes at most about 30 ms. */
 const shortTurn = 64 * 1024;
 
-/** A turn from whatever it was handed over as: here where it is short, in a thread where it would hold up everything else. */
+/** A submitted turn. A short one is read on the event loop, a long one in a thread. */
 interface GivenTurn {
-  /** In the session's format, as values or as their JSON. */
+  /** Messages in the session's format, as values or as JSON. */
   messages?: unknown;
-  /** Instead of `messages`: what they are logged as. */
+  /** The messages as they are logged, in place of `messages`. */
   logged?: LoggedTurn;
 }
 
-/** A turn that is read and checked, and can be counted with any tokenizer. */
+/** A turn that was read and checked, and can be counted with any tokenizer. */
 interface TurnToCount {
   counted(tokenizer: TokenizerName): Promise<PreparedTurn & Pick<ReadTurn, 'warnings'>>;
 }
 
-/** Throws `Input.Invalid` with the path of the first offending field, `Input.TooLarge`; so may counting, for a long turn. */
+/**
+ * Throws `Input.Invalid` with the path of the first wrong field, `Input.TooLarge`. For a long turn, counting may
+ * throw them instead.
+ */
 export function turnToCount(
   { messages: given, logged }: GivenTurn,
   format: FormatName,
@@ -124,7 +128,7 @@ function countedInThread(json: SharedArrayBuffer, format: FormatName, limits: Tu
   };
 }
 
-/** Counted by a counter that no thread has. One message at a time is held as values. */
+/** Counts with a counter that threads do not have. Holds one message at a time as values. */
 async function countBodies(bodies: string, tokenizer: TokenizerName): Promise<number[]> {
   const tokens: number[] = [];
   for (const body of bodies.split('\n'))

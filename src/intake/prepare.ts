@@ -1,4 +1,4 @@
-/** What is stored of a turn, made from its messages without any I/O, so that a thread can do it. */
+/** The stored form of a turn, made from its messages without I/O, so that a thread can make it. */
 import { createHash } from 'node:crypto';
 import type { FormatName } from '../conversation/format-names.js';
 import { type ChatMessage, type Json, sharedText, textOfShared } from '../conversation/message.js';
@@ -9,27 +9,27 @@ import { invalid } from '../errors.js';
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 
-/** A turn as its columns: one array for each, in message order. */
+/** A turn as columns: one array for each, in message order. */
 export interface SerializedTurn {
   roles: string[];
   calls: (string | null)[];
   answers: (string | null)[];
   empties: boolean[];
-  /** When each was said, by its log; null: it does not tell. */
+  /** When each message was said according to its log; null where the log does not say. */
   times: (string | null)[];
-  /** Stored bodies, one a line: JSON never holds a raw line feed. */
+  /** Stored bodies, one per line: JSON never holds a raw line feed. */
   bodies: string;
-  /** Hex, of each body. */
+  /** Hex hash of each body. */
   hashes: string[];
-  /** Of the turn: over the JSON array of the bodies. */
+  /** Hash of the turn, over the JSON array of the bodies. */
   sha256: string;
 }
 
 export interface PreparedTurn extends Omit<SerializedTurn, 'bodies'> {
-  /** The same, as text or in UTF-8. */
+  /** The stored bodies as text or in UTF-8. */
   bodies: string | Buffer;
   tokens: number[];
-  /** With which they were counted. */
+  /** Tokenizer that counted the tokens. */
   tokenizer: TokenizerName;
 }
 
@@ -49,12 +49,12 @@ export function serialize({ messages, times }: LoggedTurn): SerializedTurn {
   };
 }
 
-/** Messages as they are logged, with what is odd about them. */
+/** Messages as they are logged, with warnings about irregularities. */
 export interface ReadTurn extends SerializedTurn {
   warnings: MessageWarning[];
 }
 
-/** Of plain JSON. Throws `Input.Invalid` with the path of the first offending field, `Input.TooLarge`. */
+/** Reads plain JSON. Throws `Input.Invalid` with the path of the first wrong field, `Input.TooLarge`. */
 export function readTurn(
   given: readonly Json[],
   format: FormatName,
@@ -65,14 +65,14 @@ export function readTurn(
 
 export function turnOf(logged: LoggedTurn, limits: TurnLimits): ReadTurn & { messages: ChatMessage[] } {
   if (logged.messages.length === 0)
-    throw invalid('a turn has at least one message', 'messages', 'Send what was said since the last turn.');
-  // One item of another format may mean several messages.
+    throw invalid('a turn has at least one message', 'messages', 'Send the messages since the last turn.');
+  // One item of another format may stand for several messages.
   assertTurnMessages(logged.messages.length, limits);
   const messages = logged.messages.map((message) => splitNative(message).message);
   return { ...serialize(logged), messages, warnings: warningsOf(messages, 'turn') };
 }
 
-/** The same from text in UTF-8 that was checked to be exact JSON, with tokens; null: they are counted elsewhere. */
+/** Reads UTF-8 text that was checked to be exact JSON, and counts its tokens; null where they are counted elsewhere. */
 export function readTurnText(
   json: SharedArrayBuffer,
   format: FormatName,

@@ -1,29 +1,34 @@
 import type { Pool } from 'pg';
 import { invalid } from '../errors.js';
 import { estimateBackfill, type SummarizerFacts } from '../store/backfills/estimate.js';
-import { itemStates, listItems, spentBy } from '../store/backfills/items.js';
+import { listItems, spentBy } from '../store/backfills/items.js';
 import {
-  checkConcurrency,
   checkSpendLimit,
+  type FullRequest,
   insertBackfill,
   listBackfills,
   loadBackfill,
   loadBackfillRow,
-  parseBackfill,
-  parseEstimate,
-  parseSpendLimit,
 } from '../store/backfills/jobs.js';
-import type {
-  Backfill,
-  BackfillEstimate,
-  BackfillItemList,
-  BackfillItemRequest,
-  BackfillRequest,
+import {
+  type Backfill,
+  type BackfillEstimate,
+  type BackfillItemList,
+  type BackfillItemRequest,
+  type BackfillRequest,
+  backfillRequest,
+  type EstimateRequest,
+  estimateRequest,
+  itemsRequest,
+  resizeRequest,
+  retryRequest,
 } from '../contract/backfills.js';
+import type { Asked, OfJob } from '../contract/client.js';
+import { checked } from '../contract/schema.js';
 import type { BackfillWorkflows } from '../temporal/backfill-workflows.js';
 import { encodeIdPart } from '../contract/ids.js';
 
-/** The backfills of one tenant: rows in PostgreSQL say what a job is, its workflow does the work. */
+/** The backfills of one tenant. Rows in PostgreSQL define a job, and its workflow does the work. */
 export class Backfills {
   constructor(
     private readonly pool: Pool,
@@ -33,57 +38,57 @@ export class Backfills {
   ) {}
 
   async start(request: BackfillRequest): Promise<Backfill> {
-    const full = parseBackfill(request);
-    const ids = this.ids(full.job);
-    const { endedAt } = await insertBackfill(this.pool, this.tenant, full);
-    // Also where it was stored before: who stored it may have died before it was started.
+    const { job, ...asked } = checked(backfillRequest, request);
+    const ids = this.ids(job);
+    const { endedAt } = await insertBackfill(this.pool, this.tenant, { job, ...withDefaults(asked) });
+    // Also starts a job that was stored before: its first caller may have died between both steps.
     if (endedAt === null) await this.workflows.start(ids);
     return loadBackfill(this.pool, ids);
   }
 
-  async estimate(request: Omit<BackfillRequest, 'job'>): Promise<BackfillEstimate> {
-    return estimateBackfill(this.pool, this.tenant, parseEstimate(request), this.summarizer);
+  async estimate(request: EstimateRequest): Promise<BackfillEstimate> {
+    return estimateBackfill(
+      this.pool,
+      this.tenant,
+      withDefaults(checked(estimateRequest, request)),
+      this.summarizer,
+    );
   }
 
   async list(): Promise<Backfill[]> {
     return listBackfills(this.pool, this.tenant);
   }
 
-  async report({ job }: { job: string }): Promise<Backfill> {
+  async report({ job }: OfJob): Promise<Backfill> {
     return loadBackfill(this.pool, this.ids(job));
   }
 
-  async items({ job, state, after, limit = 100 }: BackfillItemRequest): Promise<BackfillItemList> {
-    if (state !== undefined && !itemStates.includes(state))
-      throw invalid(
-        `${String(state)} is no state of a session`,
-        'state',
-        `States: ${itemStates.join(', ')}.`,
-      );
-    const items = await listItems(this.pool, this.ids(job), { state, after, limit });
+  async items({ job, ...request }: BackfillItemRequest): Promise<BackfillItemList> {
+    const { limit = 100, ...page } = checked(itemsRequest, request);
+    const items = await listItems(this.pool, this.ids(job), { ...page, limit });
     return { items, next: items.length < limit ? null : (items.at(-1)?.session ?? null) };
   }
 
-  async pause({ job }: { job: string }): Promise<Backfill> {
+  async pause({ job }: OfJob): Promise<Backfill> {
     return this.tell(job, 'pause');
   }
 
-  async resume({ job }: { job: string }): Promise<Backfill> {
+  async resume({ job }: OfJob): Promise<Backfill> {
     return this.tell(job, 'resume');
   }
 
-  async resize({ job, concurrency }: { job: string; concurrency: number }): Promise<Backfill> {
-    return this.tell(job, 'resize', { concurrency: checkConcurrency(concurrency) });
+  async resize({ job, ...request }: Asked<'resizeBackfill'>): Promise<Backfill> {
+    return this.tell(job, 'resize', checked(resizeRequest, request));
   }
 
-  async cancel({ job }: { job: string }): Promise<Backfill> {
+  async cancel({ job }: OfJob): Promise<Backfill> {
     const present = await this.report({ job });
     return present.state === 'cancelled' ? present : this.tell(job, 'cancel');
   }
 
-  async retry({ job, spendLimit }: { job: string; spendLimit?: number }): Promise<Backfill> {
+  async retry({ job, ...request }: Asked<'retryBackfill'>): Promise<Backfill> {
     const ids = this.ids(job);
-    const given = spendLimit === undefined ? {} : { spendLimit: parseSpendLimit(spendLimit) };
+    const given = checked(retryRequest, request);
     const row = await loadBackfillRow(this.pool, ids);
     checkSpendLimit(given.spendLimit ?? row.spendLimit, await spentBy(this.pool, ids));
     await this.workflows.tell(ids, 'retry', given);
@@ -101,7 +106,7 @@ export class Backfills {
       throw invalid(
         `backfill ${job} has ended (${state})`,
         'job',
-        'Retry it, or start one under another name.',
+        'Retry the job, or start one under another name.',
       );
     await this.workflows.tell(ids, update, ...args);
     return loadBackfill(this.pool, ids);
@@ -111,4 +116,13 @@ export class Backfills {
     encodeIdPart(job, 'job');
     return { tenant: this.tenant, job };
   }
+}
+
+function withDefaults({
+  select = {},
+  mode = 'due',
+  concurrency = 16,
+  spendLimit,
+}: EstimateRequest): Omit<FullRequest, 'job'> {
+  return { select, mode, concurrency, ...(spendLimit === undefined ? {} : { spendLimit }) };
 }

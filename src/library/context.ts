@@ -12,7 +12,7 @@ import { factsOf, type SessionRow } from '../store/sessions/session-row.js';
 import { counterFor } from '../tokens/counter.js';
 import { currentCaller } from '../store/connection/places.js';
 import type { ContextRequest } from '../contract/client.js';
-import { checkContextRequest, type ContextShape, type SessionContext } from '../contract/context.js';
+import type { ContextShape, SessionContext } from '../contract/context.js';
 import { inSlices, type Steps } from '../steps.js';
 import { readContextLocked, readContextSource } from '../store/reading/context.js';
 import { saveReductions } from '../store/compactions/reductions.js';
@@ -20,17 +20,15 @@ import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';
 
-/** Most reads without a lock while commits and other readers overtake them; the next one takes a lock. */
+/** Reads without a lock while commits and other readers overtake them. The next read takes a lock. */
 const lockFreeReads = 3;
 
-/** One statement, unless the context has to be cut to its budget anew. */
+/** Takes one statement, unless the context needs new reductions to fit its budget. */
 export async function readContext(
   { pool, watch }: Connections,
   ids: SessionIds,
   { format, budget, waitMs = 0 }: Omit<ContextRequest, 'session'>,
 ): Promise<SessionContext> {
-  if (format !== undefined) contextFormatOf(format);
-  checkContextRequest({ budget, waitMs });
   if (waitMs > 0) await compactionEnded({ pool, watch }, ids, waitMs);
   const key = budget ?? 'own';
   const fit = (found: Parameters<typeof fitted>[1]) =>
@@ -39,7 +37,8 @@ export async function readContext(
     const found = await readContextSource(pool, ids, key);
     const { context, budget: within, reductions } = await fit(found);
     if (reductions.length === 0) return context;
-    // Stored when first applied, so that every later read until the next commit starts with the same prefix.
+    // Reductions are stored when they are first applied, so that every later read until the next commit starts with
+    // the same prefix.
     const seen = found.source.reductions.length;
     const { generation } = found.session;
     if (await saveReductions(pool, found.session, { generation, seen, budget: within, reductions }))
@@ -49,8 +48,8 @@ export async function readContext(
 }
 
 /**
- * The context within its budget, and the reductions that this takes beyond those already stored. In steps: 100,000 messages
- * take seconds.
+ * Returns the context within its budget, and the reductions that it needs in addition to the stored ones. Works in
+ * steps, because 100,000 messages take seconds.
  * @internal Tests fit contexts that no database holds.
  */
 export function* fitted(
@@ -65,7 +64,7 @@ export function* fitted(
   const logged = new Map<number, LoggedMessage>(
     [...source.system, ...source.tail].map((message) => [message.seq, message]),
   );
-  // Other formats join neighbours of one role themselves, so that the originals within stay what they are.
+  // Other formats merge neighbouring messages of one role themselves, so that the originals inside stay unchanged.
   const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
   const fit = yield* fittingMemory(source, policy, limits, counter, {
     budget,
@@ -73,7 +72,7 @@ export function* fitted(
   });
   const sizes = { budget, window: limits.window };
   const context = contextOf(name, session, fit.items, fit.layout, sizes);
-  // The row's own budget is the key under which its reductions are stored and read.
+  // Reductions are stored and read under the budget in the session's row.
   const key = own ?? session.budget;
   return {
     context: yield* inFormat(context, fit.items, logged, format),

@@ -1,14 +1,12 @@
-/** What operators do with a session: first in PostgreSQL, which decides, then in its workflow. */
-import { z } from 'zod';
-import type { CompactionOutcome } from '../contract/workflows.js';
+/** Operations on a session. They change PostgreSQL first, which is authoritative, and then tell the workflow. */
+import type { CompactionOutcome } from '../contract/compactions.js';
+import type { Pins, SessionPolicy } from '../contract/policies.js';
+import type { SessionIds } from '../contract/ids.js';
 import { currentCaller } from '../store/connection/places.js';
-import type { SessionPolicy } from '../contract/client.js';
 import { policyOf } from '../policy/layers.js';
-import { complain } from '../policy/issues.js';
-import { parsePolicy, policySchema, type PolicyInput } from '../policy/schema.js';
+import { parsePolicy, type PolicyInput } from '../policy/schema.js';
 import { changePolicy, findTenantPolicy } from '../store/sessions/configure.js';
 import { closeSession, loadSession, setPaused } from '../store/sessions/sessions.js';
-import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 
 export async function compact(
@@ -30,17 +28,12 @@ export async function configure(
   return change(connections, ids, () => given);
 }
 
-const pinsSchema = z.strictObject({ pins: policySchema.shape.pins.unwrap() });
-
-/** Of the session's own policy, its pins alone. */
+/** Changes only the pins of the session's own policy. */
 export async function pin(
   connections: Connections,
   ids: SessionIds,
-  given: PolicyInput['pins'],
+  { pins }: Pins,
 ): Promise<{ policyVersion: number }> {
-  const read = pinsSchema.safeParse({ pins: given });
-  if (!read.success) throw complain(read.error, pinsSchema, { pins: given }, '');
-  const { pins } = read.data;
   return change(connections, ids, (own) => ({ ...own, pins }));
 }
 
@@ -64,7 +57,7 @@ export async function tenantPolicy({ pool }: Connections, tenant: string): Promi
   return { policy: found?.policy ?? {}, policyVersion: found?.version ?? 0 };
 }
 
-/** What is stored counts; the workflow is told to look, so that its page and a due compaction follow at once. */
+/** The stored state is authoritative. The signal makes the workflow show it and start a due compaction at once. */
 export async function hold(
   { pool, workflows }: Connections,
   ids: SessionIds,

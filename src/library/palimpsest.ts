@@ -1,24 +1,41 @@
-import type {
-  ArchivePart,
-  ExpandRequest,
-  Expansion,
-  Page,
-  ResponseReference,
-  SearchRequest,
-  SearchResult,
-  ToolResponse,
+import {
+  type ArchivePart,
+  type Expansion,
+  expandRequest,
+  responseRequest,
+  searchRequest,
+  type SearchResult,
+  type ToolResponse,
 } from '../contract/archive.js';
-import type * as jobs from '../contract/backfills.js';
-import type * as client from '../contract/client.js';
-import type { AppendedTurn, Turn } from '../contract/client.js';
-import type { SessionContext } from '../contract/context.js';
+import type {
+  Backfill,
+  BackfillEstimate,
+  BackfillItemList,
+  BackfillRequest,
+  EstimateRequest,
+} from '../contract/backfills.js';
+import type { Asked, OfJob, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
+import {
+  type CompactionOutcome,
+  type Forked,
+  forkRequest,
+  restoreRequest,
+  type Timeline,
+} from '../contract/compactions.js';
+import { contextRequest, type SessionContext } from '../contract/context.js';
 import { encodeIdPart, type SessionIds } from '../contract/ids.js';
-import type { CompactionOutcome } from '../contract/workflows.js';
-import type { Forked, ForkRequest, Status, Timeline } from '../contract/sessions.js';
-import type { ChatMessage, LoggedMessage, MessagesText } from '../conversation/message.js';
+import { pins, type Pins, type PolicyVersion, type SessionPolicy } from '../contract/policies.js';
+import { checked } from '../contract/schema.js';
+import {
+  type Erased,
+  eraseRequest,
+  listRequest,
+  type SessionList,
+  type Status,
+} from '../contract/sessions.js';
+import type { AppendedTurn, TurnOrText } from '../contract/turns.js';
+import type { LoggedMessage } from '../conversation/message.js';
 import { erase } from '../erase/erase.js';
-import { invalid } from '../errors.js';
-import { parsePolicy } from '../policy/schema.js';
 import { type Readiness, readinessOf } from '../process/readiness.js';
 import { appendTurn } from '../store/append/turns.js';
 import { listArchiveParts, readArchivePart } from '../store/compactions/archive.js';
@@ -54,11 +71,11 @@ import { atRest } from './waiting.js';
  * every method may be called concurrently. `PalimpsestClient` says what each does and throws.
  *
  * @example
- * const palimpsest = await Palimpsest.connect({ databaseUrl, temporal: { address: 'localhost:7233' } });
+ * const palimpsest = await Palimpsest.connect();
  * await palimpsest.appendTurn({ session: 's-1', turnId: 't-1', messages: [{ role: 'user', content: 'Hello' }] });
  * const { messages } = await palimpsest.context({ session: 's-1' });
  */
-export class Palimpsest implements client.PalimpsestClient {
+export class Palimpsest implements PalimpsestClient {
   private readonly jobs: Backfills;
 
   private constructor(
@@ -72,11 +89,15 @@ export class Palimpsest implements client.PalimpsestClient {
     this.jobs = new Backfills(pool, backfills, tenant, summarizer);
   }
 
-  /** Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer. */
-  static async connect(options: PalimpsestOptions): Promise<Palimpsest> {
+  /**
+   * To the servers that the options name, else to those of the environment or of a running `palimpsest dev`. Throws
+   * `Input.Invalid` with what to set or to correct; `Store.Unavailable` or `Temporal.Unavailable` within seconds where
+   * either does not answer.
+   */
+  static async connect(options: PalimpsestOptions = {}): Promise<Palimpsest> {
+    const connections = await openConnections(options);
     const { tenant = 'default' } = options;
-    encodeIdPart(tenant, 'tenant');
-    return new Palimpsest(await openConnections(options), tenant, true);
+    return new Palimpsest(connections, tenant, true);
   }
 
   /** The sessions of another tenant over the same connections, which only `close` of the connected one ends. */
@@ -99,24 +120,25 @@ export class Palimpsest implements client.PalimpsestClient {
     return { held, waiting };
   }
 
-  async appendTurn(turn: TurnOrText): Promise<client.AppendedTurn> {
+  async appendTurn(turn: TurnOrText): Promise<AppendedTurn> {
     return append(this.connections, this.ids(turn), turn);
   }
 
-  async context<Message = ChatMessage>(request: client.ContextRequest): Promise<SessionContext<Message>> {
-    const context: SessionContext<unknown> = await readContext(this.connections, this.ids(request), request);
-    return context as SessionContext<Message>;
+  readonly context = (async ({
+    session,
+    ...request
+  }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> =>
+    readContext(this.connections, this.ids({ session }), checked(contextRequest, request))) as ReadContext;
+
+  async compact({ session, wait }: Asked<'compact'>): Promise<CompactionOutcome | null> {
+    return operating.compact(this.connections, this.ids({ session }), {}, wait);
   }
 
-  async compact({ wait, ...of }: client.CompactRequest): Promise<CompactionOutcome | null> {
-    return operating.compact(this.connections, this.ids(of), {}, wait);
+  async resummarize({ session, wait }: Asked<'resummarize'>): Promise<CompactionOutcome | null> {
+    return operating.compact(this.connections, this.ids({ session }), { resummarize: true }, wait);
   }
 
-  async resummarize({ wait, ...of }: client.CompactRequest): Promise<CompactionOutcome | null> {
-    return operating.compact(this.connections, this.ids(of), { resummarize: true }, wait);
-  }
-
-  async status(request: client.OfSession): Promise<Status> {
+  async status(request: OfSession): Promise<Status> {
     const { pool, workflows } = this.connections;
     const ids = this.ids(request);
     const row = await loadSession(pool, ids);
@@ -128,60 +150,61 @@ export class Palimpsest implements client.PalimpsestClient {
     return statusOf(row, live, { ...records, ...memory });
   }
 
-  async settled({ timeoutMs = 60_000, ...of }: client.OfSession & { timeoutMs?: number }): Promise<void> {
+  async settled({ timeoutMs = 60_000, ...of }: Asked<'settled'>): Promise<void> {
     const ids = this.ids(of);
     await atRest(this.connections, ids, timeoutMs);
     // Afterwards: an inline turn may only just have begun the session.
     await generationOf(this.connections.pool, ids);
   }
 
-  async sessions(request: client.ListRequest = {}): Promise<client.SessionList> {
-    return listSessions(this.connections.pool, this.tenant, request);
+  async sessions(request: Asked<'sessions'> = {}): Promise<SessionList> {
+    return listSessions(this.connections.pool, this.tenant, checked(listRequest, request));
   }
 
-  async closeSession(request: client.OfSession): Promise<void> {
+  async closeSession(request: OfSession): Promise<void> {
     await operating.close(this.connections, this.ids(request));
   }
 
-  async erase({ forks, ...of }: client.EraseRequest): Promise<client.Erased> {
-    return erase(this.connections, this.ids(of), forks);
+  async erase({ session, ...request }: Asked<'erase'>): Promise<Erased> {
+    const { forks } = checked(eraseRequest, request);
+    return erase(this.connections, this.ids({ session }), forks);
   }
 
-  async pause(request: client.OfSession): Promise<void> {
+  async pause(request: OfSession): Promise<void> {
     await operating.hold(this.connections, this.ids(request), true);
   }
 
-  async resume(request: client.OfSession): Promise<void> {
+  async resume(request: OfSession): Promise<void> {
     await operating.hold(this.connections, this.ids(request), false);
   }
 
-  async policy(request: client.OfSession): Promise<client.SessionPolicy> {
+  async policy(request: OfSession): Promise<SessionPolicy> {
     return operating.ownPolicy(this.connections, this.ids(request));
   }
 
-  async configure({ policy, ...of }: client.ConfigureRequest): Promise<{ policyVersion: number }> {
+  async configure({ policy, ...of }: Asked<'configure'>): Promise<PolicyVersion> {
     return operating.configure(this.connections, this.ids(of), policy);
   }
 
-  async tenantPolicy(): Promise<client.SessionPolicy> {
+  async tenantPolicy(): Promise<SessionPolicy> {
     return operating.tenantPolicy(this.connections, this.tenant);
   }
 
-  async configureTenant({ policy }: client.ConfigureTenantRequest): Promise<{ policyVersion: number }> {
+  async configureTenant({ policy }: Asked<'configureTenant'>): Promise<PolicyVersion> {
     const { pool, deployment } = this.connections;
     return configureTenant(pool, this.tenant, policy, deployment);
   }
 
-  async pins(request: client.OfSession): Promise<{ pins: client.Pins }> {
+  async pins(request: OfSession): Promise<Pins> {
     const { policy } = await this.policy(request);
     return { pins: policy.pins ?? [] };
   }
 
-  async pin({ pins, ...of }: client.PinsRequest): Promise<{ policyVersion: number }> {
-    return operating.pin(this.connections, this.ids(of), pins);
+  async pin({ session, ...request }: Asked<'pin'>): Promise<PolicyVersion> {
+    return operating.pin(this.connections, this.ids({ session }), checked(pins, request));
   }
 
-  async compactions(request: client.OfSession): Promise<CompactionOutcome[]> {
+  async compactions(request: OfSession): Promise<CompactionOutcome[]> {
     const { pool } = this.connections;
     const ids = this.ids(request);
     const rows = await listCompactions(pool, ids);
@@ -190,16 +213,13 @@ export class Palimpsest implements client.PalimpsestClient {
     return rows.map(outcomeOf);
   }
 
-  async timeline(request: client.OfSession): Promise<Timeline> {
+  async timeline(request: OfSession): Promise<Timeline> {
     return timeline(this.connections.pool, this.ids(request));
   }
 
-  async archive(request: client.OfSession): Promise<ArchivePart[]>;
-  async archive(request: client.OfSession & { part: number }): Promise<LoggedMessage[]>;
-  async archive({
-    part,
-    ...of
-  }: client.OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
+  async archive(request: OfSession): Promise<ArchivePart[]>;
+  async archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
+  async archive({ part, ...of }: OfSession & { part?: number }): Promise<ArchivePart[] | LoggedMessage[]> {
     const { pool } = this.connections;
     const ids = this.ids(of);
     if (part !== undefined) {
@@ -211,93 +231,87 @@ export class Palimpsest implements client.PalimpsestClient {
     return parts;
   }
 
-  replay(request: client.OfSession): AsyncGenerator<LoggedMessage> {
+  replay(request: OfSession): AsyncGenerator<LoggedMessage> {
     return replay(this.connections.pool, this.ids(request));
   }
 
-  export(request: client.OfSession): AsyncGenerator<string> {
+  export(request: OfSession): AsyncGenerator<string> {
     return exportSession(this.connections.pool, this.ids(request));
   }
 
-  async search({ session, ...request }: client.OfSession & SearchRequest): Promise<SearchResult> {
+  async search({ session, ...request }: Asked<'search'>): Promise<SearchResult> {
     const { pool, embedder } = this.connections;
-    return search(pool, this.ids({ session }), request, embedder);
+    return search(pool, this.ids({ session }), checked(searchRequest, request), embedder);
   }
 
-  async toolResponse(request: client.OfSession & ResponseReference & Page): Promise<ToolResponse> {
-    return toolResponse(this.connections.pool, this.ids(request), request, request);
+  async toolResponse({ session, ...request }: Asked<'toolResponse'>): Promise<ToolResponse> {
+    return toolResponse(this.connections.pool, this.ids({ session }), checked(responseRequest, request));
   }
 
-  async expand({ session, ...request }: client.OfSession & ExpandRequest): Promise<Expansion> {
-    return expand(this.connections.pool, this.ids({ session }), request);
+  async expand({ session, ...request }: Asked<'expand'>): Promise<Expansion> {
+    return expand(this.connections.pool, this.ids({ session }), checked(expandRequest, request));
   }
 
-  historyLog(request: client.OfSession): AsyncGenerator<string> {
+  historyLog(request: OfSession): AsyncGenerator<string> {
     return historyLog(this.connections.pool, this.ids(request));
   }
 
-  async restore({
-    generation,
-    ...of
-  }: client.OfSession & { generation: number }): Promise<CompactionOutcome> {
-    return outcomeOf(await restore(this.connections.pool, this.ids(of), generation));
+  async restore({ session, ...request }: Asked<'restore'>): Promise<CompactionOutcome> {
+    const { generation } = checked(restoreRequest, request);
+    return outcomeOf(await restore(this.connections.pool, this.ids({ session }), generation));
   }
 
-  async fork({ to, throughSeq, ...of }: client.OfSession & ForkRequest): Promise<Forked> {
-    encodeIdPart(to, 'to');
-    return fork(this.connections.pool, this.ids(of), { to, throughSeq });
+  async fork({ session, ...request }: Asked<'fork'>): Promise<Forked> {
+    return fork(this.connections.pool, this.ids({ session }), checked(forkRequest, request));
   }
 
-  async startBackfill(request: jobs.BackfillRequest): Promise<jobs.Backfill> {
+  async startBackfill(request: BackfillRequest): Promise<Backfill> {
     return this.jobs.start(request);
   }
 
-  async estimateBackfill(request: Omit<jobs.BackfillRequest, 'job'>): Promise<jobs.BackfillEstimate> {
+  async estimateBackfill(request: EstimateRequest): Promise<BackfillEstimate> {
     return this.jobs.estimate(request);
   }
 
-  async backfills(): Promise<jobs.Backfill[]> {
+  async backfills(): Promise<Backfill[]> {
     return this.jobs.list();
   }
 
-  async backfill(request: { job: string }): Promise<jobs.Backfill> {
+  async backfill(request: OfJob): Promise<Backfill> {
     return this.jobs.report(request);
   }
 
-  async backfillItems(request: jobs.BackfillItemRequest): Promise<jobs.BackfillItemList> {
+  async backfillItems(request: Asked<'backfillItems'>): Promise<BackfillItemList> {
     return this.jobs.items(request);
   }
 
-  async pauseBackfill(request: { job: string }): Promise<jobs.Backfill> {
+  async pauseBackfill(request: OfJob): Promise<Backfill> {
     return this.jobs.pause(request);
   }
 
-  async resumeBackfill(request: { job: string }): Promise<jobs.Backfill> {
+  async resumeBackfill(request: OfJob): Promise<Backfill> {
     return this.jobs.resume(request);
   }
 
-  async resizeBackfill(request: { job: string; concurrency: number }): Promise<jobs.Backfill> {
+  async resizeBackfill(request: Asked<'resizeBackfill'>): Promise<Backfill> {
     return this.jobs.resize(request);
   }
 
-  async cancelBackfill(request: { job: string }): Promise<jobs.Backfill> {
+  async cancelBackfill(request: OfJob): Promise<Backfill> {
     return this.jobs.cancel(request);
   }
 
-  async retryBackfill(request: { job: string; spendLimit?: number }): Promise<jobs.Backfill> {
+  async retryBackfill(request: Asked<'retryBackfill'>): Promise<Backfill> {
     return this.jobs.retry(request);
   }
 
   /** Throws `Input.Invalid` for a session id that no session can have. */
-  private ids({ session }: client.OfSession): SessionIds {
+  private ids({ session }: OfSession): SessionIds {
     const ids = { tenant: this.tenant, session };
     sessionWorkflowId(ids);
     return ids;
   }
 }
-
-/** A turn whose messages may come as JSON text. */
-export type TurnOrText = Omit<Turn, 'messages'> & { messages: Turn['messages'] | MessagesText };
 
 /** Stores a turn, then tells the session's workflow: a turn that could not be signalled is stored all the same. */
 async function append(
@@ -305,8 +319,6 @@ async function append(
   ids: SessionIds,
   { turnId, messages, at, format, policy, expectedSeq, usage }: TurnOrText,
 ): Promise<AppendedTurn> {
-  if (typeof turnId !== 'string' || turnId === '')
-    throw invalid('turnId must be a non-empty string', 'turnId');
   const stored = await appendTurn(pool, {
     ...ids,
     turnId,
@@ -316,7 +328,7 @@ async function append(
     ...(at === undefined ? {} : { at }),
     ...(format === undefined ? {} : { format }),
     ...(usage === undefined ? {} : { usage }),
-    ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
+    ...(policy === undefined ? {} : { policy }),
     ...(expectedSeq === undefined ? {} : { expectedSeq }),
   });
   const { fromSeq, throughSeq, due, repeated, warnings } = stored;

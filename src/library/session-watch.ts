@@ -7,7 +7,7 @@ import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
 export interface Look {
   live: Awaited<ReturnType<SessionWorkflows['status']>>;
-  /** Null where no waiter asked for it. */
+  /** Null where no waiter requested it. */
   generation: number | null;
 }
 
@@ -19,38 +19,38 @@ interface Waiter {
 
 interface Watched {
   ids: SessionIds;
-  /** Those that the next look is for; it must begin after they came. */
+  /** The waiters of the next look, which must begin after they joined. */
   waiters: Set<Waiter>;
   pauses: Iterator<number, never>;
   timer: NodeJS.Timeout | null;
-  /** A look goes on; `again`: some came after it began. */
+  /** `again`: some waiters joined after the present look began. */
   state: 'still' | 'looking' | 'again';
 }
 
 export interface WaitOptions {
   withinMs: number;
-  /** Every look tells the generation as well. @default false */
+  /** Every look also reads the generation. @default false */
   generation?: boolean;
-  /** Waits for the first look also beyond its time. @default false */
+  /** Waits for the first look even beyond the timeout. @default false */
   atLeastOnce?: boolean;
   signal?: AbortSignal;
 }
 
-/** Milliseconds between looks: soon at first, a compaction takes seconds; those that wait for longer can wait for that too. */
+/** Milliseconds between looks: short at first, because a compaction takes seconds, and longer later. */
 function* pauses(): Generator<number, never> {
   for (let pause = 10; ; pause = Math.min(1_000, pause * 1.5)) yield pause;
 }
 
-/** Looks at once, at all sessions together: each asks Temporal, which asks a worker. */
+/** Concurrent looks at all sessions together. Each look asks Temporal, which asks a worker. */
 const looksAtOnce = 8;
 
 /**
- * Looks at sessions for those who wait: one look serves every waiter of a session, few looks go at once, and nobody looks
- * where nobody waits any more.
+ * Looks at sessions on behalf of waiting callers. One look serves all waiters of a session, the number of concurrent
+ * looks is limited, and looks stop when nobody waits.
  */
 export class SessionWatch {
   readonly #watched = new Map<string, Watched>();
-  /** Sessions whose time has come, in that order. */
+  /** Sessions that are due for a look, in order. */
   readonly #due = new Set<Watched>();
   #looking = 0;
 
@@ -60,8 +60,8 @@ export class SessionWatch {
   ) {}
 
   /**
-   * The first look that `done` accepts; the last one, or null, where none did in time. Throws what a look failed with, and
-   * `CallerGone`.
+   * Resolves with the first look that `done` accepts, or after the timeout with the last look or null. Throws the
+   * failure of a look, and `CallerGone`.
    */
   until(
     ids: SessionIds,

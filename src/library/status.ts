@@ -1,14 +1,14 @@
 import type { SessionStatus } from '../contract/workflows.js';
 import { describePolicy } from '../policy/describe.js';
 import { effectivePolicy } from '../policy/layers.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import type { SessionMemory, SessionRecords, Status } from '../contract/sessions.js';
 import { skippedPins } from '../summary/answer/pins.js';
 import { limitsOfSession } from '../store/sessions/settings.js';
 import type { SessionRow } from '../store/sessions/session-row.js';
 import { knownOf } from '../tokens/calibration.js';
 
-/** `live`: what the session's workflow says of itself, or why it says nothing. */
+/** @param live the report of the session's workflow, or the reason why there is none */
 export function statusOf(
   row: SessionRow,
   live: SessionStatus | 'asleep' | 'unknown',
@@ -61,7 +61,7 @@ function warningOf({ counted, reported }: { counted: number; reported: number })
   const [tokens, size] = [reported, counted].map((count) => count.toLocaleString('en-US'));
   const advice =
     reported < counted
-      ? 'Include tokens read from and written to a cache, or hand over the usage object of the provider as it is.'
+      ? "Include tokens read from and written to a cache, or pass the provider's usage object unchanged."
       : 'Report one request, the one that made the first assistant message of the turn.';
   return `The provider reported ${tokens} input tokens for a context of ${size}: ignored. ${advice}`;
 }

@@ -6,15 +6,14 @@ import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import type { Look } from './session-watch.js';
 
-/** A compaction runs, or something is still to be looked at that may start one. */
+/** Whether a compaction is running, or input that may start one is not yet processed. */
 function isBusy({ live }: Look): boolean {
   return typeof live === 'object' && (live.phase !== 'idle' || live.inbox > 0 || live.compaction !== null);
 }
 
 /**
- * Returns when another generation than the present one is committed, when no compaction is in flight or due, or when
- * the time is up, whichever is first. A workflow that cannot be asked has none in flight as far as anyone knows.
- * Throws `Store.SessionNotFound`.
+ * Returns when a new generation is committed, when no compaction is running or due, or at the timeout, whichever
+ * comes first. A workflow that does not answer counts as idle. Throws `Store.SessionNotFound`.
  */
 export async function compactionEnded(
   { pool, watch }: Pick<Connections, 'pool' | 'watch'>,
@@ -29,7 +28,7 @@ export async function compactionEnded(
   });
 }
 
-/** Throws `Temporal.Unavailable` where the session is not at rest in time. */
+/** Throws `Temporal.Unavailable` where the session does not come to rest in time. */
 export async function atRest(
   { watch }: Pick<Connections, 'watch'>,
   ids: SessionIds,
@@ -45,6 +44,6 @@ export async function atRest(
   throw new PalimpsestError(
     'Temporal.Unavailable',
     `session ${ids.session} is still ${state} after ${timeoutMs} ms`,
-    { hint: 'Is a worker running? Look at the session in the Temporal UI.' },
+    { hint: 'Check that a worker is running, and look at the session in the Temporal UI.' },
   );
 }

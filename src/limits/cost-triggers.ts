@@ -1,58 +1,59 @@
-/** The triggers that follow from prices: the cost-optimal size, and a cache that is cold anyway. */
+/** The triggers derived from prices: the cost-optimal size, and the cold cache of an idle session. */
 import { chunkedGrowth, coldCacheSize, optimum, type Chunking, type Cycle } from './economics.js';
 import { DEFAULT_KEEP, type Frame, type Keep, keptTokens } from './thresholds.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 
-/** Tokens of a turn of a session that has shown none yet. */
+/** Assumed tokens of a turn before the first one. */
 export const FIRST_TURN_TOKENS = 1_000;
 
-/** A smaller tail would not hold one tool result of ordinary length beside what was asked. Tokens. */
+/** Tokens. A smaller tail would not hold the request and one tool result of ordinary length. */
 const SMALLEST_TAIL = 4_000;
 const SMALLEST_HEAD = 200;
 const LARGEST_HEAD = 3_500;
 
-/** Messages that an append holds on average: an answer alone, or one with its tool result. */
+/** Average messages per append: an answer alone, or an answer with its tool result. */
 const MESSAGES_PER_TURN = 1.5;
 
 /** Room for leading system messages of unknown length. Tokens. */
 const SYSTEM_ALLOWANCE = 8_000;
 
-/** Head by everything else: the head is at most 0.4 of the target. */
+/** Ratio of the head to the rest of the target: the head is at most 0.4 of the target. */
 const HEAD_BY_REST = 2 / 3;
 
 /**
- * The growth aimed at, by the optimal one. The last turn overshoots and tails come out shorter than planned, which brings it to the
- * middle of [D*, 1.5 D*]. Less where what is evicted then fits one request of the summarizer, which saves more than that.
+ * Ratio of the planned growth to the optimal one. The last turn overshoots and tails are shorter than planned, which moves the
+ * actual growth to the middle of [D*, 1.5 D*]. A smaller growth is used if the evicted messages then fit one summarizer request,
+ * which saves more.
  */
 const GROWTH = 1.05;
 
-/** Sizes of the economic trigger, context tokens. */
+/** Sizes of the economic trigger in context tokens. */
 export interface EconomicSizes {
-  /** D*: the cost-optimal growth between two compactions; Infinity where reading the cache is free. */
+  /** D*: the cost-optimal growth between two compactions; Infinity if reading the cache is free. */
   optimum: number;
-  /** The size at D*, or at `at` where that is smaller: from here on compacting is worth it. */
+  /** The size at D*, at most `at`; compacting pays from this size. */
   from: number;
   /** The size that triggers. */
   at: number;
 }
 
-/** The trigger of a quiet session. */
+/** The trigger of an idle session. */
 export interface IdleSizes {
-  /** Quiet milliseconds after which the provider's cache is cold. */
+  /** Idle milliseconds after which the provider's cache is cold. */
   afterMs: number;
-  /** The smallest context that is worth compacting before it is read anew. */
+  /** The smallest context for which compacting before the next read pays. */
   contextTokens: number;
 }
 
-/** What a compaction is to reach where only its cost limits the tail, context tokens. */
+/** The target, in context tokens, if only costs limit the tail. */
 export interface EconomicTarget {
-  /** As many messages as are kept, each taken as a turn, within the ceilings of `keep`. */
+  /** Estimated tokens of the kept messages, from the mean turn, within the ceilings of `keep`. */
   tail: number;
   /** Tail, head, pins and leading system messages. */
   contextTarget: number;
 }
 
-/** `systemTokens` undefined: not known; then there is room for a system prompt as long as the tail. */
+/** If `systemTokens` is undefined (unknown), the target has room for a system prompt as long as the tail, up to an allowance. */
 export function economicTarget(
   policy: Policy,
   frame: Frame,
@@ -63,7 +64,7 @@ export function economicTarget(
   const wished =
     messages === null ? ceiling : Math.max(SMALLEST_TAIL, (messages * turnTokens) / MESSAGES_PER_TURN);
   const tail = Math.ceil(Math.min(wished, ceiling, frame.budget));
-  // Pinned texts take half of what stays beside the head at most, whatever the mean turn does.
+  // Pinned texts take at most half of the target without the head, for any mean turn.
   const beside =
     Math.max(tail, pinTokens, SMALLEST_HEAD / HEAD_BY_REST) +
     pinTokens +
@@ -72,7 +73,7 @@ export function economicTarget(
   return { tail, contextTarget: Math.ceil(beside + head) };
 }
 
-/** What the sizes of both triggers follow from, context tokens. */
+/** The sizes, in context tokens, that both triggers are derived from. */
 export interface CostFacts extends Chunking {
   contextTarget: number;
   /** The largest head, pins included. */
@@ -82,7 +83,7 @@ export interface CostFacts extends Chunking {
   tailTarget: number;
   keep: Keep;
   turnTokens: number;
-  /** Leading system messages, as far as they are known. */
+  /** Leading system messages; 0 if unknown. */
   systemTokens: number;
 }
 
@@ -104,19 +105,19 @@ function cycleOf(policy: Policy, facts: CostFacts): Cycle {
   };
 }
 
-/** `ceiling`: context tokens that the trigger never exceeds. */
+/** `ceiling`: maximum of the trigger in context tokens. */
 export function economicSizes(policy: Policy, facts: CostFacts, ceiling: number): EconomicSizes {
   const cycle = cycleOf(policy, facts);
   const growth = optimum(cycle);
   const after = facts.systemTokens + cycle.headTokens + cycle.tailTokens;
-  // However cheap a compaction is: the next turns must not compact again.
+  // Even if a compaction is cheap, the next turns must not trigger again.
   const least = Math.ceil(facts.contextTarget / 0.9);
   const sized = (size: number) => Math.floor(Math.min(ceiling, Math.max(least, size)));
   const at = sized(after + chunkedGrowth(cycle, facts, GROWTH));
   return { optimum: growth, from: Math.min(at, sized(after + growth)), at };
 }
 
-/** Null where compacting before a cold read never pays, or only beyond what a context may be. */
+/** Null if compacting before a cold read never pays, or only above the budget. */
 export function idleSizes(policy: Policy, facts: CostFacts, frame: Frame): IdleSizes | null {
   if (policy.idleTrigger === null) return null;
   const cycle = cycleOf(policy, facts);

@@ -1,8 +1,8 @@
 /**
- * What compacting costs and saves. The model: an agent reads its whole context before every turn, the unchanged prefix
- * from the provider's cache; a compaction pays the summarizer, and head and tail are written to the cache anew. Reads grow
- * with the square of the distance between two compactions, compactions become rarer with it: between them lies an
- * optimum, as with the economic order quantity of storekeeping (Harris 1913), and the window has no part in it.
+ * Costs and savings of compactions. The model: an agent reads its whole context before every turn and takes the unchanged
+ * prefix from the provider's cache; a compaction pays the summarizer and writes head and tail to the cache again. The cost of
+ * reads grows with the square of the distance between two compactions, while the number of compactions falls with it. The
+ * optimum corresponds to the economic order quantity (Harris 1913) and does not depend on the window.
  */
 import type { Prices } from '../policy/schema.js';
 
@@ -10,9 +10,9 @@ import type { Prices } from '../policy/schema.js';
 export const PROMPT_TOKENS = 1_000;
 
 const PER_PRICE = 1_000_000;
-/** Share of a chunk that messages fill; the rest are their labels and what no longer fits. */
+/** Share of a chunk that messages fill; the rest is labels and unused room. */
 const CHUNK_FILL = 0.95;
-/** Beyond so many chunks a further one changes nothing that could be measured. */
+/** Further chunks make no measurable difference. */
 const MOST_CHUNKS = 100;
 
 /** Prices in units of one uncached input token of the agent's model. */
@@ -33,27 +33,27 @@ function relationsOf(prices: Prices): Relations {
   };
 }
 
-/** Sizes of a session that is compacted again and again, tokens. */
+/** Sizes of a session that is compacted repeatedly, in tokens. */
 export interface Cycle {
   prices: Prices;
-  /** Appended per read of the context. */
+  /** Tokens appended per read of the context. */
   turnTokens: number;
-  /** Head that a compaction leaves: snapshot, exact values, note. */
+  /** Head after a compaction: snapshot, exact values, note. */
   headTokens: number;
-  /** Tail that it leaves verbatim. */
+  /** Tail that a compaction keeps verbatim. */
   tailTokens: number;
-  /** What the summarizer writes, and reads again the next time. @default headTokens; 0 where no model is asked */
+  /** Tokens that the summarizer writes, and reads at the next compaction. @default headTokens; 0 if no model is asked */
   snapshotTokens?: number;
   /** Instructions of one summarizer request. @default 1,000 */
   promptTokens?: number;
-  /** Tokens that the agent spends on finding again what a compaction took away. @default 0 */
+  /** Tokens that the agent spends on recovering evicted messages. @default 0 */
   reworkTokens?: number;
   /** Whether a model writes the snapshot. @default true */
   asksModel?: boolean;
 }
 
 /**
- * What one compaction costs whatever it evicts, in uncached input tokens: `F = w(s + K) + κ(p₀ + s + o·s) + R`.
+ * The cost of a compaction independent of the evicted messages, in uncached input tokens: `F = w(s + K) + κ(p₀ + s + o·s) + R`.
  * @internal A test compares it with a sum over turns.
  */
 export function fixedCost(cycle: Cycle): number {
@@ -65,23 +65,23 @@ export function fixedCost(cycle: Cycle): number {
 }
 
 /**
- * The cost-optimal growth between two compactions, tokens: `D* = √(2·t·F/ρ)`. Twice or half of it costs a quarter more of
- * what depends on it at all. Infinity where reading the cache is free.
+ * The cost-optimal growth between two compactions, in tokens: `D* = √(2·t·F/ρ)`. Twice or half this growth raises the part
+ * of the cost that depends on it by a quarter. Infinity if reading the cache is free.
  */
 export function optimum(cycle: Cycle): number {
   const { read } = relationsOf(cycle.prices);
   return read === 0 ? Infinity : Math.sqrt((2 * cycle.turnTokens * fixedCost(cycle)) / read);
 }
 
-/** How the summarizer reads a range that does not fit one request, tokens. */
+/** Sizes of chunks and digests for a range that does not fit one request, in tokens. */
 export interface Chunking {
   chunkTokens: number;
   digestTokens: number;
 }
 
 /**
- * The growth to aim at where a range beyond one chunk costs digests that are written and read again: `beyond` times the
- * optimum, or the largest multiple of a chunk below it that is cheaper. A turn more than planned still fits the last chunk.
+ * The growth to aim at, given that a range beyond one chunk costs digests that are written and read again: `beyond` times
+ * the optimum, or a multiple of a chunk below it that is cheaper. One turn more than planned still fits the last chunk.
  */
 export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunking, beyond: number): number {
   const aim = beyond * optimum(cycle);
@@ -102,9 +102,9 @@ export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunk
 }
 
 /**
- * The smallest request, overhead included, worth compacting first when the cache is cold: reading `x` tokens anew costs
- * `w·x`; compacting first costs `κ(x − P − K + p₀) + κ·o·s + w(P + s + K)`. Null where the summarizer's input is no
- * cheaper than writing the agent's cache: then nothing is.
+ * The smallest request, including the overhead, for which compacting first pays if the cache is cold: reading `x` tokens
+ * again costs `w·x`; compacting first costs `κ(x − P − K + p₀) + κ·o·s + w(P + s + K)`. Null if the summarizer's input is not
+ * cheaper than writing the agent's cache; compacting first then never pays.
  */
 export function coldCacheSize(cycle: Cycle & { overheadTokens: number }): number | null {
   const { write, summarizerInput, summarizerOutput } = relationsOf(cycle.prices);
@@ -119,17 +119,17 @@ export function coldCacheSize(cycle: Cycle & { overheadTokens: number }): number
 }
 
 export interface CompactionEconomics {
-  /** Money that each later read of the context is cheaper by, from the cache; relative without prices. */
+  /** Money saved by each later read of the context from the cache; a ratio without prices. */
   savedPerTurn: number;
-  /** Money for the summarizer; null without prices. */
+  /** Money paid for the summarizer; null without prices. */
   cost: number | null;
-  /** Reads of the context until that and the new head and tail in the cache are paid for; null: never. */
+  /** Reads of the context until the savings cover the summarizer and the cache writes of head and tail; null: never. */
   paysBackAfter: number | null;
 }
 
 /**
- * What a committed compaction costs and when it has paid for itself. Sizes in tokens: of the context before and after, of
- * the head and tail that the provider has to read anew, and of all that was sent to and written by the summarizer.
+ * The cost of a committed compaction and the number of reads after which it has paid for itself. Sizes in tokens: the context
+ * before and after, the head and tail that the provider must read again, and the summarizer's input and output.
  */
 export function economicsOf(given: {
   prices: Prices;
@@ -143,7 +143,7 @@ export function economicsOf(given: {
   const { prices, tokensBefore, tokensAfter, headTokens, tailTokens, inputTokens, outputTokens } = given;
   const summarizer =
     (prices.summarizerInput * inputTokens + prices.summarizerOutput * outputTokens) / PER_PRICE;
-  // Without the compaction they would have been read from the cache.
+  // Without the compaction, head and tail would have been read from the cache.
   const rewriting =
     (Math.max(0, prices.cacheWrite - prices.cachedInput) * (headTokens + tailTokens)) / PER_PRICE;
   const savedPerTurn = (prices.cachedInput * (tokensBefore - tokensAfter)) / PER_PRICE;
@@ -155,8 +155,8 @@ export function economicsOf(given: {
 }
 
 /**
- * Money that a planned compaction may cost at most, but for repairs and halved chunks: every chunk with its instructions
- * and its digest, then one consolidation that reads digests and previous snapshot. Relative without prices.
+ * The maximum cost of a planned compaction, without repairs and halved chunks: every chunk with its instructions and its
+ * digest, then one consolidation that reads the digests and the previous snapshot. A ratio without prices.
  */
 export function estimateCost(plan: {
   prices: Prices;

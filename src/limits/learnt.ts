@@ -1,24 +1,24 @@
-/** Sizes learnt from reported usage: the request that a report is about, and when learnt sizes replace those in use. */
+/** Sizes learnt from reported usage: the request of a report, and the rule by which learnt sizes replace those in use. */
 import { type Calibration, knownOf, noLine, type ReportedRequest } from '../tokens/calibration.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/message.js';
 import type { ReportedUsage } from '../tokens/reported-usage.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { limitsOf, type SessionFacts } from './limits.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 
-/** In the provider's tokens. */
+/** Learnt values in the provider's tokens. */
 export interface Learnt {
-  /** For one of ours. */
+  /** Tokens per token counted here. */
   factor: number;
-  /** Of a request beside its context. */
+  /** Tokens of a request outside its context. */
   overhead: number;
 }
 
-/** Sizes in use stay while the learnt ones are this close: a change starts new emergency reductions. */
+/** Learnt sizes within this share of those in use do not replace them: a change causes new emergency reductions. */
 const TOLERANCE = 0.05;
 
-/** Learnt of the policy's model; a factor of 1 and no overhead where calibration is off. */
+/** The learnt values of the policy's model; a factor of 1 and no overhead if calibration is off. */
 export function learntOf(
   policy: Pick<Policy, 'calibration' | 'model' | 'tokenizer'>,
   calibration: Calibration,
@@ -29,7 +29,7 @@ export function learntOf(
   return { factor, overhead };
 }
 
-/** A turn as it was counted: tokens and role of each message. */
+/** A counted turn: tokens and role of each message. */
 export interface ReportedTurn {
   tokens: readonly number[];
   roles: readonly string[];
@@ -37,9 +37,8 @@ export interface ReportedTurn {
 }
 
 /**
- * The request that made the first assistant message of a turn: the context, and what the turn holds before that message.
- * Null where there was no such request, or where the context was cut to the budget on the way. `before`: the session
- * without this turn.
+ * The request that produced the first assistant message of a turn: the context and the turn's messages before that one.
+ * Null if there was no such request, or if the context was cut to the budget for it. `before`: the session without this turn.
  */
 export function requestOf(
   { tokens, roles, usage }: ReportedTurn,
@@ -59,8 +58,8 @@ export function requestOf(
 }
 
 /**
- * The learnt values that must replace those in use. Null where these may stay: their budget is close to the learnt one,
- * and a context that fills it fits the window all the same.
+ * The learnt values that must replace those in use. Null if those may stay: their budget is close to the learnt one, and a
+ * context that fills it fits the window.
  */
 export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: SessionFacts): Learnt | null {
   if (learnt.factor === inUse.factor && learnt.overhead === inUse.overhead) return null;
@@ -73,10 +72,10 @@ export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: Se
   return exceeds || Math.abs(next / budget - 1) > TOLERANCE ? learnt : null;
 }
 
-/** A newer turn weighs this much in the running mean. */
+/** Weight of a new turn in the running mean. */
 const TURN_WEIGHT = 0.1;
 
-/** The running mean of the tokens of a turn once one more of `size` has come; the first one is taken as it is. */
+/** The running mean of the tokens of a turn after one more turn of `size` tokens; the first turn is the mean itself. */
 export function meanTurn({ turns, mean }: { turns: number; mean: number }, size: number): number {
   return turns === 0 ? size : mean + TURN_WEIGHT * (size - mean);
 }

@@ -1,5 +1,5 @@
 import { isFailure } from '../errors.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import { counterFor, type TokenizerName } from '../tokens/counter.js';
 import { LOWEST_FACTOR } from '../tokens/calibration.js';
 import { type ResolvedWindow, resolveWindow } from '../tokens/windows.js';
@@ -29,57 +29,57 @@ import {
 } from './thresholds.js';
 
 /**
- * A policy turned into sizes, in tokens as this product counts them. "Context tokens" are leading system messages + head + tail,
- * without the request overhead; whatever a policy compares with overhead + context is given here with the overhead subtracted.
+ * The sizes of a policy, in tokens as this product counts them. "Context tokens" are leading system messages + head + tail,
+ * without the request overhead. Sizes that a policy compares with overhead + context have the overhead subtracted here.
  */
 export interface Limits {
-  /** The agent's window, tokens. */
+  /** The agent's window in tokens. */
   window: number;
   /** Source of the window; `fallback` deserves a visible warning. */
   windowSource: ResolvedWindow['source'];
-  /** The provider's tokens for one of these; sizes that the policy gives are divided by it. 1 where nothing is known. */
+  /** The provider's tokens per token counted here; the policy's sizes are divided by it. 1 if unknown. */
   factor: number;
   tokenizer: TokenizerName;
   /** Tokens of system prompt and tool schemas outside the log. */
   overhead: number;
-  /** Tokens kept free for the agent's answer. */
+  /** Tokens reserved for the agent's answer. */
   reservedOutput: number;
-  /** Most context tokens a request may have: window − overhead − reserved output. */
+  /** Maximum context tokens of a request: window − overhead − reserved output. */
   budget: number;
   /** Ceiling of a head without pins and carried request: snapshot + exact values + note. Context tokens. */
   headMax: number;
   /** Part of `headMax` for the note, the acknowledgment and their framing. */
   noteTokens: number;
-  /** Tokens of the pins, which come on top of `headMax`. */
+  /** Tokens of the pins, in addition to `headMax`. */
   pinTokens: number;
-  /** Context tokens a compaction must reach. */
+  /** Context tokens that a compaction must reach. */
   contextTarget: number;
-  /** Context tokens for leading system messages and tail, so that with head and pins the target is reached. */
+  /** Context tokens for leading system messages and tail: the target without head and pins. */
   tailTarget: number;
-  /** Ceilings of the tail; null: none. Where both are given, whichever keeps fewer. */
+  /** Ceilings of the tail; null: none. If both are given, the one that keeps fewer messages applies. */
   keepMessages: number | null;
   keepTokens: number | null;
-  /** Any one fires once every size in it is reached. Empty when the policy is off. */
+  /** A trigger fires once all its sizes are reached. Empty if the policy is disabled. */
   triggers: { contextTokens: number | null; messages: number | null }[];
-  /** The cost-optimal size, which is among `triggers` as well; null without `{economic: true}`. */
+  /** The cost-optimal size, also part of `triggers`; null without `{economic: true}`. */
   economic: EconomicSizes | null;
-  /** The trigger of a quiet session; null without `{idle}`, and where compacting a cold context never pays. */
+  /** The trigger of an idle session; null without `{idle}`, or if compacting a cold context never pays. */
   idle: IdleSizes | null;
-  /** Context tokens from which long call arguments are truncated; null: not before a trigger does it. */
+  /** Context tokens from which long call arguments are truncated; null: not before a trigger fires. */
   reduceAt: number | null;
-  /** Tokens above which one message of the tail is summarized by itself; null: never. */
+  /** Tokens above which a message of the tail is summarized separately; null: never. */
   messageTokens: number | null;
   /** Tokens of tool results that stay whole in the tail, newest first. */
   resultBudget: number;
   summarizer: SummarizerLimits;
-  /** Most exact values behind a snapshot, tokens. */
+  /** Maximum tokens of exact values after a snapshot. */
   exactTokens: number;
 }
 
-/** A head below this holds a note and no memory worth the name. Tokens. */
+/** Tokens. A smaller head has room for the note but not for a useful summary. */
 const SMALLEST_HEAD = 200;
 
-/** Target in context tokens: a share of the smallest threshold, or tokens of overhead + context. */
+/** The target in context tokens, from a share of the smallest threshold or from tokens of overhead + context. */
 function targetOf(policy: Policy, threshold: number, frame: Frame): number {
   if (policy.target <= 1) return Math.floor(policy.target * threshold);
   const target = frame.counted(policy.target) - frame.overhead;
@@ -87,28 +87,28 @@ function targetOf(policy: Policy, threshold: number, frame: Frame): number {
   throw contradiction(
     'policy.target',
     `A target of ${formatTokens(policy.target)} tokens is too close to the threshold of ` +
-      `${formatTokens(threshold + frame.overhead)}: the next turns would compact again.`,
+      `${formatTokens(threshold + frame.overhead)}: the next turns would trigger again.`,
     `Give at most ${formatTokens(Math.floor(0.9 * threshold) + frame.overhead)}, or a share such as 0.6.`,
     { target: policy.target, threshold: threshold + frame.overhead },
   );
 }
 
-/** Most of a target that the memory may take in `journal` mode; the tail has the rest. */
+/** Maximum share of the target for journal and state; the tail has the rest. */
 export const MEMORY_OF_TARGET = 0.82;
 
-/** Room of the memory in `journal` mode: notes grow with the root of the window, and leave the tail its part of the target. */
+/** Room for journal and state: it grows with the square root of the budget and leaves the tail its share of the target. */
 function memoryRoom(share: number, contextTarget: number, { budget }: Pick<Frame, 'budget'>): number {
   return Math.min(share * budget, 48 * Math.sqrt(budget), MEMORY_OF_TARGET * contextTarget);
 }
 
-/** Tokens of the memory, pins left out, beside which a context of `budget` tokens has room for its messages. */
+/** Tokens of journal and state, without pins, that leave a context of `budget` tokens room for its messages. */
 export function memoryWithin(budget: number, { memory }: Policy, limits: Limits): number {
   const target = Math.min(limits.contextTarget, budget);
   return Math.min(limits.headMax, Math.floor(memoryRoom(memory.share, target, { budget })));
 }
 
 function headMaxOf({ summary, memory }: Policy, contextTarget: number, frame: Frame): number {
-  // The last bound is for thresholds far below the window: a head must not fill what a compaction is to reach.
+  // The last bound applies to thresholds far below the window: a head must not fill the whole target.
   const headMax = Math.floor(
     summary.mode === 'journal'
       ? memoryRoom(memory.share, contextTarget, frame)
@@ -132,48 +132,48 @@ function pinnedTextTokens({ pins, tokenizer }: Policy): number {
   return pins.reduce((sum, pin) => sum + (typeof pin === 'string' ? counter.count(pin) + listMark : 0), 0);
 }
 
-/** Texts may take half of what a compaction keeps; messages what texts leave of that, since nobody can refuse them any more. */
+/** Pinned texts may take half of the room, or the policy is refused. Pinned messages cannot be refused any more and take what is left of that half. */
 function pinTokensOf(texts: number, messages: number, room: number): number {
   const most = Math.floor(room / 2);
   if (texts <= most) return Math.min(texts + messages, most);
   throw contradiction(
     'policy.pins',
-    `Pins of ${formatTokens(texts)} tokens leave too little of the ${formatTokens(room)} that a compaction keeps beside its summary.`,
+    `Pins of ${formatTokens(texts)} tokens leave too little of the ${formatTokens(room)} tokens that a compaction keeps in addition to its summary.`,
     `Shorten them to ${formatTokens(most)} tokens, or raise the trigger or the window.`,
     { pinTokens: texts, room },
   );
 }
 
-/** Money can only be limited where there are prices. */
+/** A spend limit requires prices. */
 function refuseSpendWithoutPrices({ spend, prices }: Policy): void {
   const limit = spend.perCompaction ?? spend.perSession;
   if (limit === null || prices.currency !== null) return;
   throw contradiction(
     spend.perCompaction === null ? 'policy.spend.perSession' : 'policy.spend.perCompaction',
-    `A spend limit of ${limit} means nothing without prices: what a summary costs is not known.`,
-    'Give prices.input, per million tokens, and the summarizer’s prices where they differ.',
+    `A spend limit of ${limit} needs prices: without them the cost of a summary is unknown.`,
+    'Give prices.input, per million tokens, and the summarizer’s prices if they differ.',
     { limit },
   );
 }
 
-/** Facts about a session that the sizes of a policy follow. */
+/** Facts about a session that its sizes depend on. */
 export interface SessionFacts {
-  /** Provider's tokens for one of ours: what the policy gives in tokens is divided by it. At least 0.5. @default 1 */
+  /** The provider's tokens per token counted here; the policy's tokens are divided by it. At least 0.5. @default 1 */
   factor?: number;
-  /** Provider's tokens of a request beside its context; what the policy gives counts where it is more. @default 0 */
+  /** The provider's tokens of a request outside its context; the policy's overhead applies if it is larger. @default 0 */
   overhead?: number;
-  /** Mean tokens of a turn; 0 or absent where nothing was appended yet. */
+  /** Mean tokens of a turn; 0 or absent before the first append. */
   meanTurnTokens?: number;
-  /** Tokens of the messages that `{seq}` and `{pattern}` pins carry, on top of pinned texts. @default 0 */
+  /** Tokens that `{seq}` and `{pattern}` pins carry, in addition to pinned texts. @default 0 */
   pinTokens?: number;
-  /** Tokens of the leading system messages; absent: not known. */
+  /** Tokens of the leading system messages; absent if unknown. */
   systemTokens?: number;
 }
 
 /**
- * All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint where its parts contradict each other. What was
- * learnt of a provider never makes a valid policy invalid: where there is no room for its sizes any more they stand as
- * declared, and only the budget follows.
+ * All sizes of a policy. Throws `Input.Invalid` with path, numbers and hint if its parts contradict each other. Learnt
+ * values never make a valid policy invalid: if they leave no room for its sizes, the declared sizes are used, and only the
+ * budget is lowered.
  */
 export function limitsOf(policy: Policy, { factor = 1, overhead = 0, ...facts }: SessionFacts = {}): Limits {
   const learnt = { factor: Math.max(LOWEST_FACTOR, factor), overhead };
@@ -257,7 +257,7 @@ function sizesOf(policy: Policy, facts: SessionFacts): Limits {
   };
 }
 
-/** Whether any clause is met by a context of this size. */
+/** Whether a context of this size meets any clause. */
 export function isTriggered(limits: Limits, context: { contextTokens: number; messages: number }): boolean {
   return limits.triggers.some(
     ({ contextTokens, messages }) =>
@@ -267,8 +267,8 @@ export function isTriggered(limits: Limits, context: { contextTokens: number; me
 }
 
 /**
- * The smallest sizes at which a clause could be met: below both, nothing fires. A clause with tokens and messages is
- * watched by its tokens; a quiet session by the size from which idling matters. null: no clause to watch that way.
+ * The smallest sizes at which a clause could be met: below both, no trigger fires. A clause with tokens and messages is
+ * watched by its tokens, an idle session by the size from which the idle trigger applies. null: no clause has this size.
  */
 export function measureAt(limits: Limits): { tokens: number | null; messages: number | null } {
   const smallest = (sizes: (number | null)[]): number | null => {
@@ -285,15 +285,14 @@ export function measureAt(limits: Limits): { tokens: number | null; messages: nu
 }
 
 /**
- * Sizes at which a session wants to be measured again, so that a quiet turn costs nothing. Context tokens and messages;
- * null: never.
+ * Sizes (context tokens and messages) at which a session is measured again. Smaller turns need no measurement. null: never.
  */
 export interface Marks {
   tokens: number | null;
   messages: number | null;
 }
 
-/** Of a session of this size: where arguments are to be truncated, if that lies ahead, else where a trigger fires. */
+/** The next marks of a session of this size: the size at which arguments are truncated, if ahead, else that of a trigger. */
 export function marksFor(limits: Limits, tokens: number): Marks {
   const marks = measureAt(limits);
   const { reduceAt } = limits;
@@ -301,12 +300,12 @@ export function marksFor(limits: Limits, tokens: number): Marks {
   return { ...marks, tokens: Math.min(marks.tokens, reduceAt) };
 }
 
-/** Share of the budget that comes before the next try where the policy takes any gain: a few words are nothing compactable. */
+/** Minimum growth before the next attempt, as a share of the budget, even if `minGain` is smaller: a few words are not compactable. */
 const leastStep = 0.02;
 
 /**
- * Where compacting cannot help a session of this size, or has missed its target (invariant 9): one `minGain` beyond the
- * size, whether a trigger is reached there already or not.
+ * The marks of a session that compacting cannot help, or whose compaction missed its target (invariant 9): one `minGain`
+ * beyond its size, even if that size already reaches a trigger.
  */
 export function marksBeyond(
   policy: Policy,
@@ -323,15 +322,15 @@ export function marksBeyond(
   };
 }
 
-/** Share of the trigger from which the next compaction is written ahead: see docs/decisions.md for what it costs. */
+/** Share of the trigger from which the next compaction is written ahead; docs/decisions.md has its cost. */
 const EAGER_FROM = 0.9;
 
-/** The first size at which a session whose trigger lies there is written ahead. Context tokens. */
+/** Context tokens from which a session with this trigger is written ahead. */
 export function eagerFrom(trigger: number): number {
   return Math.floor(EAGER_FROM * trigger);
 }
 
-/** Context tokens from which, and below which, the next compaction is written ahead of its trigger; null: never. */
+/** The next compaction is written ahead at context tokens from `from` and below `trigger`; null: never. */
 export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number; trigger: number } | null {
   if (!isEager(policy)) return null;
   const sizes = triggers.flatMap(({ contextTokens, messages }) =>
@@ -341,12 +340,12 @@ export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number
   return sizes.length === 0 ? null : { from: eagerFrom(trigger), trigger };
 }
 
-/** Only notes rest on their messages alone, so only they can be asked for before the rest of a compaction is known. */
+/** Only notes depend on their messages alone, so only they can be requested before the rest of a compaction is known. */
 export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
   return memory.eager && summary.mode === 'journal' && summary.method === 'model';
 }
 
-/** After a commit. `missed`: its target was not reached, so another one has to wait for something compactable. */
+/** The marks after a commit. `missed`: it did not reach its target, so the next compaction waits for compactable messages. */
 export function marksAfter(
   policy: Policy,
   limits: Limits,

@@ -1,46 +1,46 @@
 import { counterFor } from '../tokens/counter.js';
 import { resolveWindow } from '../tokens/windows.js';
 import { PROMPT_TOKENS } from './economics.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import { contradiction, formatTokens } from './thresholds.js';
 
-/** Sizes of summarizer requests and answers, tokens. */
+/** Sizes of summarizer requests and answers in tokens. */
 export interface SummarizerLimits {
   window: number;
-  /** Transcript in one request. */
+  /** Maximum transcript in one request. */
   chunkTokens: number;
-  /** Longest snapshot or digest asked for. */
+  /** Maximum length of a snapshot or digest. */
   maxTokens: number;
-  /** Kept free for the answer, a reasoning model's thoughts included; never below `maxTokens`. */
+  /** Reserved for the answer, including a model's reasoning; never below `maxTokens`. */
   reservedOutput: number;
-  /** Planned for instructions and delimiters of one request. */
+  /** Reserved for instructions and delimiters of one request. */
   promptTokens: number;
 }
 
-/** Shares of a head, tokens: they add up to `headMax` at most. */
+/** Parts of a head in tokens; their sum is at most `headMax`. */
 export interface HeadShares {
   snapshot: number;
   exact: number;
   note: number;
 }
 
-/** A section below this holds its heading and one line. Tokens. */
+/** Minimum tokens of a section: its heading and one line. */
 const SMALLEST_SECTION = 24;
 
-/** Largest share of a head's ceiling that the note with its pointer and the acknowledgment are given. */
+/** Maximum tokens for the note with its pointer and the acknowledgment. */
 const NOTE_TOKENS = 200;
 
-/** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
+/** Share of the summarizer's window that plans use; the rest absorbs differences from the provider's counts. */
 const COUNT_MARGIN = 0.95;
-/** Tokens of one chunk; what is evicted at once from a window of 128,000 is one in `journal` mode, which asks for notes and state together. */
+/** Maximum tokens of one chunk. In `journal` mode, one eviction from a window of 128,000 is one chunk, and notes and state are requested together. */
 const LARGEST_CHUNK = { journal: 48_000, other: 32_000 };
-/** Tokens of the state, the end of the notes before, and the beginnings of what follows, beside a chunk. */
+/** Tokens of the state, the end of the previous notes and the beginnings of the following messages, in addition to a chunk. */
 const AROUND_NOTES = 700;
 const SMALLEST_CHUNK = 256;
 
 /**
- * The note takes up to 200 tokens; snapshot and exact values share the rest as 2,000 : 1,000 (or as given), and are never
- * longer than asked for. With a window of 8,000 (`headMax` 1,400): 800 + 400 + 200.
+ * The note takes up to 200 tokens. Snapshot and exact values share the rest 2,000 : 1,000 (or in the given ratio) and never
+ * exceed their given lengths. With a window of 8,000 (`headMax` 1,400): 800 + 400 + 200.
  */
 export function headShares(policy: Policy, headMax: number): HeadShares {
   const note = Math.min(NOTE_TOKENS, Math.floor(headMax / 2));
@@ -50,18 +50,18 @@ export function headShares(policy: Policy, headMax: number): HeadShares {
   return { snapshot: Math.floor(maxTokens * scale), exact: Math.floor(ledgerTokens * scale), note };
 }
 
-/** Sections of one's own need room for a line each in the snapshot. Throws `Input.Invalid`. */
+/** Throws `Input.Invalid` if the snapshot has no room for a line of each custom section. */
 export function refuseCrowdedSections({ summary: { sections } }: Policy, snapshot: number): void {
   if (sections === null || sections.length * SMALLEST_SECTION <= snapshot) return;
   throw contradiction(
     'policy.summary.sections',
     `${sections.length} sections do not fit a snapshot of ${formatTokens(snapshot)} tokens: each takes at least ${SMALLEST_SECTION}.`,
-    `Ask for at most ${Math.max(1, Math.floor(snapshot / SMALLEST_SECTION))} sections, a smaller ledgerTokens, or a larger trigger or window.`,
+    `Give at most ${Math.max(1, Math.floor(snapshot / SMALLEST_SECTION))} sections, a smaller ledgerTokens, or a larger trigger or window.`,
     { sections: sections.length, snapshot, section: SMALLEST_SECTION },
   );
 }
 
-/** Instructions of one's own, and the wording of sections, may be longer than what is planned for the built-in ones. */
+/** Custom instructions and the wording of sections may need more room than the built-in ones. */
 function promptTokensOf({ tokenizer, summary: { prompt, sections } }: Policy): number {
   if (prompt === null && sections === null) return PROMPT_TOKENS;
   const counter = counterFor(tokenizer);
@@ -69,7 +69,7 @@ function promptTokensOf({ tokenizer, summary: { prompt, sections } }: Policy): n
     (sum, { key, title = key, asks = '' }) => sum + counter.count(title) + counter.count(asks) + 8,
     0,
   );
-  // What is always said around them: that the record is data, delimiters, the nonce.
+  // Fixed text around them: the notice that the record is data, delimiters, the nonce.
   const around = PROMPT_TOKENS / 2;
   return Math.max(PROMPT_TOKENS, around + wording + (prompt === null ? 0 : counter.count(prompt)));
 }
@@ -81,8 +81,8 @@ function summarizerWindow(policy: Policy, agentWindow: number): number {
 }
 
 /**
- * Room for prompt, previous snapshot, one chunk and the answer in the summarizer's own window.
- * Throws `Input.Invalid` where that window is too small, unless no model is ever asked (`method: 'extractive'`).
+ * Room for prompt, previous snapshot, one chunk and the answer in the summarizer's window.
+ * Throws `Input.Invalid` if that window is too small, unless no model is used (`method: 'extractive'`).
  */
 export function summarizerLimits(
   policy: Policy,
@@ -91,7 +91,7 @@ export function summarizerLimits(
 ): SummarizerLimits {
   const { summary } = policy;
   const window = summarizerWindow(policy, agentWindow);
-  // Notes and changes of a state are short; the journal itself is never read again as a whole.
+  // Notes and changes of a state are short, and the whole journal is never read again.
   const isJournal = summary.mode === 'journal';
   const part = isJournal ? 6 : 4;
   const longest = Math.min(
@@ -105,7 +105,7 @@ export function summarizerLimits(
   const before = isJournal ? Math.min(longest, AROUND_NOTES) : longest;
   const room = Math.floor(window * COUNT_MARGIN) - promptTokens - before - reservedOutput;
   const limits = { window, maxTokens: longest, reservedOutput, promptTokens };
-  // At most windows all that one compaction evicts is then one chunk.
+  // With most windows, one compaction then evicts a single chunk.
   const byDefault = isJournal
     ? Math.min(LARGEST_CHUNK.journal, Math.floor(0.6 * window))
     : Math.min(LARGEST_CHUNK.other, Math.floor(window / 2));
@@ -120,7 +120,7 @@ export function summarizerLimits(
       summary.reservedOutputTokens === null
         ? 'policy.summary.contextWindow'
         : 'policy.summary.reservedOutputTokens',
-      `The summarizer's window of ${formatTokens(window)} tokens leaves no room for a transcript beside the prompt ` +
+      `The summarizer's window of ${formatTokens(window)} tokens leaves no room for a transcript in addition to the prompt ` +
         `(${formatTokens(promptTokens)}), the previous snapshot (${formatTokens(longest)}) and its answer (${formatTokens(reservedOutput)}).`,
       "Use a summarizer with a larger window, a smaller summary.reservedOutputTokens, or summary.method: 'extractive'.",
       { window, prompt: promptTokens, snapshot: longest, reservedOutput },
@@ -130,7 +130,7 @@ export function summarizerLimits(
     throw contradiction(
       'policy.summary.chunkTokens',
       `Chunks of ${formatTokens(summary.chunkTokens)} tokens do not fit the summarizer's window of ${formatTokens(window)}.`,
-      `At most ${formatTokens(room)} leave room for the prompt, the previous snapshot and the answer.`,
+      `Give at most ${formatTokens(room)}, to leave room for the prompt, the previous snapshot and the answer.`,
       { chunkTokens: summary.chunkTokens, window, room },
     );
   }

@@ -1,35 +1,35 @@
 import { invalid, PalimpsestError } from '../errors.js';
 import { count } from '../numbers.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import type { TriggerClause } from '../policy/schema.js';
 import { counterFor } from '../tokens/counter.js';
 import { countOverhead } from '../tokens/message.js';
 
-/** A request's window and what it holds, in tokens as this product counts them. */
+/** A request's window and its parts, in tokens as this product counts them. */
 export interface Frame {
   window: number;
   overhead: number;
   reservedOutput: number;
   /** window − reservedOutput */
   usable: number;
-  /** usable − overhead: what is left for a context. */
+  /** usable − overhead: the room for a context. */
   budget: number;
-  /** A size that the policy gives in the provider's tokens, as counted here. */
+  /** Converts a size of the policy, in the provider's tokens, into tokens as counted here. */
   counted: (tokens: number) => number;
 }
 
-/** Where no trigger names a size, and the ceiling of the economic one. */
+/** The default trigger, and the ceiling of the economic one. */
 const DEFAULT_FRACTION = 0.85;
 
-/** Share of the usable window that no fraction exceeds, so that one more turn still fits. */
+/** Maximum of a fraction as a share of the usable window, so that one more turn still fits. */
 const HIGHEST_THRESHOLD = 0.9;
 
-/** Context tokens under which a size beside a message count says "not while nearly empty" and sets no target. */
+/** A smaller size (context tokens) in a clause with a message count means "not while nearly empty" and sets no target. */
 const SMALLEST_SIZE = 1_000;
 
 export const formatTokens = (tokens: number): string => count(Math.round(tokens));
 
-/** A policy whose parts contradict each other: says which, with the numbers, and what to change. */
+/** The failure of a policy whose parts contradict each other: names them, their numbers and the change to make. */
 export function contradiction(
   path: string,
   message: string,
@@ -39,7 +39,7 @@ export function contradiction(
   return new PalimpsestError('Input.Invalid', message, { path, hint, details });
 }
 
-/** Texts are counted here; numbers are the provider's, and the larger one holds: a request may carry less than it did. */
+/** Texts are counted here; numbers are the provider's. The larger of declared and learnt overhead applies, since a request may carry less than an earlier one. */
 function overheadOf({ overhead, tokenizer }: Policy, learnt: number, factor: number): number {
   const seen = Math.ceil(learnt / factor);
   if (typeof overhead === 'number') return Math.max(seen, Math.ceil(overhead / factor));
@@ -47,15 +47,15 @@ function overheadOf({ overhead, tokenizer }: Policy, learnt: number, factor: num
 }
 
 /**
- * `factor`: the provider's tokens for one of ours. `learnt`: tokens of overhead that its reports show. Throws
- * `Input.Invalid` where the window is smaller than overhead + reserved output.
+ * `factor`: the provider's tokens per token counted here. `learnt`: tokens of overhead that its reports show. Throws
+ * `Input.Invalid` if the window is not larger than overhead + reserved output.
  */
 export function frameOf(policy: Policy, given: number, factor = 1, learnt = 0): Frame {
   const counted = (tokens: number) => Math.floor(tokens / factor);
   const window = counted(given);
   const overhead = overheadOf(policy, learnt, factor);
   const reserved = policy.reservedOutputTokens ?? Math.min(4_096, Math.floor(given / 8));
-  // Rounded up, as the overhead is: what they leave for a context is never a token too many.
+  // Rounded up, like the overhead, so that the budget is never a token too large.
   const reservedOutput = Math.ceil(reserved / factor);
   const usable = window - reservedOutput;
   const budget = usable - overhead;
@@ -63,23 +63,23 @@ export function frameOf(policy: Policy, given: number, factor = 1, learnt = 0): 
   throw contradiction(
     policy.contextWindow === null ? 'policy.overhead' : 'policy.contextWindow',
     `The window of ${formatTokens(window)} tokens is not larger than the request overhead of ${formatTokens(overhead)} and ` +
-      `the ${formatTokens(reservedOutput)} reserved for output: nothing is left for a context.`,
-    'Give the real contextWindow, or a smaller overhead or reservedOutputTokens.',
+      `the ${formatTokens(reservedOutput)} reserved for output: no room is left for a context.`,
+    'Give the actual contextWindow, or a smaller overhead or reservedOutputTokens.',
     { window, overhead, reservedOutput },
   );
 }
 
-/** One clause of the trigger. Both sizes given: both must be reached. */
+/** One clause of the trigger. If both sizes are given, both must be reached. */
 interface Threshold {
   path: string;
   /** Overhead + context tokens, or null. */
   tokens: number | null;
   messages: number | null;
-  /** The cost-optimal size: `tokens` is its ceiling. */
+  /** The clause of the cost-optimal size; `tokens` is its ceiling. */
   economic?: true;
 }
 
-/** The size in overhead + context tokens at which a clause is met, or null where it names messages only. */
+/** The size in overhead + context tokens at which a clause is met, or null if it names messages only. */
 function tokensOf(clause: TriggerClause, frame: Frame): number | null {
   const sizes: number[] = [];
   if (clause.tokens !== undefined) sizes.push(frame.counted(clause.tokens));
@@ -89,11 +89,11 @@ function tokensOf(clause: TriggerClause, frame: Frame): number | null {
   return sizes.length === 0 ? null : Math.max(...sizes);
 }
 
-/** The clauses as sizes. Throws `Input.Invalid` where none could ever fire, or one fires on an empty session. */
+/** The clauses as sizes. Throws `Input.Invalid` if none could ever fire, or one would fire on an empty session. */
 export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
   const { trigger, economic, idleTrigger, enabled } = policy;
   const thresholds: Threshold[] = trigger.map((clause, index) => ({
-    // Policies keep the sizes apart from the other triggers, and with them the places where they stood.
+    // `Policy` separates the sizes from the other triggers, so their original indexes are lost.
     path: economic || idleTrigger !== null ? 'policy.trigger' : `policy.trigger[${index}]`,
     tokens: tokensOf(clause, frame),
     messages: clause.messages ?? null,
@@ -106,7 +106,7 @@ export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
     throw invalid(
       'An enabled policy needs at least one trigger.',
       'policy.trigger',
-      'Leave trigger out for [{fraction: 0.85}], or set enabled: false.',
+      'Omit trigger for [{fraction: 0.85}], or set enabled: false.',
     );
   }
   refuseUnreachable(thresholds, frame);
@@ -116,7 +116,7 @@ export function thresholdsOf(policy: Policy, frame: Frame): Threshold[] {
       path,
       `A trigger at ${formatTokens(tokens)} tokens is not above the request overhead of ${formatTokens(frame.overhead)}: it ` +
         'would fire on an empty session.',
-      'Raise the trigger, lower the overhead, or give the real contextWindow.',
+      'Raise the trigger, lower the overhead, or give the actual contextWindow.',
       { trigger: tokens, overhead: frame.overhead },
     );
   }
@@ -131,15 +131,15 @@ function refuseUnreachable(thresholds: Threshold[], frame: Frame): void {
   throw contradiction(
     thresholds[tokens.indexOf(lowest)]?.path ?? 'policy.trigger',
     `A trigger at ${formatTokens(lowest)} tokens can never fire: the window of ${formatTokens(frame.window)} holds ` +
-      `${formatTokens(frame.usable)} beside the ${formatTokens(frame.reservedOutput)} reserved for output.`,
-    'Use a fraction, a smaller number of tokens, or give the real contextWindow.',
+      `${formatTokens(frame.usable)} in addition to the ${formatTokens(frame.reservedOutput)} reserved for output.`,
+    'Use a fraction or a smaller number of tokens, or give the actual contextWindow.',
     { trigger: lowest, window: frame.window, reservedOutput: frame.reservedOutput },
   );
 }
 
 /**
- * The smallest threshold that can be reached, in context tokens: the target is a share of it. Where only messages
- * decide: the highest a fraction could give.
+ * The smallest reachable threshold in context tokens; the target is a share of it. If only message counts trigger, it is
+ * the highest threshold that a fraction could give.
  */
 export function smallestThreshold(thresholds: Threshold[], frame: Frame): number {
   const sizes = thresholds.flatMap(({ tokens, messages }) => {
@@ -157,15 +157,15 @@ export interface Keep {
   tokens: number | null;
 }
 
-/** Messages a compaction adds to those it keeps, at most: summary turn, carried request, and the acknowledgment where one is asked for. */
+/** Maximum number of messages in a head: summary turn, carried request, and the acknowledgment if there is one. */
 function headMessages({ summary }: Policy): number {
   return summary.acknowledgment === '' ? 2 : 3;
 }
 
-/** The ceilings of the verbatim tail, and the room that they must leave below the triggers. */
+/** The default ceilings of the verbatim tail. */
 export const DEFAULT_KEEP = { messages: 6, fraction: 0.25 };
 
-/** The sizes that the ceilings of `keep` may not contradict, context tokens. */
+/** The sizes, in context tokens, that the ceilings of `keep` must not contradict. */
 interface Room {
   /** The smallest size that triggers. */
   threshold: number;
@@ -175,7 +175,7 @@ interface Room {
   tailTarget: number;
 }
 
-/** The ceilings of the tail. Throws `Input.Invalid` where what they keep would trigger again at once. */
+/** The ceilings of the tail. Throws `Input.Invalid` if the kept messages would trigger again at once. */
 export function keepOf(policy: Policy, thresholds: Threshold[], room: Room, frame: Frame): Keep {
   const head = headMessages(policy);
   const triggerMessages = smallestMessageTrigger(thresholds, policy.keep, head);
@@ -198,15 +198,15 @@ export function keptTokens(keep: NonNullable<Policy['keep']>, frame: Frame): num
   return sizes.length === 0 ? null : Math.min(...sizes);
 }
 
-/** The default ceilings, lowered where the target or a message trigger (`most` messages) asks for less. */
+/** The default ceilings, lowered if the target or a message trigger (`most` messages) requires it. */
 function defaultKeep({ summary }: Policy, tailTarget: number, most: number | null, frame: Frame): Keep {
-  // The tail then takes what the memory leaves of the target, which only a plan knows.
+  // The tail takes the target without journal and state, a size that only a plan knows.
   if (summary.mode === 'journal') return { messages: most, tokens: tailTarget };
   const tokens = Math.min(Math.floor(DEFAULT_KEEP.fraction * frame.window), tailTarget);
   return { messages: Math.min(DEFAULT_KEEP.messages, most ?? Infinity), tokens };
 }
 
-/** Exactly the ceilings given. Refused where what they keep would reach the threshold again. */
+/** The given ceilings. Throws `Input.Invalid` if the kept messages would reach the threshold again. */
 function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }: Room, frame: Frame): Keep {
   const tokens = keptTokens(keep, frame);
   if (tokens !== null && keep.messages === undefined && tokens + headTokens >= threshold) {
@@ -214,7 +214,7 @@ function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }:
       keep.tokens !== undefined && frame.counted(keep.tokens) === tokens
         ? 'policy.keep.tokens'
         : 'policy.keep.fraction',
-      `Keeping ${formatTokens(tokens)} tokens beside a summary of up to ${formatTokens(headTokens)} reaches the threshold of ` +
+      `Keeping ${formatTokens(tokens)} tokens in addition to a summary of up to ${formatTokens(headTokens)} reaches the threshold of ` +
         `${formatTokens(threshold)} context tokens again at once.`,
       `Keep fewer than ${formatTokens(threshold - headTokens)} tokens, or raise the trigger.`,
       { keepTokens: tokens, head: headTokens, threshold },
@@ -223,7 +223,7 @@ function givenKeep(keep: NonNullable<Policy['keep']>, { threshold, headTokens }:
   return { messages: keep.messages ?? null, tokens };
 }
 
-/** The smallest message count that fires alone, or null. Refuses one that the head itself would reach. */
+/** The smallest message count that triggers alone, or null. Throws `Input.Invalid` if the head itself would reach it. */
 function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep'], head: number): number | null {
   const alone = thresholds.filter(({ tokens, messages }) => tokens === null && messages !== null);
   const smallest = Math.min(...alone.map(({ messages }) => messages ?? Infinity));
@@ -235,7 +235,7 @@ function smallestMessageTrigger(thresholds: Threshold[], keep: Policy['keep'], h
   if (smallest > head + kept) return smallest;
   throw contradiction(
     `${alone.find(({ messages }) => messages === smallest)?.path ?? 'policy.trigger'}.messages`,
-    `A trigger at ${smallest} messages fires again at once: a compaction leaves up to ${head} of its own and keeps ${kept}.`,
+    `A trigger at ${smallest} messages fires again at once: a compaction adds up to ${head} messages and keeps ${kept}.`,
     `Trigger at ${head + kept + 1} messages or more${kept > 1 ? ', or keep fewer' : ''}.`,
     { trigger: smallest, keep: kept },
   );

@@ -2,40 +2,40 @@ import { APIConnectionError } from 'openai';
 import { PalimpsestError } from '../errors.js';
 import { EndpointRefusal, errorBodyOf } from './refusal.js';
 
-/** What is used of a chat completion. */
+/** The parts of a chat completion that are used. */
 export interface Answer {
-  /** The visible text, without reasoning; may be empty. */
+  /** The visible text without reasoning; may be empty. */
   text: string;
   finish: string;
-  /** The model's or the gateway's refusal field is filled. */
+  /** The refusal field of the model or gateway is set. */
   refused: boolean;
-  /** The model thought before it answered: such models spend the output limit on thoughts too. */
+  /** The model reasoned before it answered; such models also spend the output limit on reasoning. */
   reasoned: boolean;
-  /** Tokens as reported; null where the endpoint does not say. */
+  /** Tokens as reported; null if the endpoint reports none. */
   promptTokens: number | null;
   outputTokens: number | null;
-  /** The largest reading of how many prompt tokens were processed: some gateways report cached ones beside, not within. */
+  /** The largest plausible number of processed prompt tokens: some gateways report cached tokens separately. */
   processedTokens: number | null;
 }
 
-/** A completion is a few kilobytes; a body beyond this is something else (a download, an endless page). */
+/** A completion is a few kilobytes; a larger body is something else (a download, an endless page). */
 const largestBody = 16 * 1024 * 1024;
 
-/** Reads a response with a success status. Bodies that end too early throw `APIConnectionError`. */
+/** Reads a response with a success status. Throws `APIConnectionError` if the body ends early. */
 export async function readAnswer(response: Response): Promise<Answer> {
   const text = await readBody(response);
   const body = parseBody(text);
   const error = field(body, 'error');
   const choice: unknown = listOf(field(body, 'choices'))[0];
   const choiceError = field(choice, 'error');
-  // Gateways answer 200 before they know that the provider behind them fails (OpenRouter: error with a numeric code).
+  // Gateways answer 200 before they know whether their provider fails (OpenRouter: error with a numeric code).
   if (error || choiceError) {
     const read = errorBodyOf(error ? { error } : { error: choiceError });
     const status = /^[45]\d\d$/.test(read.code) ? Number(read.code) : 502;
     throw new EndpointRefusal(status, read, response.headers);
   }
   if (choice === undefined) {
-    throw badBody('The model endpoint answered with JSON that is no chat completion (no choices).');
+    throw badBody('The model endpoint answered with JSON that is not a chat completion (no choices).');
   }
   return answerOf(choice, field(body, 'usage'));
 }
@@ -62,23 +62,19 @@ function parseBody(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    // JSON that begins well and does not end is a connection closed by a proxy in the middle, not an answer.
+    // JSON that starts well but does not end means that a proxy closed the connection midway.
     const trimmed = text.trim();
     if (trimmed.startsWith('{') && !trimmed.endsWith('}'))
       throw new APIConnectionError({ cause: Error('unfinished body') });
     const kind =
-      trimmed === ''
-        ? 'an empty body'
-        : trimmed.startsWith('<')
-          ? 'a web page'
-          : 'something that is not JSON';
+      trimmed === '' ? 'an empty body' : trimmed.startsWith('<') ? 'a web page' : 'content that is not JSON';
     throw badBody(`The model endpoint answered with ${kind} where a chat completion was expected.`, error);
   }
 }
 
 function badBody(message: string, cause?: unknown): PalimpsestError {
   const hint =
-    'Check that OPENAI_BASE_URL is the API (mostly ending in /v1) and that no proxy or login page answers for it.';
+    'Check that OPENAI_BASE_URL is the URL of the API (usually ending in /v1) and that no proxy or login page answers instead.';
   return new PalimpsestError('Llm.BadOutput', message, {
     hint,
     cause: cause instanceof SyntaxError ? undefined : cause,
@@ -110,7 +106,7 @@ function answerOf(choice: unknown, usage: unknown): Answer {
   };
 }
 
-/** Open models put their thoughts in front of the answer as `<think>…</think>`; a cut-off one never closes it. */
+/** Open models put their reasoning before the answer as `<think>…</think>`; a cut-off one never closes the tag. */
 function withoutThoughts(text: string): { visible: string; thought: boolean } {
   const opening = /^\s*<(think|thinking)>/.exec(text);
   if (opening === null) return { visible: text, thought: false };
@@ -119,7 +115,7 @@ function withoutThoughts(text: string): { visible: string; thought: boolean } {
   return { visible: end < 0 ? '' : text.slice(end + closing.length), thought: true };
 }
 
-/** Content is a string, or a list of parts of which only the text ones are the answer (Mistral lists thoughts too). */
+/** Content is a string or a list of parts, of which only text parts are the answer (Mistral also lists reasoning). */
 function textOf(content: unknown): string {
   if (typeof content === 'string') return content;
   return listOf(content)
@@ -140,7 +136,7 @@ function listOf(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** A count of zero says nothing: Ollama reports it for a prompt it had cached. */
+/** A count of zero carries no information: Ollama reports it for a cached prompt. */
 function countOf(value: unknown): number | null {
   return typeof value === 'number' && Number.isFinite(value) && value > 0 ? value : null;
 }

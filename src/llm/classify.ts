@@ -3,12 +3,12 @@ import { PalimpsestError, type FailureType } from '../errors.js';
 import { EndpointRefusal, quote, saysContextOverflow } from './refusal.js';
 
 /**
- * A server may name any delay; waiting longer than this hides an outage instead of riding it out.
- * @internal Tests stand on either side of it.
+ * A server may request any delay; a longer wait than this would hide an outage instead of bridging it. @internal Tests check
+ * values on either side.
  */
 export const longestRetryAfterMs = 15 * 60_000;
 
-/** A call that its caller cancelled: no failure. Named so that Temporal reports the activity as cancelled. */
+/** A call that its caller cancelled, which is not a failure. The name makes Temporal report the activity as cancelled. */
 export class CallAborted extends Error {
   override readonly name = 'AbortError';
 
@@ -26,15 +26,15 @@ export interface CallContext {
   /** Shown in hints. */
   baseUrl: string;
   timeoutMs: number;
-  /** Masked in everything that is quoted. */
+  /** Masked in every quoted message. */
   apiKey: string;
-  /** What was sent; never repeated in a failure. */
+  /** The texts that were sent; a failure never repeats them. */
   prompts: readonly string[];
 }
 
 /**
- * The typed failure for whatever a call ended in. Connection errors, timeouts and aborts have no status in `openai`, so the
- * class decides first. An abort comes back as it is; so does anything that is not the endpoint's doing (a defect of ours).
+ * Returns the typed failure for a failed call. Connection errors, timeouts and aborts have no status in `openai`, so the class
+ * is checked first. Aborts, and errors that the endpoint did not cause (defects of ours), are returned unchanged.
  */
 export function classify(error: unknown, context: CallContext): unknown {
   if (error instanceof PalimpsestError || isAbort(error)) return error;
@@ -44,7 +44,7 @@ export function classify(error: unknown, context: CallContext): unknown {
       'Llm.Unavailable',
       `The model endpoint did not answer within ${context.timeoutMs} ms.`,
       {
-        hint: `Retried later. If it happens often, ${context.baseUrl} is overloaded or the chunks are too large for it.`,
+        hint: `The call is retried later. If this happens often, ${context.baseUrl} is overloaded or the chunks are too large for it.`,
       },
     );
   }
@@ -54,7 +54,7 @@ export function classify(error: unknown, context: CallContext): unknown {
       'Llm.Unavailable',
       `The connection to the model endpoint failed${code && ` (${code})`}.`,
       {
-        hint: `Retried later. Check that ${context.baseUrl} (OPENAI_BASE_URL) is up and reachable from the worker.`,
+        hint: `The call is retried later. Check that ${context.baseUrl} (OPENAI_BASE_URL) is up and reachable from the worker.`,
         details: code ? { code } : undefined,
       },
     );
@@ -116,7 +116,7 @@ function typeOf(refusal: EndpointRefusal): RefusalType {
   return status === 429 ? 'Llm.RateLimited' : 'Llm.Unavailable';
 }
 
-/** By code, not by text: Gemini says "exceeded your current quota" also for a limit per minute. */
+/** Decided by code, not by text: Gemini also says "exceeded your current quota" for a limit per minute. */
 function isOutOfMoney({ status, error }: EndpointRefusal): boolean {
   const codes = /^(?:insufficient_quota|exceeded_current_quota_error|billing_\w+|insufficient_balance)$/;
   return status === 402 || codes.test(error.code) || codes.test(error.type);
@@ -134,27 +134,28 @@ function isFiltered({ status, text }: EndpointRefusal): boolean {
 
 function hintFor(type: RefusalType, refusal: EndpointRefusal, { baseUrl, model }: CallContext): string {
   if (type === 'Llm.RateLimited' || type === 'Llm.Unavailable')
-    return 'Retried later, after the delay the endpoint asks for.';
+    return 'The call is retried after the delay that the endpoint requests.';
   if (type === 'Llm.ContextOverflow') {
-    return 'The chunk is halved. If it happens often, lower policy.summary.chunkTokens or set policy.summary.contextWindow.';
+    return 'The chunk is halved. If this happens often, lower policy.summary.chunkTokens or set policy.summary.contextWindow.';
   }
   if (isOutOfMoney(refusal))
     return 'The account behind OPENAI_API_KEY has no quota left: add credit, or use another key.';
-  if (isFiltered(refusal)) return 'A content filter refused this text; the fallback of the policy decides.';
+  if (isFiltered(refusal))
+    return 'A content filter refused this text; the policy decides whether the fallback is used.';
   if (refusal.status === 401)
     return `OPENAI_API_KEY is not accepted by ${baseUrl} (OPENAI_BASE_URL): check both.`;
   if (refusal.status === 403)
-    return `OPENAI_API_KEY may not use model "${model}" at ${baseUrl} (OPENAI_BASE_URL).`;
+    return `OPENAI_API_KEY is not allowed to use model "${model}" at ${baseUrl} (OPENAI_BASE_URL).`;
   if (refusal.status === 404 || refusal.status === 405) {
-    return `No model "${model}" (PALIMPSEST_SUMMARY_MODEL), or no chat completions at ${baseUrl} (OPENAI_BASE_URL, mostly ending in /v1).`;
+    return `No model "${model}" (PALIMPSEST_SUMMARY_MODEL), or no chat completions API at ${baseUrl} (OPENAI_BASE_URL, usually ending in /v1).`;
   }
-  return `Not retried. Check model "${model}" (PALIMPSEST_SUMMARY_MODEL) and ${baseUrl} (OPENAI_BASE_URL).`;
+  return `The call is not retried. Check model "${model}" (PALIMPSEST_SUMMARY_MODEL) and ${baseUrl} (OPENAI_BASE_URL).`;
 }
 
 /**
- * The delay a server asks for: `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3), which is
- * read against the server's own `date` where it sends one. Milliseconds, 0 to 15 minutes; null where it asks for none.
- * @internal Tests give it every spelling of the header.
+ * Returns the delay that a server requests, by `retry-after-ms`, or by `retry-after` in seconds or as an HTTP date (RFC 9110
+ * §10.2.3), which is compared with the server's own `date` if it sends one. Milliseconds, 0 to 15 minutes; null if it requests
+ * none. @internal Tests cover every form of the header.
  */
 export function retryAfter(headers: Headers, now: number): number | null {
   const bounded = (ms: number): number => Math.round(Math.min(Math.max(ms, 0), longestRetryAfterMs));
@@ -173,7 +174,7 @@ function numberOf(value: string | null): number | null {
   return value !== null && /^\s*-?\d+(?:\.\d+)?\s*$/.test(value) ? Number(value) : null;
 }
 
-/** The code of the deepest cause that has one, such as ECONNREFUSED or UND_ERR_SOCKET; never its text. */
+/** Returns the code of the deepest cause that has one, such as ECONNREFUSED or UND_ERR_SOCKET, never its text. */
 function causeCode(error: Error): string {
   let code = '';
   for (let current: unknown = error.cause; current instanceof Error; current = current.cause) {

@@ -8,9 +8,11 @@ import { Exchange, type Send, type SummarizeOptions, type SummaryAnswer } from '
 import { EndpointRefusal, errorBodyOf } from './refusal.js';
 
 export interface ModelClient {
-  /** False without a key: nothing can be asked, the extractive summarizer serves. */
+  /** False without a key: no requests are possible, and the extractive summarizer is used. */
   readonly available: boolean;
-  /** One summary. Throws `Llm.*` failures (`details.retryAfterMs` where the endpoint asks for a delay), or the abort. */
+  /**
+   * Requests one summary. Throws `Llm.*` failures (with `details.retryAfterMs` if the endpoint requests a delay), or the abort.
+   */
   summarize(request: SummaryRequest, options: SummarizeOptions): Promise<SummaryAnswer>;
 }
 
@@ -18,11 +20,11 @@ export interface EndpointOptions {
   apiKey?: string;
   /** @default https://api.openai.com/v1 */
   baseUrl?: string;
-  /** Longest time of one call, bodies and repeated requests included. */
+  /** Maximum time of one call, including bodies and repeated requests. */
   timeoutMs: number;
 }
 
-/** `openai` reads only `{error: …}` bodies; other endpoints put their message elsewhere. */
+/** `openai` reads only `{error: …}` bodies, but other endpoints put their message elsewhere. */
 class CompatibleEndpoint extends OpenAI {
   protected override makeStatusError(
     status: number,
@@ -34,7 +36,7 @@ class CompatibleEndpoint extends OpenAI {
   }
 }
 
-/** Null without a key. Throws `Input.Invalid` for a key or URL that cannot be used. */
+/** Returns null without a key. Throws `Input.Invalid` for an unusable key or URL. */
 export function openEndpoint({
   apiKey: key,
   baseUrl: baseURL,
@@ -54,7 +56,7 @@ export function openEndpoint({
   });
 }
 
-/** A client of any OpenAI-compatible endpoint. It never retries by itself: Temporal owns retries. */
+/** Creates a client of any OpenAI-compatible endpoint. It never retries, because Temporal handles retries. */
 export function createModelClient({
   apiKey: key,
   baseUrl = 'https://api.openai.com/v1',
@@ -90,12 +92,12 @@ export function createModelClient({
 
 interface Deadline {
   signal: AbortSignal;
-  /** Why the call was ended from our side: the caller's abort, or its time was up. Null where it was not. */
+  /** The reason for ending the call on our side, the caller's abort or the time limit; null if it was not ended. */
   ending(): Error | null;
   stop(): void;
 }
 
-/** One limit over headers, bodies and repeated requests; the timeout of `openai` ends with the headers. */
+/** Applies one limit to headers, bodies and repeated requests; the timeout of `openai` ends with the headers. */
 export function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline {
   const controller = new AbortController();
   const abort = (): void => controller.abort();
@@ -115,7 +117,7 @@ export function startDeadline(caller: AbortSignal, timeoutMs: number): Deadline 
   };
 }
 
-/** A key with characters that no header can carry would surface in the error text of `fetch`: refused here, unquoted. */
+/** Refuses, without quoting it, a key with characters that no header can carry; the error text of `fetch` would reveal it. */
 function checkedKey(key = ''): string {
   const trimmed = key.trim();
   if (/^[\x21-\x7e]*$/.test(trimmed)) return trimmed;
@@ -130,13 +132,13 @@ function checkUrl(baseUrl: string): void {
   const url = URL.canParse(baseUrl) ? new URL(baseUrl) : null;
   if (url !== null && /^https?:$/.test(url.protocol) && url.username === '' && url.password === '') return;
   throw invalid(
-    'Not an http or https URL without credentials.',
+    'The URL must be an http or https URL without credentials.',
     'OPENAI_BASE_URL',
-    'For instance http://127.0.0.1:11434/v1.',
+    'Example: http://127.0.0.1:11434/v1.',
   );
 }
 
-/** Without its query: gateways take keys there. */
+/** Omits the query, because some gateways take keys there. */
 export function shownUrl(baseUrl: string): string {
   const { origin, pathname } = new URL(baseUrl);
   return `${origin}${pathname}`;
@@ -144,6 +146,6 @@ export function shownUrl(baseUrl: string): string {
 
 function noKey(): PalimpsestError {
   const hint =
-    'Set OPENAI_API_KEY (any word for endpoints that need none), or policy.summary.method: extractive.';
-  return new PalimpsestError('Llm.Rejected', 'There is no key for a model endpoint.', { hint });
+    'Set OPENAI_API_KEY (any value for endpoints that need no key), or policy.summary.method: extractive.';
+  return new PalimpsestError('Llm.Rejected', 'No key for a model endpoint is set.', { hint });
 }

@@ -1,46 +1,46 @@
-/** Texts as vectors, from the `embeddings` of any OpenAI-compatible endpoint. */
+/** Turns texts into vectors through the `embeddings` of any OpenAI-compatible endpoint. */
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { classify } from './classify.js';
 import { openEndpoint, shownUrl, startDeadline, type EndpointOptions } from './client.js';
 
-/** Where texts become vectors, and how much of a session a search compares. */
+/** The endpoint for embeddings, and how much of a session a search compares. */
 export interface EmbeddingSettings extends Omit<EndpointOptions, 'timeoutMs'> {
   model: string;
-  /** Asked for; not every model lets it be chosen. @default the model's */
+  /** Requested vector length; not every model supports it. @default the model's */
   dimensions?: number;
-  /** Vectors of a session that a search compares, newest first, where the server has no pgvector. @default 20,000 */
+  /** Maximum vectors of a session that a search compares, newest first, if the server has no pgvector. @default 20,000 */
   scan?: number;
-  /** Prompt and answer tokens per minute of the whole deployment, which these calls draw from, too. @default unlimited */
+  /** Prompt and answer tokens per minute of the whole deployment, shared with these calls. @default unlimited */
   tokensPerMinute?: number;
 }
 
 export interface Embedder {
-  /** Vectors of another name are not comparable. */
+  /** Vectors with different names are not comparable. */
   readonly name: string;
   readonly scan: number;
   readonly tokensPerMinute: number | undefined;
-  /** A vector for each text, in their order. Throws `Llm.*` failures, or the abort. */
+  /** Returns a vector for each text, in order. Throws `Llm.*` failures, or the abort. */
   embed(texts: readonly string[], signal?: AbortSignal): Promise<number[][]>;
 }
 
 const timeoutMs = 20_000;
 
-/** Texts of one request at most. */
+/** Maximum texts per request. */
 export const mostTexts = 64;
 
-/** Shorter texts than this are not shortened any further, UTF-16 code units. */
+/** Texts below this length are not shortened further, in UTF-16 code units. */
 const shortest = 200;
 
-/** Throws `Input.Invalid` for a key or URL that cannot be used. */
+/** Throws `Input.Invalid` for an unusable key or URL. */
 export function createEmbedder(settings: EmbeddingSettings): Embedder {
   const { model, dimensions, scan = 20_000, tokensPerMinute, apiKey = '' } = settings;
   const baseUrl = settings.baseUrl ?? 'https://api.openai.com/v1';
   const api = openEndpoint({ apiKey, baseUrl, timeoutMs });
   if (api === null)
     throw invalid(
-      'There is no key for the endpoint of the embeddings.',
+      'No key for the embeddings endpoint is set.',
       'PALIMPSEST_EMBEDDING_API_KEY',
-      'Set it, or OPENAI_API_KEY; any word for endpoints that need none.',
+      'Set it or OPENAI_API_KEY; use any value for endpoints that need no key.',
     );
 
   async function ask(texts: readonly string[], signal: AbortSignal): Promise<number[][]> {
@@ -60,7 +60,7 @@ export function createEmbedder(settings: EmbeddingSettings): Embedder {
     }
   }
 
-  /** A text that is too long for the model is known by its beginning. */
+  /** A text too long for the model is represented by its beginning. */
   async function embed(texts: readonly string[], signal: AbortSignal): Promise<number[][]> {
     try {
       return await ask(texts, signal);
@@ -90,12 +90,12 @@ function beginningOf(text: string, length: number): string {
 }
 
 function asBadOutput(error: unknown): unknown {
-  return error instanceof SyntaxError ? badOutput('is no JSON') : error;
+  return error instanceof SyntaxError ? badOutput('is not JSON') : error;
 }
 
 function vectorsOf(body: unknown, texts: number): number[][] {
   const data: unknown = typeof body === 'object' && body !== null && 'data' in body ? body.data : null;
-  if (!Array.isArray(data) || data.length !== texts) throw badOutput(`holds no ${texts} embeddings`);
+  if (!Array.isArray(data) || data.length !== texts) throw badOutput(`does not contain ${texts} embeddings`);
   const vectors = new Array<number[]>(texts);
   for (const [place, one] of (data as unknown[]).entries()) {
     const { index = place, embedding } = (one ?? {}) as { index?: unknown; embedding?: unknown };
@@ -103,17 +103,18 @@ function vectorsOf(body: unknown, texts: number): number[][] {
       Array.isArray(embedding) &&
       embedding.some((number) => number !== 0) &&
       embedding.every((number) => Number.isFinite(number));
-    if (!isVector || typeof index !== 'number' || !(index in data)) throw badOutput('holds no vector');
+    if (!isVector || typeof index !== 'number' || !(index in data))
+      throw badOutput('does not contain a vector');
     vectors[index] = embedding as number[];
   }
   const [first] = vectors;
   if (vectors.some((vector) => vector?.length !== first?.length))
-    throw badOutput('holds vectors of several lengths');
+    throw badOutput('contains vectors of different lengths');
   return vectors;
 }
 
 function badOutput(what: string): PalimpsestError {
   return new PalimpsestError('Llm.BadOutput', `The answer of the embeddings endpoint ${what}.`, {
-    hint: 'Check that PALIMPSEST_EMBEDDING_MODEL is a model for embeddings.',
+    hint: 'Check that PALIMPSEST_EMBEDDING_MODEL names an embedding model.',
   });
 }

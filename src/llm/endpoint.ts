@@ -6,36 +6,36 @@ import { type EndpointRefusal, saysContextOverflow } from './refusal.js';
 
 export type ChatRequest = OpenAI.Chat.ChatCompletionCreateParamsNonStreaming;
 
-/** What one model behind one base URL has taught us. Every field starts at what most endpoints take. */
+/** What the process has learnt about one model at one base URL. Every field starts with a value that most endpoints accept. */
 export interface Traits {
-  /** `max_completion_tokens` is what OpenAI's reasoning models take; most other endpoints know only `max_tokens`. */
+  /** OpenAI's reasoning models take `max_completion_tokens`; most other endpoints know only `max_tokens`. */
   limitField: 'max_tokens' | 'max_completion_tokens';
-  /** Whether a temperature may be sent; reasoning models take none but 1. */
+  /** Whether a temperature may be sent; reasoning models accept only 1. */
   temperature: boolean;
-  /** Whether it takes a JSON schema for its answer (`response_format`); false once it has refused one. */
+  /** Whether the endpoint accepts a JSON schema for its answer (`response_format`); false once it has refused one. */
   schema: boolean;
-  /** The largest output limit the endpoint accepts, once it has refused a larger one. */
+  /** The largest output limit that the endpoint accepts, known once it has refused a larger one. */
   largestOutput: number;
-  /** Output tokens asked for per token wanted: reasoning counts against the limit. */
+  /** Output tokens to request per token wanted, because reasoning counts against the limit. */
   limitFactor: number;
-  /** The highest share of our count that it reported for a whole prompt; null until one was whole beyond doubt. */
+  /** The highest share of our count that it reported for a complete prompt; null until one was certainly complete. */
   countRatio: number | null;
-  /** The largest prompt it has reported. */
+  /** The largest prompt that it has reported. */
   largestPrompt: number;
 }
 
 const reasoningModel = /(?:^|\/)(?:o\d|gpt-5)/i;
 
-/** Below this a difference of counts says nothing about truncation. Tokens. */
+/** Below this number of tokens, a difference of counts does not indicate truncation. */
 const smallestSuspect = 1_000;
-/** Fewer prompt tokens than this share of our own count means that the endpoint cut the prompt in silence. */
+/** If the endpoint reports less than this share of our own count, it has silently truncated the prompt. */
 const wholeShare = 0.8;
 /** No tokenizer is coarser than ours by more than this. */
 const smallestRatio = 0.4;
-/** A model that needs more than this many times the wanted output for its thoughts does not serve as a summarizer. */
+/** A model that needs more than this many times the wanted output for reasoning is unsuitable as a summarizer. */
 const largestFactor = 8;
 
-/** The memory of one base URL: what its models accept, learnt from refusals, kept for the life of the process. */
+/** Remembers for the life of the process what the models of one base URL accept, learnt from refusals. */
 export class Endpoint {
   readonly #models = new Map<string, Traits>();
 
@@ -64,23 +64,23 @@ export class Endpoint {
     };
   }
 
-  /** Learns from a refusal of `sent`. False where it teaches nothing, so that sending again would fail again. */
+  /** Learns from a refusal of `sent`. Returns false if nothing was learnt, so that a repeated request would fail again. */
   learnFrom(refusal: EndpointRefusal, sent: ChatRequest): boolean {
     const lesson = lessonOf(refusal, sent);
     if (lesson !== null) this.#remember(sent.model, lesson);
     return lesson !== null;
   }
 
-  /** A reasoning model needed `limit` tokens to answer with at most `wanted`: ask for as much from now on. */
+  /** A reasoning model needed `limit` tokens to answer with at most `wanted`: request that ratio from now on. */
   rememberLimit(model: string, limit: number, wanted: number): void {
     const { limitFactor } = this.traitsOf(model);
     this.#remember(model, { limitFactor: Math.min(Math.max(limitFactor, limit / wanted), largestFactor) });
   }
 
   /**
-   * Whether the endpoint has read less than it was sent, by the prompt tokens it reports. Endpoints that cut fill their window.
-   * So a count clearly below one they have reported before is a whole prompt, counted by a tokenizer coarser than ours, and
-   * measures it; that is believed once, and only of a model whose counts were never near ours.
+   * Returns whether the endpoint has read less than it was sent, judged by the prompt tokens that it reports. An endpoint that
+   * truncates fills its window. A count clearly below an earlier one therefore means a complete prompt and a coarser tokenizer,
+   * and measures the ratio. This is accepted once, and only for a model whose counts were never near ours.
    */
   hasTruncated(model: string, expected: number, { processedTokens }: Answer): boolean {
     if (processedTokens === null || expected <= smallestSuspect) return false;
@@ -104,7 +104,7 @@ function formatOf({ type, properties, required, additionalProperties }: SummaryS
   return { type: 'json_schema', json_schema: { name: 'summary', strict: true, schema } } as const;
 }
 
-/** How endpoints name what they do not take: the field, its kind, or the machinery behind it. */
+/** How endpoints name what they do not accept: the field, its kind, or the implementation behind it. */
 const namesSchema =
   /response_?format|json_?schema|structured[ _-]?outputs?|json mode|guided|grammar|additionalProperties|output_config/i;
 
@@ -113,7 +113,7 @@ const refusesField =
 
 function lessonOf(refusal: EndpointRefusal, sent: ChatRequest): Partial<Traits> | null {
   const { status, text, error } = refusal;
-  // Some servers fail on the schema itself: no grammar for it, or a field that they hand on unread.
+  // Some servers fail on the schema itself, because they have no grammar for it or forward the field unread.
   const onSchema = [400, 404, 415, 422, 500, 501].includes(status) && !saysContextOverflow(status, text);
   if (sent.response_format && onSchema && (namesSchema.test(error.param) || namesSchema.test(text)))
     return { schema: false };
@@ -129,8 +129,9 @@ function lessonOf(refusal: EndpointRefusal, sent: ChatRequest): Partial<Traits> 
 }
 
 /**
- * The limit an endpoint names when it refuses ours, as in "supports at most 4096 completion tokens, whereas you provided 8000",
- * "8000 > 4096, which is the maximum allowed number of output tokens", "the valid range of max_tokens is [1, 8192]".
+ * Returns the limit that an endpoint names when it refuses ours, as in "supports at most 4096 completion tokens, whereas you
+ * provided 8000", "8000 > 4096, which is the maximum allowed number of output tokens", "the valid range of max_tokens is [1,
+ * 8192]".
  */
 function largestOutputIn(text: string, sent: number): number | null {
   if (!/max_(?:completion_)?tokens|(?:completion|output) tokens/i.test(text)) return null;

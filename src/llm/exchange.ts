@@ -11,41 +11,43 @@ export interface SummaryAnswer {
   text: string;
   /** Prompt tokens of all calls made for this answer. */
   inputTokens: number;
-  /** Output tokens of all calls made for this answer, reasoning included where the endpoint counts it. */
+  /** Output tokens of all calls made for this answer, including reasoning if the endpoint counts it. */
   outputTokens: number;
-  /** The endpoint reported no usage for at least one call; the counts hold our estimate for it. */
+  /** The endpoint reported no usage for at least one call; the counts include our estimate for it. */
   usageEstimated: boolean;
-  /** Requests sent, refused ones included. */
+  /** Requests sent, including refused ones. */
   calls: number;
   /** Wall time of those requests. */
   ms: number;
-  /** The model as it was asked for. */
+  /** The model as it was requested. */
   model: string;
 }
 
 export interface SummarizeOptions {
   model: string;
   /**
-   * Our own count of the request's tokens: estimates usage where none is reported, and shows silent truncation. A
-   * function is called once the request is on its way, so that counting takes no time of its own.
+   * Our own count of the request's tokens, used to estimate unreported usage and to detect silent truncation. A function is
+   * called once the request is on its way, so that counting costs no extra time.
    */
   expectedInputTokens: number | (() => number);
-  /** Aborting it ends the request at once and throws an error that `isAbort` knows. */
+  /** Its abort ends the request at once and throws an error that `isAbort` recognises. */
   signal: AbortSignal;
-  /** The summarizer's window, in tokens; a raised output limit stays inside it. Unbounded where not given. */
+  /** The summarizer's window, in tokens; a raised output limit stays within it. Absent: no limit. */
   window?: number;
 }
 
-/** Refusals that teach something about one endpoint: schema, limit field, temperature, largest limit; one to spare. */
+/**
+ * Number of refusals that can teach something about an endpoint (schema, limit field, temperature, largest limit), plus one.
+ */
 const mostLessons = 5;
 
-/** Milliseconds in which a request, and others sent with it, have left the process. */
+/** Milliseconds within which a request, and others sent with it, have left the process. */
 const leavingMs = 30;
 
-/** Sends one request and reads its answer. Rejects with what `classify` knows. */
+/** Sends one request and reads its answer. Rejects with errors that `classify` handles. */
 export type Send = (body: ChatRequest) => Promise<Answer>;
 
-/** The requests behind one summary: the first, those a refusal taught to send otherwise, and one with a raised limit. */
+/** The requests for one summary: the first, those changed after a refusal, and one with a raised limit. */
 export class Exchange {
   readonly #started = performance.now();
   #calls = 0;
@@ -68,7 +70,7 @@ export class Exchange {
     const whole = this.request.wholeLines && isCutOff(answer) ? wholeLines(answer.text) : '';
     if (whole !== '') answer = { ...answer, text: whole, finish: 'stop' };
     if (isCutOff(answer)) {
-      // Nothing visible at all means that thoughts ate the limit: those need more room than a text that ran over.
+      // No visible text means that reasoning used up the limit, which needs more room than a text that was cut off.
       const raised = this.#fitting(limit * (answer.text === '' && limit <= wanted ? 4 : 2));
       if (raised > limit) {
         const thoughtful = answer.reasoned || answer.text === '';
@@ -86,7 +88,7 @@ export class Exchange {
     };
   }
 
-  /** With the limit this model is known to need; where that does not fit beside the prompt, with the limit wanted. */
+  /** Uses the limit that this model is known to need, or the wanted limit if the prompt leaves no room for that. */
   async #askAsUsual(): Promise<{ answer: Answer; limit: number }> {
     const wanted = this.request.maxTokens;
     const limit = this.#fitting(Math.ceil(wanted * this.endpoint.traitsOf(this.options.model).limitFactor));
@@ -123,7 +125,7 @@ export class Exchange {
     const { window = Infinity, model } = this.options;
     const { largestOutput } = this.endpoint.traitsOf(model);
     if (limit <= this.request.maxTokens) return Math.min(limit, largestOutput);
-    // Counts differ by a few percent between tokenizers, and chat templates add their own tokens.
+    // Counts differ by a few percent between tokenizers, and chat templates add tokens.
     const room = Math.floor(window - 1.05 * this.#expectedInputTokens());
     return Math.min(limit, Math.max(room, this.request.maxTokens), largestOutput);
   }
@@ -143,42 +145,42 @@ export class Exchange {
     return { inputTokens: this.#inputTokens, outputTokens: this.#outputTokens, calls: this.#calls };
   }
 
-  /** Throws where the answer is no summary. What it cost is in the details. */
+  /** Throws if the answer is not a summary. The details contain its cost. */
   #check({ text, finish, refused, reasoned }: Answer): void {
     const details = { finish: finish.slice(0, 64), ...this.#spent() };
     const bad = (message: string, hint: string): PalimpsestError =>
       new PalimpsestError('Llm.BadOutput', message, { hint, details });
     if (finish === 'content_filter') {
-      const hint = 'A content filter refused this text; the fallback of the policy decides.';
+      const hint = 'A content filter refused this text; the policy decides whether the fallback is used.';
       throw new PalimpsestError('Llm.Rejected', 'A content filter stopped the answer.', {
         hint,
         details: { ...details, filtered: true },
       });
     }
     if (finish === 'error' || finish === 'insufficient_system_resource') {
-      throw new PalimpsestError('Llm.Unavailable', 'The endpoint broke off its answer.', {
-        hint: 'Retried later.',
+      throw new PalimpsestError('Llm.Unavailable', 'The endpoint interrupted its answer.', {
+        hint: 'The call is retried later.',
         details,
       });
     }
     if (finish === 'model_length' || finish === 'model_context_window_exceeded') {
       const hint = 'The chunk is halved. Set policy.summary.contextWindow to the window of this model.';
-      throw new PalimpsestError('Llm.ContextOverflow', 'The answer met the end of the window.', {
+      throw new PalimpsestError('Llm.ContextOverflow', 'The answer reached the end of the window.', {
         hint,
         details,
       });
     }
     if (refused || finish === 'refusal')
-      throw bad('The model refused to summarize.', 'Another model may not refuse.');
+      throw bad('The model refused to summarize.', 'Another model may accept the request.');
     if (finish === 'length') {
       throw bad(
-        'The answer was cut off by its length.',
+        'The answer was cut off at the output limit.',
         'Raise policy.summary.maxTokens, or use a model that reasons less.',
       );
     }
     if (text === '') {
       throw bad(
-        reasoned ? 'The answer holds thoughts but no text.' : 'The answer is empty.',
+        reasoned ? 'The answer contains reasoning but no text.' : 'The answer is empty.',
         'Check the model and its chat template.',
       );
     }
@@ -187,8 +189,8 @@ export class Exchange {
   #truncated({ promptTokens }: Answer): PalimpsestError {
     const { model } = this.options;
     const expectedInputTokens = this.#expectedInputTokens();
-    const message = `The endpoint read ${promptTokens} of about ${expectedInputTokens} prompt tokens and said nothing.`;
-    const hint = `Give model "${model}" a larger window at the endpoint (Ollama: num_ctx), or set policy.summary.contextWindow to the one it has.`;
+    const message = `The endpoint read ${promptTokens} of about ${expectedInputTokens} prompt tokens and reported no error.`;
+    const hint = `Give model "${model}" a larger window at the endpoint (Ollama: num_ctx), or set policy.summary.contextWindow to its actual window.`;
     return new PalimpsestError('Llm.ContextOverflow', message, {
       hint,
       details: { promptTokens, expectedInputTokens, ...this.#spent() },

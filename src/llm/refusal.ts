@@ -1,7 +1,7 @@
 import { APIError } from 'openai';
 import { redactorFor } from '../summary/redaction/redact.js';
 
-/** What an endpoint says when it refuses, whatever shape its body has. Empty strings where it says nothing. */
+/** The message of a refusal in any body format. Fields are empty strings if the endpoint says nothing. */
 interface ErrorBody {
   message: string;
   code: string;
@@ -15,7 +15,7 @@ export class EndpointRefusal extends APIError<number, Headers, ErrorBody> {
     super(status, body, undefined, headers);
   }
 
-  /** Everything that can be matched against wordings. */
+  /** All text that can be matched against wordings. */
   get text(): string {
     return [this.error.code, this.error.type, this.error.message].filter(Boolean).join(' ');
   }
@@ -59,7 +59,7 @@ export function errorBodyOf(body: unknown): ErrorBody {
   };
 }
 
-/** Proxies answer with HTML pages; what they say is in the text between the tags. */
+/** Proxies answer with HTML pages; the message is the text between the tags. */
 function plainText(text: string): string {
   const bounded = text.slice(0, 20_000);
   if (!/^\s*</.test(bounded)) return bounded.trim();
@@ -70,24 +70,24 @@ function plainText(text: string): string {
     .trim();
 }
 
-/** Longest part of a provider's message that is repeated in a failure; failures are kept in workflow histories. */
+/** Maximum length of a provider's message that a failure quotes; workflow histories keep failures. */
 const quotedChars = 300;
 /** The shortest run of characters that counts as an echo of the prompt. */
 const echoChars = 20;
 
-/** The shortest piece of our own key that is taken for an echo of it: providers show its ends. */
+/** The shortest piece of our own key that counts as an echo: providers show its ends. */
 const keyEchoChars = 6;
 const withoutSecrets = redactorFor({ secrets: true, patterns: [] }, 'model endpoint')!;
-/** What a message says a key is, and words as long and mixed as keys are. */
+/** Matches text that a message calls a key, and words as long and mixed as keys are. */
 const saidToBeKey =
   /\b((?:api[ _-]?)?(?:key|token|secret)\b[^\w\n]{1,3}(?:provided\W{1,3})?)([\w*.+/=-]{6,500})/gi;
 const mixedWord = /[\w*+/=-]{20,500}/g;
-/** Ids of requests, which support asks for, and names with a date, such as those of models. */
+/** Matches request ids, which support teams ask for, and names with a date, such as model names. */
 const noKey =
   /^(?:req|chatcmpl|msg|resp|cmpl|trace|gen)[_-]|^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[a-z]+(?:[-.][a-z0-9]{1,8})*$/;
 
 /**
- * A provider's message, fit to be shown: bounded, without credentials, and without anything it repeats of the prompt
+ * Returns a provider's message in a form that may be shown: shortened, without credentials, and without any echo of the prompt
  * (validation errors often quote the offending input).
  */
 export function quote(
@@ -109,7 +109,7 @@ export function quote(
   return shown.length <= quotedChars ? shown : `${shown.slice(0, quotedChars - 1)}…`;
 }
 
-/** Without our own key and every longer piece of it. */
+/** Removes our own key and every longer piece of it. */
 function withoutEchoesOf(message: string, apiKey: string): string {
   if (apiKey.length < keyEchoChars) return message;
   let left = message;
@@ -138,9 +138,9 @@ function withoutEchoes(message: string, prompts: readonly string[]): string {
 }
 
 /**
- * How endpoints say "this request is larger than what the model can read". There is no standard: OpenAI has a code,
- * others only a sentence, and gateways wrap the sentence of whatever is behind them, sometimes under another status.
- * One row a wording, with who says it; the tests hold one full message for each.
+ * Wordings by which endpoints say "this request is larger than what the model can read". There is no standard: OpenAI has a
+ * code, others have only a sentence, and gateways wrap the sentence of their provider, sometimes under another status. Each row
+ * holds one wording and its sources; the tests have one full message for each.
  */
 const wordings: readonly { says: string; pattern: RegExp }[] = [
   { says: 'OpenAI, Azure, Groq, Cerebras (code)', pattern: /context[_ ]length[_ ]exceeded/i },
@@ -185,16 +185,16 @@ const wordings: readonly { says: string; pattern: RegExp }[] = [
 ];
 
 /**
- * Sentences of rate limits that no waiting cures: the single request is above the allowance of a whole minute.
- * Only these make an overflow of a 429.
+ * Sentences of rate limits that waiting cannot solve, because the single request exceeds the allowance of a whole minute. Only
+ * these turn a 429 into an overflow.
  */
 const aboveTheWholeAllowance =
   /request too large|tokens must be reduced|reduce (?:the length|your message size)/i;
 
-/** Credentials, money and addresses are never about size, whatever the text says. */
+/** Failures of credentials, payment and addresses never concern the size, whatever the text says. */
 const neverAboutSize: ReadonlySet<number> = new Set([401, 402, 403, 404]);
 
-/** True where a smaller request would have been answered. `text` is the provider's message with its code and type. */
+/** Returns true if a smaller request would have been answered. `text` is the provider's message with its code and type. */
 export function saysContextOverflow(status: number, text: string): boolean {
   if (neverAboutSize.has(status)) return false;
   if (status === 413) return true;

@@ -1,19 +1,19 @@
-/** Every knob of an effective policy with its value and who gave it, for `status` and the command line. */
+/** Lists every field of an effective policy with its value and source, for `status` and the command line. */
 import { mergedObjects, type EffectivePolicy, type PolicySource } from './layers.js';
-import type { Policy } from './resolve.js';
+import type { Policy } from './defaults.js';
 import { policySchema } from './schema.js';
 
 export interface PolicyRow {
-  /** As in a policy that people write, e.g. `summary.mode`. */
+  /** Path in the policy as written, e.g. `summary.mode`. */
   path: string;
-  /** null: follows from window and model; `limitsOf` has the number. */
+  /** null: derived from window and model; `limitsOf` has the number. */
   value: unknown;
   source: PolicySource;
-  /** The field was given and does not do what it says. */
+  /** Set if the field was given but does not take effect as written. */
   warning?: string;
 }
 
-/** One row a knob, in the order of the policy's documentation. */
+/** One row per field, in the order of the policy's documentation. */
 export function describePolicy({ policy, preset, sources, warnings }: EffectivePolicy): PolicyRow[] {
   const given: Readonly<Record<string, unknown>> = { preset, ...asGiven(policy, sources) };
   return Object.keys(policySchema.shape)
@@ -34,7 +34,7 @@ function rowsOf(
   });
 }
 
-/** Who gave the field, or the object that it was given with. */
+/** The source of the field, or of the nearest object that contains it. */
 function sourceOf(path: string, sources: EffectivePolicy['sources']): PolicySource {
   for (let at = path; at !== ''; at = at.slice(0, Math.max(0, at.lastIndexOf('.')))) {
     const source = sources[at];
@@ -43,7 +43,7 @@ function sourceOf(path: string, sources: EffectivePolicy['sources']): PolicySour
   return 'default';
 }
 
-/** The policy in the words of its schema. */
+/** The policy in the form of its schema. */
 function asGiven(policy: Policy, sources: EffectivePolicy['sources']): Readonly<Record<string, unknown>> {
   const { trigger, economic, idleTrigger, reduce, summary, redact, ...rest } = policy;
   const { retention: general, ...toolResults } = reduce.toolResults;

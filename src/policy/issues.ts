@@ -45,7 +45,7 @@ function either(words: readonly string[]): string {
   return distinct.length === 0 ? last : `${distinct.join(', ')} or ${last}`;
 }
 
-/** The kinds of value that a union offers at the place of the complaint. */
+/** The kinds of value that a union accepts at the place of the issue. */
 function expectedKinds(issue: z.core.$ZodIssueInvalidUnion): string[] {
   return issue.errors.flatMap((branch) =>
     branch.flatMap((inner): string[] => {
@@ -57,7 +57,7 @@ function expectedKinds(issue: z.core.$ZodIssueInvalidUnion): string[] {
   );
 }
 
-/** How far a value is from the shape that a complaint speaks of. */
+/** How far a value is from the shape that an issue describes. */
 const distances = { none: 0, field: 2, kind: 100 };
 
 function distance(issue: Issue, value: unknown): number {
@@ -69,7 +69,7 @@ function distance(issue: Issue, value: unknown): number {
   return isKind || isLiteral ? distances.kind : distances.none;
 }
 
-/** Of a union's branches, the complaint of the one whose shape the value's writer meant; the union's own where it fits none. */
+/** The issue of the union branch whose shape is nearest to the value; the union's own issue if no branch is near. */
 function innermost(issue: Issue, value: unknown): Issue {
   if (issue.code !== 'invalid_union') return issue;
   const here = valueAt(value, issue.path);
@@ -89,7 +89,7 @@ function branchesOf(place: JsonSchema): JsonSchema[] {
   return [place, ...(place.anyOf ?? []).flatMap(branchesOf)];
 }
 
-/** What the schema says about the value at a path: one entry, or one for each branch of a union. */
+/** The schema of the value at a path: one entry, or one per branch of a union. */
 function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
   let places = branchesOf(z.toJSONSchema(schema, { unrepresentable: 'any' }));
   for (const key of path) {
@@ -101,21 +101,21 @@ function placesAt(schema: z.ZodType, path: Path): JsonSchema[] {
   return places;
 }
 
-/** What may stand there: the known fields, or what the schema tells about the value. */
+/** Describes the accepted value: the known fields, or the schema's description. */
 function hintFor(issue: Issue, schema: z.ZodType): string | undefined {
   const places = placesAt(schema, issue.path);
   if (issue.code === 'unrecognized_keys') {
     const forms = places.flatMap(({ properties }) => (properties ? [Object.keys(properties)] : []));
     const known = [...new Set(forms.flat())];
-    if (known.length === 0) return 'No field is known here: leave it out.';
+    if (known.length === 0) return 'This object takes no fields: remove it.';
     if (!isKnownElsewhere(issue, places)) return `Known fields: ${list(known)}.`;
-    return `Fields that go together: ${forms.map(list).join('; or ')}.`;
+    return `Give the fields of one form: ${forms.map(list).join('; or ')}.`;
   }
   const own: unknown = issue.code === 'custom' ? issue.params?.hint : undefined;
   return typeof own === 'string' ? own : places.find((place) => place.description !== undefined)?.description;
 }
 
-/** A field of another form of the object, or one whose value excludes the form that it belongs to. */
+/** Whether another form of the object has the field, or the field's value excludes its form. */
 function isKnownElsewhere(issue: Issue, places: readonly JsonSchema[]): boolean {
   const [key] = issue.code === 'unrecognized_keys' ? issue.keys : [];
   return key !== undefined && places.some(({ properties }) => Object.hasOwn(properties ?? {}, key));
@@ -149,8 +149,8 @@ function messageOf(issue: Issue, value: unknown): string {
 }
 
 /**
- * zod's first complaint as a typed failure that names the field, what is wrong with it and what may stand there.
- * `root` names the checked value in paths: `policy`, or nothing.
+ * Turns zod's first issue into a typed failure that names the field, the error and the accepted values.
+ * `root` is the first part of the paths: `policy`, or an empty string.
  */
 export function complain(
   error: z.ZodError,

@@ -1,32 +1,32 @@
 import { presets } from './presets.js';
 import type { PolicyInput, PresetName } from './schema.js';
-import { withDefaults, type Policy } from './resolve.js';
+import { withDefaults, type Policy } from './defaults.js';
 
-/** From the first that is asked to the last. @internal A test tries every pair of layers. */
+/** Highest precedence first. @internal A test tries every pair of layers. */
 export const policyLayers = ['session', 'tenant', 'file', 'environment', 'begun'] as const;
 type PolicyLayer = (typeof policyLayers)[number];
 
 /**
- * The policies as given, by who gave them; every one checked by `parsePolicy`. Stored with the session. `begun`: defaults
- * of an earlier version under which the session began; they hold until its policy is replaced.
+ * The policies as given, by layer, each checked by `parsePolicy`. Stored with the session. `begun` holds the defaults of an
+ * earlier version under which the session began; they apply until the session's policy is replaced.
  */
 export type PolicyLayers = Partial<Record<PolicyLayer, PolicyInput>>;
 
-/** Where the value of a field came from; `tenant (preset adk)` where a preset named in that layer set it. */
+/** The layer that set a field; `tenant (preset adk)` if a preset named in that layer set it. */
 export type PolicySource = PolicyLayer | 'default' | `${PolicyLayer} (preset ${string})`;
 
-/** Where a session's policy comes from: what the session says goes before its tenant, the file, the environment and the defaults. */
+/** A session's policy, merged from all layers: session over tenant, file, environment and defaults. */
 export interface EffectivePolicy {
   policy: Policy;
-  /** The preset that counts; null: none. */
+  /** The preset that applies, or null. */
   preset: PresetName | null;
-  /** By path (`trigger`, `summary.mode`, `reduce.toolResults.critical`); a path that is missing has its default. */
+  /** By path (`trigger`, `summary.mode`, `reduce.toolResults.critical`). A missing path has its default. */
   sources: Record<string, PolicySource>;
-  /** By path: fields that were given and do not do what they say. */
+  /** By path: fields that were given but do not take effect as written. */
   warnings: Record<string, string>;
 }
 
-/** Objects of the policy whose fields are merged one by one; everything else is replaced as a whole. */
+/** Objects of the policy whose fields are merged one by one. Every other value is replaced as a whole. */
 export const mergedObjects: ReadonlySet<string> = new Set([
   'summary',
   'memory',
@@ -38,15 +38,15 @@ export const mergedObjects: ReadonlySet<string> = new Set([
   'retention',
 ]);
 
-/** What is merged so far, and who said it. */
+/** The fields merged so far and the source of each. */
 interface Merged {
   input: Record<string, unknown>;
   sources: Record<string, PolicySource>;
 }
 
 /**
- * The effective policy of a session. Of several presets only that of the highest layer counts, in its place among the
- * layers: two of them mixed would be neither system.
+ * The effective policy of a session. If several layers name a preset, only that of the highest layer applies, with the
+ * precedence of that layer: a mixture of two presets would match neither system.
  */
 export function effectivePolicy(layers: PolicyLayers): EffectivePolicy {
   const merged: Merged = { input: {}, sources: {} };
@@ -72,26 +72,26 @@ function warningsOf({ summary }: PolicyInput): Record<string, string> {
     ...(summary?.mode === 'layered'
       ? {
           'summary.mode':
-            '`layered` is no longer a mode: the session keeps a journal, its layers are entries',
+            '`layered` is no longer a mode: the session keeps a journal, and its layers became entries',
         }
       : {}),
     ...(summary?.integrityCheck === undefined
       ? {}
-      : { 'summary.integrityCheck': 'has no effect: exact values stand behind every snapshot' }),
+      : { 'summary.integrityCheck': 'has no effect: exact values follow every snapshot' }),
   };
 }
 
-/** The effective policy alone. */
+/** The effective policy without its sources. */
 export function policyOf(layers: PolicyLayers): Policy {
   return effectivePolicy(layers).policy;
 }
 
-/** One policy with its preset and its defaults, without any layer below it. */
+/** A single policy with its preset and defaults, without other layers. */
 export function resolvePolicy(input: PolicyInput): Policy {
   return policyOf({ session: input });
 }
 
-/** Window and tokenizer that a lower layer gave together with its model describe that model, not the one put in its place. */
+/** Drops the window and tokenizer that a lower layer gave with its model: they do not describe the model that replaces it. */
 function forgetModel({ input, sources }: Merged, model: string): void {
   if (sources.model === undefined || input.model === model) return;
   for (const key of ['contextWindow', 'tokenizer']) {
@@ -113,7 +113,7 @@ function overlay(
     const at = path === '' ? key : `${path}.${key}`;
     const below = target[key];
     if (mergedObjects.has(at) && isRecord(value)) {
-      // Over anything but an object, such as `false`, it stands alone.
+      // An object replaces a lower value that is not an object, such as `false`.
       if (!isRecord(below)) delete sources[at];
       const inner = isRecord(below) ? { ...below } : {};
       overlay(inner, value, at, sources, source);
@@ -130,7 +130,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The layers with the worker's own summarizer as the lowest of them: it serves where nothing else names one. */
+/** Adds the worker's summarizer as the lowest layer: it applies if no other layer names one. */
 export function withSummarizer(
   layers: PolicyLayers,
   { model, contextWindow }: { model?: string; contextWindow?: number },
@@ -146,5 +146,5 @@ export function withSummarizer(
   return { ...layers, environment: { ...environment, summary } };
 }
 
-/** What the process that serves a session says of its policy: below the session's and the tenant's own. */
+/** The policy layers of the process that serves a session, below those of the session and the tenant. */
 export type DeploymentPolicy = Pick<PolicyLayers, 'file' | 'environment'>;

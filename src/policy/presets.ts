@@ -1,16 +1,17 @@
 import type { PolicyInput, PresetName } from './schema.js';
 
 /**
- * Tails stay word for word: arguments are not truncated, and no result leaves the newest-first budget. Only what must still be
- * shortened, where the context would not fit or a compaction would not reach its target, is.
+ * The tail stays word for word: arguments are not truncated, and no result leaves the newest-first budget. Messages are
+ * reduced only if the context would not fit or a compaction would miss its target.
  */
 const verbatim = { arguments: false, toolResults: { budget: 100_000_000 } } as const;
 
 /**
- * adk-deepagents (`SummarizationConfig`). Differs: its input to the summarizer is cut to 4,000 tokens, here the same size is a chunk and
- * all of it is read; the count includes the request overhead; in windows below about 74,000 tokens a fraction of 0.85 is lowered
- * so that the answer fits (0.9 of window − reserved output). `truncate_args` is None by default: `reduce.arguments: {}` gives its
- * documented values. What it writes without a model, cut to 15 % of the window, is `summary.method: 'extractive'`.
+ * adk-deepagents (`SummarizationConfig`). Differences: it truncates the summarizer's input to 4,000 tokens, while this preset
+ * reads the whole input in chunks of that size; the count includes the request overhead; in windows below about 74,000 tokens
+ * the fraction of 0.85 is lowered so that the answer fits (0.9 of window − reserved output). Its `truncate_args` is None by
+ * default; `reduce.arguments: {}` gives its documented values. `summary.method: 'extractive'` corresponds to its summary
+ * without a model, which it cuts to 15 % of the window.
  */
 const adk: PolicyInput = {
   fallbackContextWindow: 200_000,
@@ -45,10 +46,10 @@ const adk: PolicyInput = {
 };
 
 /**
- * Agent SDK's smart agent. Its trigger falls from `summaryTriggerTokens` to `maxTokens` to `limits.maxContextTokens`; the only
- * numbers it documents are 17,000 and 24,000, of which the first decides. A window that does not hold them uses the end of the chain:
- * its own size, as a fraction. Differs: `maxTokens` as a ceiling of the summary (24,000) is not taken over, since a head is at most
- * 3,500 tokens; `summaryPromptMaxTokens` has no default there (`summary.chunkTokens`). What it keeps verbatim is not documented.
+ * Agent SDK's smart agent. Its trigger is `summaryTriggerTokens`, else `maxTokens`, else `limits.maxContextTokens`. It documents
+ * only the numbers 17,000 and 24,000; the first decides. A smaller window triggers at a fraction of its size, as at the end of
+ * that chain. Differences: its ceiling of the summary, `maxTokens` (24,000), is not used, since a head has at most 3,500 tokens;
+ * its `summaryPromptMaxTokens` (here `summary.chunkTokens`) has no default. It does not document what it keeps verbatim.
  */
 const smartAgent: PolicyInput = {
   trigger: [{ tokens: 17_000 }, { fraction: 0.85 }],
@@ -57,11 +58,11 @@ const smartAgent: PolicyInput = {
 };
 
 /**
- * LangChain's SummarizationMiddleware as DeerFlow configures it (off there unless switched on). Differs: 20 messages are seldom
- * smaller than the 4,000 tokens that trigger, and then it would summarize again before every call; here the tail is at most
+ * LangChain's SummarizationMiddleware as DeerFlow configures it (where it is off by default). Differences: 20 messages seldom
+ * take less than the 4,000 tokens that trigger, so it would summarize again before every call; this preset limits the tail to
  * 20 messages and 2,000 tokens (the lower end of what its guide recommends), so that head and tail stay below the trigger.
- * What it trims from the summarizer's input (4,000 tokens) is read in chunks of that size. It counts messages alone; where an
- * `overhead` is given, the trigger has to be raised by it.
+ * It trims the summarizer's input to 4,000 tokens; this preset reads the whole input in chunks of that size. It counts messages
+ * alone: if you give an `overhead`, raise the trigger by it.
  */
 const langchain: PolicyInput = {
   tokenizer: 'chars',
@@ -73,8 +74,9 @@ const langchain: PolicyInput = {
 };
 
 /**
- * DeepAgents for Swift (`SummarizationConfig`). Its stated limits do not come along: a single large message and runs with one user
- * turn compact as well, and images are counted. Differs: below about 74,000 tokens the fraction is lowered so that the answer fits.
+ * DeepAgents for Swift (`SummarizationConfig`). Its stated limits do not apply: a single large message and a run with one user
+ * turn are compacted too, and images are counted. Difference: in windows below about 74,000 tokens the fraction is lowered so
+ * that the answer fits.
  */
 const deepagents: PolicyInput = {
   fallbackContextWindow: 32_768,
@@ -86,10 +88,10 @@ const deepagents: PolicyInput = {
 };
 
 /**
- * zrb. More messages than `summary_window` (100) or 60 % of the window trigger; a message above half of that is summarized by itself.
- * Differs: it keeps up to the 100 messages that trigger, so that the next turns trigger again; here 70 stay, by its own rule that what
- * is kept lies under 70 % (which is the target, too), and at most a quarter of the window. At its depth limit it truncates; here the
- * deterministic summary takes over, which reads everything.
+ * zrb. It triggers above `summary_window` (100) messages or 60 % of the window, and summarizes a message above half of that
+ * separately. Differences: it keeps up to 100 messages, so that the next turns trigger again; this preset keeps 70 messages, by
+ * zrb's rule that the kept part lies under 70 % (also the target here), and at most a quarter of the window. At its depth limit
+ * zrb truncates; here the extractive summary, which reads everything, takes over.
  */
 const zrb: PolicyInput = {
   roles: 'alternate',
@@ -107,9 +109,9 @@ const zrb: PolicyInput = {
 };
 
 /**
- * The documented defaults of other systems, so that their users can move over. What a system does not document keeps this product's
- * default, and so do its guarantees: nothing is trimmed unread, the context always fits, a summary that saves nothing is refused. A
- * summarizer model that a system names (`gemini-2.5-flash`, say) is the deployment's affair: give `summary.model`.
+ * The documented defaults of other systems, for users who migrate from them. Settings that a system does not document keep this
+ * product's defaults. This product's guarantees hold: nothing is trimmed unread, the context always fits, and a summary that saves
+ * nothing is refused. A preset names no summarizer model (such as `gemini-2.5-flash`): give `summary.model`.
  */
 export const presets: Readonly<Record<PresetName, PolicyInput>> = {
   adk,

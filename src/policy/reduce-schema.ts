@@ -1,14 +1,14 @@
 import { z } from 'zod';
 
-/** What becomes of a tool result that leaves the newest-first budget. */
+/** How a tool result that leaves the newest-first budget is reduced. */
 const retentions = ['keep_full', 'summarize_archive', 'archive', 'drop'] as const;
 export type Retention = (typeof retentions)[number];
 
 const retention = z.enum(retentions);
 const share = z.number().gt(0).max(1);
 
-/** `policy.reduce.arguments`: long call arguments of old messages. @internal A test holds the docs to its fields. */
-export const argumentsSchema = z.strictObject({
+/** `policy.reduce.arguments`: truncation of long call arguments in old messages. */
+const argumentsSchema = z.strictObject({
   tools: z
     .array(z.string().min(1))
     .max(1_000)
@@ -18,65 +18,65 @@ export const argumentsSchema = z.strictObject({
     .int()
     .min(0)
     .optional()
-    .describe('Newest messages of the context whose arguments stay whole. Default 20.'),
+    .describe('Number of newest messages in the context whose arguments stay whole. Default 20.'),
   longerThan: z
     .int()
     .min(1)
     .optional()
-    .describe('Characters; longer argument strings are truncated. Default 2,000.'),
-  prefix: z.int().min(0).optional().describe('Characters that stay. Default 20.'),
-  text: z.string().max(200).optional().describe('Put behind the prefix. Default `...(argument truncated)`.'),
+    .describe('Length in characters above which an argument string is truncated. Default 2,000.'),
+  prefix: z.int().min(0).optional().describe('Characters kept of a truncated argument. Default 20.'),
+  text: z.string().max(200).optional().describe('Text after the prefix. Default `...(argument truncated)`.'),
   from: share
     .optional()
-    .describe('Share of the window, in overhead + context, from which arguments are truncated. Default 0.7.'),
+    .describe('Share of the window. Arguments are truncated once overhead + context reach it. Default 0.7.'),
 });
 
-/** `policy.reduce.toolResults`: what stays of tool results in the tail. @internal A test holds the docs to its fields. */
-export const toolResultsSchema = z.strictObject({
+/** `policy.reduce.toolResults`: reduction of tool results in the tail. */
+const toolResultsSchema = z.strictObject({
   byTool: z
     .record(z.string(), retention)
     .optional()
-    .describe('Retention by tool name; goes before `defaultPolicy`. Default none.'),
+    .describe('Retention by tool name; overrides `defaultPolicy`. Default none.'),
   defaultPolicy: retention
     .optional()
-    .describe('Retention of every other tool; goes before `contextPolicy`. Default none.'),
+    .describe('Retention of every other tool; overrides `contextPolicy`. Default none.'),
   contextPolicy: retention
     .optional()
     .describe(
-      '`keep_full`, `summarize_archive` (excerpt and pointer), `archive` (pointer alone) or `drop` (the whole group leaves the context). Default `summarize_archive`.',
+      '`keep_full`, `summarize_archive` (excerpt and pointer), `archive` (pointer only) or `drop` (the whole group leaves the context). Default `summarize_archive`.',
     ),
   critical: z
     .array(z.string().min(1))
     .max(1_000)
     .optional()
     .describe(
-      'Tools whose results are never reduced, besides `response`, `manage_todo_list`, `get_tool_response`. Default none.',
+      'Tools whose results are never reduced, in addition to `response`, `manage_todo_list` and `get_tool_response`. Default none.',
     ),
   budget: z
     .int()
     .min(0)
     .optional()
-    .describe('Tokens of results that stay whole, newest first. Default half of the target.'),
+    .describe('Tokens of results that stay whole, newest first. Default half the target.'),
 });
 
-/** `policy.reduce`: what becomes shorter in the context, in batches at commit points, before a model is asked. */
+/** `policy.reduce`: reductions of the context, made in batches at commit points, before a model is asked. */
 export const reduceSchema = z.strictObject({
   arguments: z
     .union([z.literal(false), argumentsSchema])
     .optional()
-    .describe('Truncation of call arguments, or false. Default on.'),
+    .describe('Truncation of call arguments; false turns it off. Default on.'),
   toolResults: toolResultsSchema.optional(),
   messages: z
     .union([z.literal(false), share])
     .optional()
     .describe(
-      'Share of the threshold; one message above it is summarized by itself, its head and tail kept. false: never. Default 0.5.',
+      'Share of the threshold. A message above it is summarized separately; its beginning and end stay. false: never. Default 0.5.',
     ),
   newestUserMessage: z
     .boolean()
     .optional()
     .describe(
-      'Whether the newest user message may become an excerpt where it alone leaves too little room: its head and tail, and a pointer to the original. For agents whose tools answer in user messages. Default false.',
+      'Whether the newest user message may become an excerpt (its beginning and end, and a pointer to the original) if it leaves too little room. For agents whose tools answer in user messages. Default false.',
     ),
 });
 
@@ -95,7 +95,7 @@ export interface Reduce {
     /** `defaultPolicy`, else `contextPolicy`. */
     retention: Retention;
     critical: string[];
-    /** null: half of the target. */
+    /** null: half the target. */
     budget: number | null;
   };
   /** null: never. */
@@ -130,7 +130,7 @@ export function resolveReduce(input: z.infer<typeof reduceSchema> = {}): Reduce 
   };
 }
 
-/** The retention of a tool's results. `toolName` null: the tool is not known. */
+/** The retention of a tool's results. `toolName` is null if the tool is unknown. */
 export function retentionOf(reduce: Reduce, toolName: string | null): Retention {
   const { byTool, retention: general, critical } = reduce.toolResults;
   if (toolName === null) return general;

@@ -13,13 +13,17 @@ const sectionSchema = z
     key: z
       .string()
       .regex(/^[a-z][a-z0-9_]{0,39}$/)
-      .describe('Lower-case name, e.g. `risks`.'),
+      .describe('Name in lower case, e.g. `risks`.'),
     title: z
       .string()
       .regex(/^[^\n#]{2,60}$/)
       .optional()
       .describe('Heading in the snapshot.'),
-    asks: z.string().max(500).optional().describe('What belongs there, told to the summarizer.'),
+    asks: z
+      .string()
+      .max(500)
+      .optional()
+      .describe('Content of the section, as an instruction to the summarizer.'),
   })
   .refine(({ key, title }) => title !== undefined || (sectionKeys as readonly string[]).includes(key), {
     error: 'needs a title',
@@ -28,12 +32,12 @@ const sectionSchema = z
 
 export type SectionInput = z.infer<typeof sectionSchema>;
 
-/** `policy.summary`: who writes the snapshot, how long it may be and what happens when it fails. */
+/** `policy.summary`: the summarizer, the length of the summary and the fallback. */
 export const summarySchema = z.strictObject({
   method: z
     .enum(['model', 'extractive'])
     .optional()
-    .describe('Who writes the snapshot. `extractive` never calls a model. Default `model`.'),
+    .describe('The summarizer. `extractive` never calls a model. Default `model`.'),
   model: z
     .string()
     .min(1)
@@ -42,13 +46,13 @@ export const summarySchema = z.strictObject({
   contextWindow: tokens
     .optional()
     .describe(
-      "Summarizer's window in tokens. Default: registry by `summary.model`, else fallbackContextWindow; without `summary.model` the agent's window.",
+      "Summarizer's window in tokens. Default: the registry's for `summary.model`, else fallbackContextWindow; without `summary.model`, the agent's window.",
     ),
   mode: z
     .enum(['journal', 'incremental', 'full_rewrite', 'layered'])
     .optional()
     .describe(
-      '`journal` keeps dated notes with references and a state; `incremental` folds the previous snapshot with the new digests; `full_rewrite` rebuilds from the digests of the whole archive. `layered`, of earlier versions, is read as `journal`. Default `journal`.',
+      '`journal` keeps dated notes with references, and a state. `incremental` merges the previous snapshot with the new digests. `full_rewrite` rebuilds the snapshot from the digests of the whole archive. `layered`, a mode of earlier versions, is read as `journal`. Default `journal`.',
     ),
   maxTokens: z
     .int()
@@ -56,7 +60,7 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Longest snapshot, tokens. Default 2,000; made smaller where the head would not fit its ceiling.',
+      'Maximum length of the snapshot in tokens. Default 2,000; reduced if the head would exceed its ceiling.',
     ),
   ledgerTokens: z
     .int()
@@ -64,34 +68,37 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Most exact values behind the snapshot of `incremental` and `full_rewrite`, tokens; 0 for none. Default 1,000; made smaller with the snapshot.',
+      'Maximum tokens of exact values after the snapshot of `incremental` and `full_rewrite`; 0 for none. Default 1,000; reduced with the snapshot.',
     ),
   chunkTokens: z
     .int()
     .min(256)
     .optional()
     .describe(
-      "Transcript in one summarizer request, tokens. Default half the summarizer's window, at most 32,000; 0.6 of it, at most 48,000, with a journal.",
+      "Tokens of transcript in one summarizer request. Default half the summarizer's window, at most 32,000; with a journal 0.6 of the window, at most 48,000.",
     ),
   concurrency: positive
     .max(64)
     .optional()
-    .describe('Summarizer requests of one compaction in flight. Default 4.'),
-  depthLimit: positive.max(20).optional().describe('Levels of the consolidation tree. Default 5.'),
+    .describe('Maximum number of summarizer requests in flight for one compaction. Default 4.'),
+  depthLimit: positive
+    .max(20)
+    .optional()
+    .describe('Maximum number of levels in the consolidation tree. Default 5.'),
   reservedOutputTokens: positive
     .optional()
     .describe(
-      "Kept free for the summarizer's answer. Default 4,096, at most an eighth of its window, never below maxTokens.",
+      "Tokens reserved for the summarizer's answer. Default 4,096, at most an eighth of its window, never below maxTokens.",
     ),
   deadline: milliseconds
     .min(1)
     .optional()
-    .describe('Milliseconds until the fallback decides. Default 600,000 (10 min).'),
+    .describe('Milliseconds until the fallback applies. Default 600,000 (10 min).'),
   retryAfterFailure: milliseconds
     .min(1)
     .optional()
     .describe(
-      'Milliseconds before a session tries again after a failed compaction; doubles each time. Default 60,000.',
+      'Milliseconds before a session retries a failed compaction; doubles with each failure. Default 60,000.',
     ),
   prompt: z
     .string()
@@ -99,7 +106,7 @@ export const summarySchema = z.strictObject({
     .max(20_000)
     .optional()
     .describe(
-      'Instructions of your own in place of the built-in ones; `{sections}` and `{words}` are filled in. That the record is data is always said as well. Default built in.',
+      'Instructions that replace the built-in ones; `{sections}` and `{words}` are filled in. The prompt always adds that the record is data. Default built in.',
     ),
   sections: z
     .array(sectionSchema)
@@ -107,13 +114,13 @@ export const summarySchema = z.strictObject({
     .max(20)
     .optional()
     .describe(
-      'Sections of the snapshot in order: `{key, title, asks}`. Keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state`, `next` have a built-in title and wording. Default these seven.',
+      'Sections of the snapshot in order: `{key, title, asks}`. Keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state`, `next` have a built-in title and wording. Default: these seven.',
     ),
   structured: z
     .enum(['auto', 'off'])
     .optional()
     .describe(
-      '`auto`: JSON by schema where the endpoint offers it, tolerant reading otherwise. Default `auto`.',
+      '`auto` requests JSON by schema if the endpoint offers it, and parses answers tolerantly otherwise. Default `auto`.',
     ),
   form: z
     .enum(['restoration', 'plain'])
@@ -124,21 +131,21 @@ export const summarySchema = z.strictObject({
   acknowledgment: z
     .union([z.literal(false), z.string().min(1).max(2_000)])
     .optional()
-    .describe("Assistant's reply after the summary turn; false: none."),
+    .describe("The assistant's reply after the summary turn; false for none."),
   integrityCheck: z
     .boolean()
     .optional()
     .describe(
-      'Without effect; of earlier versions. Exact values stand behind every snapshot, and rules that only a tool stated are always moved to its facts.',
+      'No effect; kept from earlier versions. Exact values follow every snapshot, and rules that only a tool stated are always moved to its facts.',
     ),
   minGain: z
     .number()
     .min(0)
     .lt(1)
     .optional()
-    .describe('Share of the context a compaction must save, or it is refused. Default 0.1.'),
+    .describe('Share of the context that a compaction must save; a smaller saving is refused. Default 0.1.'),
   fallback: z
     .enum(['extractive', 'none'])
     .optional()
-    .describe('What serves when the model is out of reach past the deadline. Default `extractive`.'),
+    .describe('Summarizer used if the model is unreachable past the deadline. Default `extractive`.'),
 });

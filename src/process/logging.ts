@@ -1,6 +1,6 @@
 /**
- * Structured logs of worker and API: one JSON object a line, or lines for reading. Errors are written by type, message and
- * stack only: what else hangs on an error of a driver (`detail`, `where`) may repeat a row with its texts.
+ * Structured logs of worker and API: one JSON object per line, or readable lines. Only type, message and stack of an error are
+ * logged, because other fields of a driver's error (`detail`, `where`) may repeat a row and its texts.
  */
 import { makeTelemetryFilterString, Runtime, type LogLevel } from '@temporalio/worker';
 import pino from 'pino';
@@ -60,18 +60,18 @@ function readable(line: string): string {
   return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${[String(msg), ...facts].join(' ')}${stack}\n`;
 }
 
-/** The SDK warns that a queue of steps has no workflows, which is how the queues are meant. */
+/** The SDK warns about step queues without workflows, which is intended here. */
 const noWarning = /^No (?:activities|workflows|Nexus services) registered/;
 
 export interface InstalledRuntime {
-  /** The metrics of Temporal's SDK in Prometheus's text format; empty where they were not asked for. */
+  /** Returns the metrics of Temporal's SDK in Prometheus's text format, or '' if metrics are off. */
   sdkMetrics: () => Promise<string>;
 }
 
 /**
- * Temporal's SDK of this process: once, before anything else of it is used. Its log goes through `logger`; signals are the
- * program's business. Its metrics are served by its native core only, so that gets a port on loopback of its own, from which
- * our endpoint fetches them.
+ * Installs Temporal's SDK in this process; must run once, before any other part of the SDK is used. Its log goes through
+ * `logger`; the program handles signals. Only the SDK's native core can serve its metrics, so it gets its own port on loopback,
+ * from which our endpoint fetches them.
  */
 export async function installRuntime(logger: pino.Logger, metrics = false): Promise<InstalledRuntime> {
   const at = { TRACE: 'trace', DEBUG: 'debug', INFO: 'info', WARN: 'warn', ERROR: 'error' } as const;

@@ -1,6 +1,6 @@
 /**
- * What an operator watches, for Prometheus. Labels are words of the product (reasons, methods, failure types, routes): never
- * an id of a tenant, a session or a run, never text.
+ * Metrics for Prometheus. Labels are fixed words of the product (reasons, methods, failure types, routes), never ids of
+ * tenants, sessions or runs, and never text.
  */
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 
@@ -15,7 +15,7 @@ export interface CompactionFigures {
 
 export interface ModelCallFigures {
   model: string;
-  /** `ok` or the type of the failure. */
+  /** `ok`, or the type of the failure. */
   result: string;
   seconds: number;
   inputTokens?: number;
@@ -30,19 +30,19 @@ export interface RequestFigures {
   seconds: number;
 }
 
-/** More models than this in one process are counted as `other`: policies may name any. */
+/** Beyond this number, models of one process are counted as `other`, because policies may name any. */
 const mostModels = 50;
 
 const short = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 const long = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 180, 600];
 const sizes = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_000_000];
 
-/** One set for a process: created once, handed to activities, worker and API. */
+/** The metrics of one process: created once, then passed to activities, worker and API. */
 export class Metrics {
   readonly registry = new Registry();
   readonly #models = new Set<string>();
 
-  readonly #compactions = this.#counter('compactions_total', 'Compactions that came to an end', [
+  readonly #compactions = this.#counter('compactions_total', 'Compactions that ended', [
     'outcome',
     'reason',
     'method',
@@ -59,12 +59,12 @@ export class Metrics {
   );
   readonly #chunksByRule = this.#counter(
     'chunks_by_rule_total',
-    'Chunks whose digest the rules wrote because the model failed at them, by type of failure',
+    'Chunks whose digest was written by rule because the model failed, by failure type',
     ['type'],
   );
   readonly #aheadFailures = this.#counter(
     'ahead_failures_total',
-    'Attempts to write ahead of a compaction that came to nothing, by type of failure; the compaction asks again',
+    'Failed attempts to write ahead of a compaction, by failure type; the compaction repeats the request',
     ['type'],
   );
   readonly #before = this.#histogram('compaction_tokens_before', 'Context tokens before', [], sizes);
@@ -72,7 +72,7 @@ export class Metrics {
   readonly #evicted = this.#counter('evicted_messages_total', 'Messages moved into the archive', []);
   readonly #overhead = this.#histogram(
     'compaction_overhead_seconds',
-    'Wall time of a compaction beyond its model calls',
+    'Wall time of a compaction without its model calls',
     [],
     long,
   );
@@ -82,31 +82,33 @@ export class Metrics {
   ]);
   readonly #modelSeconds = this.#histogram(
     'model_answer_seconds',
-    'Wall time of an answer, repeated requests included',
+    'Wall time of an answer, including repeated requests',
     ['model', 'result'],
     long,
   );
-  readonly #modelTokens = this.#counter('model_tokens_total', 'Tokens of the model endpoint', [
+  readonly #modelTokens = this.#counter('model_tokens_total', 'Tokens processed by the model endpoint', [
     'model',
     'direction',
   ]);
-  readonly #cost = this.#counter('model_cost_total', 'Money for the summarizer, where policies name prices', [
+  readonly #cost = this.#counter('model_cost_total', 'Cost of the summarizer, if policies set prices', [
     'currency',
   ]);
-  readonly #digests = this.#counter('digests_total', 'Answers needed: found in the cache, or asked for', [
+  readonly #digests = this.#counter('digests_total', 'Answers needed, found in the cache or requested', [
     'found',
   ]);
   readonly #tokenWaits = this.#counter(
     'token_waits_total',
-    'Model calls put off because the tokens of this minute were used',
+    'Model calls delayed because the tokens of this minute were used up',
     ['traffic'],
   );
-  readonly #tokenWaitSeconds = this.#counter('token_wait_seconds_total', 'Seconds they were put off by', [
-    'traffic',
-  ]);
+  readonly #tokenWaitSeconds = this.#counter(
+    'token_wait_seconds_total',
+    'Seconds by which model calls were delayed',
+    ['traffic'],
+  );
   readonly #swept = this.#counter(
     'sessions_swept_total',
-    'Sessions that waited and that the sweep found: signalled, failed, or left to a backfill',
+    'Waiting sessions found by the sweep: signalled, failed, or left to a backfill',
     ['result'],
   );
   readonly #activities = this.#histogram(
@@ -128,7 +130,7 @@ export class Metrics {
     short,
   );
 
-  readonly #refusals = this.#counter('api_refusals_total', 'Requests refused for a limit', ['limit']);
+  readonly #refusals = this.#counter('api_refusals_total', 'Requests refused because of a limit', ['limit']);
 
   constructor() {
     collectDefaultMetrics({ register: this.registry });
@@ -152,7 +154,7 @@ export class Metrics {
     this.#chunksByRule.inc({ type });
   }
 
-  /** An answer that a compaction to come would have used was not got. */
+  /** An answer for a future compaction could not be obtained. */
   aheadFailed(type: string): void {
     this.#aheadFailures.inc({ type });
   }
@@ -162,7 +164,7 @@ export class Metrics {
     this.#failures.inc({ type });
   }
 
-  /** `currency` is what a policy calls it. */
+  /** `currency` is the name that a policy gives it. */
   spent(cost: number, currency: string): void {
     this.#cost.inc({ currency: /^[A-Z]{3}$/.test(currency) ? currency : 'other' }, cost);
   }
@@ -203,21 +205,23 @@ export class Metrics {
     this.#queueWaits.observe({ activity: name, traffic: trafficOf(backfill) }, Math.max(0, waitedMs) / 1000);
   }
 
-  /** `route` is a pattern, null for a path that is none. */
+  /** `route` is a pattern, or null for a path that matches none. */
   request({ method, route, status, seconds }: RequestFigures): void {
     this.#requests.observe({ method, route: route ?? 'none', status: String(status) }, seconds);
   }
 
-  /** `limit` is one of the names that problem documents give. */
+  /** `limit` is one of the names that problem documents use. */
   refused(limit: string): void {
     this.#refusals.inc({ limit });
   }
 
-  /** What requests hold now, by the names of the limits; asked for at each scrape. Called once. */
+  /**
+   * Registers the amounts that requests currently hold, by the names of the limits. `ask` runs at each scrape. Call it once.
+   */
   inFlight(ask: () => Readonly<Record<string, number>>): void {
     const gauge: Gauge = new Gauge({
       name: 'palimpsest_api_in_flight',
-      help: 'What requests to the API hold now',
+      help: 'Amounts that API requests currently hold',
       labelNames: ['what'],
       registers: [this.registry],
       collect() {
@@ -226,7 +230,7 @@ export class Metrics {
     });
   }
 
-  /** Asked for at each scrape; left out where it cannot be told. */
+  /** `ask` runs at each scrape; the gauge is omitted if it returns null. */
   gauge(name: string, help: string, ask: () => Promise<number | null>): void {
     const gauge: Gauge = new Gauge({
       name: `palimpsest_${name}`,
@@ -240,7 +244,7 @@ export class Metrics {
     });
   }
 
-  /** In Prometheus's text format. */
+  /** Returns the metrics in Prometheus's text format. */
   text(): Promise<string> {
     return this.registry.metrics();
   }

@@ -5,16 +5,16 @@ import { type FailureType, invalid, isFailure } from '../errors.js';
 import { assertMigrated } from '../store/connection/migrate.js';
 import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
-/** The failure of a server that cannot be used; null where it can. */
+/** The failure of a server that cannot be used, or null. */
 export type ServerFailure = { type: FailureType; message: string; hint?: string } | null;
 
 export interface Readiness {
-  /** Answers, and has the schema of this version. */
+  /** Null if it answers and has the schema of this version. */
   postgres: ServerFailure;
   temporal: ServerFailure;
 }
 
-/** Asks both servers, which takes seconds at most. */
+/** Checks both servers, which takes seconds at most. */
 export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Promise<Readiness> {
   const [postgres, temporal] = await Promise.all([
     failureOfServer(() => assertMigrated(pool)),
@@ -23,7 +23,7 @@ export async function readinessOf(pool: Pool, workflows: SessionWorkflows): Prom
   return { postgres, temporal };
 }
 
-/** The typed failure of `ask`; null where it is answered. */
+/** Returns the typed failure of `ask`, or null if it succeeds. */
 export async function failureOfServer(ask: () => Promise<void>): Promise<ServerFailure> {
   try {
     await ask();
@@ -36,21 +36,24 @@ export async function failureOfServer(ask: () => Promise<void>): Promise<ServerF
 }
 
 interface StatusSettings {
-  /** host:port to listen on; port 0 takes a free one. */
+  /** host:port to listen on; port 0 picks a free one. */
   address: string;
   /** Text of `/metrics`. */
   metrics: () => Promise<string>;
-  /** Body of `/readyz`, and whether it is good news. */
+  /** Body of `/readyz`, and whether the process is ready. */
   readiness: () => Promise<{ ready: boolean; [detail: string]: unknown }>;
 }
 
 export interface StatusServer {
-  /** With the port taken, e.g. `http://127.0.0.1:9464`. */
+  /** The URL with the actual port, e.g. `http://127.0.0.1:9464`. */
   url: string;
   close(): Promise<void>;
 }
 
-/** What a worker tells about itself: `/metrics`, `/healthz` (the process lives), `/readyz` (it can work). No login: bind it inside. */
+/**
+ * Serves the status of a worker: `/metrics`, `/healthz` (the process is alive) and `/readyz` (it can work). There is no login,
+ * so bind it to an internal address.
+ */
 export async function startStatusServer(settings: StatusSettings): Promise<StatusServer> {
   const { address } = settings;
   const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
@@ -62,7 +65,7 @@ export async function startStatusServer(settings: StatusSettings): Promise<Statu
     server.once('error', (error: NodeJS.ErrnoException) =>
       reject(
         invalid(
-          `${address} cannot be listened on: ${error.code ?? error.message}.`,
+          `Cannot listen on ${address}: ${error.code ?? error.message}.`,
           'PALIMPSEST_METRICS_ADDRESS',
           'Choose a free port and an address of this machine.',
         ),

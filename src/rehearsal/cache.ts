@@ -1,33 +1,33 @@
-/** What the requests of a session cost with a provider that caches the prefix of the last one. */
+/** Computes what the requests of a session cost if the provider caches the prefix of the previous request. */
 import { isSame } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
 import type { Prices } from '../policy/schema.js';
 
 /** Tokens of one request, or of all requests of a session. */
 export interface CacheUse {
-  /** The prefix shared with the request before, read from the cache. */
+  /** The prefix shared with the previous request, read from the cache. */
   read: number;
-  /** The rest, written to it. */
+  /** The rest, written to the cache. */
   written: number;
 }
 
 export interface Charged extends CacheUse {
-  /** Messages shared with the request before, from the first one on. */
+  /** Leading messages shared with the previous request. */
   prefix: number;
-  /** Messages of the request before. */
+  /** Messages of the previous request. */
   before: number;
 }
 
 /**
- * Compares every request with the one before, message by message: a message that differs is written anew together with
- * all that follow. The cache is taken to be warm at every request.
+ * Compares every request with the previous one, message by message: the first message that differs and all that follow are
+ * written again. The cache is assumed to be warm at every request.
  */
 export class CacheMeter {
   readonly total: CacheUse = { read: 0, written: 0 };
   requests = 0;
   private previous: readonly ViewItem[] = [];
 
-  /** `overhead`: tokens in front of the context that never change. */
+  /** `overhead`: constant tokens before the context. */
   constructor(private readonly overhead: number) {}
 
   request(items: readonly ViewItem[]): Charged {
@@ -51,12 +51,12 @@ export class CacheMeter {
   }
 }
 
-/** Money for the agent's input, by prices per million tokens. */
+/** Cost of the agent's input, by prices per million tokens. */
 export function inputMoney({ read, written }: CacheUse, prices: Prices): number {
   return (read * prices.cachedInput + written * prices.cacheWrite) / 1e6;
 }
 
-/** Money for a summarizer's tokens. */
+/** Cost of a summarizer's tokens. */
 export function summarizerMoney(
   { input, output }: { input: number; output: number },
   prices: Prices,

@@ -1,10 +1,10 @@
-/** Notes without a model: words of what is asked about, as many as are asked for, so that a journal is as large as it will be. */
+/** Writes notes without a model: words of the given texts, as many as requested, so that a journal has a realistic size. */
 import type { Summarizer } from '../compaction/in-memory/asker.js';
 import type { TokenCounter } from '../tokens/counter.js';
 
 const wordsOfLine = 22;
 
-/** Answers requests of `journal` mode. The state stays as it is. */
+/** Answers requests of `journal` mode. The state stays unchanged. */
 export function notesAsAsked(counter: TokenCounter): Summarizer {
   return ({ messages, asked = 0 }, { kind, maxTokens }) => {
     if (kind === 'state') return '- none';
@@ -29,7 +29,7 @@ export function notesAsAsked(counter: TokenCounter): Summarizer {
   };
 }
 
-/** Tokens of a line, by a few from all over the text. */
+/** Returns the tokens of a line, estimated from a few lines across the text. */
 function lineTokens(words: readonly string[], counter: TokenCounter): number {
   const samples = [0.1, 0.3, 0.5, 0.7, 0.9].map((share) => {
     const from = Math.floor(share * Math.max(0, words.length - wordsOfLine));

@@ -9,7 +9,7 @@ import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import type { Limits } from '../limits/limits.js';
 import { policyOf } from '../policy/layers.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import type { PolicyInput } from '../policy/schema.js';
 import { describeJournal, type Journal } from '../summary/journal/rewrites.js';
 import { counterFor, type TokenCounter, type TokenizerName } from '../tokens/counter.js';
@@ -17,34 +17,36 @@ import { CacheMeter, type CacheUse, type Charged, inputMoney, summarizerMoney } 
 import { notesAsAsked } from './notes.js';
 import { SummarizerEstimate, type SummarizerUse } from './summarizer.js';
 
-/** What a rehearsal tells of a session under one policy. */
+/** The results of a session's rehearsal under one policy. */
 interface RehearsedTurn {
-  /** From 1. */
+  /** Counts from 1. */
   turn: number;
   /** Last seq of the log. */
   throughSeq: number;
-  /** Overhead + context tokens of a request now; null where the context cannot fit. */
+  /** Overhead and context tokens of a request at this point; null if the context cannot fit. */
   tokens: number | null;
 }
 
 export interface RehearsedCompaction {
   generation: number;
   reason: Generation['reason'];
-  /** Committed after this turn, from 1. */
+  /** The compaction was committed after this turn, counted from 1. */
   turn: number;
-  /** Evicted range; empty (`throughSeq < fromSeq`) where only reductions were committed. */
+  /** The evicted range; empty (`throughSeq < fromSeq`) if only reductions were committed. */
   fromSeq: number;
   throughSeq: number;
-  /** What the tail begins with: a user turn, an assistant message inside a run, anything else; null: nothing was evicted. */
+  /**
+   * What the tail begins with: a user turn, an assistant message inside a run, or anything else. Null if nothing was evicted.
+   */
   boundary: 'user' | 'assistant' | 'other' | null;
   evictedMessages: number;
   evictedTokens: number;
-  /** Overhead + context tokens. */
+  /** Overhead and context tokens. */
   tokensBefore: number;
   tokensAfter: number;
-  /** Of the context behind it, without overhead. */
+  /** Breakdown of the resulting context, without overhead. */
   breakdown: ContextBreakdown;
-  /** Overhead and what else the request behind it begins with as the one before did. */
+  /** Tokens that the next request shares with the previous one from its beginning, including the overhead. */
   cachedTokens: number;
   summarizer: SummarizerUse;
 }
@@ -52,66 +54,68 @@ export interface RehearsedCompaction {
 interface RehearsedFailure {
   type: string;
   message: string;
-  /** What can be done. */
+  /** Suggested remedy. */
   hint?: string;
-  /** First turn it happened at, and how many. */
+  /** First turn with the failure, and the number of such turns. */
   turn: number;
   turns: number;
 }
 
 export interface Rehearsal {
   policy: Policy;
-  /** At the end: under an economic trigger they follow the session. */
+  /** Values at the end; an economic trigger adapts them to the session. */
   limits: Limits;
-  /** Smallest size that triggers by tokens, overhead + context; null where none does. */
+  /** Smallest size that triggers by tokens, overhead and context together; null if none does. */
   threshold: number | null;
   turns: RehearsedTurn[];
   compactions: RehearsedCompaction[];
   failures: RehearsedFailure[];
-  /** Largest request, overhead + context tokens. */
+  /** The largest request, in overhead and context tokens. */
   largest: number;
-  /** Every request left room for the answer. */
+  /** True if every request left room for the answer. */
   fits: boolean;
   /** Tokens of the log. */
   rawTokens: number;
   evictedTokens: number;
   summarizer: SummarizerUse;
-  /** Of the requests to the agent's model: one before each answer of the log, and one at the end. */
+  /** The requests to the agent's model: one before each answer in the log, and one at the end. */
   agent: CacheUse & { requests: number };
-  /** Money at the policy's prices; without prices in the policy, millions of uncached input tokens. */
+  /** Cost at the policy's prices; without prices, in millions of uncached input tokens. */
   summarizerCost: number;
   agentCost: number;
-  /** Both per token of the log, in the price of an uncached input token. */
+  /** Both costs per token of the log, in the price of an uncached input token. */
   costPerToken: number;
-  /** What stays at the end: log messages after the last cut, and the whole context (null where it cannot fit). */
+  /** Content at the end: log messages after the last cut, and the whole context (null if it cannot fit). */
   tail: { messages: number; tokens: number };
   context: { messages: number; tokens: number; breakdown: ContextBreakdown } | null;
-  /** `journal` mode: its entries at the end. */
+  /** `journal` mode: the journal's entries at the end. */
   journal: Journal | null;
 }
 
-/** A recorded session played turn by turn under one policy, in memory: what the service would do, without a model. */
+/** Plays a recorded session turn by turn under one policy, in memory and without a model, as the service would. */
 interface RehearsalOptions {
-  /** Who counts. @default the policy's tokenizer */
+  /** Token counters. @default the policy's tokenizer */
   counters?: (name: TokenizerName) => TokenCounter;
   signal?: AbortSignal;
-  /** Told of each request that the agent would make. */
+  /** Receives each request that the agent would make. */
   request?: (request: RehearsedRequest) => void;
 }
 
-/** @internal A bench adds up the requests. */
+/** @internal A benchmark adds up the requests. */
 export interface RehearsedRequest {
   turn: number;
-  /** Commits before it. */
+  /** Commits before this request. */
   generation: number;
   items: readonly ViewItem[];
   charged: Charged;
 }
 
-/** Turns after which signals are let in. */
+/** Turns after which the event loop can handle signals. */
 const turnsAtOnce = 50;
 
-/** Throws `Input.Invalid` for a policy or a message; what happens to the session under the policy is in `failures`. */
+/**
+ * Throws `Input.Invalid` for an invalid policy or message. Failures of the session under the policy are listed in `failures`.
+ */
 export async function rehearse(
   messages: readonly ChatMessage[],
   input: PolicyInput,
@@ -133,14 +137,14 @@ class Rehearser {
   private readonly counter: TokenCounter;
   private readonly conversation: Conversation;
   private readonly estimate: SummarizerEstimate;
-  /** What a journal consists of decides what is asked next; other modes are sized by rule. */
+  /** The content of a journal decides what is requested next; other modes are sized by rule. */
   private readonly notes: Summarizer | null;
   private readonly meter: CacheMeter;
   private readonly turns: RehearsedTurn[] = [];
   private readonly compactions: RehearsedCompaction[] = [];
   private readonly failures = new Map<string, RehearsedFailure>();
   private last: readonly ViewItem[] | null = null;
-  /** Last turn of each type: reading and compacting may fail alike in one turn. */
+  /** Last turn of each failure type, because reading and compacting may both fail in one turn. */
   private readonly failedAt = new Map<string, number>();
 
   constructor(
@@ -156,7 +160,7 @@ class Rehearser {
     this.meter = new CacheMeter(this.conversation.limits.overhead);
   }
 
-  /** `asks`: the agent's model is asked after this turn. */
+  /** `asks`: the agent's model is called after this turn. */
   async turn(turn: number, messages: readonly ChatMessage[], asks: boolean): Promise<void> {
     const { conversation } = this;
     conversation.append(messages);
@@ -174,7 +178,7 @@ class Rehearser {
     await this.compactWhileDue(turn);
   }
 
-  /** The context, null where it cannot fit. */
+  /** Returns the context, or null if it cannot fit. */
   private read(turn: number): readonly ViewItem[] | null {
     try {
       return this.conversation.context().items;
@@ -235,7 +239,7 @@ class Rehearser {
     };
   }
 
-  /** What the policy does to the session is a finding; anything else is a defect and ends the rehearsal. */
+  /** A failure caused by the policy is a finding; any other error is a defect and ends the rehearsal. */
   private note(turn: number, error: unknown): void {
     if (!isFailure(error)) throw error;
     const { type, message, hint } = error;
@@ -315,12 +319,12 @@ function sizeOf(items: readonly { tokens: number }[]): number {
   return items.reduce((sum, { tokens }) => sum + tokens, 0);
 }
 
-/** Shorter texts are counted faster than they are found. */
+/** Shorter texts are faster to count than to look up. */
 const shortest = 32;
 
 /**
- * Counters that remember what they have counted, because one session is counted under every policy. Drop them with the
- * session: they hold its texts.
+ * Returns counters that cache their results, because one session is counted under every policy. Discard them with the session:
+ * they hold its texts.
  */
 export function rememberingCounters(): (name: TokenizerName) => TokenCounter {
   const counters = new Map<TokenizerName, TokenCounter>();

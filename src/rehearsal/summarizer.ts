@@ -1,4 +1,4 @@
-/** What a summarizer would be sent, and would answer at most, without asking one. */
+/** Computes the requests and the largest answers of a summarizer without calling one. */
 import type { Plan, SummarizerSettings } from '../compaction/plan/plan-types.js';
 import { countRequest } from '../compaction/summarize/questions.js';
 import { settingsOf } from '../compaction/plan/summarizer-settings.js';
@@ -8,7 +8,7 @@ import type { LoggedMessage } from '../conversation/message.js';
 import { openingTag, renderMessage } from '../conversation/render.js';
 import { PalimpsestError } from '../errors.js';
 import type { Limits } from '../limits/limits.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import { cutChunks, MESSAGE_LABEL_TOKENS, type ChunkRef } from '../summary/ask/chunk.js';
 import { chunkRequest, promptSettings } from '../summary/ask/prompts.js';
 import type { TokenCounter } from '../tokens/counter.js';
@@ -20,18 +20,18 @@ export interface SummarizerUse {
   output: number;
 }
 
-/** What one compaction evicts, and with what the summarizer would fold it. */
+/** The messages that one compaction evicts, and the summary that the summarizer would merge them into. */
 export interface Eviction {
   fromSeq: number;
   throughSeq: number;
   evicted: readonly LoggedMessage[];
-  /** Everything before the cut, for the mode that reads it all. */
+  /** Everything before the cut, for the mode that reads all of it. */
   archive: readonly LoggedMessage[];
-  /** Tokens of the snapshot that stands, 0 without one. */
+  /** Tokens of the current snapshot, 0 without one. */
   previousTokens: number;
 }
 
-/** No digest is asked to be shorter. */
+/** No digest is requested at a smaller size. */
 const shortestDigest = 64;
 
 /** Tokens of the delimiters around a digest or a snapshot, and of the closing tag of a message. */
@@ -40,8 +40,8 @@ const closingTokens = 3;
 const noProgress = { chunk: () => {}, consolidating: () => {} };
 
 /**
- * Goes through the requests of each compaction in the order of the service: the same chunks, the same tree. Every answer
- * is taken to be as long as it may be, and what was answered once is not asked again.
+ * Follows the requests of each compaction in the order of the service, with the same chunks and the same tree. Every answer is
+ * assumed to have its maximum length, and an answered request is not repeated.
  */
 export class SummarizerEstimate {
   private readonly known = new Map<string, DigestRef>();
@@ -56,7 +56,7 @@ export class SummarizerEstimate {
     this.promptTokens = countRequest(empty, counter);
   }
 
-  /** `limits`: those in force, which under an economic trigger follow the session. */
+  /** `limits` are those in force, which an economic trigger adapts to the session. */
   async compaction(eviction: Eviction, limits: Limits): Promise<SummarizerUse> {
     const use: SummarizerUse = { calls: 0, input: 0, output: 0 };
     if (this.policy.summary.method === 'extractive') return use;
@@ -109,7 +109,7 @@ export class SummarizerEstimate {
     return cutChunks(items, chunkTokens, this.counter);
   }
 
-  /** Chunks are cut by the longest labels that messages may have; what is sent is labelled as each message is. */
+  /** Chunks are cut by the longest possible message labels; the request has each message's actual label. */
   private labelShare(messages: readonly LoggedMessage[]): number {
     let [labelled, atMost] = [0, 0];
     for (const { seq, message, tokens } of messages) {
@@ -149,7 +149,7 @@ export class SummarizerEstimate {
           0,
         );
         const previous = root && foldGeneration !== null;
-        // A root is another question at each compaction: the snapshot it folds is another one.
+        // A root is a different request at each compaction, because it merges a different snapshot.
         const key = [`merge of (${digests.join(', ')})`, maxTokens, previous ? throughSeq : ''].join(' ');
         return ask(key, read + (previous ? snapshotTokens : 0), maxTokens);
       },

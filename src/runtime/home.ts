@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,6 +9,7 @@ import { liveTickets, ownerOf, putTicket, removeTicket, withLock } from './lock.
  * The data folder of a project and the processes that use it:
  *
  *     .palimpsest/
+ *       .gitignore   leaves the folder out of the project's repository
  *       postgres/  postgres.json (password, port)  postgres.log
  *       temporal.db  temporal.json (address)  temporal.log
  *       run/   one ticket for each live process of ours
@@ -29,6 +30,7 @@ export interface Home {
 /** Opens (makes, if need be) the data folder and signs this process on. A process that was killed counts as gone. */
 export async function openHome(dataDir: string): Promise<Home> {
   const dir = path.resolve(dataDir);
+  makeDataFolder(dir);
   const run = path.join(dir, 'run');
   const lock = path.join(dir, 'lock', 'run');
   mkdirSync(run, { recursive: true });
@@ -52,10 +54,11 @@ export async function openHome(dataDir: string): Promise<Home> {
   };
 }
 
-/** Makes the data folder. Throws `Input.Invalid` where it cannot be made or written. */
+/** Makes the data folder, which git is to leave alone. Throws `Input.Invalid` where it cannot be made or written. */
 export function makeDataFolder(dir: string): void {
   try {
-    mkdirSync(dir, { recursive: true });
+    const isNew = mkdirSync(dir, { recursive: true }) !== undefined;
+    if (isNew) writeFileSync(path.join(dir, '.gitignore'), '*\n');
     accessSync(dir, constants.W_OK);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);

@@ -5,8 +5,8 @@ import { isRunning, self, type ProcessId } from './process.js';
 let tickets = 0;
 
 /**
- * A ticket is an empty file in a folder; its name says which process put it there. What a dead process left is recognised
- * and removed, and because every name belongs to one process for good, a removal can never hit a live one.
+ * Creates a ticket: an empty file whose name identifies the process that created it. Tickets of dead processes are recognised
+ * and removed. A name is never reused by another process, so a removal can never hit a live one.
  */
 export function putTicket(folder: string): string {
   mkdirSync(folder, { recursive: true });
@@ -30,16 +30,16 @@ export function liveTickets(folder: string): string[] {
   });
 }
 
-/** The process a ticket names, or null for a name that is no ticket. */
+/** Returns the process that a ticket names, or null if the name is not a ticket. */
 export function ownerOf(ticket: string): ProcessId | null {
   const [, pid, started] = /^(\d+)-(.+)-\d+$/.exec(ticket) ?? [];
   return pid && started ? { pid: Number(pid), started } : null;
 }
 
 /**
- * Runs `work` while no other process (and no other caller in this one) holds the lock of this folder. Everybody puts a
- * ticket first and looks at the others' afterwards, so two can never both find themselves alone; who is not alone
- * steps back and comes again. `onWait` is called once, with the pid of the holder, when it has to wait.
+ * Runs `work` while no other process (and no other caller in this one) holds the lock of this folder. Every caller creates a
+ * ticket before it looks at the others', so two callers can never both find themselves alone. A caller that is not alone
+ * withdraws and tries again. `onWait` is called once, with the pid of the holder, if it has to wait.
  */
 export async function withLock<T>(
   folder: string,

@@ -1,9 +1,9 @@
 import { createServer } from 'node:net';
 
-/** A killed server's last threads hold its port a moment longer than its process counts as running. Milliseconds. */
+/** Milliseconds for which the last threads of a killed server may hold its port after its process has ended. */
 const releaseMs = 300;
 
-/** A free TCP port on loopback: the preferred one if it is free, so that addresses stay the same from start to start. */
+/** Returns a free TCP port on loopback: the preferred one if it is free, so that addresses stay the same between starts. */
 export async function freePort(preferred?: number): Promise<number> {
   return (
     (preferred ? await awaitPort(preferred) : null) ??

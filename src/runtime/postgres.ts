@@ -1,7 +1,8 @@
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { type Daemon, endProcess, isRunning, type ProcessId, startDaemon } from './process.js';
+import { makeDataFolder } from './home.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
 import { commandFor, postgresPrograms, type PostgresPrograms } from './postgres-binaries.js';
@@ -50,7 +51,7 @@ export async function startPostgres({
   settings = {},
 }: PostgresOptions): Promise<RunningPostgres> {
   const home = path.resolve(dataDir);
-  mkdirSync(home, { recursive: true });
+  makeDataFolder(home);
   const running = await lockCluster(home, log, async () => {
     const programs = postgresPrograms();
     const credentials = await openCluster(home, programs, log);

@@ -2,16 +2,16 @@ import { execFileSync, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync, truncateSync } from 'node:fs';
 
 /**
- * A process by pid and the moment it started. A pid alone is not enough: it is given out again after a while, and after
- * a reboot at once.
+ * A process, identified by its pid and start time. A pid alone is not enough, because it is reused after a while, and at once
+ * after a reboot.
  */
 export interface ProcessId {
   pid: number;
-  /** Opaque; equal for the same process only. */
+  /** Opaque; equal only for the same process. */
   started: string;
 }
 
-/** The process with this pid, or null when there is none (a zombie has ended: it only waits to be collected). */
+/** Returns the process with this pid, or null if there is none. A zombie counts as ended. */
 export function findProcess(pid: number): ProcessId | null {
   const started = process.platform === 'linux' ? startedOnLinux(pid) : startedByPs(pid);
   return started === null ? null : { pid, started };
@@ -26,7 +26,7 @@ export function self(): ProcessId {
 }
 let own: ProcessId | undefined;
 
-/** The command line of a running process, its words separated and followed by one blank; '' when there is none to see. */
+/** Returns the command line of a running process, each word followed by a blank, or '' if none is visible. */
 export function commandOf(pid: number): string {
   if (process.platform !== 'linux') return `${ps('args', pid) ?? ''} `;
   try {
@@ -36,7 +36,7 @@ export function commandOf(pid: number): string {
   }
 }
 
-/** Pids of all processes this user may see. */
+/** Returns the pids of all processes that this user may see. */
 export function listPids(): number[] {
   const names =
     process.platform === 'linux'
@@ -45,7 +45,10 @@ export function listPids(): number[] {
   return names.filter((name) => /^\d+$/.test(name)).map(Number);
 }
 
-/** Resolves to true as soon as the process has ended, to false when it has not within `ms`. @internal Tests wait with it for processes that they have killed. */
+/**
+ * Resolves to true as soon as the process has ended, or to false if it has not ended within `ms`. @internal Tests use it to
+ * wait for processes that they have killed.
+ */
 export async function hasEnded(id: ProcessId, ms: number): Promise<boolean> {
   const deadline = Date.now() + ms;
   while (isRunning(id)) {
@@ -55,7 +58,7 @@ export async function hasEnded(id: ProcessId, ms: number): Promise<boolean> {
   return true;
 }
 
-/** Sends the signals one after the other, each with its time to take effect, until the process has ended. */
+/** Sends the signals in order and gives each its time, until the process has ended. */
 export async function endProcess(
   id: ProcessId,
   steps: { signal: NodeJS.Signals; ms: number }[],
@@ -65,14 +68,14 @@ export async function endProcess(
     try {
       process.kill(id.pid, signal);
     } catch {
-      // It ended in between.
+      // The process ended in the meantime.
     }
     if (await hasEnded(id, ms)) return;
   }
   throw new Error(`process ${id.pid} does not end`);
 }
 
-// `pid (name) state ppid …`: the name may hold blanks and parentheses; field 22 counts clock ticks since boot.
+// `pid (name) state ppid …`: the name may contain blanks and parentheses; field 22 counts clock ticks since boot.
 function startedOnLinux(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -109,7 +112,7 @@ function ps(column: string, pid: number): string | null {
 
 export interface Daemon {
   id: ProcessId;
-  /** What it has written since it was started: its last lines, after the reason of a panic. */
+  /** Returns the last lines written since the start, after the reason of a panic. */
   output(): string;
 }
 
@@ -117,9 +120,9 @@ const logLimitBytes = 16 * 1024 * 1024;
 const outputLines = 8;
 
 /**
- * Starts a server that outlives this process: a session of its own, so that neither Ctrl-C in the terminal nor the death of
- * Node reaches it, and a log file for its output, so that no pipe breaks under it. The environment is `PATH`, `HOME` and `env`
- * only: keys and settings of the caller are none of the server's business.
+ * Starts a server that outlives this process. It gets its own session, so that neither Ctrl-C in the terminal nor the end of
+ * Node reaches it, and a log file for its output, so that no pipe breaks. Its environment contains only `PATH`, `HOME` and
+ * `env`, not the caller's keys and settings.
  */
 export async function startDaemon(options: {
   command: string;
@@ -144,7 +147,7 @@ export async function startDaemon(options: {
     const output = () => {
       const lines = readFileSync(logFile).subarray(before).toString().trimEnd().split('\n');
       const last = lines.slice(-outputLines);
-      // A trace hides its reason behind its places.
+      // In a trace, the reason is hidden before the stack.
       const panic = lines.slice(0, -outputLines).find((line) => /^(?:panic|fatal error):/.test(line));
       return (panic === undefined ? last : [panic, ...last]).join('\n');
     };

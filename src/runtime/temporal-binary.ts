@@ -7,10 +7,10 @@ import { promisify } from 'node:util';
 import { PalimpsestError } from '../errors.js';
 import { withLock } from './lock.js';
 
-/** Where the server program came from; `running`: none was needed, `address`: TEMPORAL_ADDRESS names a server. */
+/** Source of the server program. `running`: an existing server is used; `address`: TEMPORAL_ADDRESS names a server. */
 export type TemporalSource = 'address' | 'running' | 'path' | 'cache' | 'download' | 'build';
 
-/** The newest tag of the CLI that `go install` takes (later ones have a `replace` directive). It carries server 1.29.1. */
+/** The newest CLI tag that `go install` accepts (later ones have a `replace` directive). It contains server 1.29.1. */
 const temporalVersion = 'v1.5.1';
 
 export interface TemporalProgram {
@@ -25,7 +25,7 @@ interface Search {
   downloadUrl?: string;
 }
 
-/** For the start-up line of a shell: the way that was taken. */
+/** Describes the source in the start-up line of a shell. */
 export function describeTemporalSource(source: TemporalSource): string {
   switch (source) {
     case 'address':
@@ -44,8 +44,8 @@ export function describeTemporalSource(source: TemporalSource): string {
 }
 
 /**
- * The Temporal CLI: from the PATH, from the cache folder, by download, or built with Go, whichever comes first.
- * Throws `Temporal.Unavailable` with the reason of each and the ways out.
+ * Finds the Temporal CLI on the PATH, finds it in the cache folder, downloads it, or builds it with Go, in this order. Throws
+ * `Temporal.Unavailable` with the reason why each failed and the possible remedies.
  */
 export async function findTemporal(search: Search): Promise<TemporalProgram> {
   const onPath = await findOnPath(search.log);
@@ -70,7 +70,7 @@ const downloadTimeoutMs = 300_000;
 const buildTimeoutMs = 1_800_000;
 const progressEveryMs = 5_000;
 
-// Both ways write beside the final place and rename at the end, so that an interrupted attempt leaves no half program.
+// Both ways write to a temporary place and rename at the end, so that an interrupted attempt leaves no partial program.
 async function install(target: string, { log, downloadUrl }: Search): Promise<TemporalSource> {
   const folder = path.dirname(target);
   for (const name of readdirSync(folder)) {
@@ -91,7 +91,7 @@ async function install(target: string, { log, downloadUrl }: Search): Promise<Te
       return way;
     } catch (error) {
       reasons.push(`${way}: ${reasonOf(error)}`);
-      log(`Temporal: no ${way} (${reasonOf(error)})`);
+      log(`Temporal: ${way} failed (${reasonOf(error)})`);
     } finally {
       rmSync(unfinished, { recursive: true, force: true });
     }
@@ -101,13 +101,13 @@ async function install(target: string, { log, downloadUrl }: Search): Promise<Te
     `There is no Temporal server to start: ${reasons.join('; ')}.`,
     {
       hint:
-        'One of: set TEMPORAL_ADDRESS to a running server (or Temporal Cloud); put the Temporal CLI on the PATH ' +
-        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl), which builds it at the next start.',
+        'Do one of these: set TEMPORAL_ADDRESS to a running server (or Temporal Cloud); put the Temporal CLI on the PATH ' +
+        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl), with which the next start builds it.',
     },
   );
 }
 
-/** The archive that the SDK's own download takes, in the pinned version; only the connection has a short timeout. */
+/** Downloads the archive that the SDK itself downloads, in the pinned version. Only the connection has a short timeout. */
 async function download(into: string, baseUrl: string, log: Search['log']): Promise<void> {
   const os = process.platform === 'win32' ? 'windows' : process.platform;
   const arch = process.arch === 'x64' ? 'amd64' : process.arch;
@@ -122,7 +122,7 @@ async function download(into: string, baseUrl: string, log: Search['log']): Prom
     if (!response.ok || !response.body) throw new Error(`${baseUrl} answers ${response.status}`);
     log(`Temporal: downloading the CLI ${temporalVersion} from ${baseUrl}`);
     clearTimeout(timer);
-    timer = setTimeout(() => abort.abort(new Error('the download takes too long')), downloadTimeoutMs);
+    timer = setTimeout(() => abort.abort(new Error('the download took too long')), downloadTimeoutMs);
     const tar = spawn('tar', ['-xzf', '-', '-C', into, executable], { stdio: ['pipe', 'ignore', 'ignore'] });
     const unpacked = exitOf(tar, 'tar');
     await Promise.all([pipeline(Readable.fromWeb(response.body), tar.stdin), unpacked]);
@@ -154,7 +154,9 @@ async function build(into: string, log: Search['log']): Promise<void> {
   const say = () => {
     const seconds = Math.round((Date.now() - started) / 1_000);
     const done = `${downloaded} modules fetched, ${compiled} packages compiled`;
-    log(`Temporal: building the server from ${module} (once, takes some minutes): ${seconds} s, ${done}`);
+    log(
+      `Temporal: building the server from ${module} (only once, takes a few minutes): ${seconds} s, ${done}`,
+    );
   };
   go.once('spawn', say);
   const progress = setInterval(say, progressEveryMs);
@@ -180,7 +182,7 @@ function exitOf(child: ReturnType<typeof spawn>, name: string): Promise<void> {
   });
 }
 
-/** `temporal` of the PATH if its server is new enough for task-queue fairness (1.29), else null. */
+/** Returns `temporal` of the PATH if its server is new enough for task-queue fairness (1.29), otherwise null. */
 async function findOnPath(log: Search['log']): Promise<string | null> {
   const folders = (process.env.PATH ?? '').split(path.delimiter).filter(Boolean);
   const program = folders.map((folder) => path.join(folder, executable)).find((file) => existsSync(file));
@@ -189,7 +191,7 @@ async function findOnPath(log: Search['log']): Promise<string | null> {
     const { stdout } = await promisify(execFile)(program, ['--version']);
     const [, major, minor] = /Server (\d+)\.(\d+)/.exec(stdout) ?? [];
     if (Number(major) > 1 || (Number(major) === 1 && Number(minor) >= 29)) return program;
-    log(`Temporal: ${program} is too old (${stdout.trim()}; server 1.29 is needed)`);
+    log(`Temporal: ${program} is too old (${stdout.trim()}; server 1.29 is required)`);
   } catch (error) {
     log(`Temporal: ${program} does not run (${reasonOf(error)})`);
   }

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
 import type { Connection } from '@temporalio/client';
@@ -13,6 +13,7 @@ import {
   type ProcessId,
   startDaemon,
 } from './process.js';
+import { makeDataFolder } from './home.js';
 import { withLock } from './lock.js';
 import { freePort } from './ports.js';
 import { findTemporal, type TemporalSource } from './temporal-binary.js';
@@ -65,7 +66,7 @@ const startTimeoutMs = 30_000;
  */
 export async function startTemporal(options: TemporalOptions): Promise<RunningTemporal> {
   const home = path.resolve(options.dataDir);
-  mkdirSync(home, { recursive: true });
+  makeDataFolder(home);
   const { id, ports, source } = await lockServer(home, options.log, async () => {
     const running = findServer(home);
     if (running && (await answers(running))) return { ...running, source: 'running' as const };

@@ -4,24 +4,24 @@ import type { ChunkRef } from './ask/chunk.js';
 export interface Coverage {
   fromSeq: number;
   throughSeq: number;
-  /** Read in one request, in several, or not at all. */
+  /** Whether it was read in one request, in several, or not at all. */
   how: 'full' | 'split' | 'withheld';
-  /** Why it was withheld, or what of it was. */
+  /** Why it, or a part of it, was withheld. */
   reason?: string;
 }
 
 export interface CoveredMessages {
   /** Seqs of the evicted messages. */
   messages: readonly number[];
-  /** Those that were not read at all. */
+  /** Messages that were not read. */
   excluded: readonly { seq: number; reason: string }[];
-  /** Those of whose content something was withheld, media for instance. */
+  /** Messages of which a part was withheld, such as media. */
   partly?: readonly { seq: number; reason: string }[];
 }
 
 /**
- * How each evicted message was read, in ranges. Without chunks the deterministic summarizer read all of them.
- * Throws `Store.Corrupt` where a message that is not excluded, or a part of it, is in no chunk.
+ * How each evicted message was read, in ranges. Without chunks, the extractive summarizer read all of them.
+ * Throws `Store.Corrupt` if no chunk contains a message that is not excluded, or a part of it.
  */
 export function coverageOf(
   chunks: readonly ChunkRef[],

@@ -1,4 +1,4 @@
-/** The context that a model is sent, where entries of the journal give way too. */
+/** Fits a context to its budget, if necessary by dropping entries of the journal. */
 import { fitting, type FitRequest, type FittedContext } from '../context/fit.js';
 import { sparesResult } from '../context/reductions/retention.js';
 import { reducing, shortestStandIn } from '../context/reductions/to-fit.js';
@@ -13,21 +13,21 @@ import {
 import type { ChatMessage } from '../conversation/message.js';
 import { isFailure } from '../errors.js';
 import { type Limits, memoryWithin } from '../limits/limits.js';
-import type { Policy } from '../policy/resolve.js';
+import type { Policy } from '../policy/defaults.js';
 import type { Steps } from '../steps.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { headWithin, headWithTurn, type ShorterHead } from './head.js';
 
 interface FittedMemory extends FittedContext {
-  /** Of the head as it is shown. */
+  /** Layout of the shown head. */
   layout: Head['layout'];
 }
 
 /**
- * A journal that was made for more tokens, by another model's window or before a calibration, is brought down to its room
- * within `budget` once tool results, arguments and old messages are as short as they can be, and further where the rest
- * still does not fit: whole entries, oldest first, never the newest. The next compaction merges them to that room. Throws
- * `Budget.Unreachable` where not even that fits.
+ * A journal may have been made for more tokens, for another model's window or before a calibration. If shortening tool results,
+ * arguments and old messages is not enough, the journal is reduced to its room within `budget`, and further if the rest still
+ * does not fit: whole entries are dropped, oldest first, never the newest. The next compaction merges the entries into that
+ * room. Throws `Budget.Unreachable` if even that does not fit.
  */
 export function* fittingMemory(
   source: ContextSource,
@@ -55,7 +55,7 @@ export function* fittingMemory(
   }
 }
 
-/** The source with its head as it was shortened for this budget before. */
+/** The source with its head as shortened earlier for this budget. */
 function asReduced(source: ContextSource, counter: TokenCounter): ContextSource {
   const given = source.reductions.findLast(({ kind }) => kind === 'journal');
   if (given === undefined || source.head === null) return source;
@@ -67,7 +67,7 @@ function asReduced(source: ContextSource, counter: TokenCounter): ContextSource 
   };
 }
 
-/** Null where the journal has its room, or everything else can be shortened to fit beside it. */
+/** Null if the journal is within its room, or if shortening the other messages is enough. */
 function* withinRoom(
   source: ContextSource,
   policy: Policy,
@@ -84,9 +84,9 @@ function* withinRoom(
   return (yield* isEnough(view, policy, budget, counter)) ? null : headWithin(head, room, counter);
 }
 
-/** Whether tool results, arguments and old messages can be shortened to fit, with nothing left out and the latest tool batch whole. */
+/** Whether shortening tool results, arguments and old messages is enough, without omissions and with the latest tool batch whole. */
 function* isEnough(view: ViewItem[], policy: Policy, limit: number, counter: TokenCounter): Steps<boolean> {
-  // Of 100,000 messages shortening takes a quarter of a minute.
+  // A lower bound first: shortening 100,000 messages takes a quarter of a minute.
   const least = view.map(({ tokens, source }) =>
     source === 'summarization' || source === 'system' ? tokens : Math.min(tokens, shortestStandIn),
   );
@@ -102,7 +102,7 @@ function reductionOf({ head, fromSeq, throughSeq }: ShorterHead): Reduction {
   return { fromSeq, throughSeq, kind: 'journal', body: JSON.stringify(turn), tokens };
 }
 
-/** 0 for every other failure. */
+/** Missing tokens of a `Budget.Unreachable`; 0 for other failures. */
 function missingTokens(error: unknown): number {
   if (!isFailure(error, 'Budget.Unreachable')) return 0;
   const { floor, budget } = error.details as { floor: number; budget: number };

@@ -3,39 +3,40 @@ import type { Head, HeadPart } from '../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import { showPlain } from '../context/view/projection.js';
 import { escapeTags } from '../conversation/tags.js';
-import type { Recovery } from '../policy/resolve.js';
+import type { Recovery } from '../policy/defaults.js';
 import type { TokenCounter } from '../tokens/counter.js';
 import { countMessage } from '../tokens/message.js';
 import type { Snapshot } from './answer/accept.js';
 import { nonceFor, pinsBlock } from './answer/pins.js';
 import { leftOut, placedLayers } from './answer/sections.js';
 import { isExactLine } from './journal/exact.js';
-import { withoutRequest } from './journal/state.js';
+import { shownState } from './journal/state.js';
+import { plainTextOf } from './text/sentences.js';
 
-/** What stands in the context for everything that was evicted. */
+/** The parts of the head, which replaces all evicted messages. */
 export interface HeadParts {
   snapshot: Snapshot;
   /** `journal` mode; null in the others. */
   state?: string | null;
-  /** Line of exact values behind the snapshot; '' for none. A journal holds its own. */
+  /** Line of exact values after the snapshot; '' for none. A journal contains its own. */
   exact: string;
   pins: readonly string[];
-  /** Number of archive parts, this compaction's included, and the last message that they hold. */
-  archive: { parts: number; throughSeq: number };
+  /** The messages evicted by this compaction, and the last tool result among them, or null. */
+  evicted: { fromSeq: number; throughSeq: number; resultSeq: number | null };
   method: 'model' | 'extractive';
-  /** The user's request of the run that the cut lies in; kept as it is. */
+  /** The user's request of the run that contains the cut, kept unchanged. */
   carried: LoggedMessage | null;
   /** Text of the assistant turn after the summary; '' for none. */
   acknowledgment: string;
-  /** Opening of the summary turn: a note on restored data, or the sentence that LangChain's summaries begin with. Default `restoration`. */
+  /** Opening of the summary turn: a note on restored data, or the first sentence of LangChain's summaries. @default 'restoration' */
   form?: 'restoration' | 'plain';
   /** Whether the pointer names tools. @default 'tools' */
   recovery?: Recovery;
 }
 
 /**
- * The summary turn (role `user`, never `system`), its acknowledgment, and the carried request last. Nothing is trimmed:
- * the caller bounds snapshot and exact values.
+ * Builds the summary turn (role `user`, never `system`), its acknowledgment, and last the carried request. It trims no part:
+ * the caller limits snapshot and exact values.
  */
 export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
   const { carried, acknowledgment, state = null } = parts;
@@ -47,7 +48,7 @@ export function buildHead(parts: HeadParts, counter: TokenCounter): Head {
   return composed(pieces, { messages: behind, tokens, carriedSeq: carried?.seq ?? null }, counter);
 }
 
-/** The summary turn that the pieces make up, and what stands behind it. */
+/** The summary turn made of the pieces, and the messages after it. */
 function composed(
   pieces: readonly Piece[],
   { messages, tokens, carriedSeq }: Omit<Head, 'layout'>,
@@ -73,8 +74,8 @@ export interface ShorterHead {
 }
 
 /**
- * The head with one line in place of as few of its oldest entries as bring the summary turn down to `most` tokens, or of all
- * but the newest one. Everything else stays to the byte. Null where no entry can give way, and for heads of earlier versions.
+ * The head with one line in place of its oldest entries: as few as necessary for a summary turn of `most` tokens, at most all but
+ * the newest. All other text stays identical. Null if no entry can be dropped, and for heads of earlier versions.
  */
 export function headWithin(head: Head, most: number, counter: TokenCounter): ShorterHead | null {
   const journal = journalOf(head);
@@ -97,7 +98,7 @@ export function headWithin(head: Head, most: number, counter: TokenCounter): Sho
   return null;
 }
 
-/** The head as it stands once its summary turn was replaced by one that {@link headWithin} made. */
+/** The head with its summary turn replaced by one from {@link headWithin}. */
 export function headWithTurn(head: Head, turn: ChatMessage, counter: TokenCounter): Head {
   const journal = journalOf(head);
   if (journal === null || typeof turn.content !== 'string') return head;
@@ -106,7 +107,7 @@ export function headWithTurn(head: Head, turn: ChatMessage, counter: TokenCounte
   return withJournal(head, journal, text, counter);
 }
 
-/** The entries of a head, and what stands before and behind them. */
+/** The entries of a head, and the text before and after them. */
 interface Journal {
   before: Piece[];
   text: string;
@@ -142,13 +143,15 @@ function lengthOf(pieces: readonly Piece[]): number {
   return pieces.reduce((sum, { text }) => sum + text.length, 0);
 }
 
-/** Tokens of a head with nothing in it but its note, pointer and acknowledgment: no compaction adds fewer. */
+/** Tokens of a head with only its note, pointer and acknowledgment, the minimum of a compaction. */
 export function emptyHeadTokens(
   { form, acknowledgment, recovery }: Pick<HeadParts, 'form' | 'acknowledgment' | 'recovery'>,
   counter: TokenCounter,
 ): number {
   const opening = form === 'plain' ? plainOpening : note;
-  const content = [opening, pointer({ parts: 1, throughSeq: 1 }, recovery)].join('\n\n');
+  const content = [opening, pointer({ fromSeq: 1, throughSeq: 1, resultSeq: 1 }, null, recovery)].join(
+    '\n\n',
+  );
   const answer =
     acknowledgment === '' ? 0 : countMessage({ role: 'assistant', content: acknowledgment }, counter);
   return countMessage({ role: 'user', content }, counter) + answer;
@@ -176,7 +179,7 @@ interface Piece {
 }
 
 function summaryTurn(parts: HeadParts): Piece[] {
-  const { snapshot, exact, pins, archive, method, form = 'restoration', recovery } = parts;
+  const { snapshot, exact, pins, evicted, carried, method, form = 'restoration', recovery } = parts;
   const text = [
     ...piece(escapeTags(snapshot), 'snapshot'),
     ...(exact === '' ? [] : piece(`\n${escapeTags(exact)}`, 'exact')),
@@ -187,26 +190,26 @@ function summaryTurn(parts: HeadParts): Piece[] {
     form === 'plain'
       ? [piece(plainOpening), text, piece(byRule), piece(pinsBlock(pins), 'pins')]
       : [piece(note), piece(pinsBlock(pins), 'pins'), piece(byRule), tagged(`state_snapshot${nonce}`, text)];
-  return blocks([...opening, piece(pointer(archive, recovery))]);
+  return blocks([...opening, piece(pointer(evicted, carried, recovery))]);
 }
 
 /**
- * Note and notes first, since they repeat byte for byte from one compaction to the next; then what changes: pins that
- * patterns found, state, pointer.
+ * Note and journal come first, since they stay identical from one compaction to the next; then the parts that change: pins
+ * found by patterns, state, pointer.
  */
 function memoryTurn(parts: HeadParts & { state: string }): Piece[] {
-  const { snapshot, pins, archive, carried, method, form, recovery } = parts;
+  const { snapshot, pins, evicted, carried, method, form, recovery } = parts;
   const nonce = nonceFor(pins);
-  const state = carried ? withoutRequest(parts.state, carried.seq) : parts.state;
-  const request = carried ? ` The request in force is message ${carried.seq}, right after this turn.` : '';
-  const asOf = `As of message ${archive.throughSeq}; what follows is newer.${request}\n`;
+  const shown = carried && { seq: carried.seq, text: plainTextOf(carried.message) };
+  const state = shownState(parts.state, shown);
+  const asOf = `As of message ${evicted.throughSeq}; what follows is newer and may have settled it.\n`;
   return blocks([
     piece(form === 'plain' ? plainOpening : memoryNote),
     tagged(`journal${nonce}`, journalPieces(escaped(snapshot))),
     piece(pinsBlock(pins), 'pins'),
     state === '' ? [] : tagged(`session_state${nonce}`, [...piece(asOf), ...piece(escaped(state), 'state')]),
     piece(method === 'extractive' ? extractiveNote(recovery) : ''),
-    piece(pointer(archive, recovery)),
+    piece(pointer(evicted, carried, recovery)),
   ]);
 }
 
@@ -218,7 +221,7 @@ function tagged(tag: string, content: readonly Piece[]): Piece[] {
   return [...piece(`<${tag}>\n`), ...content, ...piece(`\n</${tag}>`)];
 }
 
-/** With a blank line between them. */
+/** Joins the blocks with blank lines. */
 function blocks(all: readonly Piece[][]): Piece[] {
   return all
     .filter((block) => block.length > 0)
@@ -237,19 +240,30 @@ function journalPieces(text: string): Piece[] {
   return pieces;
 }
 
-/** Nothing in it begins or ends a part of the memory. */
+/** Escapes text that would begin or end a part of the summary turn. */
 function escaped(text: string): string {
   return escapeTags(text).replace(/<(?=[\s/]*(?:journal|session_state)\b)/gi, '‹');
 }
 
-/** What the archive holds and how it is asked, in one line. */
-function pointer({ parts, throughSeq }: HeadParts['archive'], recovery: Recovery = 'tools'): string {
-  const where = parts === 1 ? '1 archive part' : `${parts} archive parts`;
+/** One line on the archive's content, the tools that read it, and the messages that follow. */
+function pointer(
+  { fromSeq, throughSeq, resultSeq }: HeadParts['evicted'],
+  carried: HeadParts['carried'],
+  recovery: Recovery = 'tools',
+): string {
   const messages = throughSeq === 1 ? 'Message 1 is' : `Messages 1–${throughSeq} are`;
-  const kept = `${messages} kept word for word in ${where}`;
-  if (recovery === 'none') return `${kept}, which you cannot read from here.`;
+  const rest = `${throughSeq + 1} on`;
+  const follows =
+    carried === null
+      ? `Below stand messages ${rest}.`
+      : `Below stand message ${carried.seq}, the request in force, and ${rest}.`;
+  if (recovery === 'none')
+    return `${messages} kept word for word where you cannot read them from here. ${follows}`;
+  const result =
+    resultSeq === null ? '' : `; get_tool_response {"message": ${resultSeq}} shows one result whole`;
   return (
-    `${kept}. Before you say that something is not known, ask: search_history {"query": "several words for it", "after": 3}; ` +
-    `then expand_history {"from_message": 1} or get_tool_response {"message": 1} read on from there.`
+    `${messages} kept word for word. ${follows} Before you say that something is not known, ask: ` +
+    `search_history {"query": "several words for it", "after": 3} shows hits, each with 3 messages behind it; ` +
+    `expand_history {"from_message": ${Math.min(fromSeq, throughSeq)}} reads on from one${result}.`
   );
 }

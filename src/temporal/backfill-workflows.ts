@@ -5,13 +5,13 @@ import type { BackfillStart } from '../contract/workflows.js';
 import { typed, unlessGone } from './calls.js';
 import { backfillPriority, backfillWorkflowId, searchAttributes, taskQueues } from './names.js';
 
-/** Started or answered in milliseconds; longer where a worker replays a history first. */
-const callTimeoutMs = 5_000;
+/** Workflows start or answer within milliseconds; it takes longer if a worker must replay a history first. */
+const callTimeoutMs = 10_000;
 
 /** A message is answered after its change is written to PostgreSQL. */
 const answerTimeoutMs = 30_000;
 
-/** The workflows of backfills as their callers see them. All that they are asked for stands in PostgreSQL. */
+/** Client of the backfill workflows. PostgreSQL holds everything that they report. */
 export class BackfillWorkflows {
   constructor(
     private readonly client: Client,
@@ -20,15 +20,16 @@ export class BackfillWorkflows {
     private readonly input: Pick<BackfillStart, 'pageSize' | 'maxHistoryEvents'> = {},
   ) {}
 
-  /** Starts the job's workflow; does nothing where it runs. Throws `Temporal.Unavailable`. */
+  /** Starts the job's workflow; does nothing if it is running. Throws `Temporal.Unavailable`. */
   async start(ids: BackfillIds): Promise<void> {
     const { workflow } = this.client;
     await typed(() => this.within(callTimeoutMs, () => workflow.start('backfill', this.startOptions(ids))));
   }
 
   /**
-   * Starts the workflow of a job that has not ended, where none runs: Temporal was away when the job was stored, or somebody
-   * terminated it. One that failed would only fail again. Answers whether it was started; throws `Temporal.Unavailable`.
+   * Starts the workflow of an unfinished job if none is running, because Temporal was unavailable when the job was stored or
+   * because the workflow was terminated. A workflow that failed is not restarted, because it would fail again. Returns whether
+   * it was started; throws `Temporal.Unavailable`.
    */
   async revive(ids: BackfillIds): Promise<boolean> {
     const handle = this.client.workflow.getHandle(backfillWorkflowId(ids));
@@ -41,8 +42,8 @@ export class BackfillWorkflows {
   }
 
   /**
-   * Tells the workflow, which is started where it does not run, and waits until it has written that down. Throws
-   * `Input.Invalid` where it refuses, `Temporal.Unavailable`.
+   * Sends the workflow a message, starting it if necessary, and waits until the change is stored. Throws `Input.Invalid` if the
+   * workflow refuses it, `Temporal.Unavailable`.
    */
   async tell(
     ids: BackfillIds,
@@ -80,8 +81,8 @@ export class BackfillWorkflows {
       args,
       staticSummary: `backfill ${job} of ${tenant}`.slice(0, 200),
       staticDetails:
-        'Compacts many sessions (child workflows `compaction/…`), a page of them after another. Current details show ' +
-        'how far it is. Signals: `pause`, `resume`, `cancel`; the outcome of every session is in Postgres.',
+        'Compacts many sessions (child workflows `compaction/…`), one page after another. The current details show ' +
+        'its progress. Signals: `pause`, `resume`, `cancel`; the outcome of every session is in PostgreSQL.',
       typedSearchAttributes: [
         { key: searchAttributes.tenantId, value: tenant },
         { key: searchAttributes.backfillJob, value: job },

@@ -1,7 +1,8 @@
 /** Whatever a call of Temporal's client throws, as a failure of this product. */
 import { WorkflowFailedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
-import { PalimpsestError } from '../errors.js';
+import { networkReason, PalimpsestError } from '../errors.js';
+import { programName } from '../runtime/program.js';
 import { causesOf, failureOf, toPalimpsestError } from './failures.js';
 
 /** Status codes of gRPC by their numbers. */
@@ -12,14 +13,15 @@ const codeNames = [
 ];
 
 const again = 'What was stored stays stored; repeat the call when the server is back.';
-const noNamespace = 'Check TEMPORAL_NAMESPACE; `palimpsest doctor` says what is missing.';
-const hints: Readonly<Record<string, string>> = {
-  PERMISSION_DENIED: 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',
-  UNAUTHENTICATED: 'Check TEMPORAL_API_KEY.',
+const noNamespace = () => `Check TEMPORAL_NAMESPACE; \`${programName()} doctor\` says what is missing.`;
+const hints: Readonly<Record<string, () => string>> = {
+  PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',
+  UNAUTHENTICATED: () => 'Check TEMPORAL_API_KEY.',
   NOT_FOUND: noNamespace,
   NamespaceNotFoundError: noNamespace,
-  INVALID_ARGUMENT: 'Run `palimpsest doctor`: it says whether the search attributes are registered.',
-  RESOURCE_EXHAUSTED: 'Repeat the call later, or raise the limits of the namespace.',
+  INVALID_ARGUMENT: () =>
+    `Run \`${programName()} doctor\`: it says whether the search attributes are registered.`,
+  RESOURCE_EXHAUSTED: () => 'Repeat the call later, or raise the limits of the namespace.',
 };
 
 /** Longer texts of a server are cut. */
@@ -61,8 +63,9 @@ function asTemporalFailure(error: unknown): unknown {
     });
   if (error instanceof WorkflowUpdateFailedError || error instanceof WorkflowFailedError) return error;
   const { code, message } = reasonOf(error);
-  return new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${message}`, {
-    hint: hints[code] ?? again,
+  const reason = networkReason(error) ?? message;
+  return new PalimpsestError('Temporal.Unavailable', `Temporal does not answer: ${reason}`, {
+    hint: hints[code]?.() ?? again,
     details: { code },
     cause: error,
   });

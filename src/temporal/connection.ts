@@ -1,7 +1,9 @@
 import { Client, Connection, isGrpcServiceError } from '@temporalio/client';
 import { NativeConnection } from '@temporalio/worker';
-import { PalimpsestError } from '../errors.js';
-import { typed } from './calls.js';
+import { z } from 'zod';
+import { networkReason, PalimpsestError } from '../errors.js';
+import { complain } from '../policy/issues.js';
+import { reasonOf, typed } from './calls.js';
 import { searchAttributeTypes } from './names.js';
 
 export interface TemporalSettings {
@@ -16,25 +18,39 @@ export interface TemporalSettings {
 }
 
 const connectTimeoutMs = 5_000;
+const example = "e.g. { address: 'localhost:7233' }";
 
 function connectionOptions({ address, apiKey, tls }: TemporalSettings) {
   return { address, apiKey, tls: tls ?? apiKey !== undefined };
 }
 
-function unreachable(settings: TemporalSettings, cause: unknown): PalimpsestError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
-  return new PalimpsestError(
-    'Temporal.Unavailable',
-    `Temporal at ${settings.address} does not answer: ${reason}`,
-    {
-      hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
-      cause,
-    },
-  );
+const settingsSchema = z.strictObject({
+  address: z
+    .string()
+    .regex(/^[^\s/]+$/, 'must be host:port')
+    .describe("Of the server's frontend, e.g. 'localhost:7233'."),
+  namespace: z.string().min(1).optional(),
+  apiKey: z.string().min(1).optional(),
+  tls: z.boolean().optional(),
+});
+
+/** Throws `Input.Invalid` naming the field. */
+export function checkTemporalSettings(settings: unknown): void {
+  const { error } = settingsSchema.safeParse(settings);
+  if (error) throw complain(error, settingsSchema.describe(example), settings, 'temporal');
+}
+
+function unreachable({ address }: TemporalSettings, cause: unknown): PalimpsestError {
+  const reason = networkReason(cause) ?? reasonOf(cause).message;
+  return new PalimpsestError('Temporal.Unavailable', `Temporal at ${address} does not answer: ${reason}`, {
+    hint: 'Start a server there, correct TEMPORAL_ADDRESS / TEMPORAL_NAMESPACE, or unset TEMPORAL_ADDRESS to use the embedded one.',
+    cause,
+  });
 }
 
 /** A client whose server has answered for its namespace. Throws `Temporal.Unavailable` within seconds. */
 export async function connectClient(settings: TemporalSettings): Promise<Client> {
+  checkTemporalSettings(settings);
   const namespace = settings.namespace ?? 'default';
   let connection: Connection | undefined;
   try {
@@ -52,6 +68,7 @@ export async function connectClient(settings: TemporalSettings): Promise<Client>
 
 /** The worker's own connection. Throws `Temporal.Unavailable`. */
 export async function connectWorker(settings: TemporalSettings): Promise<NativeConnection> {
+  checkTemporalSettings(settings);
   try {
     return await NativeConnection.connect(connectionOptions(settings));
   } catch (error) {

@@ -3,7 +3,7 @@ import { aheadWorkflowId, compactionWorkflowId, sessionWorkflowId } from './name
 import type { SessionIds } from '../contract/ids.js';
 import { typed, unlessGone } from './calls.js';
 
-/** The executions of one session in Temporal: its workflow and its compactions, every run of each. */
+/** The executions of one session in Temporal: its workflow and its compactions, with every run of each. */
 export interface Execution {
   workflowId: string;
   runId: string;
@@ -11,21 +11,21 @@ export interface Execution {
   startedAt: Date;
 }
 
-/** Runs found at once at most; what is beyond is found again when these are deleted. */
+/** Maximum runs found at once; the rest are found after these are deleted. */
 const mostFound = 2_000;
 const pageSize = 500;
 
-/** Calls at once. */
+/** Concurrent calls. */
 const together = 8;
 const callTimeoutMs = 10_000;
-/** What is begun is given at least this long. */
+/** Every call gets at least this long. */
 const shortestCallMs = 500;
 const notFoundCode = 5;
 
 /**
- * Every run that the server knows, found by search attributes and by workflow id; the newest ones by their id alone, since
- * the search follows a moment behind. `generation`: the last one that a compaction may have prepared. Throws
- * `Temporal.Unavailable`, also where the server has not answered by `until` (Unix milliseconds).
+ * Finds every run that the server knows, by search attributes and by workflow id; the newest ones by id alone, because the
+ * search index lags slightly. `generation` is the last one that a compaction may have prepared. Throws `Temporal.Unavailable`,
+ * also if the server has not answered by `until` (Unix milliseconds).
  */
 export async function findExecutions(
   client: Client,
@@ -54,7 +54,7 @@ async function listed(client: Client, ids: SessionIds, until: number): Promise<E
   return client.withDeadline(deadline(until), async () => {
     const found: Execution[] = [];
     for await (const { workflowId, runId, status, startTime } of client.workflow.list({ query, pageSize })) {
-      // The search may compare otherwise than we do: what is deleted is deleted for good.
+      // The server may compare strings differently, and a deletion cannot be undone.
       if (workflowId !== session && !workflowId.startsWith(compactions)) continue;
       found.push({ workflowId, runId, running: status.name === 'RUNNING', startedAt: startTime });
       if (found.length >= mostFound) break;
@@ -81,8 +81,8 @@ async function described(client: Client, workflowId: string, until: number): Pro
 }
 
 /**
- * Ends what runs and has the server delete the histories, which it does a moment later. What is gone already is passed
- * over. Throws `Temporal.Unavailable`.
+ * Terminates running executions and requests the deletion of their histories, which the server carries out shortly afterwards.
+ * Executions that are already gone are skipped. Throws `Temporal.Unavailable`.
  */
 export async function deleteExecutions(
   client: Client,
@@ -90,7 +90,7 @@ export async function deleteExecutions(
   reason: string,
   until = Infinity,
 ): Promise<void> {
-  // Sessions first: they would start another compaction.
+  // Sessions go first, because they would start another compaction.
   const queue = executions.toSorted((a, b) => rank(a) - rank(b));
   const work = async () => {
     for (let next = queue.shift(); next; next = queue.shift()) await deleteOne(client, next, reason, until);
@@ -112,7 +112,7 @@ async function deleteOne(
   const { namespace } = client.options;
   const soon = <T>(call: () => Promise<T>) => client.withDeadline(deadline(until), call);
   await typed(async () => {
-    // By itself, so that those who wait for its answer are told why there is none.
+    // Terminated explicitly, so that waiting callers learn why there is no answer.
     if (running)
       await unlessGoneFromServer(() =>
         soon(() => client.workflow.getHandle(workflowId, runId).terminate(reason)),
@@ -125,13 +125,13 @@ async function deleteOne(
   });
 }
 
-/** Of one call, where all of them have to end at `until`. Unix milliseconds. */
+/** Deadline of one call among several that must all end by `until`, in Unix milliseconds. */
 function deadline(until: number): number {
   const now = Date.now();
   return Math.max(now + shortestCallMs, Math.min(now + callTimeoutMs, until));
 }
 
-/** The server's own calls answer with a code. */
+/** Calls of the raw service report a gRPC code. */
 async function unlessGoneFromServer<T>(call: () => Promise<T>): Promise<T | null> {
   try {
     return await unlessGone(call);

@@ -3,8 +3,8 @@ import type { CommittedStep } from '../contract/backfills.js';
 import { type FailureType, isFailureType, PalimpsestError } from '../errors.js';
 
 /**
- * Types worth another attempt unchanged: only something busy or away was found, and no answer was drawn. Everything else is
- * decided by the workflow (halve, fall back, replan).
+ * Types that justify an unchanged retry: something was only busy or unavailable, and no answer was drawn. The workflow decides
+ * about all others (halve, fall back, replan).
  */
 export const onlyWaits: ReadonlySet<FailureType> = new Set([
   'Llm.RateLimited',
@@ -16,30 +16,30 @@ export const onlyWaits: ReadonlySet<FailureType> = new Set([
 ]);
 
 /**
- * A bad answer is drawn again until this many attempts were made, then it is final.
- * Retries of the endpoint itself are bounded by time; these are not, so they need a count.
+ * A bad answer is drawn again up to this many attempts; then the failure is final. Retries of the endpoint itself are limited
+ * by time; bad answers are not, so they need a count.
  */
 const badOutputAttempts = 3;
 const firstRedrawMs = 1_000;
 const drawnAgain: ReadonlySet<FailureType> = new Set(['Llm.BadOutput', 'Summary.NotSmaller']);
-/** An error that no rule covers may be over at the next attempt, and may never be: each attempt of a model step may cost money. */
+/** An error that no rule covers may pass or may last; each attempt of a model step may cost money. */
 const unexpectedAttempts = { model: 3, other: 5 };
 
 interface FailureContext {
-  /** From 1: which draw of an answer this was. Attempts that only found the endpoint busy are none. */
+  /** Counts the draws of an answer from 1. Attempts that only found the endpoint busy do not count. */
   attempt: number;
-  /** The step asks a model: a bad answer may be a bad draw. Other steps would only come to the same result again. */
+  /** True if the step asks a model, whose bad answer may be a bad draw. Other steps would only repeat the same result. */
   drawn: boolean;
-  /** References the workflow needs to go on, such as the halves of a chunk. Plain JSON. */
+  /** References that the workflow needs to continue, such as the halves of a chunk. Plain JSON. */
   details?: unknown[];
 }
 
-/** Whether a step that asks a model draws again after this failure. */
+/** True if a step that asks a model draws again after this failure. */
 export function isDrawnAgain({ type }: PalimpsestError, draw: number): boolean {
   return drawnAgain.has(type) && draw < badOutputAttempts;
 }
 
-/** Turns a typed failure into what Temporal shows, retries and hands to the workflow. */
+/** Turns a typed failure into one that Temporal shows, retries and passes to the workflow. */
 export function toApplicationFailure(
   error: PalimpsestError,
   { attempt, drawn, details }: FailureContext,
@@ -48,7 +48,7 @@ export function toApplicationFailure(
   const unforeseen =
     error.type === 'Worker.Failed' && attempt < (drawn ? unexpectedAttempts.model : unexpectedAttempts.other);
   const again = onlyWaits.has(error.type) || redraw || unforeseen;
-  // Bad draws have a delay of their own: the server's grows with all attempts, also those that only waited.
+  // Bad draws have their own delay: the server's delay grows with all attempts, including those that only waited.
   const retryAfterMs = redraw ? firstRedrawMs * 2 ** (attempt - 1) : error.details?.['retryAfterMs'];
   return ApplicationFailure.create({
     type: error.type,
@@ -59,10 +59,13 @@ export function toApplicationFailure(
   });
 }
 
-/** What stands between a message and its hint where both are one text. */
+/** Separates a message from its hint when both are in one text. */
 const hintMark = ' — ';
 
-/** A typed failure of a workflow as it was thrown: message, hint and details apart again. Null for anything else. */
+/**
+ * Returns the typed failure of a workflow as it was thrown, with message, hint and details separated, or null for any other
+ * error.
+ */
 export function toPalimpsestError(error: unknown): PalimpsestError | null {
   const failure = failureOf(error);
   if (!failure || !isFailureType(failure.type)) return null;
@@ -74,7 +77,7 @@ export function toPalimpsestError(error: unknown): PalimpsestError | null {
   });
 }
 
-/** Of a detail what a caller is told; references between steps are not. */
+/** Returns the part of a detail that a caller may see, without the references between steps. */
 function numbersAndNames(detail: unknown): PalimpsestError['details'] {
   if (typeof detail !== 'object' || detail === null) return undefined;
   const told = Object.entries(detail).filter(
@@ -84,7 +87,7 @@ function numbersAndNames(detail: unknown): PalimpsestError['details'] {
   return told.length === 0 ? undefined : Object.fromEntries(told);
 }
 
-/** Detail of a model step that ended because the deployment's own tokens per minute came too late: no model failed. */
+/** Detail of a model step that ended because it waited too long for the deployment's tokens per minute: no model failed. */
 export const onlyWaited = { onlyWaited: true };
 
 export function hasOnlyWaited({ details: [detail] }: { details: unknown[] }): boolean {
@@ -93,7 +96,7 @@ export function hasOnlyWaited({ details: [detail] }: { details: unknown[] }): bo
   );
 }
 
-/** The typed failure at the bottom of a chain of workflow and activity failures; null for anything else. */
+/** Returns the typed failure at the end of a chain of workflow and activity failures, or null for any other error. */
 export function failureOf(error: unknown): { type: string; message: string; details: unknown[] } | null {
   for (const current of causesOf(error)) {
     if (current instanceof ApplicationFailure && current.type) {
@@ -103,7 +106,7 @@ export function failureOf(error: unknown): { type: string; message: string; deta
   return null;
 }
 
-/** The error and what caused it, outermost first; an error that is its own cause once. */
+/** Yields the error and its causes, outermost first, and stops at an error that is its own cause. */
 export function* causesOf(error: unknown): Generator<Error> {
   const seen = new Set<unknown>();
   for (let cause = error; cause instanceof Error && !seen.has(cause); cause = cause.cause) {
@@ -112,14 +115,14 @@ export function* causesOf(error: unknown): Generator<Error> {
   }
 }
 
-/** `elsewhere`: another parent ran it, or another commit came first; look again. */
+/** `elsewhere`: another parent ran it, or another commit came first; check again. */
 export type End =
   | { kind: 'committed'; step: CommittedStep }
   | { kind: 'nothing' }
   | { kind: 'elsewhere' }
   | { kind: 'failed'; type: string; message: string };
 
-/** How a compaction of a backfill ended, told alike by its workflow and by who looks at it from outside. */
+/** Tells how a compaction of a backfill ended; used by its workflow and by steps that poll it. */
 export function endOfOutcome(outcome: CommittedStep | null): End {
   if (outcome === null) return { kind: 'nothing' };
   const { generation, tokensBefore, tokensAfter, cost } = outcome;
@@ -132,7 +135,7 @@ export function endOfOutcome(outcome: CommittedStep | null): End {
 
 export function endOfFailure(error: unknown): End {
   const failure = failureOf(error);
-  // Whoever commits first makes the other look again.
+  // Another commit came first, so the session must be checked again.
   if (failure?.type === 'Store.StaleGeneration') return { kind: 'elsewhere' };
   if (failure) return { kind: 'failed', type: failure.type, message: failure.message };
   for (const current of causesOf(error)) {

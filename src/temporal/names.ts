@@ -1,16 +1,16 @@
 import { defineSearchAttributeKey, SearchAttributeType } from '@temporalio/common';
 import { encodeIdPart, type SessionIds } from '../contract/ids.js';
 
-/** The task queues that steps of one workflow go to: short database steps, model calls. */
+/** The task queues for the steps of one workflow: short database steps and model calls. */
 export interface StepQueues {
   db: string;
   llm: string;
 }
 
 /**
- * The task queues: orchestration, short database steps, model calls. A backfill has its own of the first two, so that it
- * never takes a slot from what is live; the third is shared, since the provider's limit is one. One prefix serves one
- * deployment.
+ * The task queues: orchestration, short database steps, model calls. A backfill has separate queues for the first two, so that
+ * it never takes a slot from live sessions. The third is shared, because the provider has one limit. Each deployment has its
+ * own prefix.
  */
 export interface TaskQueues extends StepQueues {
   workflow: string;
@@ -26,13 +26,13 @@ export function taskQueues(prefix: string = defaultQueuePrefix): TaskQueues {
   };
 }
 
-/** Inside a workflow: the queues of its steps, by the one it runs on itself. */
+/** Inside a workflow: the queues of its steps, derived from its own queue. */
 export function stepQueues(workflowQueue: string): StepQueues {
   const { db, llm, backfill } = taskQueues(workflowQueue.replace(/-wf(-backfill)?$/, ''));
   return { db: isOfBackfill(workflowQueue) ? backfill.db : db, llm };
 }
 
-/** Whether what runs on this workflow queue is a backfill, or a compaction that one has begun. */
+/** True if this workflow queue serves a backfill or a compaction started by one. */
 export function isOfBackfill(workflowQueue: string): boolean {
   return workflowQueue.endsWith('-wf-backfill');
 }
@@ -45,7 +45,7 @@ export function compactionWorkflowId({ tenant, session }: SessionIds, generation
   return `compaction/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(session, 'session')}/${generation}`;
 }
 
-/** Of what is written ahead while this generation stands; found and erased with the session's compactions. */
+/** Id of the workflow that writes ahead during this generation; it is found and erased with the session's compactions. */
 export function aheadWorkflowId(ids: SessionIds, generation: number): string {
   return `${compactionWorkflowId(ids, generation)}/ahead`;
 }
@@ -54,12 +54,12 @@ export function backfillWorkflowId({ tenant, job }: { tenant: string; job: strin
   return `backfill/${encodeIdPart(tenant, 'tenant')}/${encodeIdPart(job, 'job')}`;
 }
 
-/** Of the schedule and, with the time behind it, of each run it starts: one deployment has one sweep. */
+/** Id of the schedule and, followed by the time, of each run that it starts. A deployment has one sweep. */
 export function sweepId(prefix: string): string {
   return `sweep/${prefix}`;
 }
 
-/** Facts an operator filters by. Plaintext by nature: never message text. */
+/** Values that an operator filters by. They are stored in plaintext and never hold message text. */
 export const searchAttributes = {
   tenantId: defineSearchAttributeKey('TenantId', SearchAttributeType.KEYWORD),
   sessionId: defineSearchAttributeKey('SessionId', SearchAttributeType.KEYWORD),
@@ -70,7 +70,7 @@ export const searchAttributes = {
   backfillJob: defineSearchAttributeKey('BackfillJob', SearchAttributeType.KEYWORD),
 };
 
-/** Name → type as the server's registration wants it. */
+/** Maps each name to the type for the server's registration. */
 export const searchAttributeTypes: Record<string, 'Keyword' | 'Int'> = {
   TenantId: 'Keyword',
   SessionId: 'Keyword',
@@ -81,7 +81,10 @@ export const searchAttributeTypes: Record<string, 'Keyword' | 'Int'> = {
   BackfillJob: 'Keyword',
 };
 
-/** `priorityKey` of live work (1 operator, 2 live, 3 ahead of its time, 5 backfill); the fairness key is the tenant, at most 64 bytes. */
+/**
+ * `priorityKey` of live work (1 operator, 2 live, 3 written ahead, 5 backfill). The fairness key is the tenant, at most 64
+ * bytes.
+ */
 export function livePriority(tenant: string): { priorityKey: number; fairnessKey: string } {
   return { priorityKey: 2, fairnessKey: encodeURIComponent(tenant).slice(0, 64) };
 }
@@ -90,13 +93,13 @@ export const aheadPriorityKey = 3;
 
 export const backfillPriorityKey = 5;
 
-/** The same for a backfill and all that it starts: whatever is live goes first. */
+/** The same for a backfill and everything that it starts: live work goes first. */
 export function backfillPriority(tenant: string): { priorityKey: number; fairnessKey: string } {
   return { ...livePriority(tenant), priorityKey: backfillPriorityKey };
 }
 
 /**
- * Milliseconds by which a model step outlives the deadline of its compaction, so that the workflow's timer always ends it,
- * never its own timeout.
+ * Milliseconds by which a model step outlives the deadline of its compaction, so that the workflow's timer ends it and never
+ * its own timeout.
  */
 export const beyondDeadlineMs = 60_000;

@@ -17,18 +17,18 @@ import { reasonOf, typed, unlessGone } from './calls.js';
 import { livePriority, searchAttributes, sessionWorkflowId, taskQueues } from './names.js';
 import type { SessionIds } from '../contract/ids.js';
 
-/** Answered in milliseconds; longer where a worker replays a history first. */
-const callTimeoutMs = 5_000;
+/** Answers take milliseconds, or longer if a worker must replay a history first. */
+const callTimeoutMs = 10_000;
 
-/** An agent is waiting for its append; a turn that could not be signalled in time is signalled with the next. */
+/** An agent waits for its append; a turn that could not be signalled in time is signalled with the next one. */
 const signalTimeoutMs = 2_000;
 
-/** Told of what went wrong without failing a call; loggers of pino and others are that. */
+/** Receives warnings about problems that fail no call; loggers such as pino implement it. */
 export interface Warnings {
   warn(facts: object, message: string): void;
 }
 
-/** The session workflows as their callers see them: started on demand, told, asked. */
+/** Client of the session workflows: starts them on demand, signals them, and queries them. */
 export class SessionWorkflows {
   constructor(
     private readonly client: Client,
@@ -40,7 +40,7 @@ export class SessionWorkflows {
     await (this.client.connection as Connection).close();
   }
 
-  /** Throws `Temporal.Unavailable` where the server does not answer for its namespace. */
+  /** Throws `Temporal.Unavailable` if the server does not answer for its namespace. */
   async reach(): Promise<void> {
     const { connection, options } = this.client;
     const { namespace } = options;
@@ -48,8 +48,8 @@ export class SessionWorkflows {
   }
 
   /**
-   * False when Temporal could not be told within two seconds, whatever was thrown: the turn is stored, and the sweep finds
-   * a session that waits.
+   * Returns false if Temporal could not be signalled within two seconds, whatever the error: the turn is stored, and the sweep
+   * finds waiting sessions.
    */
   async signalTurn(ids: SessionIds, turn: TurnSignal, idleAfterMs: number): Promise<boolean> {
     try {
@@ -61,7 +61,7 @@ export class SessionWorkflows {
     }
   }
 
-  /** The session is to be measured. Throws `Temporal.Unavailable`. */
+  /** Requests a measurement of the session. Throws `Temporal.Unavailable`. */
   async signalMeasure(ids: SessionIds, idleAfterMs: number): Promise<void> {
     await typed(() => this.signal(ids, null, idleAfterMs));
   }
@@ -77,7 +77,7 @@ export class SessionWorkflows {
     );
   }
 
-  /** The policy in PostgreSQL has changed. Throws `Temporal.Unavailable`. */
+  /** Reports that the policy in PostgreSQL has changed. Throws `Temporal.Unavailable`. */
   async signalConfigured(ids: SessionIds, idleAfterMs: number): Promise<void> {
     const { workflow } = this.client;
     const options = { ...this.startOptions(ids, idleAfterMs), signal: 'configure' };
@@ -90,8 +90,8 @@ export class SessionWorkflows {
   }
 
   /**
-   * Waits for the outcome, until `signal` is aborted, or answers null once the workflow has accepted the request. Throws
-   * what the compaction failed with, or `Temporal.Unavailable`.
+   * Waits for the outcome until `signal` is aborted, or returns null once the workflow has accepted the request. Throws the
+   * compaction's failure or `Temporal.Unavailable`.
    */
   compact(
     ids: SessionIds,
@@ -106,7 +106,7 @@ export class SessionWorkflows {
     });
     const { workflow } = this.client;
     return typed(async () => {
-      // Accepted within seconds, answered when the compaction is done.
+      // The update is accepted within seconds and answered when the compaction is done.
       const update = await this.soon(() =>
         workflow.startUpdateWithStart<Workflow, CompactAnswer, [CompactRequest]>('compact', {
           waitForStage: 'ACCEPTED',
@@ -119,7 +119,7 @@ export class SessionWorkflows {
     });
   }
 
-  /** `asleep` when the workflow is not running, `unknown` when no worker answers for it, or Temporal does not. */
+  /** Returns `asleep` if the workflow is not running, and `unknown` if no worker answers for it or Temporal is unavailable. */
   async status(ids: SessionIds, withinMs = callTimeoutMs): Promise<SessionStatus | 'asleep' | 'unknown'> {
     const handle = this.client.workflow.getHandle(sessionWorkflowId(ids));
     try {
@@ -145,7 +145,7 @@ export class SessionWorkflows {
       staticSummary: `session ${ids.session} of ${ids.tenant}`.slice(0, 200),
       staticDetails:
         'One agent session. Each turn signals it; when the context outgrows its policy it starts a compaction ' +
-        '(child workflow `compaction/…`). Current details show its compactions; originals and summaries are in Postgres.',
+        '(child workflow `compaction/…`). The current details show its compactions; originals and summaries are in PostgreSQL.',
       typedSearchAttributes: [
         { key: searchAttributes.tenantId, value: ids.tenant },
         { key: searchAttributes.sessionId, value: ids.session },

@@ -9,7 +9,7 @@ import type { SweepStart } from '../contract/workflows.js';
 import { typed } from './calls.js';
 import { defaultQueuePrefix, sweepId, taskQueues } from './names.js';
 
-/** The schedule that starts the sweep: one for a deployment, however many workers it has. */
+/** Settings of the schedule that starts the sweep. A deployment has one schedule, however many workers it has. */
 export interface SweepSettings {
   queuePrefix?: string;
   /** @default 180,000 */
@@ -18,12 +18,12 @@ export interface SweepSettings {
 
 const defaultIntervalMs = 180_000;
 
-/** How often a worker tries where others change the schedule at the same moment. */
+/** Maximum attempts of a worker while others change the schedule at the same moment. */
 const attempts = 5;
 
 /**
- * Makes the schedule, or brings one that is there up to date: also where many workers start at once. Whether an operator has
- * paused it stays as it is. Throws `Temporal.Unavailable`.
+ * Creates the schedule or updates an existing one, even if many workers start at once. An operator's pause is kept. Throws
+ * `Temporal.Unavailable`.
  */
 export async function ensureSweep(client: Client, settings: SweepSettings): Promise<void> {
   const { queuePrefix = defaultQueuePrefix, sweepIntervalMs = defaultIntervalMs } = settings;
@@ -62,9 +62,9 @@ function scheduleOf(queuePrefix: string, every: number) {
       workflowId: sweepId(queuePrefix),
       taskQueue: taskQueues(queuePrefix).workflow,
       args,
-      // Without a worker of the role `database` it must not keep the next one from starting for ever.
+      // If no worker has the role `database`, a stuck run must not block the next one for ever.
       workflowRunTimeout: 10 * 60_000,
-      staticSummary: 'signals sessions that wait and that no workflow knows of',
+      staticSummary: 'signals waiting sessions that no workflow handles',
     },
     policies: { overlap: ScheduleOverlapPolicy.SKIP, catchupWindow: 60_000, pauseOnFailure: false },
   };

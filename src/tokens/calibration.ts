@@ -1,50 +1,50 @@
 /**
- * What a provider's reported usage says of our counts. A tokenizer that is not the model's own, a request overhead that
- * nobody told us, images: all of it shows as a difference between reported and counted tokens, in either direction.
- * Each model is learnt apart, and apart for each tokenizer that we counted with.
+ * Learns corrections of counts from reported usage. A tokenizer other than the model's, an undeclared request overhead and
+ * images cause differences between reported and counted tokens in either direction. Each pair of model and tokenizer is learnt
+ * separately.
  */
 import { modelName } from './windows.js';
 
-/** Our tokens of a context, and the provider's of the whole request that carried it. */
+/** Tokens counted for a context, and the provider's tokens of the whole request with it. */
 export type Request = readonly [counted: number, reported: number];
 
 interface Line {
-  /** The provider's tokens for one of ours. */
+  /** The provider's tokens per counted token. */
   factor: number;
-  /** The provider's tokens of a request beside its context; 0 where nothing shows any. */
+  /** The provider's tokens of a request outside its context; 0 if reports show none. */
   overhead: number;
-  /** The factor comes from requests of different sizes, so that it holds without the overhead. */
+  /** Whether the factor comes from requests of different sizes, so that it is independent of the overhead. */
   fitted: boolean;
 }
 
 /**
- * What a provider counts for a context of any size, from what it reported for some: a line through the reported requests,
- * `reported = overhead + factor · counted`. Everything unclear is settled upwards: a line that lies above the truth wastes
- * a part of the window, one below it lets a request exceed the window.
+ * The line through the reported requests, `reported = overhead + factor · counted`, estimates the provider's count for a
+ * context of any size. Uncertain values are rounded up: a line that is too high wastes a part of the window, one that is too
+ * low lets a request exceed the window.
  */
 export const noLine: Line = { factor: 1, overhead: 0, fitted: false };
 
-/** No tokenizer differs more from ours; beyond these, a report is of something else. */
+/** No tokenizer differs more from the counted one; a report beyond these bounds belongs to another request. */
 export const LOWEST_FACTOR = 0.5;
 export const HIGHEST_FACTOR = 5;
-/** Requests from which something is known; fewer never make a context larger. */
+/** Minimum number of requests that may enlarge a context. */
 export const SETTLED_REQUESTS = 3;
-/** Two requests say something of the factor where their contexts differ by this many tokens, and by this share. */
+/** Minimum difference of two contexts, in tokens and as a share, for their requests to determine the factor. */
 const LEAST_SPREAD = 500;
 const LEAST_SPREAD_SHARE = 0.1;
-/** Requests on whose word a context may become larger lie this close to their line. */
+/** Maximum distance from their line of requests that may enlarge a context. */
 const LARGEST_DEVIATION = 0.1;
-/** Requests that show a line beyond their noise lie this close to it. */
+/** Maximum distance from their line of requests without noise. */
 const CLEAR_DEVIATION = 0.02;
 
 /**
- * `declared`: tokens of overhead that the policy gives, believed until requests of different sizes say otherwise.
- * `before`: what was known so far, whose factor stays while the requests are all of one size.
+ * `declared`: tokens of overhead in the policy, used until requests of different sizes contradict them.
+ * `before`: the previous line; its factor stays while all requests have the same size.
  */
 function lineThrough(requests: readonly Request[], declared: number, before: Line): Line {
   const slopes = slopesOf(requests);
   const fitted = slopes.length > 0 || before.fitted;
-  // No overhead is negative, so that no context has more tokens than the whole request.
+  // The overhead is never negative, so a context never has more tokens than the whole request.
   const whole = upperMedian(requests.map(([counted, reported]) => reported / counted));
   const found =
     slopes.length > 0
@@ -57,8 +57,8 @@ function lineThrough(requests: readonly Request[], declared: number, before: Lin
 }
 
 /**
- * A slope above the whole request's means that something is missing from every report, such as what came from a cache, or
- * that the reports are noisy. It is believed where they lie close to it, and it keeps a context from becoming larger.
+ * A slope above that of the whole request means that every report lacks a part, such as cached tokens, or that the reports are
+ * noisy. It is used if the reports are close to it, and it then keeps a context from becoming larger.
  */
 function slopeOr(whole: number, slope: number, requests: readonly Request[]): number {
   if (slope <= whole) return slope;
@@ -67,12 +67,12 @@ function slopeOr(whole: number, slope: number, requests: readonly Request[]): nu
   return slope > (1 + LARGEST_DEVIATION) * whole ? Math.max(1, whole) : whole;
 }
 
-/** At least half of what was reported is text that we counted. */
+/** Whether counted text makes up at least half of the report. */
 export function isExplained([counted, reported]: Request): boolean {
   return 2 * counted >= reported;
 }
 
-/** Reported tokens are whole: half of one at either end makes a slope too small by as much. */
+/** Slopes between requests. Adds one token for rounding: half a token at either end makes a slope too small. */
 function slopesOf(requests: readonly Request[]): number[] {
   const slopes: number[] = [];
   const ascending = [...requests].sort(([one], [other]) => one - other);
@@ -86,28 +86,28 @@ function slopesOf(requests: readonly Request[]): number[] {
   return slopes;
 }
 
-/** What lies beyond the declared overhead is the factor's where most of a request is text, the overhead's elsewhere. */
+/** Attributes tokens beyond the declared overhead to the factor if most of a request is text, else to the overhead. */
 function assumedFactor(requests: readonly Request[], declared: number): number {
   const explained = requests.filter(isExplained);
   if (explained.length === 0) return 1;
-  // Requests of one size cannot tell a tokenizer that counts less from a part that their reports leave out.
+  // Requests of one size cannot distinguish a tokenizer with lower counts from an incomplete report.
   return Math.max(1, upperMedian(explained.map(([counted, reported]) => (reported - declared) / counted)));
 }
 
-/** Whether enough requests that are mostly text, and no other, say that a context may be larger than we count. */
+/** Whether enough requests that are mostly text support a factor below 1, and no request contradicts it. */
 function isSupported(factor: number, requests: readonly Request[]): boolean {
   if (factor < LOWEST_FACTOR || requests.filter(isExplained).length < SETTLED_REQUESTS) return false;
   return deviations(requests, factor).every((deviation) => Math.abs(deviation) <= LARGEST_DEVIATION);
 }
 
-/** By which share of itself each report lies above the line of this factor that halves them. */
+/** How far each report lies above the median line with this factor, as a share of the report. */
 function deviations(requests: readonly Request[], factor: number): number[] {
   const beside = ([counted, reported]: Request) => reported - factor * counted;
   const overhead = upperMedian(requests.map(beside));
   return requests.map((request) => (beside(request) - overhead) / Math.max(1, request[1]));
 }
 
-/** Without the one report that lies far above all others, once they are several: it may be of several requests. */
+/** Drops a single report far above several others: it may cover several requests. */
 function withoutOutlier(requests: readonly Request[], factor: number): readonly Request[] {
   if (requests.length < SETTLED_REQUESTS) return requests;
   const above = deviations(requests, factor);
@@ -115,7 +115,7 @@ function withoutOutlier(requests: readonly Request[], factor: number): readonly 
   return far.length === 1 ? requests.filter((_, index) => index !== far[0]) : requests;
 }
 
-/** No request lies above the line. */
+/** The smallest overhead for which no request lies above the line. */
 function overheadAbove(requests: readonly Request[], factor: number): number {
   const beside = requests.map(([counted, reported]) => Math.ceil(reported - factor * counted));
   return Math.max(0, ...beside);
@@ -127,43 +127,43 @@ function upperMedian(values: readonly number[]): number {
 }
 
 export interface CalibrationSample extends Line {
-  /** Requests that it comes from. */
+  /** Number of requests learnt from. */
   samples: number;
-  /** The newest of them, oldest first. */
+  /** The newest of these requests, oldest first. */
   recent: Request[];
-  /** Reports far below what is known: believed, and all else forgotten, once there are enough in a row. */
+  /** Consecutive reports far below the line; once there are enough, they replace all others. */
   doubted?: Request[];
-  /** The newest report that cannot be of its request, and how many samples there were then. */
+  /** The newest report that cannot belong to its request, and the number of samples at that time. */
   implausible?: { counted: number; reported: number; samples: number };
 }
 
-/** By `calibrationKey`. */
+/** Samples by `calibrationKey`. */
 export type Calibration = Readonly<Record<string, CalibrationSample>>;
 
-/** One request as it was counted and reported. */
+/** The counted and reported sizes of a request. */
 export interface ReportedRequest {
-  /** Our tokens of its context. */
+  /** Counted tokens of its context. */
   counted: number;
-  /** The provider's tokens of all of it. */
+  /** The provider's tokens of the whole request. */
   reported: number;
-  /** Tokens of request overhead that the policy gives. */
+  /** Tokens of request overhead in the policy. */
   declared: number;
-  /** The model's window, tokens. */
+  /** The model's window in tokens. */
   window: number;
 }
 
-/** Requests that a line is drawn through: enough for a median, few enough to follow a provider that changes. */
+/** Number of requests for a line: enough for a median, few enough to follow changes of a provider. */
 const MOST_RECENT = 12;
-/** Counted tokens below which framing alone may be half of a request. */
+/** Counted tokens below which framing may be half of a request. */
 const SMALLEST_REQUEST = 500;
-/** Share of what is known that a plausible report is not below. */
+/** Minimum of a plausible report as a share of the estimate. */
 const LEAST_EXPECTED = 0.7;
-/** Models remembered for one session; reports of further ones are not learnt from. */
+/** Maximum number of models learnt per session; reports of further models are ignored. */
 const MOST_MODELS = 32;
 
 /**
- * A model as calibration knows it: routers' prefixes, dates and `-latest` left out; '' where none is named.
- * @internal Tests ask it for names as vendors write them.
+ * The name of a model without routers' prefixes, dates and `-latest`; '' without a model.
+ * @internal Tests call it with vendors' names.
  */
 export function calibratedModel(model: string | null | undefined): string {
   return modelName(model ?? '').replace(/[-@](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)$/, '');
@@ -176,8 +176,8 @@ export function calibrationKey(model: string | null | undefined, tokenizer: stri
 const nothingKnown: CalibrationSample = { ...noLine, samples: 0, recent: [] };
 
 /**
- * What is known after one more request. A report that cannot be of this request is remembered as such and changes
- * nothing else; one that tells nothing answers `calibration` itself.
+ * The calibration after one more request. A report that cannot belong to this request is only noted as implausible; for a
+ * report without information, `calibration` itself is returned.
  */
 export function calibrated(calibration: Calibration, key: string, request: ReportedRequest): Calibration {
   const known = Object.hasOwn(calibration, key) ? calibration[key] : undefined;
@@ -211,14 +211,14 @@ function learnt(before: Line, recent: Request[], declared: number, samples: numb
   return { ...lineThrough(recent, declared, before), samples, recent };
 }
 
-/** A part of the request that came from a cache may be missing, or the provider counts otherwise now. */
+/** Whether a report is far below the line: it may lack cached tokens, or the provider now counts differently. */
 function isFarBelow({ factor, overhead, fitted, samples }: CalibrationSample, [counted, reported]: Request) {
   return fitted && samples >= SETTLED_REQUESTS && reported < LEAST_EXPECTED * (overhead + factor * counted);
 }
 
 /**
- * What is known of the model a policy names. Where it names none, of those reported most: the one that counts most for
- * a large context, for any of them may be sent it.
+ * The sample of the policy's model. If the policy names none, the sample with the highest count for a large context among the
+ * models reported most, since any of them may receive the context.
  */
 export function knownOf(
   calibration: Calibration,

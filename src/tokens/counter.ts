@@ -5,15 +5,15 @@ import { isKnownAnthropicModel, modelName } from './windows.js';
 export interface TokenCounter {
   readonly name: TokenizerName;
   /**
-   * Tokens of a text, special tokens such as `<|endoftext|>` taken as plain text. Linear time. Only a custom counter
-   * that fails throws: `Input.Invalid`.
+   * Counts the tokens of a text in linear time; special tokens such as `<|endoftext|>` count as plain text. Throws
+   * `Input.Invalid` only if a custom counter fails.
    */
   count(text: string): number;
 }
 
 /**
- * How text is weighed. `o200k_base` and `cl100k_base` are OpenAI's byte-pair encodings; `chars/4` and `chars/3.3`
- * estimate from characters where the vendor publishes no tokenizer.
+ * The built-in tokenizers. `o200k_base` and `cl100k_base` are OpenAI's byte-pair encodings; `chars/4` and `chars/3.3`
+ * estimate from characters for vendors that publish no tokenizer.
  */
 export const tokenizerNames = ['o200k_base', 'cl100k_base', 'chars/4', 'chars/3.3'] as const;
 
@@ -26,12 +26,12 @@ interface Encoding {
 }
 
 /**
- * gpt-tokenizer remembers merged pieces as slices that keep the whole text they came from alive. Forgetting them after
- * this many characters bounds that memory and costs no measurable time.
+ * gpt-tokenizer caches merged pieces as slices, which keep their whole text in memory. Clearing the cache after this many
+ * characters bounds that memory and costs no measurable time.
  */
 const FORGET_AFTER_CHARACTERS = 4_000_000;
 
-/** A counter over a byte-pair encoding, loaded at the first use (tables of 1–2 MB). @internal Tests compare it with the encoder alone. */
+/** A counter for a byte-pair encoding, which is loaded at first use (tables of 1–2 MB). @internal Tests compare it with the encoder. */
 export function bytePairCounter(name: TokenizerName, load: () => Encoding): TokenCounter {
   let encoding: Encoding | undefined;
   let remembered = 0;
@@ -54,10 +54,10 @@ export function bytePairCounter(name: TokenizerName, load: () => Encoding): Toke
 }
 
 /**
- * A counter from characters. ASCII weighs 1/`perToken`; other alphabets (Latin with accents, Greek, Cyrillic, Hebrew,
- * Arabic, …) half a token a character; from U+0900 on (Indic scripts, CJK, Hangul, symbols) one; characters beyond
- * the basic plane, emoji above all, two. Texts in those scripts are undercounted by up to 40 % otherwise
- * (langchain-ai/deepagents#2121).
+ * A counter that estimates from characters. An ASCII character counts 1/`perToken`; one of other alphabets (Latin with
+ * accents, Greek, Cyrillic, Hebrew, Arabic, …) half a token; one from U+0900 on (Indic scripts, CJK, Hangul, symbols) one
+ * token; one beyond the basic plane, such as an emoji, two. Without these weights, texts in those scripts are undercounted by
+ * up to 40 % (langchain-ai/deepagents#2121).
  */
 function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
   return {
@@ -70,7 +70,7 @@ function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
         const unit = text.charCodeAt(at);
         if (unit < 0x80) ascii++;
         else if (unit < 0x900) alphabetic++;
-        else dense++; // both halves of a surrogate pair come here
+        else dense++; // includes both halves of a surrogate pair
       }
       return Math.ceil(ascii / perToken + alphabetic / 2 + dense);
     },
@@ -92,17 +92,17 @@ const counters: Record<(typeof tokenizerNames)[number], TokenCounter> = {
 const registered = new Map<string, TokenCounter>();
 
 /**
- * A counter of your own for policies with `tokenizer: 'custom:<name>'`. Register it in every process that appends,
- * reads or compacts. `count` must be deterministic and take any text; texts above 65,536 characters come in slices.
- * Throws `Input.Invalid` for a name that no policy can hold.
+ * Registers a custom counter for policies with `tokenizer: 'custom:<name>'`. Register it in every process that appends,
+ * reads or compacts. `count` must be deterministic and accept any text; texts above 65,536 characters are passed in slices.
+ * Throws `Input.Invalid` for a name that a policy cannot use.
  * @example registerCounter('llama3', (text) => tokenizer.encode(text).length)
  */
 export function registerCounter(name: string, count: (text: string) => number): void {
   if (!/^[\w.-]{1,60}$/.test(name)) {
     throw invalid(
-      `A counter cannot be named ${JSON.stringify(name)}.`,
+      `${JSON.stringify(name)} is not a valid name of a counter.`,
       'counters',
-      'Use 1 to 60 letters, digits, dots, dashes and underscores; policies name it as custom:<name>.',
+      'Use 1 to 60 letters, digits, dots, dashes and underscores; policies refer to it as custom:<name>.',
     );
   }
   if (typeof count !== 'function')
@@ -110,7 +110,7 @@ export function registerCounter(name: string, count: (text: string) => number): 
   registered.set(`custom:${name}`, customCounter(`custom:${name}`, count));
 }
 
-/** Counters by name, as `connect` and `startWorker` take them. */
+/** Counters by name, for `connect` and `startWorker`. */
 export type Counters = Readonly<Record<string, (text: string) => number>>;
 
 export function registerCounters(counters: Counters = {}): void {
@@ -124,7 +124,7 @@ export function counterFor(name: TokenizerName): TokenCounter {
   throw invalid(
     `The counter ${name} is not registered in this process.`,
     'policy.tokenizer',
-    'Give it to connect and to startWorker as `counters`, or call registerCounter() before.',
+    'Pass it to connect and to startWorker as `counters`, or call registerCounter() first.',
   );
 }
 
@@ -136,9 +136,8 @@ const o200k = /^(gpt-4o|gpt-4\.|gpt-[5-9]|gpt-oss|gpt-audio|gpt-realtime|chatgpt
 const cl100k = /^(gpt-4|gpt-3\.5|gpt-35|text-embedding-)/;
 
 /**
- * The tokenizer of a model: OpenAI's own where the name is one of theirs, characters / 3.3 for Anthropic,
- * characters / 4 for any other name. Without a model `o200k_base`, which is closer to today's tokenizers than a
- * count of characters is.
+ * The tokenizer of a model: OpenAI's encoding for its models, characters / 3.3 for Anthropic's, characters / 4 for others.
+ * Without a model it is `o200k_base`, which is closer to current tokenizers than a count of characters.
  */
 export function tokenizerForModel(model?: string): TokenizerName {
   if (model === undefined) return 'o200k_base';
@@ -149,15 +148,15 @@ export function tokenizerForModel(model?: string): TokenizerName {
 }
 
 /**
- * UTF-16 code units given to a custom counter at once: between two such slices a caller may do other work.
- * @internal Tests stand on either side of it.
+ * Maximum UTF-16 code units per call of a custom counter; callers may do other work between two slices.
+ * @internal Tests use sizes on either side of it.
  */
 export const SLICE_CHARACTERS = 65_536;
 
-/** How far before its end a slice looks for white space to be cut at. */
+/** Distance from the end of a slice within which white space is searched for the cut. */
 const LOOK_BACK = 1_024;
 
-/** The text in slices, in order and without gaps, cut at white space where there is some, never inside a surrogate pair. */
+/** Splits the text into slices, in order and without gaps, at white space if possible and never inside a surrogate pair. */
 export function* textSlices(text: string): Generator<string> {
   let from = 0;
   while (text.length - from > SLICE_CHARACTERS) {
@@ -173,17 +172,17 @@ export function* textSlices(text: string): Generator<string> {
 }
 
 /**
- * A counter over a function of the platform's. Long texts reach it in slices, so that it is asked the same whether or
- * not its caller pauses in between. `count` throws `Input.Invalid` where the function throws or answers no size.
+ * A counter that calls the platform's function. Long texts are passed in slices, so that the calls are the same whether or not
+ * the caller pauses between them. `count` throws `Input.Invalid` if the function throws or returns no valid number.
  */
 function customCounter(name: `custom:${string}`, count: (text: string) => number): TokenCounter {
   const counted = (text: string): number => {
     const tokens = attempt(name, count, text);
     if (typeof tokens === 'number' && Number.isFinite(tokens) && tokens >= 0) return Math.ceil(tokens);
     throw invalid(
-      `The counter ${name} answered ${String(tokens)} for a text of ${text.length} characters.`,
+      `The counter ${name} returned ${String(tokens)} for a text of ${text.length} characters.`,
       'policy.tokenizer',
-      'A counter answers the number of tokens: 0 or more, finite.',
+      'A counter must return the number of tokens: finite, 0 or more.',
     );
   };
   return {
@@ -203,12 +202,12 @@ function attempt(name: string, count: (text: string) => number, text: string): u
     throw invalid(
       `The counter ${name} failed on a text of ${text.length} characters: ${error instanceof Error ? error.message : String(error)}`,
       'policy.tokenizer',
-      'A counter must take every text: empty ones, megabytes, NUL and halves of surrogate pairs.',
+      'A counter must accept every text: empty ones, megabytes, NUL and halves of surrogate pairs.',
     );
   }
 }
 
-/** UTF-16 code units. A piece of this length encodes in well under a millisecond. @internal Tests stand on either side of it. */
+/** UTF-16 code units. A piece of this length is encoded in well under a millisecond. @internal Tests use sizes on either side of it. */
 export const RUN_LIMIT = 256;
 
 const DIGIT = 0;
@@ -240,22 +239,22 @@ const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit <= 0xd
 const isLineEnd = (unit: number): boolean => unit === 0x0a || unit === 0x0d;
 const SLASH = 0x2f;
 
-/** The class of a run after one more character, or null where that character begins a new run. */
+/** The class of a run after one more character, or null if that character begins a new run. */
 function prolonged(run: number, found: number, unit: number): number | null {
   if (run === LINE_ENDS) return isLineEnd(unit) || unit === SLASH ? LINE_ENDS : null;
   if (run === OTHER && isLineEnd(unit)) return LINE_ENDS;
-  // Numbers are encoded three digits at a time, so digits never form a run.
+  // Encoders take three digits at a time, so digits never form a run.
   if (run === DIGIT || found === DIGIT) return null;
   if (run === MARK) return found;
   return found === run || found === MARK ? run : null;
 }
 
 /**
- * The text in slices, in order and without gaps, none of which holds an unbroken run above {@link RUN_LIMIT}. Encoders
- * first split text into words, numbers, punctuation and white space, then merge inside each piece at quadratic cost:
- * 100,000 times `a` takes seconds in gpt-tokenizer 4. Text without such a run comes back whole, so its count is exact;
- * a cut moves a count by at most 4 tokens (measured: 0 or 1 in words, CJK, emoji, rules and boxes; 4 in `-=-=-=`).
- * Linear in the length; a surrogate pair is never cut. @internal Tests join the slices.
+ * Splits the text into slices, in order and without gaps, so that no slice has an unbroken run above {@link RUN_LIMIT}.
+ * Encoders first split text into words, numbers, punctuation and white space, then merge inside each piece at quadratic cost:
+ * 100,000 times `a` takes seconds in gpt-tokenizer 4. Text without such a run is returned whole, so its count is exact;
+ * a cut changes a count by at most 4 tokens (measured: 0 or 1 in words, CJK, emoji, rules and boxes; 4 in `-=-=-=`).
+ * Takes linear time; a surrogate pair is never cut. @internal Tests join the slices.
  */
 export function* unbrokenRunsSplit(text: string): Generator<string> {
   if (text.length <= RUN_LIMIT) {

@@ -1,4 +1,4 @@
-/** Width and height from the header of an image, without decoding the image: a few dozen bytes are read, whatever its size. */
+/** Reads width and height from the header of an image, a few dozen bytes, without decoding the image. */
 
 export interface ImageSize {
   /** Pixels. */
@@ -6,14 +6,14 @@ export interface ImageSize {
   height: number;
 }
 
-/** Random access into base64: only the groups that hold the asked bytes are decoded. */
+/** Random access into base64: decodes only the groups of the requested bytes. */
 type Read = (offset: number, length: number) => Buffer;
 
-/** Segments of a JPEG looked at: EXIF, colour profiles and thumbnails stand before its size, each at most 64 KB. */
+/** Maximum number of JPEG segments read: EXIF, colour profiles and thumbnails, each at most 64 KB, precede its size. */
 const mostSegments = 500;
-/** Encoders that break lines do so from the start; the header of such data is looked for in this many characters. */
+/** Characters searched for the header if the base64 has line breaks, which then begin near the start. */
 const wrappedCharacters = 1_000_000;
-/** Beyond any image a provider takes: the header is not one. */
+/** Larger than any image that providers accept; a larger value means that the header is invalid. */
 const mostPixelsASide = 100_000;
 
 function reader(base64: string): Read {
@@ -89,7 +89,7 @@ function sizeIn(read: Read): ImageSize | null {
   return start.startsWith('\xff\xd8') ? jpegSize(read) : null;
 }
 
-/** Pixels of a PNG, JPEG, GIF or WebP given as base64; null where its header does not tell. Never throws. */
+/** Size in pixels of a PNG, JPEG, GIF or WebP given as base64; null if its header has none. Never throws. */
 export function imageSize(base64: string): ImageSize | null {
   const size = sizeIn(reader(base64));
   if (size === null) return null;

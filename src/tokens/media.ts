@@ -1,40 +1,40 @@
 /**
- * What images, audio and files weigh. Their data is never weighed as text: images weigh by their pixels, PDFs by their
- * pages, audio by its seconds, and a fixed cost stands where none of that can be told without fetching or decoding them.
+ * Tokens of images, audio and files. Their data never counts as text: images count by pixels, PDFs by pages, audio by seconds.
+ * If that is unknown without fetching or decoding them, a fixed cost applies.
  */
 import { type ContentPart, fieldsOf } from '../conversation/message.js';
 import { imageSize, type ImageSize } from './image-size.js';
 
 /**
- * An image whose size is not known, at high detail: 85 + 6 tiles of 170, the price of 2,048 × 4,096 pixels
- * (platform.openai.com/docs/guides/images-vision). Leans high.
- * @internal Tests count with it.
+ * An image of unknown size at high detail: 85 + 6 tiles of 170, the price of 2,048 × 4,096 pixels
+ * (platform.openai.com/docs/guides/images-vision). A high estimate.
+ * @internal Tests use it.
  */
 export const IMAGE_TOKENS = 1_105;
 
-/** An image asked for with `detail: "low"` (same page). @internal Tests count with it. */
+/** An image with `detail: "low"` (same page). @internal Tests use it. */
 export const LOW_DETAIL_IMAGE_TOKENS = 85;
 
-/** Audio, video and files that say nothing of seconds or pages. @internal Tests count with it. */
+/** Audio, video and files of unknown length. @internal Tests use it. */
 export const OTHER_MEDIA_TOKENS = 2_000;
 
 /**
- * A PDF page, of which providers read text and picture: Anthropic names 1,500–3,000 tokens of text a page
+ * A PDF page, which providers read as text and as an image: Anthropic names 1,500–3,000 tokens of text per page
  * (docs.claude.com/en/docs/build-with-claude/pdf-support); pages of text measured there take about 2,350.
- * @internal Tests count with it.
+ * @internal Tests use it.
  */
 export const PDF_PAGE_TOKENS = 2_400;
 
-/** Audio of a user: a token each 100 ms (platform.openai.com/docs/guides/realtime-costs). */
+/** User audio: one token per 100 ms (platform.openai.com/docs/guides/realtime-costs). */
 const AUDIO_TOKENS_PER_SECOND = 10;
 
-/** Bytes of a page where the page count of a PDF cannot be read: text with a few pictures. */
+/** Bytes per page of a PDF with an unreadable page count: text with a few images. */
 const PDF_PAGE_BYTES = 75_000;
 
-/** No provider takes more pages. */
+/** Providers accept no more pages. */
 const MOST_PAGES = 1_000;
 
-/** Bytes a second of compressed speech at its usual bit rates (128, 64, 32 kbit/s); WAV says its own. */
+/** Bytes per second of compressed speech at usual bit rates (128, 64, 32 kbit/s); WAV files contain their rate. */
 const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
   mp3: 16_000,
   mpeg: 16_000,
@@ -48,7 +48,7 @@ const AUDIO_BYTES_PER_SECOND: Record<string, number> = {
 };
 
 interface Payload {
-  /** `image/png`, `mp3`, or '' where nothing says it. */
+  /** `image/png`, `mp3`, or '' if unknown. */
   kind: string;
   base64: string;
 }
@@ -63,7 +63,7 @@ function payloadIn(data: string, kind: string): Payload | null {
   return data === '' || /^[a-z][a-z0-9+.-]*:/i.test(data.slice(0, 40)) ? null : { kind, base64: data };
 }
 
-/** The data of a part in the shapes of OpenAI, Anthropic, Gemini, MCP and the AI SDK; null where it is elsewhere. */
+/** The data of a part in the forms of OpenAI, Anthropic, Gemini, MCP and the AI SDK; null if the part only refers to it. */
 function payloadOf(part: ContentPart): Payload | null {
   const inline = fieldsOf(part.inline_data ?? part.inlineData);
   const source = fieldsOf(part.source);
@@ -103,8 +103,8 @@ function tileTokens({ width, height }: ImageSize): number {
 }
 
 /**
- * docs.claude.com/en/docs/build-with-claude/vision: width · height / 750, after scaling to 1,568 pixels a side and about
- * 1,600 tokens. (Newer models read more of a large picture; usage that they report corrects it.)
+ * docs.claude.com/en/docs/build-with-claude/vision: width · height / 750, after scaling to 1,568 pixels per side and
+ * about 1,600 tokens. (Newer models read large images at a higher resolution; reported usage corrects the count.)
  */
 function areaTokens({ width, height }: ImageSize): number {
   const scale = Math.min(1, 1_568 / Math.max(width, height));
@@ -127,7 +127,7 @@ function bytesOf({ base64 }: Payload): number {
 
 const decoded = (base64: string): string => Buffer.from(base64, 'base64').toString('latin1');
 
-/** The page tree of a PDF counts its pages; it stands near the end, in linearized files near the start. */
+/** Reads the page count from the page tree, which is near the end of a PDF, or near the start of a linearized one. */
 function pdfPages(payload: Payload): number {
   const { base64 } = payload;
   const window = 88_000; // characters, a multiple of 4
@@ -156,24 +156,24 @@ function payloadTokens(payload: Payload): number {
     return seconds === null ? OTHER_MEDIA_TOKENS : Math.max(1, Math.ceil(seconds * AUDIO_TOKENS_PER_SECOND));
   }
   if (base64.startsWith('JVBERi')) return pdfPages(payload) * PDF_PAGE_TOKENS; // `%PDF-`
-  // A file of text is read as text: four bytes a token, without decoding it.
+  // A text file counts as text: four bytes per token, without decoding.
   if (/^text\/|json|xml|csv|\.(?:txt|md)$/i.test(kind)) return Math.ceil(bytesOf(payload) / 4);
   return OTHER_MEDIA_TOKENS;
 }
 
-/** Tokens of a part that carries media. Reads at most some 130 KB of its data. */
+/** Tokens of a media part. Reads at most about 130 KB of its data. */
 export function mediaTokens(part: ContentPart): number {
   if (/image/i.test(part.type)) return imageTokens(part);
   const payload = payloadOf(part);
   return payload === null ? OTHER_MEDIA_TOKENS : payloadTokens(payload);
 }
 
-/** Data inside fields of unknown meaning: a data URL or base64 without a space. */
+/** Whether a value of unknown meaning looks like data: a data URL, or base64 without spaces. */
 export function looksEncoded(value: string): boolean {
   return value.length > 256 && (dataUrl.test(value.slice(0, 400)) || /^[\w+/=-]+$/.test(value));
 }
 
-/** What such data weighs: by its kind where it says so, else the fixed cost, at most what it would weigh as text. */
+/** Tokens of such data: by its kind if known, else the fixed cost; at most its tokens as text. */
 export function encodedTokens(value: string): number {
   const atMost = Math.ceil(value.length / 4);
   const payload = dataUrl.test(value.slice(0, 400)) ? payloadIn(value, '') : null;

@@ -11,25 +11,25 @@ import { encodedTokens, looksEncoded, mediaTokens } from './media.js';
 /** Tokens around each message and each tool call: role, separators, JSON braces (OpenAI cookbook, "How to count tokens"). */
 export const FRAMING_TOKENS = 4;
 
-/** What a message is weighed by: tokens that no tokenizer decides, and the texts that one counts. */
+/** The weight of a message: fixed tokens, and texts for a tokenizer to count. */
 interface Weight {
   fixed: number;
   texts: string[];
 }
 
-/** Fields that are weighed by their meaning, and the id, which providers replace by one of their own. */
+/** Fields counted by their meaning, and the id, which providers replace. */
 const knownFields = new Set([
   ...['role', 'content', 'name', 'refusal', 'reasoning', 'reasoning_content'],
   ...['tool_calls', 'tool_call_id', 'function_call'],
 ]);
 
-/** Shorter texts are counted again where a message repeats them. UTF-16 code units. */
+/** UTF-16 code units. Shorter texts are counted each time that a message repeats them. */
 const SHORTEST_REPEATED = 40;
 const deepestParts = 3;
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-/** Collects what one message weighs. */
+/** Collects the weight of one message. */
 class Scale {
   readonly weight: Weight = { fixed: FRAMING_TOKENS, texts: [] };
   private readonly said = new Set<string>();
@@ -41,8 +41,8 @@ class Scale {
   }
 
   /**
-   * A value of unknown meaning goes to the provider as it is: its JSON is weighed, encoded data in it as media. What
-   * the message says elsewhere is weighed once: routers repeat `reasoning` inside `reasoning_details`.
+   * A value of unknown meaning is sent unchanged, so its JSON is counted, with encoded data as media. Text repeated from
+   * elsewhere in the message is counted once: routers repeat `reasoning` inside `reasoning_details`.
    */
   unknown(value: unknown): void {
     let media = 0;
@@ -69,7 +69,7 @@ class Scale {
     if (/text|refusal|reasoning|thinking/.test(part.type)) return;
     const { content, ...rest } = part;
     if (!Array.isArray(content) || depth >= deepestParts) return this.unknown(part);
-    // A tool result inside a user message (Anthropic): its parts weigh what parts weigh.
+    // A tool result inside a user message (Anthropic): its parts are counted like other parts.
     this.unknown(rest);
     for (const inner of content) {
       const { type } = fieldsOf(inner);
@@ -79,16 +79,15 @@ class Scale {
   }
 }
 
-/** Name and arguments of each call. OpenAI's `custom` calls carry `input` where function calls carry `arguments`. */
+/** Name and arguments of each call. OpenAI's `custom` calls have `input` instead of `arguments`. */
 function callsOf(message: ChatMessage): Record<string, unknown>[] {
   const calls = (message.tool_calls ?? []).map((call) => fieldsOf(call.function ?? call.custom));
   return message.function_call ? [...calls, fieldsOf(message.function_call)] : calls;
 }
 
 /**
- * What one message weighs in a request: framing, text of its content, `name`, refusal and reasoning text, for each
- * tool call its name, its arguments and the framing again, and every further field that holds text. Media weigh by
- * size, pages or seconds. Linear in the message.
+ * The weight of a message in a request: framing, text of its content, `name`, refusal and reasoning text, the name, arguments
+ * and framing of each tool call, and every other field with text. Media count by size, pages or seconds. Takes linear time.
  */
 export function weightOf(message: ChatMessage): Weight {
   const scale = new Scale();
@@ -117,17 +116,17 @@ export function countMessage(message: ChatMessage, counter: TokenCounter): numbe
   return texts.reduce((sum, value) => sum + counter.count(value), fixed);
 }
 
-/** What a request carries outside the log: tokens, texts, or the system prompt and the tool definitions as sent. */
+/** The part of a request outside the log: tokens, texts, or the system prompt and the tool definitions as sent. */
 type RequestOverhead =
   number | readonly string[] | { system?: string; tools?: readonly Record<string, unknown>[] };
 
-/** Texts shorter than this are counted faster than they are looked up. UTF-16 code units. */
+/** UTF-16 code units. Counting a shorter text is faster than a lookup. */
 const SHORTEST_REMEMBERED = 1_000;
 
-/** Characters remembered for each counter; beyond, everything is forgotten. */
+/** Maximum characters cached per counter; the cache is then cleared. */
 const MOST_REMEMBERED = 4_000_000;
 
-/** The same system prompt and tools come with every look at a session. */
+/** Cached counts: each access to a session counts the same system prompt and tools. */
 interface Remembered {
   tokens: Map<string, number>;
   characters: number;
@@ -151,8 +150,8 @@ function countOnce(text: string, counter: TokenCounter): number {
 }
 
 /**
- * Tokens of the request overhead. A system prompt weighs its text and the framing of a message; a tool definition its
- * JSON and the framing: providers rewrite the schema into a form of their own that is somewhat shorter.
+ * Tokens of the request overhead. A system prompt counts as its text and the framing of a message, a tool definition as its
+ * JSON and the framing. Providers convert the schema into a form that is somewhat shorter.
  */
 export function countOverhead(overhead: RequestOverhead, counter: TokenCounter): number {
   if (typeof overhead === 'number') return overhead;

@@ -1,16 +1,16 @@
-/** What a provider says of the tokens of one request, in its own form, and as this product keeps it. */
+/** Reads the usage that a provider reports for a request into this product's form. */
 import { invalid } from '../errors.js';
 
 /** Tokens as the provider reported them for one request. */
 export interface ReportedUsage {
-  /** The whole request, tokens read from or written to a cache included. */
+  /** Tokens of the whole request, including those read from or written to a cache. */
   inputTokens: number;
   outputTokens: number;
-  /** As the provider names it; absent: the policy's. */
+  /** Model as the provider names it. @default the policy's */
   model?: string;
 }
 
-/** `usage` of OpenAI's chat completions. `prompt_tokens` holds the cached tokens too. */
+/** `usage` of OpenAI's chat completions. `prompt_tokens` includes cached tokens. */
 interface ChatCompletionsUsage {
   prompt_tokens: number;
   completion_tokens?: number | null;
@@ -19,7 +19,7 @@ interface ChatCompletionsUsage {
   model?: string;
 }
 
-/** `usage` of OpenAI's Responses API. `input_tokens` holds the cached tokens too. */
+/** `usage` of OpenAI's Responses API. `input_tokens` includes cached tokens. */
 interface ResponsesUsage {
   input_tokens: number;
   output_tokens?: number | null;
@@ -28,7 +28,7 @@ interface ResponsesUsage {
   model?: string;
 }
 
-/** `usage` of Anthropic's messages. `input_tokens` is what no cache was asked for or hit: a request is the sum of all three. */
+/** `usage` of Anthropic's messages. `input_tokens` excludes tokens read from or written to a cache: a request is the sum of all three. */
 interface AnthropicUsage {
   input_tokens: number;
   cache_creation_input_tokens?: number | null;
@@ -37,7 +37,7 @@ interface AnthropicUsage {
   model?: string;
 }
 
-/** `usageMetadata` of Gemini. `promptTokenCount` holds the cached content too. */
+/** `usageMetadata` of Gemini. `promptTokenCount` includes cached content. */
 interface GeminiUsage {
   promptTokenCount?: number;
   candidatesTokenCount?: number | null;
@@ -45,7 +45,7 @@ interface GeminiUsage {
   model?: string;
 }
 
-/** Usage as a caller hands it over: the provider's own object, or two numbers. Further fields of a provider are ignored. */
+/** Usage as callers give it: the provider's object, or two numbers. Other fields of a provider are ignored. */
 export type UsageReport =
   | ReportedUsage
   | ChatCompletionsUsage
@@ -57,14 +57,14 @@ export type UsageReport =
 type Fields = Readonly<Record<string, unknown>>;
 
 interface Shape {
-  /** The field that tells this form from the others. */
+  /** The field that identifies this form. */
   mark: string;
-  /** Added up; the first must be there, the others may be absent or null. */
+  /** Fields to add up. The first is required; the others may be absent or null. */
   input: readonly [string, ...string[]];
   output: readonly string[];
 }
 
-/** Python's SDKs spell Gemini's fields with underscores. */
+/** Includes the underscored field names of Gemini's Python SDK. */
 const shapes: readonly Shape[] = [
   { mark: 'prompt_tokens', input: ['prompt_tokens'], output: ['completion_tokens'] },
   {
@@ -86,7 +86,7 @@ const shapes: readonly Shape[] = [
 
 const ownFields = ['inputTokens', 'outputTokens', 'model'];
 const forms =
-  'Give the usage object of OpenAI, Anthropic or Gemini as it came, or {inputTokens, outputTokens, model?} with cached tokens included.';
+  'Give the unchanged usage object of OpenAI, Anthropic or Gemini, or {inputTokens, outputTokens, model?} including cached tokens.';
 
 /** Throws `Input.Invalid` with the path of the field. */
 export function readUsage(usage: unknown, path = 'usage'): ReportedUsage {
@@ -98,7 +98,7 @@ export function readUsage(usage: unknown, path = 'usage'): ReportedUsage {
   }
   if ('inputTokens' in usage) return ownUsage(usage, path);
   const shape = shapes.find(({ mark }) => mark in usage);
-  if (shape === undefined) throw invalid(`${path} is of no known form`, path, forms);
+  if (shape === undefined) throw invalid(`${path} has an unknown form`, path, forms);
   const [whole, ...parts] = shape.input;
   const inputTokens = optional(usage, parts, path) + tokensIn(usage, whole, path);
   if (!Number.isSafeInteger(inputTokens))
@@ -127,11 +127,7 @@ function named(
 ): ReportedUsage {
   if (model === undefined || model === null) return { inputTokens, outputTokens };
   if (typeof model === 'string') return { inputTokens, outputTokens, model };
-  throw invalid(
-    `${path}.model must be a string`,
-    `${path}.model`,
-    'Give the name of the model, or leave it out.',
-  );
+  throw invalid(`${path}.model must be a string`, `${path}.model`, 'Give the name of the model, or omit it.');
 }
 
 function optional(usage: Fields, fields: readonly string[], path: string): number {
@@ -147,7 +143,7 @@ function tokensIn(usage: Fields, field: string, path: string): number {
   throw invalid(
     `${path}.${field} must be a whole number of tokens, not ${JSON.stringify(tokens)}`,
     `${path}.${field}`,
-    'Give what the provider reported for the request that made the first assistant message of this turn, cached tokens included.',
+    'Give the number that the provider reported for the request of the first assistant message of this turn, including cached tokens.',
   );
 }
 

@@ -1,6 +1,6 @@
 /**
- * Context windows of hosted models, in tokens. A row holds for every name that starts with it; the longest row wins.
- * Open-weight models are missing on purpose: their window is what the server was started with, so it must be given.
+ * Context windows of hosted models in tokens. A row applies to every name that starts with it; the longest match wins.
+ * Open-weight models are missing on purpose: their window depends on the server's settings, so the policy must give it.
  */
 const windows: Record<string, number> = {
   // platform.openai.com/docs/models
@@ -33,7 +33,7 @@ const windows: Record<string, number> = {
   'o1-preview': 128_000,
   o3: 200_000,
   'o4-mini': 200_000,
-  // docs.anthropic.com/en/docs/about-claude/models: 200,000 unless a beta header asks for more
+  // docs.anthropic.com/en/docs/about-claude/models: 200,000 unless a beta header requests more
   claude: 200_000,
   // ai.google.dev/gemini-api/docs/models
   gemini: 1_048_576,
@@ -65,13 +65,13 @@ export function isKnownAnthropicModel(model: string): boolean {
   return modelName(model).startsWith('claude');
 }
 
-/** Tokens of a known model's window, or undefined. @internal Tests ask it for names as vendors write them. */
+/** Tokens of a known model's window, or undefined. @internal Tests call it with vendors' names. */
 export function windowOfModel(model: string): number | undefined {
   const name = modelName(model);
   let longest = '';
   for (const prefix of Object.keys(windows)) {
     const ends = name.charAt(prefix.length);
-    // `o1` is `o1-2024-12-17` but not `o10`; `gpt-5` is not `gpt-5.9`, whose window nobody told us.
+    // `o1` matches `o1-2024-12-17` but not `o10`; `gpt-5` does not match `gpt-5.9`, whose window is unknown.
     if (name.startsWith(prefix) && /^$|[-:@_]/.test(ends) && prefix.length > longest.length) longest = prefix;
   }
   return windows[longest];
@@ -80,11 +80,11 @@ export function windowOfModel(model: string): number | undefined {
 export interface ResolvedWindow {
   /** Tokens. */
   tokens: number;
-  /** Where the number came from; `fallback` deserves a visible warning. */
+  /** Source of the number; show a warning for `fallback`. */
   source: 'explicit' | 'model' | 'fallback';
 }
 
-/** Explicit window, else the registry's for the model, else the fallback. */
+/** The explicit window, else the registry's for the model, else the fallback. */
 export function resolveWindow(given: {
   contextWindow?: number | null;
   model?: string | null;

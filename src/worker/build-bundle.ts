@@ -1,4 +1,4 @@
-/** Build step: the workflow code beside the compiled sources, so that workers start without a bundler. */
+/** Build step: writes the workflow bundle next to the compiled sources, so that workers start without a bundler. */
 import { writeFile } from 'node:fs/promises';
 import { bundle } from './workflow-bundle.js';
 

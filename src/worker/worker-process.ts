@@ -8,16 +8,16 @@ import { startWorker, type RunningWorker, type WorkerSettings } from './worker.j
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerProcess {
-  /** Needed by every role but `workflow`. */
+  /** Required by every role except `workflow`. */
   databaseUrl: string | undefined;
   temporal: TemporalSettings;
-  /** @default those of the configuration */
+  /** @default the roles of the configuration */
   roles?: readonly WorkerRole[];
-  /** Its abort lets steps finish within the grace time, then the process is done. */
+  /** After its abort, steps may finish within the grace time; then the process ends. */
   signal: AbortSignal;
 }
 
-/** A process that is a worker: logs, `/metrics` and `/readyz`, and an orderly end. Returns when it has stopped. */
+/** Runs a worker as a process with logs, `/metrics`, `/readyz` and an orderly shutdown. Returns when the worker has stopped. */
 export async function runWorkerProcess(config: Config, options: WorkerProcess): Promise<void> {
   const { databaseUrl, temporal, roles = config.worker.roles, signal } = options;
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
@@ -30,8 +30,8 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
     metrics,
   });
   const stop = (): void => {
-    log.info({ graceMs: config.worker.graceMs }, 'worker takes no new work');
-    // Its failure is that of `finished`.
+    log.info({ graceMs: config.worker.graceMs }, 'worker accepts no new work');
+    // A failure of the shutdown also rejects `finished`.
     running.shutdown().catch(() => undefined);
   };
   let status: StatusServer | undefined;
@@ -55,7 +55,7 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   }
 }
 
-/** The worker's settings as environment and file give them. */
+/** Returns the worker's settings from environment and file. */
 export function workerSettings(
   config: Config,
   databaseUrl: string | undefined,
@@ -81,7 +81,7 @@ export function workerSettings(
   };
 }
 
-/** `/metrics`, `/healthz` and `/readyz` of a worker. Throws `Input.Invalid` where the address cannot be listened on. */
+/** Serves `/metrics`, `/healthz` and `/readyz` of a worker. Throws `Input.Invalid` if the address is not available. */
 export function serveStatus(
   address: string,
   running: RunningWorker,

@@ -36,14 +36,14 @@ import { registerCounters, type Counters } from '../tokens/counter.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerSettings {
-  /** Needed by every role but `workflow`. */
+  /** Required by every role except `workflow`. */
   databaseUrl?: string;
-  /** How long its statements, locks and silent transactions may take. */
+  /** Time limits of statements, locks and idle transactions. */
   database?: DatabaseTimeouts;
   temporal: TemporalSettings;
-  /** What this process serves. It opens only what that needs. @default all */
+  /** Roles that this process serves. It opens only the connections that they need. @default all */
   roles?: readonly WorkerRole[];
-  /** OpenAI-compatible endpoint; without a key the deterministic extractive summarizer serves. */
+  /** OpenAI-compatible endpoint; without a key the deterministic extractive summarizer is used. */
   model: {
     apiKey?: string;
     baseUrl?: string;
@@ -51,67 +51,68 @@ export interface WorkerSettings {
     contextWindow?: number;
     timeoutMs?: number;
     /**
-     * Model steps begun per second, over all workers. The server holds it, and the worker that polled last says how much it
-     * is: give all of them the same. @default unlimited
+     * Model steps started per second by all workers together. The server enforces the value of the worker that polled last, so
+     * all workers need the same one. @default unlimited
      */
     requestsPerSecond?: number;
-    /** Prompt and answer tokens per minute, over all workers; the same for all of them. @default unlimited */
+    /** Prompt and answer tokens per minute of all workers together; all workers need the same value. @default unlimited */
     tokensPerMinute?: number;
   };
-  /** Where texts become vectors, for search by meaning. @default no vectors are made */
+  /** Endpoint of the embeddings for search by meaning. @default no vectors are made */
   embeddings?: EmbeddingSettings;
   /** @default 'compaction' */
   queuePrefix?: string;
   /** Prebuilt workflow code. @default the bundle of the build, or one made from the sources now (about 2 s) */
   workflowBundle?: WorkflowBundleOption;
-  /** Database steps at once; the pool has as many connections and four more. @default 8 */
+  /** Concurrent database steps; the pool has four more connections than that. @default 8 */
   databaseSteps?: number;
   /**
-   * Database steps of backfills at once, with as many connections more: what they may take of this process from live
-   * sessions, since what has begun is not preempted. More are of use in a process with the role `backfill` alone. @default 1
+   * Concurrent database steps of backfills, with as many additional connections. A running step is not preempted, so this
+   * limits what backfills take from live sessions in this process. Higher values are useful in a process that has only the role
+   * `backfill`. @default 1
    */
   backfillSteps?: number;
   /**
-   * Of the time of those steps, what backfills take while this process serves live sessions that are at work: above 0,
-   * at most 1. Their steps rest for the rest of it. @default 0.25
+   * Share of those steps' time that backfills use while this process serves active live sessions: above 0, at most 1. Their
+   * steps rest for the remaining time. @default 0.25
    */
   backfillShare?: number;
-  /** Model calls in flight at once in this process. @default 32 */
+  /** Concurrent model calls of this process. @default 32 */
   modelCalls?: number;
-  /** Sessions kept in memory: one costs memory (README, numbers), one that is not there a replay. @default 1,000 */
+  /** Sessions cached in memory: a cached one costs memory (docs/numbers.md), any other one a replay. @default 1,000 */
   cachedWorkflows?: number;
   /**
-   * Milliseconds between two sweeps for sessions that wait and that no workflow knows of; the same for all workers. The last
-   * one that starts with the role `workflow` decides. @default 180,000
+   * Milliseconds between two sweeps for waiting sessions that no workflow handles; all workers need the same value. The last
+   * worker started with the role `workflow` decides. @default 180,000
    */
   sweepIntervalMs?: number;
-  /** Milliseconds in which steps may finish after a shutdown was asked for. @default 60,000 */
+  /** Milliseconds for steps to finish after a shutdown request. @default 60,000 */
   shutdownGraceMs?: number;
   inlineTurnTenants?: readonly string[];
-  /** Layers of the policy for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
+  /** Policy layers for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
   counters?: Counters;
-  /** Counts what this worker does. @default nothing is counted */
+  /** Records what this worker does. @default nothing is recorded */
   metrics?: Metrics;
 }
 
 export interface RunningWorker {
-  /** Settles when the worker has stopped; rejects when it failed. */
+  /** Resolves when the worker has stopped; rejects if it failed. */
   finished: Promise<void>;
-  /** Whether it polls, and what it depends on answers. */
+  /** Whether the worker polls, and whether its dependencies answer. */
   readiness(): Promise<Readiness & { polling: boolean }>;
-  /** Takes no new work, lets steps finish within the grace time, closes its connections. */
+  /** Accepts no new work, lets steps finish within the grace time, and closes the connections. */
   shutdown(): Promise<void>;
 }
 
-/** How long after the grace time a step that does not heed its abort is waited for. Milliseconds. */
+/** Milliseconds to wait after the grace time for a step that ignores its abort. */
 const forcedAfterMs = 5_000;
 
-/** A process without database steps still looks for digests and stores them. */
+/** A process without database steps still looks up and stores digests. */
 const modelConnections = 8;
 
-/** One process serving the queues of its roles: orchestration, database steps, model calls. */
+/** Starts a worker that serves the queues of its roles: orchestration, database steps, model calls. */
 export async function startWorker(settings: WorkerSettings): Promise<RunningWorker> {
   const roles = rolesOf(settings);
   registerCounters(settings.counters);
@@ -167,11 +168,11 @@ function rolesOf({ roles = workerRoles }: WorkerSettings): ReadonlySet<WorkerRol
   throw invalid(
     `${what}.`,
     'worker.roles',
-    `Roles are ${workerRoles.join(', ')}; without any it serves all.`,
+    `Roles are ${workerRoles.join(', ')}; without this setting a worker serves all of them.`,
   );
 }
 
-/** What a process takes at once. */
+/** Concurrency limits of one process. */
 function limitsOf({
   databaseSteps = 8,
   backfillSteps = 1,
@@ -182,22 +183,22 @@ function limitsOf({
   return { databaseSteps, backfillSteps, backfillShare, modelCalls, cachedWorkflows };
 }
 
-/** None for a process that only orchestrates. */
+/** Returns null for a process that only orchestrates. */
 function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
   if ([...roles].every((role) => role === 'workflow')) return null;
   const { databaseUrl } = settings;
   if (databaseUrl === undefined)
     throw invalid(
-      'A worker with another role than workflow needs PostgreSQL.',
+      'A worker with any role other than workflow needs PostgreSQL.',
       'DATABASE_URL',
-      'Set it, or start with the role workflow alone.',
+      'Set it, or start the worker with only the role workflow.',
     );
   const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
   return openPool(databaseUrl, { ...settings.database, max: steps > 0 ? steps + 4 : modelConnections });
 }
 
-/** One for each queue of the roles. */
+/** Creates one worker for each queue of the roles. */
 async function createWorkers(
   roles: ReadonlySet<WorkerRole>,
   settings: WorkerSettings,
@@ -227,11 +228,11 @@ async function orchestrators(
   const common = {
     workflowBundle: settings.workflowBundle ?? (await loadWorkflowBundle()),
     maxCachedWorkflows: cachedWorkflows,
-    // How long a killed worker's cached sessions wait before another one replays them (the SDK's default is 10 s).
+    // Time that a killed worker's cached sessions wait until another worker replays them (the SDK's default is 10 s).
     stickyQueueScheduleToStartTimeout: '5 seconds',
   } as const;
   const few = {
-    // The least that the SDK takes.
+    // The SDK requires at least 2.
     maxConcurrentWorkflowTaskExecutions: Math.max(2, backfillSteps),
     maxConcurrentWorkflowTaskPolls: 2,
   };
@@ -277,12 +278,12 @@ function steps(
       maxTaskQueueActivitiesPerSecond: model.requestsPerSecond,
     });
   if (metrics && roles.has('database')) {
-    const help = 'Sessions that wait and that no workflow is known to be at work on';
+    const help = 'Waiting sessions that no workflow is known to handle';
     metrics.gauge('sessions_overdue', help, async () => (await countOverdue(pool)).sessions);
   }
   const { tokensPerMinute } = model;
   if (metrics && tokensPerMinute !== undefined) {
-    const help = 'Tokens that model calls may draw now; below zero: given away in advance';
+    const help = 'Tokens that model calls may use now; negative if tokens were reserved in advance';
     metrics.gauge('token_bucket_level', help, () => bucketLevel(pool, tokensPerMinute));
   }
   return served;
@@ -324,7 +325,7 @@ function dependenciesOf(
   };
 }
 
-/** Without the role `model` a worker plans as if an endpoint were configured: other workers call it. */
+/** Without the role `model` a worker plans as if an endpoint were configured, because other workers call it. */
 const noModelClient: ModelClient = {
   available: true,
   summarize: () => Promise.reject(new Error('this process makes no model calls')),

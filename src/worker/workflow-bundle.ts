@@ -7,8 +7,8 @@ import { packageRoot } from '../runtime/home.js';
 import { bundleWorkflowCode, type WorkflowBundleOption } from '@temporalio/worker';
 
 /**
- * Workflow code as one script: the build's where there is one, else bundled from the sources (about 2 s) and kept in
- * `cacheDir` under a hash of everything it could be made from.
+ * Returns the workflow code as one script: from the build if there is one, otherwise bundled from the sources (about 2 s) and
+ * cached in `cacheDir` under a hash of all its inputs.
  */
 export async function loadWorkflowBundle(cacheDir?: string): Promise<WorkflowBundleOption> {
   const built = fileURLToPath(new URL('../workflow-bundle.js', import.meta.url));
@@ -25,7 +25,7 @@ export async function loadWorkflowBundle(cacheDir?: string): Promise<WorkflowBun
   return { codePath };
 }
 
-/** Bundles the workflows beside this file, whether sources or compiled. */
+/** Bundles the workflows next to this file, from sources or compiled code. */
 export async function bundle(): Promise<string> {
   const silent = () => undefined;
   const logger = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };

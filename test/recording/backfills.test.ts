@@ -16,7 +16,7 @@ let recorder: Recorder;
 let bench: BackfillBench;
 
 beforeAll(async () => {
-  recorder = await startRecorder({ modelTimeoutMs: 60_000 });
+  recorder = await startRecorder();
   bench = await openBackfills(recorder.stack, { pageSize: 5 });
 });
 

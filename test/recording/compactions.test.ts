@@ -22,7 +22,7 @@ import { chunky, startRecorder, talk, type Recorder } from './recorder.js';
 let recorder: Recorder;
 
 beforeAll(async () => {
-  recorder = await startRecorder({ modelTimeoutMs: 60_000 });
+  recorder = await startRecorder();
 });
 
 afterAll(() => recorder.close());

@@ -23,7 +23,7 @@ const refusesMerges: Script = (request) =>
   (textOf(request).startsWith('<notes ') ? contentFilter() : answers)(request);
 
 beforeAll(async () => {
-  recorder = await startRecorder({ modelTimeoutMs: 60_000 });
+  recorder = await startRecorder();
 });
 
 afterAll(() => recorder.close());

@@ -9,7 +9,7 @@ import { chunky, hasEvent, startRecorder, talk, type Recorder } from './recorder
 let recorder: Recorder;
 
 beforeAll(async () => {
-  recorder = await startRecorder({ modelTimeoutMs: 60_000, settings: { inlineTurnTenants: ['*'] } });
+  recorder = await startRecorder({ settings: { inlineTurnTenants: ['*'] } });
 });
 
 afterAll(() => recorder.close());

@@ -32,6 +32,8 @@ export function compileSources(folder: string, workflowBundle: string): void {
       if (entry.isFile()) compile(source, path.join(folder, path.relative(root, source)));
     }
   replace(path.join(folder, 'src', 'workflow-bundle.js'), readFileSync(workflowBundle));
+  // What `package.json` names lies in `dist`.
+  if (!existsSync(path.join(folder, 'dist'))) symlinkSync('.', path.join(folder, 'dist'));
   for (const name of linked)
     if (!existsSync(path.join(folder, name))) symlinkSync(path.join(root, name), path.join(folder, name));
 }

@@ -51,7 +51,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 }
 
 async function setUpPostgres(project: TestProject, dataDir: string): Promise<void> {
-  const settings = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
+  const settings = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off', jit: 'off' };
   const { url: adminUrl } = await startPostgres({ dataDir, log: () => {}, settings });
   const client = new pg.Client({ connectionString: adminUrl });
   await client.connect();

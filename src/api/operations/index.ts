@@ -4,7 +4,7 @@ import { backfills } from './backfills.js';
 import { policies, sessions } from './sessions.js';
 import { turns } from './turns.js';
 
-/** Everything under `/v1`, in the order of the document. */
+/** All operations under `/v1`, in the order of the document. */
 export const operations: readonly Operation[] = [
   ...turns,
   ...sessions,

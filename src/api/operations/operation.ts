@@ -1,21 +1,23 @@
-/** One operation: what it takes, what it answers, what it does. Routes and the OpenAPI document are made of these. */
+/**
+ * The definition of an operation: its input, its answers and its effect. Routes and the OpenAPI document come from
+ * these.
+ */
 import { z } from 'zod';
 import type { Lane } from '../../store/connection/places.js';
 import type { ApiClient } from '../settings.js';
-import { invalid, type FailureType, type PalimpsestError } from '../../errors.js';
-import { complain } from '../../policy/issues.js';
-import { idText } from '../schemas/component.js';
+import { invalid, type FailureType } from '../../errors.js';
+import { type OperationId, type Route, routeOf } from '../../contract/routes.js';
+import { checked, complaint, id } from '../../contract/schema.js';
 
 export const nothing = z.strictObject({});
-export const ofSession = z.strictObject({ session: idText.min(1).describe('Id of the session.') });
-export const ofJob = z.strictObject({ job: idText.min(1).describe('Id of the backfill.') });
+export const ofSession = z.strictObject({ session: id().describe('Id of the session.') });
+export const ofJob = z.strictObject({ job: id().describe('Id of the backfill.') });
 
 export const jsonMediaType = 'application/json; charset=utf-8';
 export const linesMediaType = 'application/x-ndjson; charset=utf-8';
 export const markdownMediaType = 'text/markdown; charset=utf-8';
 export const fileMediaType = 'application/octet-stream';
 
-type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 interface Call<Params, Query, Body> {
@@ -26,7 +28,7 @@ interface Call<Params, Query, Body> {
   headers: Headers;
 }
 
-/** Another answer than the JSON of the plain one. */
+/** An answer other than the usual JSON. */
 export class Reply {
   constructor(
     readonly status: number,
@@ -35,7 +37,7 @@ export class Reply {
   ) {}
 }
 
-/** Texts that are sent as they come. A failure before the first is answered as a problem. */
+/** Texts that are sent as they come. A failure before the first text is answered as a problem. */
 export class Streamed {
   constructor(
     readonly mediaType: typeof linesMediaType | typeof markdownMediaType | typeof fileMediaType,
@@ -51,26 +53,23 @@ export interface AnswerDocument {
 }
 
 interface Shape<Params, Query, Body> {
-  method: Method;
-  /** As OpenAPI writes it: `/v1/sessions/{session}`. */
-  path: string;
-  /** In the document, and of the method of a generated client. */
-  id: string;
+  /** Name in the table of routes and in the document, and of the method of a generated client. */
+  id: OperationId;
   tag: string;
   summary: string;
   description?: string;
   params?: Params;
   query?: Query;
   body?: Body;
-  /** Headers that it reads, with what they mean. */
+  /** Headers that it reads, with descriptions. */
   headers?: Readonly<Record<string, string>>;
-  /** Beyond those that any operation can end with. */
+  /** Failures in addition to those that any operation may have. */
   failures?: readonly FailureType[];
-  /** Its body holds a turn, and may be as long as the settings allow; others are short. */
+  /** Its body holds a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
   takesTurns?: boolean;
-  /** Of the connections to the database. @default 'hot' */
+  /** Lane of its database connections. @default 'hot' */
   lane?: Lane;
-  /** Ends in the middle when its caller goes away; what is not abandoned is done all the same. @default true for GET */
+  /** Stops when its caller has gone. Otherwise it always runs to its end. @default true for GET */
   abandon?: boolean;
 }
 
@@ -80,11 +79,11 @@ interface Specification<
   Body extends z.ZodType,
   Answer,
 > extends Shape<Params, Query, Body> {
-  /** Schema of the answer with status 200; null: 204 without a body. */
+  /** Schema of the answer with status 200. Null: status 204 without a body. */
   answer: z.ZodType<Answer> | null;
-  /** Further answers, and 200 where it is no JSON. */
+  /** Further answers, and the answer with status 200 where it is not JSON. */
   answers?: Readonly<Record<number, AnswerDocument>>;
-  /** Whether the answer waits for something to happen in the session: few may at once. @default never */
+  /** Whether the answer waits for an event in the session. The number of such requests is limited. @default never */
   waits?: (query: z.output<Query>) => boolean;
   handle: (
     call: Call<z.output<Params>, z.output<Query>, z.output<Body>>,
@@ -102,10 +101,12 @@ interface RawCall {
 }
 
 export interface Operation extends Shape<z.ZodObject, z.ZodObject, z.ZodType> {
-  /** No body is the same as `{}`. */
+  method: Route['method'];
+  path: string;
+  /** A missing body means `{}`. */
   bodyOptional: boolean;
   answers: Readonly<Record<number, AnswerDocument>>;
-  /** Checks everything before anything is done. Throws `Input.Invalid` with the path of the field. */
+  /** Checks all input before it does anything. Throws `Input.Invalid` with the path of the field. */
   run(call: RawCall): Promise<Reply | Streamed>;
 }
 
@@ -119,20 +120,21 @@ export function operation<
   const { params = nothing, query = nothing, body = nothing } = shape;
   const plain = answer === null ? 204 : 200;
   const bodyOptional = body.safeParse({}).success;
+  const { method, path } = routeOf(shape.id);
   return {
     ...shape,
-    bodyOptional,
+    ...{ method, path, bodyOptional },
     answers: { ...(answer === null && answers[200] ? {} : { [plain]: plainAnswer(answer) }), ...answers },
     async run(call) {
-      const checked = {
+      const request = {
         client: call.client,
         headers: call.headers,
-        params: parsed(params, call.params) as z.output<Params>,
-        query: parsed(query, call.query) as z.output<Query>,
+        params: checked(params, call.params) as z.output<Params>,
+        query: checked(query, call.query) as z.output<Query>,
         body: checkedBody(body, call.body, bodyOptional) as z.output<Body>,
       };
-      if (waits?.(checked.query)) call.startWaiting();
-      const made = await handle(checked);
+      if (waits?.(request.query)) call.startWaiting();
+      const made = await handle(request);
       return made instanceof Reply || made instanceof Streamed ? made : new Reply(plain, made);
     },
   };
@@ -143,21 +145,7 @@ function plainAnswer(schema: z.ZodType | null): AnswerDocument {
   return { description: 'The answer.', content: { [jsonMediaType]: schema } };
 }
 
-function parsed(schema: z.ZodType, value: unknown): unknown {
-  const read = schema.safeParse(value);
-  if (read.success) return read.data;
-  throw refused(read.error, schema, value);
-}
-
-/** A field that is not known first: the one that is missing is often the same, misspelt. */
-function refused(error: z.ZodError, schema: z.ZodType, value: unknown): PalimpsestError {
-  const isUnknownField = ({ code, path }: z.core.$ZodIssue) =>
-    code === 'unrecognized_keys' && path.length === 0;
-  const unknown = error.issues.find(isUnknownField);
-  return complain(unknown ? new z.ZodError([unknown]) : error, schema, value, '');
-}
-
-/** The body itself, not zod's copy: what is stored is what came. */
+/** Returns the body itself instead of zod's copy, so that it is stored unchanged. */
 function checkedBody(schema: z.ZodType, body: unknown, mayBeAbsent: boolean): unknown {
   if (body === undefined && mayBeAbsent) return {};
   if (typeof body !== 'object' || body === null || Array.isArray(body))
@@ -168,5 +156,5 @@ function checkedBody(schema: z.ZodType, body: unknown, mayBeAbsent: boolean): un
     );
   const read = schema.safeParse(body);
   if (read.success) return body;
-  throw refused(read.error, schema, body);
+  throw complaint(read.error, schema, body);
 }

@@ -1,18 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { PalimpsestClient } from '../../contract/client.js';
-import { flagInQuery, idText, wholeInQuery } from '../schemas/component.js';
-import {
-  accepted,
-  compactionAnswer,
-  erased,
-  pinsBody,
-  policyBody,
-  policyVersion,
-  sessionList,
-  sessionPolicy,
-} from '../schemas/sessions.js';
-import { status } from '../schemas/status.js';
+import { accepted, compactionAnswer } from '../../contract/compactions.js';
+import { pins, policyRequest, policyVersion, sessionPolicy } from '../../contract/policies.js';
+import { erased, eraseRequest, listRequest, sessionList, status } from '../../contract/sessions.js';
+import { flag, inQuery, wholeNumber } from './query.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
 
 const tag = 'Sessions';
@@ -20,45 +12,46 @@ const failures = ['Store.SessionNotFound'] as const;
 
 export const sessions = [
   operation({
-    ...{ method: 'GET', path: '/v1/sessions', id: 'sessions', tag, lane: 'heavy' },
+    id: 'sessions',
+    tag,
+    lane: 'heavy',
     summary: 'List sessions',
-    query: z.strictObject({
-      after: idText.optional().describe('`next` of the page before.'),
-      limit: wholeInQuery(1, 1_000).optional().describe('Sessions at most. Default 100.'),
-      prefix: idText.optional().describe('Ids that begin with this.'),
-      failed: flagInQuery().optional().describe('Only sessions whose latest attempt failed.'),
-    }),
+    query: inQuery(listRequest),
     answer: sessionList,
     handle: ({ client, query }) => client.sessions(query),
   }),
   operation({
-    ...{ method: 'DELETE', path: '/v1/sessions/{session}', id: 'erase', tag, lane: 'heavy' },
-    summary: 'Delete a session and everything stored of it, for good',
+    id: 'erase',
+    tag,
+    lane: 'heavy',
+    summary: 'Delete a session and everything stored of it permanently',
     description:
-      'PostgreSQL forgets it at once, Temporal within about a minute; what Temporal could not be told to delete is in ' +
-      '`remaining` and deleted later. Repeat the request after any doubt.',
+      'PostgreSQL deletes it at once, Temporal within about a minute. `remaining` counts the executions that Temporal could not ' +
+      'be told to delete; they are deleted later. Repeat the request if in doubt.',
     params: ofSession,
-    query: z.strictObject({
-      forks: flagInQuery().optional().describe('Its forks as well, and theirs. Default `false`.'),
-    }),
+    query: inQuery(eraseRequest),
     answer: erased,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params, query }) => client.erase({ ...params, ...query }),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/status', id: 'status', tag },
-    summary: 'Sizes, effective policy and what the session is doing',
+    id: 'status',
+    tag,
+    summary: 'Get sizes, effective policy and present work of the session',
     params: ofSession,
     answer: status,
     failures,
     handle: ({ client, params }) => client.status(params),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/settled', id: 'settled', tag },
-    summary: 'Wait until nothing is in flight',
+    id: 'settled',
+    tag,
+    summary: 'Wait until no work is in progress',
     params: ofSession,
     query: z.strictObject({
-      timeout: wholeInQuery(0, 600_000).optional().describe('Milliseconds to wait at most. Default 60,000.'),
+      timeout: wholeNumber(z.int().min(0).max(600_000))
+        .optional()
+        .describe('Milliseconds to wait at most. Default 60,000.'),
     }),
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
@@ -67,8 +60,9 @@ export const sessions = [
       client.settled({ ...params, ...(timeout === undefined ? {} : { timeoutMs: timeout }) }),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/close', id: 'closeSession', tag },
-    summary: 'No further turns are expected',
+    id: 'closeSession',
+    tag,
+    summary: 'Record that no further turns are expected',
     description: 'Unanswered calls count as dead. A later turn opens the session again.',
     params: ofSession,
     answer: null,
@@ -76,46 +70,51 @@ export const sessions = [
     handle: ({ client, params }) => client.closeSession(params),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/pause', id: 'pause', tag },
+    id: 'pause',
+    tag,
     summary: 'Begin no compaction until `resume`',
-    description: 'Turns are stored and contexts fit as ever.',
+    description: 'Turns are still stored and contexts still fit the budget.',
     params: ofSession,
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params }) => client.pause(params),
   }),
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/resume', id: 'resume', tag },
-    summary: 'Compactions may begin again',
+    id: 'resume',
+    tag,
+    summary: 'Allow compactions again',
     params: ofSession,
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params }) => client.resume(params),
   }),
   compacting('compact', 'Compact now, whatever the size'),
-  compacting('resummarize', 'Write anew what the fallback wrote while no model answered'),
+  compacting('resummarize', 'Rewrite what the fallback wrote while no model answered'),
 ];
 
-/** A compaction that is asked for: waited for, or not. */
+/** A requested compaction, with or without waiting for its end. */
 function compacting(name: 'compact' | 'resummarize', summary: string) {
   return operation({
-    ...{ method: 'POST', path: `/v1/sessions/{session}/${name}`, id: name, tag, summary, abandon: true },
+    id: name,
+    tag,
+    summary,
+    abandon: true,
     description:
-      'A compaction that is running already is joined. Answers `null` where there is nothing to do or the result ' +
+      'Joins a compaction that is running already. Answers `null` where there is nothing to do or the result ' +
       'would not be smaller.',
     params: ofSession,
     query: z.strictObject({
       wait: z
-        .union([flagInQuery(), wholeInQuery(1, 600_000)])
+        .union([flag(z.boolean()), wholeNumber(z.int().min(1).max(600_000))])
         .optional()
         .describe(
-          '`false`: answer once it is accepted; a number: after so many milliseconds at most. Default `true`.',
+          '`false`: answer once it is accepted. A number: wait at most this many milliseconds. Default `true`.',
         ),
     }),
     answer: compactionAnswer,
     answers: {
       202: {
-        description: 'It is accepted and goes on.',
+        description: 'The compaction is accepted and continues.',
         content: { [jsonMediaType]: accepted },
         headers: { Location: 'The status of the session.' },
       },
@@ -138,7 +137,7 @@ function compacting(name: 'compact' | 'resummarize', summary: string) {
 
 type Outcome = Awaited<ReturnType<PalimpsestClient['compact']>>;
 
-/** The outcome if it comes in time. What comes later is in the database, failures are in the status. */
+/** Returns the outcome if it comes in time. A later outcome is in the database, and failures are in the status. */
 async function within(ms: number, outcome: Promise<Outcome>, otherwise: Reply): Promise<Outcome | Reply> {
   const waiting = new AbortController();
   try {
@@ -153,51 +152,57 @@ const policyTag = 'Policies';
 
 export const policies = [
   operation({
-    ...{ method: 'GET', path: '/v1/policy', id: 'tenantPolicy', tag: policyTag },
-    summary: 'The policy of the tenant',
+    id: 'tenantPolicy',
+    tag: policyTag,
+    summary: 'Get the policy of the tenant',
     answer: sessionPolicy,
     handle: ({ client }) => client.tenantPolicy(),
   }),
   operation({
-    ...{ method: 'PUT', path: '/v1/policy', id: 'configureTenant', tag: policyTag },
+    id: 'configureTenant',
+    tag: policyTag,
     summary: 'Replace the policy of the tenant',
     description:
-      'Of all its sessions, as far as they say nothing themselves; each takes it over when next used.',
-    body: policyBody,
+      'Applies to all its sessions where they set nothing themselves. Each session adopts it when it is next used.',
+    body: policyRequest,
     answer: policyVersion,
     handle: ({ client, body }) => client.configureTenant(body),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/policy', id: 'policy', tag: policyTag },
-    summary: 'The policy of a session, as given',
-    description: 'What is in force, with its sources, is in the status.',
+    id: 'policy',
+    tag: policyTag,
+    summary: 'Get the policy of a session as given',
+    description: 'The status has the effective policy with its sources.',
     params: ofSession,
     answer: sessionPolicy,
     failures,
     handle: ({ client, params }) => client.policy(params),
   }),
   operation({
-    ...{ method: 'PUT', path: '/v1/sessions/{session}/policy', id: 'configure', tag: policyTag },
+    id: 'configure',
+    tag: policyTag,
     summary: 'Replace the policy of a session',
     params: ofSession,
-    body: policyBody,
+    body: policyRequest,
     answer: policyVersion,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params, body }) => client.configure({ ...params, ...body }),
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/pins', id: 'pins', tag: policyTag },
-    summary: 'What is carried word for word',
+    id: 'pins',
+    tag: policyTag,
+    summary: 'List the pins of the session',
     params: ofSession,
-    answer: pinsBody,
+    answer: pins,
     failures,
     handle: ({ client, params }) => client.pins(params),
   }),
   operation({
-    ...{ method: 'PUT', path: '/v1/sessions/{session}/pins', id: 'pin', tag: policyTag },
+    id: 'pin',
+    tag: policyTag,
     summary: "Replace the pins of the session's own policy",
     params: ofSession,
-    body: pinsBody,
+    body: pins,
     answer: policyVersion,
     failures: [...failures, 'Temporal.Unavailable'],
     handle: ({ client, params, body }) => client.pin({ ...params, ...body }),

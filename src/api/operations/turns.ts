@@ -1,24 +1,28 @@
 import { z } from 'zod';
-import { contextFormats } from '../../conversation/format-names.js';
 import { invalid } from '../../errors.js';
 import { jsonMediaType, ofSession, operation, Reply } from './operation.js';
-import { wholeInQuery } from '../schemas/component.js';
-import { appendedTurn, sessionContext, turnBody } from '../schemas/messages.js';
+import { contextRequest, sessionContext } from '../../contract/context.js';
+import { appendedTurn, turnBody } from '../../contract/turns.js';
+import { inQuery } from './query.js';
+
+const { waitMs: wait, ...shape } = contextRequest.shape;
 
 const tag = 'Turns and context';
 
 /** The hot path of an agent: append a turn, read the context. */
 export const turns = [
   operation({
-    ...{ method: 'POST', path: '/v1/sessions/{session}/turns', id: 'appendTurn', tag, abandon: true },
+    id: 'appendTurn',
+    tag,
+    abandon: true,
     summary: 'Store a turn',
     description:
-      'Answers once the turn is durable; never waits for a compaction. The first turn makes the session. The same ' +
-      '`turnId` with the same messages is stored once and answered the same.',
+      'Answers once the turn is durable, and never waits for a compaction. The first turn creates the session. The same ' +
+      '`turnId` with the same messages is stored once and gets the same answer.',
     params: ofSession,
     takesTurns: true,
     body: turnBody,
-    headers: { 'Idempotency-Key': 'The `turnId`, for clients that say it in a header.' },
+    headers: { 'Idempotency-Key': 'The `turnId`, for clients that send it as a header.' },
     answer: appendedTurn,
     failures: ['Store.TurnConflict', 'Store.StaleAppend'],
     handle: async ({ client, params, body, headers }) => {
@@ -27,24 +31,12 @@ export const turns = [
     },
   }),
   operation({
-    ...{ method: 'GET', path: '/v1/sessions/{session}/context', id: 'context', tag },
-    summary: 'What to send to the model now',
-    description: 'Valid for its provider and never longer than the budget, whatever is in flight.',
+    id: 'context',
+    tag,
+    summary: 'Get the messages to send to the model now',
+    description: 'Valid for its provider and never longer than the budget, even during a compaction.',
     params: ofSession,
-    query: z.strictObject({
-      format: z
-        .enum(contextFormats)
-        .optional()
-        .describe(
-          "Format of the messages. Default: the session's own, for logs of agents that of their provider.",
-        ),
-      budget: wholeInQuery(1, 100_000_000)
-        .optional()
-        .describe("Context tokens at most. Default: what the session's policy allows."),
-      wait: wholeInQuery(0, 300_000)
-        .optional()
-        .describe('Milliseconds to wait, at most, for a compaction that is in flight. Default 0.'),
-    }),
+    query: inQuery(z.object({ ...shape, wait })),
     headers: { 'If-None-Match': 'ETag of the context that the caller has.' },
     answer: sessionContext,
     answers: {
@@ -55,7 +47,7 @@ export const turns = [
       },
       304: {
         description: 'The messages are those of `If-None-Match`.',
-        headers: { ETag: 'The same as before.' },
+        headers: { ETag: 'The same ETag as before.' },
       },
     },
     failures: ['Store.SessionNotFound', 'Budget.Unreachable'],
@@ -63,7 +55,7 @@ export const turns = [
     handle: async ({ client, params, query: { wait, ...shape }, headers }) => {
       const known = entityTags(headers['if-none-match']);
       const context = await client.context({ ...params, ...shape, ...(wait ? { waitMs: wait } : {}) });
-      // Weak: two contexts of the same messages may differ in what is told about them.
+      // The tag is weak: two contexts with the same messages may differ in other fields.
       const etag = `W/"${context.etag}"`;
       if (known.includes('*') || known.includes(context.etag)) return new Reply(304, undefined, { etag });
       return new Reply(200, context, { etag });
@@ -80,14 +72,18 @@ function idOf(turnId: string | undefined, key: string | string[] | undefined): s
     throw invalid(
       'The header Idempotency-Key must be one printable ASCII text.',
       'headers.idempotency-key',
-      'Give other ids as `turnId` in the body.',
+      'Give such ids as `turnId` in the body.',
     );
   }
   if (turnId === undefined || turnId === key) return key;
-  throw invalid('turnId and the header Idempotency-Key differ.', 'turnId', 'Give one of them.');
+  throw invalid(
+    'turnId and the header Idempotency-Key differ.',
+    'turnId',
+    'Give only one of them, or the same value in both.',
+  );
 }
 
-/** Opaque tags of a list as RFC 9110 writes it; `*` for any. */
+/** The opaque tags of a list in the syntax of RFC 9110; `*` for any. */
 function entityTags(header: string | string[] | undefined): string[] {
   if (header === undefined) return [];
   const text = String(header).trim();
@@ -95,9 +91,9 @@ function entityTags(header: string | string[] | undefined): string[] {
   const tag = /(?:W\/)?"([\x21\x23-\x7e\x80-\xff]*)"/;
   if (!new RegExp(`^${tag.source}(?:\\s*,\\s*${tag.source})*$`).test(text)) {
     throw invalid(
-      'The header If-None-Match is no list of entity tags.',
+      'The header If-None-Match is not a list of entity tags.',
       'headers.if-none-match',
-      'Send the ETag as it came, e.g. W/"4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c".',
+      'Send the ETag unchanged, e.g. W/"4bb1c1c1f0f63a3ad8cbd8d0fb0a4a1c".',
     );
   }
   return [...text.matchAll(new RegExp(tag, 'g'))].map(([, opaque = '']) => opaque);

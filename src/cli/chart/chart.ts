@@ -1,39 +1,39 @@
 import { count } from '../../numbers.js';
 
 export interface ChartPoint {
-  /** From 1. */
+  /** Counts from 1. */
   turn: number;
-  /** null: nothing to show, the line is interrupted. */
+  /** Null interrupts the line. */
   size: number | null;
 }
 
 export interface ChartSeries {
   name: string;
-  /** Behind the name in the legend. */
+  /** Text after the name in the legend. */
   note: string;
-  /** Ascending by turn; several of one turn are drawn one above the other. */
+  /** Ascending by turn; several points of one turn are drawn one above the other. */
   points: readonly ChartPoint[];
-  /** Turns to be marked on the line. */
+  /** Points to mark on the line. */
   marks: readonly ChartPoint[];
-  /** A size to be ruled in the colour of the series; null: none. */
+  /** A size drawn as a horizontal line in the colour of the series; null for none. */
   rule: number | null;
-  /** The baseline of a comparison: drawn in grey, and the scale need not hold its largest sizes. */
+  /** Marks the baseline of a comparison: it is drawn in grey, and the scale may cut off its largest sizes. */
   reference: boolean;
 }
 
 export interface Chart {
   title: string;
   subtitle: string;
-  /** Something that must not be overlooked, on a line of its own. */
+  /** An important remark, drawn on a separate line. */
   remark?: string;
   xLabel: string;
   yLabel: string;
   series: readonly ChartSeries[];
-  /** Sizes that hold for all series, such as a window. */
+  /** Sizes that apply to all series, such as a window. */
   rules: readonly { size: number; label: string }[];
 }
 
-/** Colour of the line on light and on dark pages, and its dashes, so that colours are not all that tells lines apart. */
+/** Colours of the line on light and dark pages, and its dashes, so that lines differ by more than colour. */
 const styles: readonly [light: string, dark: string, dash: string][] = [
   ['#0b62c4', '#6cb2ff', ''],
   ['#c2410c', '#ff9d5c', ''],
@@ -51,7 +51,7 @@ const styles: readonly [light: string, dark: string, dash: string][] = [
 
 const greys = ['#8a8f98', '#7d838d', ''] as const;
 
-/** Style number of a series; the reference has none of its own. */
+/** Returns the style of a series; the reference has a fixed one. */
 function styleNames(series: readonly ChartSeries[]): (one: ChartSeries) => string {
   const coloured = series.filter(({ reference }) => !reference);
   return (one) => (one.reference ? 'ref' : `s${coloured.indexOf(one) % styles.length}`);
@@ -87,7 +87,7 @@ function text(x: number, y: number, style: string, content: string): string {
   return `<text class="${style}" x="${rounded(x)}" y="${rounded(y)}">${escaped(content)}</text>`;
 }
 
-/** 1, 2, 2.5 or 5 times a power of ten, at least `size`; divided by five it stays even. */
+/** Returns 1, 2, 2.5 or 5 times a power of ten, at least `size`; a fifth of it is a round number. */
 export function niceCeiling(size: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, size)));
   return power * ([1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10].find((factor) => factor * power >= size) ?? 10);
@@ -96,13 +96,13 @@ export function niceCeiling(size: number): number {
 const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 const roundedCount = (value: number): string => count(Math.round(value));
 
-/** Colours and text of a chart: nothing here depends on what is drawn. */
+/** Colours and texts of a chart, independent of its content. */
 function shortened(content: string, most: number): string {
   const characters = Array.from(content);
   return characters.length <= most ? content : `${characters.slice(0, most - 1).join('')}…`;
 }
 
-/** XML allows no control characters and no half surrogate pairs, not even escaped. */
+/** XML allows neither control characters nor unpaired surrogates, not even in escaped form. */
 function escaped(content: string): string {
   return content
     .replaceAll(/[\p{Cc}\p{Cs}\p{Bidi_Control}\uFFFE\uFFFF]/gu, '\uFFFD')
@@ -112,16 +112,18 @@ function escaped(content: string): string {
     .replaceAll('"', '&quot;');
 }
 
-/** A line chart of sizes over turns as SVG: readable on light and dark pages, without fonts or scripts from elsewhere. */
+/** Draws a line chart of sizes over turns as SVG, readable on light and dark pages, without external fonts or scripts. */
 
 const width = 960;
 const plot = { left: 76, top: 78, width: 860, height: 380 };
 const legendRow = 20;
 
-/** Steps of the plot that keep their first, least, largest and last size; fewer pixels than a step are not seen. */
+/**
+ * Steps of the plot, each of which keeps its first, smallest, largest and last size; differences within a step are invisible.
+ */
 const steps = 430;
 
-/** Pure text; names and titles are escaped. */
+/** Returns text only; names and titles are escaped. */
 export function chartSvg(chart: Chart): string {
   const turns = Math.max(1, ...chart.series.map(({ points }) => points.at(-1)?.turn ?? 1));
   const top = niceCeiling(largestShown(chart));
@@ -144,7 +146,7 @@ export function chartSvg(chart: Chart): string {
     `<clipPath id="plot"><rect x="${plot.left - 6}" y="${plot.top - 6}" width="${plot.width + 12}" height="${plot.height + 12}"/></clipPath>`,
     ...ruleLines(chart, top, y, styleOf),
     '<g clip-path="url(#plot)">',
-    // The reference lies under the others.
+    // The reference is drawn below the others.
     ...[...chart.series]
       .sort((a, b) => Number(b.reference) - Number(a.reference))
       .flatMap((one) => seriesLines(one, styleOf(one), x, y, turns)),
@@ -155,7 +157,7 @@ export function chartSvg(chart: Chart): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** The scale holds every series and rule; of the reference no more than a quarter beyond them. */
+/** The scale covers every series and rule, and at most a quarter more of the reference. */
 function largestShown({ series, rules }: Chart): number {
   const largest = (all: readonly ChartSeries[]) =>
     all.reduce((most, { points }) => points.reduce((so, { size }) => Math.max(so, size ?? 0), most), 0);
@@ -192,7 +194,7 @@ function horizontalAxis(turns: number, x: (turn: number) => number, label: strin
   ];
 }
 
-/** Rules for all across the plot with their labels; those of a series in its colour. Labels keep clear of each other. */
+/** Draws rules for all series across the plot with labels, and those of a series in its colour. Labels do not overlap. */
 function ruleLines(
   { series, rules }: Chart,
   top: number,
@@ -248,8 +250,8 @@ function seriesLines(
 }
 
 /**
- * Of every step of the plot its first, smallest, largest and last point, so that no peak is lost.
- * @internal A test counts the points that it leaves.
+ * Keeps the first, smallest, largest and last point of every step of the plot, so that no peak is lost. @internal A test counts
+ * the remaining points.
  */
 export function thinned(points: readonly ChartPoint[], turns: number): ChartPoint[] {
   if (points.length <= steps * 4) return [...points];

@@ -1,5 +1,5 @@
-/** A timeline in block characters, as wide as the terminal. */
-import type { Timeline } from '../../contract/sessions.js';
+/** Draws a timeline in block characters, as wide as the terminal. */
+import type { Timeline } from '../../contract/compactions.js';
 import { niceCeiling } from './chart.js';
 import type { Output } from '../terminal/output.js';
 import { count } from '../terminal/numbers.js';
@@ -7,22 +7,22 @@ import { padded } from '../terminal/table.js';
 
 const height = 10;
 
-/** Where the output has no width of its own, and at most: wider is harder to read. */
+/** Width of outputs without a known width, and the maximum: wider charts are harder to read. */
 const widest = 160;
 const eighths = ' ▁▂▃▄▅▆▇█';
 
 interface Cell {
-  /** Turns of this column. */
+  /** First turn of this column. */
   from: number;
   through: number;
-  /** The largest context of them. */
+  /** The largest context of its turns. */
   size: number;
   generation: number | null;
 }
 
 /**
- * A column for one turn or several: the largest context of them. A column in which a compaction was committed has its
- * generation below it, budget and threshold are ruled where they lie within the scale.
+ * Draws a column for each turn or group of turns, as high as their largest context. The generation of a compaction is below the
+ * column in which it was committed. Budget and threshold are drawn as lines if they lie within the scale.
  */
 export function blocks(found: Timeline, { width, style }: Pick<Output, 'width' | 'style'>): string[] {
   const { turns, budget, measureAt } = found;
@@ -85,14 +85,14 @@ function blockOf(
   return generation === null ? block : style.cyan(block);
 }
 
-/** The rule's name stands at its right end where there is room behind the blocks; its size is at the axis. */
+/** The rule's name is at its right end if there is room after the blocks; its size is at the axis. */
 function withRule(drawn: string, cells: number, room: number, name: string, style: Output['style']): string {
   const free = room - cells;
   if (free >= name.length + 1) return `${drawn}${style.dim(`${'╌'.repeat(free - name.length - 1)} ${name}`)}`;
   return drawn;
 }
 
-/** `1      50      100`: the turn at which a column begins. */
+/** `1      50      100`: the first turn of a column. */
 function axisOf(cells: readonly Cell[], room: number): string {
   let axis = '';
   const step = Math.max(8, Math.floor(room / 6));
@@ -104,7 +104,7 @@ function axisOf(cells: readonly Cell[], room: number): string {
   return axis;
 }
 
-/** Generations below the columns in which they were committed, as far as there is room. */
+/** Writes generations below the columns in which they were committed, as far as there is room. */
 function marksOf(cells: readonly Cell[]): string {
   let marks = '';
   cells.forEach(({ generation }, at) => {

@@ -8,34 +8,34 @@ import { columnsOfTerminal } from '../terminal/table.js';
 import { styleFor, wantsColour } from '../terminal/output.js';
 import { wholeNumber, type Range } from '../terminal/numbers.js';
 
-/** How a command is written down: what its help says, and the function that runs it. */
+/** The declaration of a command: its help texts. */
 export interface CommandText {
-  /** As commander writes it: `status`, `backfill list`. */
+  /** In commander's syntax: `status`, `backfill list`. */
   name: string;
   /** `<session> [part]` */
   arguments?: string;
-  /** A few words in the list of all commands. */
+  /** A few words for the list of all commands. */
   summary: string;
-  /** A sentence or two: what it does, what it answers, what it changes. */
+  /** One or two sentences: what it does, prints and changes. */
   description: string;
-  /** Complete command lines, as an operator would type them, each with what it is for. */
+  /** Complete command lines as an operator would type them, each with its purpose. */
   examples: [line: string, what: string][];
   /** Shown below the examples. */
   notes?: string;
 }
 
-/** Meaning of each argument that occurs, the same everywhere. */
+/** Meaning of each argument, the same for all commands. */
 const argumentTexts: Record<string, string> = {
   session: 'id of a session of the tenant',
-  generation: 'a generation as `status` and `timeline` list them; 0 is the whole log',
+  generation: 'number of a generation, listed by `status` and `timeline`; 0 is the whole log',
   part: 'number of an archive part',
-  query: 'words; a part in double quotes must occur exactly so',
+  query: 'words; a part in double quotes must match exactly',
   job: 'name of a backfill',
-  text: 'a text to be carried word for word',
+  text: 'a text that every head carries word for word',
   shell: 'bash, zsh or fish',
 };
 
-/** Sets what the process ends with. */
+/** Sets the exit code of the process. */
 export type SetCode = (code: number) => void;
 
 export class CommandGroup {
@@ -45,7 +45,7 @@ export class CommandGroup {
     private readonly heading: string,
   ) {}
 
-  /** A command that is run with a `Run`; options are declared on what this answers. */
+  /** Adds a command that gets a `Run`; options are declared on the returned command. */
   add<Flags extends object>(
     text: CommandText,
     run: (run: Run, args: string[], flags: Flags) => Promise<number | void>,
@@ -55,7 +55,7 @@ export class CommandGroup {
     });
   }
 
-  /** A command that deals with signals and output itself. */
+  /** Adds a command that handles signals and output itself. */
   addLong<Flags extends object>(
     text: CommandText,
     run: (args: string[], flags: Flags & Globals) => Promise<number | void>,
@@ -78,7 +78,7 @@ export class CommandGroup {
     return command.action(() => run(command.args, command.optsWithGlobals<Flags & Globals>()));
   }
 
-  /** For programs: not in any help. */
+  /** Adds a command for programs, which no help shows. */
   addHidden(name: string, args: string, run: (run: Run, args: string[]) => Promise<number | void>): void {
     const command = this.parent.command(name, { hidden: true }).arguments(args);
     command.action(async () => {
@@ -87,7 +87,7 @@ export class CommandGroup {
     });
   }
 
-  /** Commands below one word, such as `backfill start`. */
+  /** Adds commands below one word, such as `backfill start`. */
   below(text: CommandText): CommandGroup {
     const command = describe(this.parent.command(text.name), text)
       .helpGroup(this.heading)
@@ -110,22 +110,22 @@ function describe(command: Command, text: CommandText): Command {
 const globalHeading = 'Options of every command:';
 
 const globalOptions = (): Option[] => [
-  new Option('--json', 'JSON on stdout, nothing else: a document, or one object a line'),
+  new Option('--json', 'print only JSON on stdout: a document, or one object per line'),
   new Option('--tenant <name>', 'owner of the sessions (default: default)'),
-  new Option('--database-url <url>', 'PostgreSQL (default: DATABASE_URL, else that of a running `dev`)'),
-  new Option('--temporal-address <host:port>', 'Temporal (default: TEMPORAL_ADDRESS, else as above)'),
-  new Option('--url <url>', 'ask an API over HTTP instead (default: PALIMPSEST_URL)'),
+  new Option('--database-url <url>', 'PostgreSQL (default: DATABASE_URL, otherwise that of a running `dev`)'),
+  new Option('--temporal-address <host:port>', 'Temporal (default: TEMPORAL_ADDRESS, otherwise as above)'),
+  new Option('--url <url>', 'use an API over HTTP instead (default: PALIMPSEST_URL)'),
   new Option('--token <token>', 'its bearer token (default: PALIMPSEST_TOKEN, which `ps` does not show)'),
-  new Option('--no-color', 'no colours; NO_COLOR does the same'),
+  new Option('--no-color', 'disable colours; NO_COLOR does the same'),
 ];
 
 const closing = `
 Examples:
   # servers, a worker, the API and a sample session, all on this machine
   palimpsest dev
-  # what a session weighs, what happened to it, and what its policy is
+  # the size, history and policy of a session
   palimpsest status ticket-4711
-  # is everything reachable, migrated and served?
+  # check servers, schema, queues and model
   palimpsest doctor
 
 Exit codes: 0 done, 1 something failed, 2 wrong usage or input,
@@ -145,7 +145,7 @@ export function newProgram(): Command {
     .configureHelp({
       showGlobalOptions: true,
       subcommandTerm: termOf,
-      // Where commands follow they come first; the program has its options below them (`optionLines`).
+      // Commands with subcommands list those first; the program lists its options below them (`optionLines`).
       visibleOptions: (command) =>
         command.commands.length > 0 ? [] : Help.prototype.visibleOptions.call(new Help(), command),
       visibleGlobalOptions: (command) =>
@@ -163,7 +163,7 @@ function ownVersion(): string {
   return version;
 }
 
-/** `status <session>`; that a command has options is no news. */
+/** Returns `status <session>`, without mentioning options. */
 function termOf(command: Command): string {
   const args = command.registeredArguments.map((argument) => {
     const name = argument.name() + (argument.variadic ? '...' : '');
@@ -190,7 +190,7 @@ function helpStyle() {
   return { styleTitle: style.bold, styleCommandText: style.cyan, styleOptionTerm: style.cyan };
 }
 
-/** An argument that commander has checked to be there. */
+/** Returns an argument that commander requires. */
 export const argument = (args: readonly string[], index: number, name: string): string =>
   args[index] ?? absent(name);
 export const numberArgument = (args: readonly string[], index: number, name: string, range?: Range): number =>

@@ -12,7 +12,7 @@ import { limitsOf } from '../../limits/limits.js';
 import { resolvePolicy } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
 
-/** What the command line says about the policy, as typed. */
+/** The policy flags of the command line, as typed. */
 export interface PolicyFlags {
   window?: string;
   trigger?: string[];
@@ -21,8 +21,8 @@ export interface PolicyFlags {
 }
 
 /**
- * The policy that the flags describe, checked down to its numbers: throws `Input.Invalid` with the field's path also
- * where the window leaves nothing after overhead and reserved output. `defaults` stand where the flags say nothing.
+ * Returns the policy that the flags describe, with all numbers checked. Throws `Input.Invalid` with the field's path, also if
+ * the window leaves nothing after overhead and reserved output. `defaults` apply to settings without a flag.
  */
 export function policyFromFlags(flags: PolicyFlags, defaults: PolicyInput = {}): PolicyInput {
   const policy: Record<string, unknown> = {
@@ -40,7 +40,7 @@ export function policyFromFlags(flags: PolicyFlags, defaults: PolicyInput = {}):
   return parsed;
 }
 
-/** `--policy`: JSON, or a file that holds it. */
+/** `--policy`: JSON, or a file that contains it. */
 function readPolicy(text: string): Record<string, Json> {
   const source = text.trim().startsWith('{') ? text : readPolicyFile(text);
   const value = parseExact(source, { path: '--policy' });
@@ -53,9 +53,9 @@ function readPolicy(text: string): Record<string, Json> {
 function readPolicyFile(file: string): string {
   if (!existsSync(file) || !statSync(file).isFile()) {
     throw invalid(
-      `There is no such policy file: ${file}`,
+      `The policy file does not exist: ${file}`,
       '--policy',
-      'Give JSON, or the name of a file that holds it.',
+      'Give JSON, or the name of a file that contains it.',
     );
   }
   return readFileSync(file, 'utf8');
@@ -76,15 +76,16 @@ function wholeNumber(text: string, flag: string): number {
 export function checkOutFile(file: string, option: string): void {
   const folder = path.dirname(path.resolve(file));
   if (!existsSync(folder) || !statSync(folder).isDirectory()) {
-    throw invalid(`${option}: there is no folder ${folder}`, option);
+    throw invalid(`${option}: the folder ${folder} does not exist`, option);
   }
   if (existsSync(file) && statSync(file).isDirectory())
     throw invalid(`${option}: ${file} is a folder`, option);
 }
 
 /**
- * Writes a file whole or not at all: beside its place, and there once everything has come. Devices and pipes take the text
- * as it comes. Answers the bytes. Throws `Input.Invalid` where it cannot be written, and whatever the texts throw.
+ * Writes a file completely or not at all: to a temporary file next to it, which is renamed at the end. Devices and pipes
+ * receive the text directly. Returns the number of bytes. Throws `Input.Invalid` if the file cannot be written, and any error
+ * of the texts.
  */
 export async function writeOutFile(
   file: string,
@@ -135,6 +136,6 @@ function refused(error: unknown, file: string, option: string): unknown {
   return invalid(
     `${option}: ${file} cannot be written (${code})`,
     option,
-    'Name a file in a folder that can be written and has room for it.',
+    'Choose a file in a writable folder with enough free space.',
   );
 }

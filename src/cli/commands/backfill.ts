@@ -1,10 +1,13 @@
-import type { BackfillItemState, BackfillRequest, BackfillSelection } from '../../contract/backfills.js';
+import {
+  type BackfillItemState,
+  type BackfillRequest,
+  type BackfillSelection,
+  itemState,
+} from '../../contract/backfills.js';
 import type { FormatName } from '../../conversation/format-names.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import type { Run } from '../command/run.js';
 import { moment, oneOf, positive, wholeNumber } from '../terminal/numbers.js';
-
-const states = ['pending', 'running', 'compacted', 'unchanged', 'failed', 'skipped'] as const;
 
 interface SelectFlags {
   prefix?: string;
@@ -21,11 +24,14 @@ export function addBackfillCommands(parent: CommandGroup): void {
     name: 'backfill',
     summary: 'compact many old sessions in the background',
     description:
-      'A backfill is a job: a workflow that goes through the sessions of the tenant that match, compacts a bounded ' +
-      'number at once, behind all live traffic, and keeps the outcome of each.',
+      'A backfill is a job: a workflow that compacts the matching sessions of the tenant, a limited ' +
+      'number at once and after all live work, and stores the outcome of each.',
     examples: [
-      ['palimpsest backfill estimate --idle-since 30d', 'what would it do and cost?'],
-      ['palimpsest backfill start spring --idle-since 30d --spend-limit 20 --watch', 'start it and look on'],
+      ['palimpsest backfill estimate --idle-since 30d', 'estimate its work and its cost'],
+      [
+        'palimpsest backfill start spring --idle-since 30d --spend-limit 20 --watch',
+        'start it and show its progress',
+      ],
     ],
   });
   addStart(group);
@@ -43,16 +49,16 @@ function addStart(group: CommandGroup): void {
       arguments: '<job>',
       summary: 'start a job',
       description:
-        'Starts a job, or answers the one of this name that was started with the same request. Without conditions it ' +
-        'takes every session of the tenant; with --mode due those over their own trigger.',
+        'Starts a job, or returns the job of this name that was started with the same request. Without conditions it ' +
+        'selects every session of the tenant; with --mode due, it compacts those over their own trigger.',
       examples: [
         [
           'palimpsest backfill start spring --idle-since 30d --concurrency 32 --watch',
-          'sessions quiet for a month',
+          'sessions without a turn for a month',
         ],
         [
           'palimpsest backfill start tickets --prefix ticket- --mode all --dry-run',
-          'only say what it would do',
+          'only show what it would do',
         ],
       ],
     },
@@ -66,23 +72,23 @@ function addStart(group: CommandGroup): void {
     },
   );
   selection(command)
-    .option('--concurrency <number>', 'compactions at once, 1 to 500 (default: 16)')
+    .option('--concurrency <number>', 'maximum concurrent compactions, 1 to 500 (default: 16)')
     .option(
       '--spend-limit <money>',
-      "money for model calls at most, in the currency of the policies' prices; then it stops",
+      "maximum cost of the model calls, in the currency of the policies' prices; then the job stops",
     )
-    .option('--dry-run', 'estimate instead: nothing is started')
-    .option('--watch', 'show progress until it has ended; Ctrl-C ends the watching, not the job');
+    .option('--dry-run', 'only estimate, start nothing')
+    .option('--watch', 'show progress until the job ends; Ctrl-C stops watching, not the job');
 }
 
 function addEstimate(group: CommandGroup): void {
   const command = group.add<SelectFlags>(
     {
       name: 'estimate',
-      summary: 'what a job would do, tokens and money',
+      summary: 'estimate the sessions, tokens and cost of a job',
       description:
-        'Works out from sizes alone how many sessions match, how many would be compacted, and what the model calls ' +
-        'would take. Changes nothing, asks no model.',
+        'Estimates from sizes alone how many sessions match, how many would be compacted, and what the model calls ' +
+        'would cost. Changes nothing and calls no model.',
       examples: [
         ['palimpsest backfill estimate', 'every session over its trigger'],
         ['palimpsest backfill estimate --min-tokens 20000 --mode all --json', 'every large session'],
@@ -97,13 +103,13 @@ type Declared = ReturnType<CommandGroup['add']>;
 
 function selection(command: Declared): Declared {
   return command
-    .option('--prefix <text>', 'only sessions whose id begins with this')
+    .option('--prefix <text>', 'only sessions whose id starts with this text')
     .option('--format <name>', 'only sessions of this format')
-    .option('--idle-since <moment>', 'only sessions without a turn since: 2026-01-31, 30d, 12h')
-    .option('--min-tokens <tokens>', 'only sessions with at least so many context tokens')
+    .option('--idle-since <moment>', 'only sessions without a turn since this time: 2026-01-31, 30d, 12h')
+    .option('--min-tokens <tokens>', 'only sessions with at least this many context tokens')
     .option(
       '--mode <mode>',
-      'due: over their own trigger; all: every one that can become smaller (default: due)',
+      'due: over their own trigger; all: every session that can become smaller (default: due)',
     );
 }
 
@@ -111,7 +117,7 @@ function requestOf(flags: SelectFlags): Omit<BackfillRequest, 'job'> {
   const { prefix, format, idleSince, minTokens, mode, concurrency, spendLimit } = flags;
   const select: BackfillSelection = {
     ...(prefix === undefined ? {} : { prefix }),
-    // The server names the formats where this is none.
+    // The server rejects an unknown format and names the known ones.
     ...(format === undefined ? {} : { format: format as FormatName }),
     ...(idleSince === undefined ? {} : { idleSince: moment(idleSince, '--idle-since') }),
     ...(minTokens === undefined ? {} : { minTokens: wholeNumber(minTokens, '--min-tokens') }),
@@ -139,12 +145,12 @@ function addStatus(group: CommandGroup): void {
       {
         name: 'status',
         arguments: '<job>',
-        summary: 'how far a job is',
+        summary: 'show the progress of a job',
         description:
-          'Shows the sessions of a job by outcome, failures by type, tokens, model calls and money so far. With --watch ' +
-          'a progress bar until it has ended; then it exits with 1 where sessions failed.',
+          'Shows the sessions of a job by outcome, its failures by type, and its tokens, model calls and cost so far. With --watch, ' +
+          'shows a progress bar until the job ends, and exits with 1 if sessions failed.',
         examples: [
-          ['palimpsest backfill status spring --watch', 'look on'],
+          ['palimpsest backfill status spring --watch', 'watch the progress'],
           ['palimpsest backfill status spring --json | jq .counts', 'for a script'],
         ],
       },
@@ -155,20 +161,20 @@ function addStatus(group: CommandGroup): void {
         return showJob(run, await (await run.client()).backfill({ job }));
       },
     )
-    .option('--watch', 'show progress until it has ended; Ctrl-C ends the watching, not the job');
+    .option('--watch', 'show progress until the job ends; Ctrl-C stops watching, not the job');
 }
 
 function addList(group: CommandGroup): void {
   group.add(
     {
       name: 'list',
-      summary: 'the jobs of the tenant',
+      summary: 'list the jobs of the tenant',
       description: 'Lists every backfill of the tenant, newest first, with its state and counts.',
       examples: [
         ['palimpsest backfill list', 'all jobs'],
         [
           `palimpsest backfill list --json | jq -r 'select(.state == "running").job'`,
-          'names of those that run',
+          'names of the running jobs',
         ],
       ],
     },
@@ -186,30 +192,31 @@ function addItems(group: CommandGroup): void {
       {
         name: 'items',
         arguments: '<job>',
-        summary: 'the outcome of each session',
-        description:
-          'Lists the sessions of a job in the order of their ids, each with its outcome or typed failure.',
+        summary: 'list the outcome of each session',
+        description: 'Lists the sessions of a job, ordered by id, with their outcomes or typed failures.',
         examples: [
-          ['palimpsest backfill items spring --state failed', 'what went wrong, and where'],
+          ['palimpsest backfill items spring --state failed', 'the failed sessions with their failures'],
           ['palimpsest backfill items spring --all --json > outcomes.jsonl', 'the whole report'],
         ],
       },
       async (run, args, flags) => {
         const state =
-          flags.state === undefined ? undefined : oneOf<BackfillItemState>(flags.state, '--state', states);
+          flags.state === undefined
+            ? undefined
+            : oneOf<BackfillItemState>(flags.state, '--state', itemState.options);
         const limit = flags.limit === undefined ? 100 : wholeNumber(flags.limit, '--limit', { least: 1 });
         const { listItems } = await import('../pages/backfill-page.js');
         const request = { job: argument(args, 0, 'job'), state, after: flags.after };
         await listItems(run, request, flags.all ? Infinity : limit);
       },
     )
-    .option('--state <state>', `only sessions in this state: ${states.join(', ')}`)
-    .option('--after <id>', 'begin behind this session')
-    .option('--limit <number>', 'sessions at most (default: 100)')
-    .option('--all', 'every session, however many');
+    .option('--state <state>', `only sessions in this state: ${itemState.options.join(', ')}`)
+    .option('--after <id>', 'start after this session')
+    .option('--limit <number>', 'maximum number of sessions (default: 100)')
+    .option('--all', 'list every session');
 }
 
-/** Commands that change a running job; each prints the job as it is then. */
+/** Adds commands that change a running job; each prints the job afterwards. */
 function addBackfillControls(group: CommandGroup): void {
   const control = (
     name: 'pause' | 'resume' | 'cancel',
@@ -229,25 +236,25 @@ function addBackfillControls(group: CommandGroup): void {
     });
   control(
     'pause',
-    'begin nothing more until resume',
-    'Compactions in flight end; nothing more begins until `resume`.',
+    'start no compaction until resume',
+    'Running compactions finish; no other starts until `resume`.',
     [
-      ['palimpsest backfill pause spring', 'over the busy hours'],
-      ['palimpsest backfill resume spring', 'and on again'],
+      ['palimpsest backfill pause spring', 'during busy hours'],
+      ['palimpsest backfill resume spring', 'continue the job'],
     ],
   );
-  control('resume', 'go on after a pause', 'Goes on where `pause` stopped the job.', [
+  control('resume', 'continue after a pause', 'Continues a job that `pause` stopped.', [
     ['palimpsest backfill resume spring', 'after `pause`'],
-    ['palimpsest backfill status spring --watch', 'and look on'],
+    ['palimpsest backfill status spring --watch', 'watch the progress'],
   ]);
   addResize(group);
   control(
     'cancel',
     'end a job',
-    'Compactions in flight end; every other session is skipped. `retry` takes them up again.',
+    'Running compactions finish; every other session is skipped. `retry` queues the skipped sessions again.',
     [
-      ['palimpsest backfill cancel spring', 'for good'],
-      ['palimpsest backfill retry spring', 'or not'],
+      ['palimpsest backfill cancel spring', 'end the job'],
+      ['palimpsest backfill retry spring', 'queue the skipped sessions again'],
     ],
   );
   addRetry(group);
@@ -258,11 +265,11 @@ function addResize(group: CommandGroup): void {
     {
       name: 'resize',
       arguments: '<job> <number>',
-      summary: 'another number of compactions at once',
-      description: 'From now on so many compactions run at once, 1 to 500.',
+      summary: 'change the number of concurrent compactions',
+      description: 'Sets the maximum number of concurrent compactions, 1 to 500.',
       examples: [
-        ['palimpsest backfill resize spring 64', 'faster'],
-        ['palimpsest backfill resize spring 4', 'gently'],
+        ['palimpsest backfill resize spring 64', 'speed the job up'],
+        ['palimpsest backfill resize spring 4', 'slow it down'],
       ],
     },
     async (run, args) => {
@@ -279,13 +286,13 @@ function addRetry(group: CommandGroup): void {
       {
         name: 'retry',
         arguments: '<job>',
-        summary: 'the failed sessions once more',
+        summary: 'retry the failed sessions',
         description:
-          'Takes up the failed sessions of a job that has ended; after a cancellation or a spend limit the skipped ones ' +
-          'as well. What a model has written already is not paid again.',
+          'Retries the failed sessions of a job that has ended; after a cancellation or a spend limit, also the skipped ' +
+          'ones. Answers that a model already gave are not paid for again.',
         examples: [
-          ['palimpsest backfill retry spring --watch', 'after the endpoint was back'],
-          ['palimpsest backfill retry spring --spend-limit 50', 'with more money'],
+          ['palimpsest backfill retry spring --watch', 'after an outage of the endpoint'],
+          ['palimpsest backfill retry spring --spend-limit 50', 'with a higher limit'],
         ],
       },
       async (run, args, flags) => {
@@ -297,6 +304,6 @@ function addRetry(group: CommandGroup): void {
         return flags.watch ? watchJob(run, job) : showJob(run, retried);
       },
     )
-    .option('--spend-limit <money>', 'a new limit for the whole job, what was spent included')
-    .option('--watch', 'show progress until it has ended');
+    .option('--spend-limit <money>', 'a new limit for the whole job, including the amount already spent')
+    .option('--watch', 'show progress until the job ends');
 }

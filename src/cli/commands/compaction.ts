@@ -1,9 +1,9 @@
-import type { CompactionOutcome } from '../../contract/workflows.js';
+import type { CompactionOutcome } from '../../contract/compactions.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { wholeNumber } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
 
-/** What changes a session: its head, its life. */
+/** Commands that change a session. */
 export function addCompactionCommands(group: CommandGroup): void {
   addCompact(group);
   addResummarize(group);
@@ -22,13 +22,13 @@ function addCompact(group: CommandGroup): void {
         arguments: '<session>',
         summary: 'compact now, whatever the size',
         description:
-          'Compacts now, or joins a compaction that is running, and waits for the outcome; Ctrl-C ends the waiting, not ' +
-          'the compaction. Nothing to do is no failure: it says so, and --json prints null.',
+          'Compacts now, or joins a running compaction, and waits for the outcome; Ctrl-C stops waiting, not ' +
+          'the compaction. If there is nothing to do, the command says so and succeeds, and --json prints null.',
         examples: [
           ['palimpsest compact ticket-4711', 'by hand'],
           [
             'palimpsest compact ticket-4711 --exit-code || [ $? -eq 3 ]',
-            'in a script: 3 where there was nothing to do',
+            'in a script that accepts 3, nothing to do',
           ],
         ],
       },
@@ -37,7 +37,7 @@ function addCompact(group: CommandGroup): void {
         return outcome(run, session, await (await run.client()).compact({ session }), exitCode);
       },
     )
-    .option('--exit-code', 'exit with 3 where there was nothing to do');
+    .option('--exit-code', 'exit with 3 if there was nothing to do');
 }
 
 function addResummarize(group: CommandGroup): void {
@@ -46,15 +46,15 @@ function addResummarize(group: CommandGroup): void {
       {
         name: 'resummarize',
         arguments: '<session>',
-        summary: 'a model writes anew what the fallback wrote',
+        summary: 'let a model rewrite what the fallback wrote',
         description:
-          'Evicts nothing: a model writes anew, from the archive, what the extractive fallback wrote while no model ' +
-          'answered. The next compaction does the same by itself.',
+          'Evicts nothing: a model rewrites, from the archive, what the extractive fallback wrote while no model ' +
+          'answered. The next compaction does the same automatically.',
         examples: [
           ['palimpsest resummarize ticket-4711', 'after an outage of the model'],
           [
             'palimpsest sessions --all --json | jq -r .session | xargs -n1 palimpsest resummarize',
-            'for all; where there is nothing to do nothing happens',
+            'for all sessions; those without such parts stay unchanged',
           ],
         ],
       },
@@ -63,7 +63,7 @@ function addResummarize(group: CommandGroup): void {
         return outcome(run, session, await (await run.client()).resummarize({ session }), exitCode);
       },
     )
-    .option('--exit-code', 'exit with 3 where there was nothing to do');
+    .option('--exit-code', 'exit with 3 if there was nothing to do');
 }
 
 async function outcome(
@@ -73,7 +73,7 @@ async function outcome(
   exitCode = false,
 ): Promise<number> {
   if (run.json) await run.out.value(done);
-  else if (done === null) await run.out.paragraph(`${session}: nothing to do, the context stays as it is.`);
+  else if (done === null) await run.out.paragraph(`${session}: nothing to do, the context is unchanged.`);
   else await (await import('../pages/outcome-page.js')).showOutcome(run.out, session, done);
   return done === null && exitCode ? exitCodes.nothing : exitCodes.done;
 }
@@ -83,13 +83,13 @@ function addRestore(group: CommandGroup): void {
     {
       name: 'restore',
       arguments: '<session> <generation>',
-      summary: 'make an earlier generation the present one',
+      summary: 'restore an earlier generation',
       description:
-        'Commits a new generation with the head of an earlier one; 0 brings the whole log back. Nothing is deleted, so ' +
+        'Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so ' +
         'this can be undone in the same way.',
       examples: [
-        ['palimpsest restore ticket-4711 3', 'what it was after its third compaction'],
-        ['palimpsest restore ticket-4711 0', 'as if it had never been compacted'],
+        ['palimpsest restore ticket-4711 3', 'the head of its third compaction'],
+        ['palimpsest restore ticket-4711 0', 'the whole log, as before any compaction'],
       ],
     },
     async (run, args) => {
@@ -106,16 +106,16 @@ function addFork(group: CommandGroup): void {
       {
         name: 'fork',
         arguments: '<session>',
-        summary: 'a new session with the log up to a message',
+        summary: 'copy a session up to a message',
         description:
-          'Makes a new session with log, compactions and policy of another up to a message: rewind and regenerate. ' +
-          'The same fork twice is made once.',
+          'Creates a new session with the log, compactions and policy of another one up to a message, to rewind and regenerate. ' +
+          'Repeating the same fork creates it only once.',
         examples: [
           [
             'palimpsest fork ticket-4711 --through 118 --to ticket-4711-b',
-            'everything after message 118 is left out',
+            'omit everything after message 118',
           ],
-          ['palimpsest search ticket-4711 "wrong turn" --json | jq .hits[0].seq', 'where was that?'],
+          ['palimpsest search ticket-4711 "wrong turn" --json | jq .hits[0].seq', 'find the message'],
         ],
       },
       async (run, args, { through, to }) => {
@@ -123,13 +123,13 @@ function addFork(group: CommandGroup): void {
         const throughSeq = wholeNumber(through, '--through', { least: 1 });
         const forked = await (await run.client()).fork({ session, throughSeq, to });
         if (run.json) return run.out.value(forked);
-        const made = forked.repeated ? 'was made before' : 'is made';
+        const made = forked.repeated ? 'already exists' : 'was created';
         await run.out.paragraph(
           `${forked.session} ${made}: ${forked.messages} messages, generation ${forked.generation}.`,
         );
       },
     )
-    .requiredOption('--through <seq>', 'last message that the new session takes over')
+    .requiredOption('--through <seq>', 'last message of the new session')
     .requiredOption('--to <id>', 'id of the new session');
 }
 
@@ -138,29 +138,29 @@ function addPause(group: CommandGroup): void {
     {
       name: 'pause',
       arguments: '<session>',
-      summary: 'begin no compaction until resume',
+      summary: 'start no compaction until resume',
       description:
-        'No compaction begins until `resume`; one in flight ends. Turns are stored, and contexts fit, as ever.',
+        'No compaction starts until `resume`; a running one finishes. Turns are still stored, and contexts still fit.',
       examples: [
-        ['palimpsest pause ticket-4711', 'while somebody looks into it'],
-        ['palimpsest resume ticket-4711', 'and on again'],
+        ['palimpsest pause ticket-4711', 'during an investigation'],
+        ['palimpsest resume ticket-4711', 'allow compactions again'],
       ],
     },
     async (run, args) => {
       const session = argument(args, 0, 'session');
       await (await run.client()).pause({ session });
-      await told(run, { session, paused: true }, `${session} is paused: no compaction begins until resume.`);
+      await told(run, { session, paused: true }, `${session} is paused: no compaction starts until resume.`);
     },
   );
   group.add(
     {
       name: 'resume',
       arguments: '<session>',
-      summary: 'let compactions begin again',
-      description: 'Ends a pause, and has the session measured again.',
+      summary: 'allow compactions again',
+      description: 'Ends a pause and measures the session again.',
       examples: [
         ['palimpsest resume ticket-4711', 'after `pause`'],
-        ['palimpsest status ticket-4711', 'what it does then'],
+        ['palimpsest status ticket-4711', 'its state afterwards'],
       ],
     },
     async (run, args) => {
@@ -176,13 +176,13 @@ function addClose(group: CommandGroup): void {
     {
       name: 'close',
       arguments: '<session>',
-      summary: 'no further turns are expected',
+      summary: 'mark a session as finished',
       description:
-        'Says that no further turns are expected: calls without an answer count as dead, the workflow ends when it is ' +
-        'done. Everything stays readable, and a later turn opens the session again.',
+        'Declares that no further turns are expected: unanswered calls count as dead, and the workflow ends when it is ' +
+        'done. Everything stays readable, and a later turn reopens the session.',
       examples: [
-        ['palimpsest close ticket-4711', 'when the conversation is over'],
-        ['palimpsest context ticket-4711', 'still there'],
+        ['palimpsest close ticket-4711', 'at the end of the conversation'],
+        ['palimpsest context ticket-4711', 'the context is still readable'],
       ],
     },
     async (run, args) => {
@@ -199,13 +199,13 @@ function addErase(group: CommandGroup): void {
       {
         name: 'erase',
         arguments: '<session>',
-        summary: 'delete a session and all of it, for good',
+        summary: 'delete a session permanently',
         description:
           'Deletes the session with its originals, summaries and archive, and its workflow executions in Temporal. This ' +
-          'cannot be undone. Asks first, and wants the id typed; --yes answers for you. Can be repeated after any doubt.',
+          'cannot be undone. Asks for confirmation by the id; --yes skips the question. The command can safely be repeated.',
         examples: [
-          ['palimpsest erase ticket-4711', 'asks'],
-          ['palimpsest erase ticket-4711 --forks', 'every session forked from it as well'],
+          ['palimpsest erase ticket-4711', 'ask for confirmation'],
+          ['palimpsest erase ticket-4711 --forks', 'also erase every session forked from it'],
           ['palimpsest erase ticket-4711 --yes --json', 'in a script'],
         ],
       },
@@ -221,7 +221,7 @@ function addErase(group: CommandGroup): void {
         await told(run, { session, ...erased }, erasedText(session, erased));
       },
     )
-    .option('--forks', 'its forks as well, and theirs')
+    .option('--forks', 'also erase its forks, and their forks')
     .option('--yes', 'do not ask');
 }
 

@@ -2,21 +2,18 @@ import type { Command } from 'commander';
 import { invalid } from '../../errors.js';
 import { argument, type CommandGroup } from '../command/command.js';
 
-/** `program` holds every command by the time one runs. */
+/** When a command runs, `program` holds all commands. */
 export function addCompletionCommands(group: CommandGroup, program: Command): void {
   group.add(
     {
       name: 'completion',
       arguments: '<shell>',
-      summary: 'completion for bash, zsh and fish',
+      summary: 'print shell completion for bash, zsh or fish',
       description:
-        'Prints a completion script for bash, zsh or fish. It completes commands, options, and ids of sessions as far as ' +
+        'Prints a completion script for bash, zsh or fish. It completes commands, options, and ids of sessions if ' +
         'the database answers within 200 ms.',
       examples: [
-        [
-          'source <(palimpsest completion bash)',
-          'in ~/.bashrc; for zsh the same in ~/.zshrc, after compinit',
-        ],
+        ['source <(palimpsest completion bash)', 'in ~/.bashrc; for zsh in ~/.zshrc, after compinit'],
         ['palimpsest completion fish > ~/.config/fish/completions/palimpsest.fish', 'for fish'],
       ],
     },
@@ -25,7 +22,7 @@ export function addCompletionCommands(group: CommandGroup, program: Command): vo
       const shell = shells.find((one) => one === args[0]);
       if (shell === undefined)
         throw invalid(
-          `There is no completion for ${JSON.stringify(args[0])}.`,
+          `Completion is not available for ${JSON.stringify(args[0])}.`,
           'shell',
           `Shells: ${shells.join(', ')}.`,
         );

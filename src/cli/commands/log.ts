@@ -1,3 +1,4 @@
+import { programName } from '../../runtime/program.js';
 import type { Role } from '../../conversation/message.js';
 import { argument, type CommandGroup, numberArgument } from '../command/command.js';
 import { oneOf, wholeNumber } from '../terminal/numbers.js';
@@ -121,7 +122,7 @@ function addTool(group: CommandGroup): void {
       async (run, args, { call, seq, offset, limit }) => {
         const { invalid } = await import('../../errors.js');
         if ((call === undefined) === (seq === undefined))
-          throw invalid('Name either --call or --seq.', '--call', '`palimpsest search` finds both.');
+          throw invalid('Name either --call or --seq.', '--call', `\`${programName()} search\` finds both.`);
         const reference =
           call === undefined ? { seq: wholeNumber(seq ?? '', '--seq', { least: 1 }) } : { callId: call };
         const response = await (

@@ -10,12 +10,12 @@ export function addPolicyCommands(group: CommandGroup): void {
     name: 'policy',
     summary: 'read and replace policies',
     description:
-      'A session follows what its own policy says, then its tenant’s, then what the deployment says, then the defaults.',
+      'Settings come from the session’s own policy, then its tenant’s, then the deployment’s, then the defaults.',
     examples: [
-      ['palimpsest policy get ticket-4711', 'as given for this session'],
+      ['palimpsest policy get ticket-4711', 'the policy given for this session'],
       [
         `palimpsest policy set --window 128000 --trigger 0.8`,
-        'for every session of the tenant that says nothing else',
+        'for every session of the tenant without its own settings',
       ],
     ],
   });
@@ -23,11 +23,12 @@ export function addPolicyCommands(group: CommandGroup): void {
   addSet(policy);
   const pins = group.below({
     name: 'pins',
-    summary: 'texts carried word for word in every head',
-    description: "Lists and changes the pins of a session's own policy.",
+    summary: 'list and change pins, which every head carries',
+    description:
+      "Lists and changes the pins in a session's own policy. Every head carries them word for word.",
     examples: [
-      ['palimpsest pins list ticket-4711', 'what is pinned'],
-      [`palimpsest pins add ticket-4711 'Never refund above 100 EUR.'`, 'one more'],
+      ['palimpsest pins list ticket-4711', 'list the pins'],
+      [`palimpsest pins add ticket-4711 'Never refund above 100 EUR.'`, 'add a pin'],
     ],
   });
   addPins(pins);
@@ -38,12 +39,12 @@ function addGet(group: CommandGroup): void {
     {
       name: 'get',
       arguments: '[session]',
-      summary: 'the policy as given',
+      summary: 'print the policy as given',
       description:
-        'Prints the policy as it was given for the session, or for the tenant where no session is named: {} where it ' +
-        'says nothing. `palimpsest status SESSION --knobs` shows every effective value.',
+        'Prints the policy as it was given for the session, or for the tenant if no session is named; {} means that it ' +
+        'has no settings. `palimpsest status SESSION --knobs` shows every effective value.',
       examples: [
-        ['palimpsest policy get ticket-4711 --json | jq .policy > policy.json', 'to edit it'],
+        ['palimpsest policy get ticket-4711 --json | jq .policy > policy.json', 'save it for editing'],
         ['palimpsest policy get', "the tenant's"],
       ],
     },
@@ -66,8 +67,8 @@ function addSet(group: CommandGroup): void {
         arguments: '[session]',
         summary: 'replace the policy',
         description:
-          'Replaces the policy of the session, or of the tenant where no session is named, as a whole. What is wrong is ' +
-          'refused with the path of the field, and nothing changes. A session is measured again at once.',
+          'Replaces the whole policy of the session, or of the tenant if no session is named. An invalid policy is ' +
+          'refused with the path of the field and changes nothing. A session is measured again at once.',
         examples: [
           ['palimpsest policy set ticket-4711 --policy policy.json', 'from a file'],
           [
@@ -82,9 +83,9 @@ function addSet(group: CommandGroup): void {
         const { window, trigger, keep, policy: text } = flags;
         if ([window, trigger, keep, text].every((flag) => flag === undefined))
           throw invalid(
-            'There is no policy to set.',
+            'No policy is given.',
             '--policy',
-            `Give --policy '{}' to go back to what lies below.`,
+            `Give --policy '{}' to return to the settings of the layers below.`,
           );
         const { policyFromFlags } = await import('../command/flags.js');
         const policy = policyFromFlags(flags);
@@ -98,7 +99,7 @@ function addSet(group: CommandGroup): void {
         await run.out.paragraph(`${session ?? `tenant ${run.tenant}`}: policy version ${set.policyVersion}.`);
       },
     )
-    .option('--policy <json|file>', 'the policy as JSON, or a file that holds it')
+    .option('--policy <json|file>', 'the policy as JSON, or a file that contains it')
     .option('--window <tokens>', "the agent model's context window")
     .option(
       '--trigger <spec>',
@@ -115,11 +116,11 @@ function addPins(group: CommandGroup): void {
     {
       name: 'list',
       arguments: '<session>',
-      summary: 'what is pinned',
-      description: "Lists the pins of the session's own policy: texts, messages by seq, patterns.",
+      summary: 'list the pins',
+      description: "Lists the pins in the session's own policy: texts, messages by seq, and patterns.",
       examples: [
-        ['palimpsest pins list ticket-4711', 'numbered'],
-        ['palimpsest pins list ticket-4711 --json', 'as the policy has them'],
+        ['palimpsest pins list ticket-4711', 'with their numbers'],
+        ['palimpsest pins list ticket-4711 --json', 'in the form of the policy'],
       ],
     },
     async (run, args) => {
@@ -134,7 +135,7 @@ function addPins(group: CommandGroup): void {
         arguments: '<session> [text...]',
         summary: 'pin texts, messages or patterns',
         description:
-          'Adds pins: texts, messages by --seq, patterns that are matched in user and system messages.',
+          'Adds pins: texts, messages by --seq, and patterns to match in user and system messages.',
         examples: [
           [`palimpsest pins add ticket-4711 'Never refund above 100 EUR.'`, 'a text'],
           [`palimpsest pins add ticket-4711 --seq 3 --pattern 'Rule \\d+: .*'`, 'a message, and every rule'],
@@ -148,15 +149,14 @@ function addPins(group: CommandGroup): void {
           ...seq.map((text) => ({ seq: wholeNumber(text, '--seq', { least: 1 }) })),
           ...pattern.map((text) => ({ pattern: text })),
         ];
-        if (added.length === 0)
-          throw invalid('There is nothing to pin.', 'text', 'Give a text, --seq or --pattern.');
+        if (added.length === 0) throw invalid('No pin is given.', 'text', 'Give a text, --seq or --pattern.');
         await changePins(run, argument(args, 0, 'session'), (pins) => [...pins, ...added]);
       },
     )
-    .option('--seq <seq>', 'the text of this message; repeat for several', collect)
+    .option('--seq <seq>', 'pin the text of this message; repeat for several', collect)
     .option(
       '--pattern <pattern>',
-      'what matches this in user and system messages; repeat for several',
+      'pin matches of this in user and system messages; repeat for several',
       collect,
     );
   group.add(
@@ -164,10 +164,10 @@ function addPins(group: CommandGroup): void {
       name: 'remove',
       arguments: '<session> <number>',
       summary: 'unpin',
-      description: 'Removes one pin by its number in `pins list`.',
+      description: 'Removes the pin with this number in `pins list`.',
       examples: [
-        ['palimpsest pins remove ticket-4711 2', 'the second'],
-        ['palimpsest pins list ticket-4711', 'what is left'],
+        ['palimpsest pins remove ticket-4711 2', 'remove the second pin'],
+        ['palimpsest pins list ticket-4711', 'list the remaining pins'],
       ],
     },
     async (run, args) => {
@@ -176,7 +176,7 @@ function addPins(group: CommandGroup): void {
       await changePins(run, argument(args, 0, 'session'), async (pins) => {
         const { invalid } = await import('../../errors.js');
         if (number > pins.length)
-          throw invalid(`There is no pin ${number}.`, 'number', `There are ${pins.length}.`);
+          throw invalid(`Pin ${number} does not exist.`, 'number', `The session has ${pins.length}.`);
         return pins.filter((_, index) => index !== number - 1);
       });
     },

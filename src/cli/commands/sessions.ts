@@ -23,13 +23,12 @@ function addSessions(group: CommandGroup): void {
         name: 'sessions',
         summary: 'list the sessions of the tenant',
         description:
-          'Lists sessions in the order of their ids: messages, context tokens against their budget, generation, and ' +
-          'what is wrong with them.',
+          'Lists sessions, ordered by id, with messages, context tokens, budget, generation and ' + 'state.',
         examples: [
-          ['palimpsest sessions --prefix ticket- --limit 20', 'the first twenty whose id begins so'],
+          ['palimpsest sessions --prefix ticket- --limit 20', 'the first twenty with this prefix'],
           [
             'palimpsest sessions --failed --all --json | jq -r .session',
-            'ids of all whose latest attempt failed',
+            'ids of all sessions whose latest attempt failed',
           ],
         ],
         notes:
@@ -42,11 +41,11 @@ function addSessions(group: CommandGroup): void {
         await listSessions(run, { prefix, failed, after }, flags.all ? Infinity : limit);
       },
     )
-    .option('--prefix <text>', 'only ids that begin with this')
+    .option('--prefix <text>', 'only sessions whose id starts with this text')
     .option('--failed', 'only sessions whose latest attempt failed')
-    .option('--after <id>', 'begin behind this id')
-    .option('--limit <number>', 'sessions at most (default: 100)')
-    .option('--all', 'every session, however many');
+    .option('--after <id>', 'start after this id')
+    .option('--limit <number>', 'maximum number of sessions (default: 100)')
+    .option('--all', 'list every session');
 }
 
 function addStatus(group: CommandGroup): void {
@@ -55,13 +54,13 @@ function addStatus(group: CommandGroup): void {
       {
         name: 'status',
         arguments: '<session>',
-        summary: 'what a session weighs, its history, its policy',
+        summary: 'show the size, history and policy of a session',
         description:
-          'Shows what its workflow is doing, how full the context is, when the next compaction is due, the last ' +
-          'failure with what to do about it, recent compactions, and the knobs of the policy that somebody has set.',
+          'Shows what its workflow is doing, how full the context is, when the next compaction is due, the latest ' +
+          'failure and its remedy, recent compactions, and the policy settings that were given.',
         examples: [
-          ['palimpsest status ticket-4711', 'on one screen'],
-          ['palimpsest status ticket-4711 --knobs', 'every effective knob of the policy with its source'],
+          ['palimpsest status ticket-4711', 'the session on one screen'],
+          ['palimpsest status ticket-4711 --knobs', 'every effective policy setting with its source'],
           [`palimpsest status ticket-4711 --json | jq '.tokens / .budget'`, 'how full it is'],
         ],
       },
@@ -73,7 +72,7 @@ function addStatus(group: CommandGroup): void {
         await showStatus(run.out, status, knobs === true);
       },
     )
-    .option('--knobs', 'every knob of the policy, not only those that somebody has set');
+    .option('--knobs', 'show every policy setting, not only those that were given');
 }
 
 interface ContextFlags {
@@ -88,13 +87,13 @@ function addContext(group: CommandGroup): void {
       {
         name: 'context',
         arguments: '<session>',
-        summary: 'what the model is sent now',
+        summary: 'show the context that the model is sent now',
         description:
-          'Reads the context: for people one line a message (where it comes from, its tokens, how it begins), with ' +
-          '--json the messages themselves. Reading may store reductions, as every read does that would not fit otherwise.',
+          'Reads the context: as one line per message (origin, tokens, first words), or with ' +
+          '--json as the messages themselves. Reading may store reductions if the context would not fit otherwise.',
         examples: [
-          ['palimpsest context ticket-4711', 'what is in it'],
-          ['palimpsest context ticket-4711 --json | jq .messages', 'ready to be sent'],
+          ['palimpsest context ticket-4711', 'its content'],
+          ['palimpsest context ticket-4711 --json | jq .messages', 'the messages, ready to send'],
           [
             'palimpsest context ticket-4711 --budget 8000 --format anthropic --wait 20s --json',
             "smaller, in another provider's format, after a compaction that is in flight",
@@ -108,7 +107,7 @@ function addContext(group: CommandGroup): void {
           await run.client()
         ).context({
           session,
-          // The client names the formats where this is none.
+          // The client rejects an unknown format and names the known ones.
           ...(format === undefined ? {} : { format: format as ContextFormat }),
           ...(budget === undefined ? {} : { budget: wholeNumber(budget, '--budget', { least: 1 }) }),
           ...(wait === undefined ? {} : { waitMs: duration(wait, '--wait') }),
@@ -119,8 +118,8 @@ function addContext(group: CommandGroup): void {
       },
     )
     .option('--format <name>', "format of the messages (default: the session's own)")
-    .option('--budget <tokens>', 'context tokens at most (default: what the policy allows)')
-    .option('--wait <time>', 'wait at most so long for a compaction in flight: 20, 500ms, 2m (default: 0)');
+    .option('--budget <tokens>', 'maximum context tokens (default: the budget of the policy)')
+    .option('--wait <time>', 'maximum wait for a running compaction: 20, 500ms, 2m (default: 0)');
 }
 
 export function addTimelineCommand(group: CommandGroup): void {
@@ -129,7 +128,7 @@ export function addTimelineCommand(group: CommandGroup): void {
       {
         name: 'timeline',
         arguments: '<session>',
-        summary: "the context's size over the turns",
+        summary: "show the context's size over the turns",
         description:
           'Draws context tokens over the turns with budget, threshold and each compaction (before → after, reason, ' +
           'method), in the terminal or as a chart. Reads PostgreSQL only.',

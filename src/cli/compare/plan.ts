@@ -11,34 +11,34 @@ import { Screen } from '../terminal/progress.js';
 import { baseline, type NamedPolicy, type PlanPolicyFlags, policiesFromFlags } from './policies.js';
 import { cutLines, legend, planJson, type PlanRow, planTable, totalTable } from './report.js';
 
-/** `palimpsest plan`: what each policy would do to recorded sessions, before one is adopted. Changes nothing, needs no server. */
+/** `palimpsest plan` shows what each policy would do to recorded sessions. It changes nothing and needs no server. */
 export interface PlanFlags extends PlanPolicyFlags {
   json?: boolean;
   svg?: string;
-  /** Name of a policy whose cuts are shown. */
+  /** Name of the policy whose cuts are shown. */
   cuts?: string;
-  /** Only this one of the sessions read. */
+  /** Use only this session. */
   session?: string;
 }
 
-/** With more sessions than this, one table sums them up. */
+/** With more sessions than this, one summary table replaces their tables. */
 const mostTables = 5;
 
-/** Resolves to the exit code: 0, 1 where a session could not be read, 130. Throws `Input.Invalid` for flags. */
+/** Resolves to the exit code: 0, 1 if a session could not be read, or 130. Throws `Input.Invalid` for invalid flags. */
 export async function plan(files: string[], flags: PlanFlags): Promise<number> {
   if (files.filter((file) => file === '-').length > 1)
-    throw invalid('Standard input (-) can be read once only.', 'FILE');
+    throw invalid('Standard input (-) can be read only once.', 'FILE');
   const screen = new Screen(flags.json ? process.stderr : process.stdout);
-  const policies = policiesFromFlags(flags, (name, why) => screen.line(`${name} is left out: ${why}`));
+  const policies = policiesFromFlags(flags, (name, why) => screen.line(`${name} is omitted: ${why}`));
   checkCuts(flags, policies);
   if (flags.svg !== undefined) checkOutFile(flags.svg, '--svg');
   const { signal } = onInterrupt();
   const { sessions, unreadable } = await readSessions(files, flags);
   if (flags.svg !== undefined && sessions.length > 1) {
     throw invalid(
-      `--svg draws one session, and ${sessions.length} were read.`,
+      `--svg draws one session, but ${sessions.length} were read.`,
       '--svg',
-      `Choose one with --session, for instance ${JSON.stringify(sessions[0]?.id)}.`,
+      `Choose one with --session, such as ${JSON.stringify(sessions[0]?.id)}.`,
     );
   }
   for (const one of unreadable) tellError(one, flags, screen);
@@ -54,12 +54,12 @@ export async function plan(files: string[], flags: PlanFlags): Promise<number> {
 
 function checkCuts({ cuts, json }: PlanFlags, policies: readonly NamedPolicy[]): void {
   if (cuts === undefined) return;
-  if (json) throw invalid('--json shows every cut already.', '--cuts', 'Leave one of them out.');
+  if (json) throw invalid('--json already shows every cut.', '--cuts', 'Omit one of them.');
   if (policies.some(({ name }) => name === cuts)) return;
   throw invalid(
-    `There is no policy ${JSON.stringify(cuts)} among those compared.`,
+    `The comparison has no policy ${JSON.stringify(cuts)}.`,
     '--cuts',
-    `They are ${policies.map(({ name }) => JSON.stringify(name)).join(', ')}.`,
+    `Its policies are ${policies.map(({ name }) => JSON.stringify(name)).join(', ')}.`,
   );
 }
 
@@ -74,7 +74,7 @@ async function readSessions(
     throw invalid(
       `No session ${JSON.stringify(session)} was read.`,
       '--session',
-      `There are ${some.join(', ')}${reads.length > 3 ? ', …' : ''}.`,
+      `The sessions are ${some.join(', ')}${reads.length > 3 ? ', …' : ''}.`,
     );
   }
   return {
@@ -99,7 +99,7 @@ async function comparePolicies(
     if (flags.json) process.stdout.write(`${planJson(session.id, session.messages.length, rows)}\n`);
     else tell(session, rows, flags, screen, summedUp);
     if (flags.svg !== undefined) writeChart(flags.svg, session, rows, screen);
-    // The turns of thousands of sessions are not kept.
+    // The turns of thousands of sessions would take too much memory.
     if (summedUp)
       all.push(rows.map(({ name, rehearsal }) => ({ name, rehearsal: { ...rehearsal, turns: [] } })));
   }
@@ -167,8 +167,8 @@ function tellError({ id, error }: UnreadableTranscript, { json }: PlanFlags, scr
 }
 
 /**
- * The sizes of a session's requests under several policies, as a chart. SVG: a line a policy, its compactions marked
- * where they begin, windows and triggers ruled.
+ * Draws the sizes of a session's requests under several policies as an SVG chart, with a line per policy, its compactions
+ * marked at their start, and windows and triggers as horizontal lines.
  */
 export function planChart(session: string, messages: number, rows: readonly PlanRow[]): string {
   const first = rows[0]?.rehearsal;
@@ -177,7 +177,7 @@ export function planChart(session: string, messages: number, rows: readonly Plan
     title: `Context of ${session}`,
     subtitle:
       `${plural(messages, 'message')}, ${plural(first?.turns.length ?? 0, 'turn')}, ${count(first?.rawTokens ?? 0)} tokens; ` +
-      'a dot is a compaction, a dotted rule the size that triggers it',
+      'dots are compactions, dotted lines the sizes that trigger them',
     xLabel: 'turn',
     yLabel: overhead > 0 ? 'overhead + context, tokens' : 'context, tokens',
     series: rows.map(seriesOf),
@@ -197,9 +197,9 @@ function seriesOf({ name, rehearsal }: PlanRow): ChartSeries {
   };
 }
 
-/** The request of each turn, and what the compactions after it make of the context. */
+/** Returns the request of each turn, and the context after the compactions that follow it. */
 function pointsOf({ turns, compactions, limits }: Rehearsal): ChartPoint[] {
-  // Tokens above that are shortened when the context is read.
+  // Reading a context shortens it to this size.
   const largest = limits.budget + limits.overhead;
   const after = new Map<number, ChartPoint[]>();
   for (const { turn, tokensAfter } of compactions) {
@@ -208,7 +208,7 @@ function pointsOf({ turns, compactions, limits }: Rehearsal): ChartPoint[] {
   return turns.flatMap(({ turn, tokens }) => [{ turn, size: tokens }, ...(after.get(turn) ?? [])]);
 }
 
-/** Where the line falls: at the request behind which a compaction runs. */
+/** Returns the places where the line falls: the request before each compaction. */
 function marksOf({ turns, compactions }: Rehearsal): ChartPoint[] {
   return compactions.map(({ turn, tokensBefore }) => ({
     turn,
@@ -216,7 +216,7 @@ function marksOf({ turns, compactions }: Rehearsal): ChartPoint[] {
   }));
 }
 
-/** Each window once; one far above every request would flatten the lines, and is left to the table. */
+/** Returns each window once; one far above every request would flatten the lines, so only the table shows it. */
 function windowRules(rows: readonly PlanRow[], largest: number): { size: number; label: string }[] {
   const compacting = rows.filter(({ name }) => name !== baseline || rows.length === 1);
   const windows = new Map<number, string[]>();

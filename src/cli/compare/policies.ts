@@ -10,11 +10,11 @@ import { presets } from '../../policy/presets.js';
 import { parsePolicy, type PolicyInput, type PresetName, presetNames } from '../../policy/schema.js';
 import { policyFromFlags, type PolicyFlags } from '../command/flags.js';
 
-/** The policies that `palimpsest plan` compares, from its flags. */
+/** Returns the policies that `palimpsest plan` compares, from its flags. */
 export interface PlanPolicyFlags extends Omit<PolicyFlags, 'policy'> {
-  /** `FILE`, JSON, or either behind `name=`. */
+  /** `FILE`, JSON, or either with a prefix `name=`. */
   policy?: string[];
-  /** Names separated by commas; `none`. */
+  /** Names separated by commas, or `none`. */
   preset?: string;
   prices?: string;
 }
@@ -24,12 +24,13 @@ export interface NamedPolicy {
   input: PolicyInput;
 }
 
-/** Without compaction: what every policy is compared with. */
+/** The baseline that every policy is compared with. */
 export const baseline = 'no compaction';
 
 /**
- * No compaction, the default, `economic`, the chosen presets, what `--trigger` and `--keep` say, then each `--policy`.
- * Throws `Input.Invalid` for what the user wrote. A preset that contradicts a given window is left out and told to `leftOut`.
+ * Returns no compaction, the default, `economic`, the chosen presets, the policy of `--trigger` and `--keep`, then each
+ * `--policy`. Throws `Input.Invalid` for invalid flags. A preset that contradicts a given window is omitted and reported to
+ * `leftOut`.
  */
 export function policiesFromFlags(
   flags: PlanPolicyFlags,
@@ -83,7 +84,7 @@ function unused(name: string, all: readonly NamedPolicy[]): string {
   return `${name} ${number}`;
 }
 
-/** All without a flag, each system once. */
+/** All presets without a flag; aliases of one system count once. */
 function chosenPresets(flag: string | undefined): PresetName[] {
   if (flag === undefined) {
     return presetNames.filter(
@@ -103,9 +104,9 @@ function chosenPresets(flag: string | undefined): PresetName[] {
       const preset = presetNames.find((known) => known === name);
       if (preset !== undefined) return preset;
       throw invalid(
-        `There is no preset ${JSON.stringify(name)}.`,
+        `The preset ${JSON.stringify(name)} does not exist.`,
         '--preset',
-        `There are ${presetNames.join(', ')}; none leaves them out.`,
+        `The presets are ${presetNames.join(', ')}; none omits them.`,
       );
     });
 }
@@ -118,7 +119,7 @@ function nameOf(spec: string, number: number): { name: string; policy: string } 
   return { name: path.basename(spec).replace(/\.json$/i, ''), policy: spec };
 }
 
-/** `3` (input), `input=3,output=15`, or JSON as in a policy; money per million tokens. */
+/** Parses `3` (input), `input=3,output=15`, or JSON as in a policy; prices per million tokens. */
 function parsePrices(spec: string): Json {
   const text = spec.trim();
   if (text.startsWith('{')) return parseExact(text, { path: '--prices' });
@@ -128,7 +129,7 @@ function parsePrices(spec: string): Json {
     const [, name, value] = /^\s*([A-Za-z]+)\s*=\s*(\S+)\s*$/.exec(pair) ?? [];
     if (name === undefined || value === undefined) {
       throw invalid(
-        `--prices ${JSON.stringify(spec)} is not understood.`,
+        `--prices ${JSON.stringify(spec)} is not a valid list of prices.`,
         '--prices',
         'Write 3 (input per million tokens), input=3,cachedInput=0.3,output=15, or JSON.',
       );

@@ -6,7 +6,7 @@ import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearse.js
 import { breakdownText } from '../pages/breakdown.js';
 import { count, percent, plural } from '../terminal/numbers.js';
 
-/** One policy and what it would do to a session. */
+/** One policy and its effect on a session. */
 export interface PlanRow {
   name: string;
   rehearsal: Rehearsal;
@@ -15,23 +15,23 @@ export interface PlanRow {
 const firstCuts = 2;
 const boundaryMark = { user: 'u', assistant: 'a', other: 'o' };
 
-/** How `palimpsest plan` shows what the policies would do. */
+/** Explains the tables of `palimpsest plan`. */
 export const legend = [
-  'at: tokens (or messages) that trigger, of the window · cuts: evicted messages; the tail then begins with u a user turn,',
-  '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: of the summarizer, at most',
-  '  repeats: of the requests right behind compactions, the share that begins as the request before did, which a prompt cache serves',
-  '  per token: modelled input and summarizer cost of a token of the log, in uncached input tokens, against no compaction;',
-  '  over several sessions, of those that every turn of the policy went through',
-  'No model was asked: snapshots are sized by the extractive summarizer, its calls by chunks and limits; notes of a journal are as long as asked.',
-  'Tokens are as each policy counts them.',
+  'at / window: tokens (or messages) that trigger, and the window · cuts: evicted messages; the tail then begins with u a user turn,',
+  '  a an assistant message inside a run, o anything else · largest: largest request, tokens · in / out: maximum tokens of the summarizer',
+  '  repeats: share of the first request after a compaction that equals the start of the previous request, which a prompt cache serves',
+  '  per token: modelled input and summarizer cost per token of the log, in uncached input tokens, compared with no compaction;',
+  '  for several sessions, only of those without failed turns under the policy',
+  'No model was called: the extractive summarizer sizes snapshots, chunks and limits size the calls, and journal notes have the requested length.',
+  'Each policy counts tokens with its own tokenizer.',
 ].join('\n');
 
 type Column = [head: string, align: 'left' | 'right', cell: (row: PlanRow) => string];
 
-/** Left out one after the other where there are too few columns. */
+/** Columns that are omitted one after the other if the terminal is too narrow. */
 const dispensable = ['repeats', 'cuts', 'stays', 'in / out', 'evicted'];
 
-/** One row a policy, with fewer columns where `columns` are too few, or a paragraph each. Failures follow. */
+/** Prints one row per policy, with fewer columns if `columns` is too small, or one paragraph per policy. Failures follow. */
 export function planTable(rows: readonly PlanRow[], columns = Infinity): string {
   const all = columnsOf(rows);
   for (let dropped = 0; dropped <= dispensable.length; dropped++) {
@@ -41,7 +41,7 @@ export function planTable(rows: readonly PlanRow[], columns = Infinity): string 
       all.filter(([head]) => !without.includes(head)),
     );
     if (table.indexOf('\n') > columns) continue;
-    const hint = dropped === 0 ? [] : [`For want of room without: ${without.join(', ')}.`];
+    const hint = dropped === 0 ? [] : [`Columns omitted to fit the width: ${without.join(', ')}.`];
     return [table, ...hint, ...rows.flatMap(failureLines)].join('\n');
   }
   return [...rows.map((row) => paragraph(row, all)), ...rows.flatMap(failureLines)].join('\n');
@@ -103,7 +103,7 @@ function triggerOf({ threshold, limits }: Rehearsal): string {
   return messages === Infinity ? '–' : plural(messages, 'message');
 }
 
-/** `2–40 u, 41–78 a, +3`; commits of reductions alone are counted apart. */
+/** Returns `2–40 u, 41–78 a, +3`; commits of reductions alone are counted separately. */
 function cutsOf(compactions: readonly RehearsedCompaction[]): string {
   const cuts = compactions.filter(({ boundary }) => boundary !== null);
   const reductions = compactions.length - cuts.length;
@@ -118,7 +118,7 @@ function cutsOf(compactions: readonly RehearsedCompaction[]): string {
   return [...texts, ...more, ...reduced].join(', ') || '–';
 }
 
-/** Share of the requests behind the compactions that a prompt cache serves. */
+/** Returns the share of the requests after compactions that a prompt cache serves. */
 function repeatedBy(compactions: readonly RehearsedCompaction[]): string {
   const total = (of: (one: RehearsedCompaction) => number) =>
     compactions.reduce((so, one) => so + of(one), 0);
@@ -139,7 +139,7 @@ function moneyOf(rehearsal: Rehearsal): string {
 const inMoney = (amount: number): string =>
   amount >= 100 ? count(Math.round(amount)) : amount.toFixed(amount >= 1 ? 2 : 4);
 
-/** A policy whose turns failed sent less, and saved nothing: it has no price to be compared. */
+/** A policy with failed turns sent less without saving anything, so it has no comparable price. */
 function perToken(rehearsal: Rehearsal, none: Rehearsal | undefined): string {
   if (rehearsal.failures.length > 0) return 'turns failed';
   const cost = rehearsal.costPerToken.toFixed(2);
@@ -159,11 +159,11 @@ function failureLines({ name, rehearsal }: PlanRow): string[] {
   const first = rehearsal.turns.find(({ tokens }) => (tokens ?? 0) > holds)?.turn ?? 0;
   return [
     ...lines,
-    `  ${name}: the ${count(holds)} tokens of the window beside the answer are exceeded from turn ${first} on`,
+    `  ${name}: the ${count(holds)} tokens of the window without the answer are exceeded from turn ${first} on`,
   ];
 }
 
-/** One row a policy over many sessions. */
+/** Prints one row per policy over many sessions. */
 export function totalTable(sessions: readonly (readonly PlanRow[])[]): string {
   const names = sessions[0]?.map(({ name }) => name) ?? [];
   const table = new Table({
@@ -194,7 +194,7 @@ export function totalTable(sessions: readonly (readonly PlanRow[])[]): string {
 
 const firstWords = 100;
 
-/** Each compaction of one policy with the first words of the messages around its cut. */
+/** Describes each compaction of one policy with the first words of the messages around its cut. */
 export function cutLines(messages: readonly ChatMessage[], { name, rehearsal }: PlanRow): string[] {
   if (rehearsal.compactions.length === 0) return [`${name}: no compaction`];
   return rehearsal.compactions.flatMap((one) => {
@@ -212,7 +212,7 @@ export function cutLines(messages: readonly ChatMessage[], { name, rehearsal }: 
   });
 }
 
-/** The last two messages before a cut and the first two behind it. */
+/** Returns the last two messages before a cut and the first two after it. */
 function around(messages: readonly ChatMessage[], throughSeq: number): { seq: number; text: string }[] {
   return [throughSeq - 1, throughSeq, throughSeq + 1, throughSeq + 2].flatMap((seq) => {
     const message = messages[seq - 1];
@@ -228,7 +228,7 @@ function openingOf(message: ChatMessage): string {
   return `${message.role}: ${opening}`;
 }
 
-/** What `--json` prints for a session. */
+/** Returns the output of `--json` for a session. */
 export function planJson(session: string, messages: number, rows: readonly PlanRow[]): string {
   const policies = rows.map(({ name, rehearsal }) => {
     const { policy, limits, threshold, compactions, failures, largest, evictedTokens, summarizer, agent } =

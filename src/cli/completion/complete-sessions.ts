@@ -1,11 +1,11 @@
-/** Session ids for a shell that waits for them: at most so many, within 200 ms, never an error. */
+/** Returns session ids for a waiting shell: a limited number, within 200 ms, and never an error. */
 import { apiOf } from '../command/connect.js';
 import type { Run } from '../command/run.js';
 
 const most = 50;
 const withinMs = 200;
 
-/** Ids that a shell would not take as one plain word are left out. */
+/** Ids that a shell would not read as one plain word are omitted. */
 const plain = /^[\w.,:@%+=~^/-]+$/;
 
 export async function sessionIds(run: Run, prefix: string): Promise<string[]> {

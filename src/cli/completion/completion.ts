@@ -1,16 +1,16 @@
-/** Completion scripts, generated from the commands as they are declared. */
+/** Generates completion scripts from the declared commands. */
 import type { Command, Option } from 'commander';
 
 export const shells = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof shells)[number];
 
-/** One command line as far as it is a command: `backfill start`. */
+/** A command path on the command line, such as `backfill start`. */
 interface Place {
   path: string;
   summary: string;
   commands: { name: string; summary: string }[];
   options: { flag: string; summary: string; takesValue: boolean; takesFile: boolean }[];
-  /** What its first argument is. */
+  /** The kind of its first argument. */
   argument: 'session' | 'file' | 'shell' | 'other' | 'none';
 }
 
@@ -37,7 +37,7 @@ function placesOf(command: Command, path: string, shared: readonly Option[]): Pl
       .concat([{ flag: '--help', summary: 'explain this command', takesValue: false, takesFile: false }]),
     argument: argumentOf(command),
   };
-  // `help` is commander's own.
+  // commander adds `help` itself.
   const below = commands.filter((sub) => sub.name() !== 'help');
   return [place, ...below.flatMap((sub) => placesOf(sub, `${path} ${sub.name()}`.trim(), shared))];
 }
@@ -55,8 +55,8 @@ const flagsOf = (places: readonly Place[], wanted: (option: Place['options'][num
 const servers = '--tenant|--database-url|--url|--token';
 
 /**
- * Both shells: the words before the present one tell the command (`path`), how many arguments it has, and which servers
- * are asked for ids. Words are split at blanks, because bash would also split ids at colons.
+ * For bash and zsh. The words before the current one determine the command (`path`), its number of arguments, and the servers
+ * that are asked for ids. Words are split at blanks, because bash would also split ids at colons.
  */
 function walk(places: readonly Place[], words: string): string {
   const known = places.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
@@ -158,7 +158,7 @@ compdef _palimpsest palimpsest
 
 const quoted = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
 
-/** fish splits the line itself; a helper says whether a command is the present one and has no argument yet. */
+/** fish splits the line itself; a helper checks whether the line has this command and no argument yet. */
 function fishScript(places: readonly Place[]): string {
   const lines = [
     '# fish completion for palimpsest: palimpsest completion fish > ~/.config/fish/completions/palimpsest.fish',

@@ -1,6 +1,6 @@
 export type Level = 'ok' | 'warn' | 'fail';
 
-/** What one check found; `next`: what to do about it. */
+/** The result of one check; `next` is the remedy. */
 export interface Finding {
   check: string;
   level: Level;
@@ -17,7 +17,7 @@ export const fail = (check: string, detail: string, next?: string): Finding => (
   ...(next === undefined ? {} : { next }),
 });
 
-/** A check that throws has failed with that. */
+/** Returns the finding for a check that threw. */
 export function failed(check: string, error: unknown): Finding {
   const detail = error instanceof Error ? error.message.split('\n')[0] : String(error);
   const hint = (error as { hint?: unknown } | null)?.hint;

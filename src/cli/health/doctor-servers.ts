@@ -17,7 +17,7 @@ import { searchAttributeTypes, sweepId, taskQueues } from '../../temporal/names.
 import { ago, count, plural, span } from '../terminal/numbers.js';
 import { fail, failed, type Finding, ok, warn } from './doctor-finding.js';
 
-/** Built and tested with 18; `set compression lz4` and multirange-free SQL ask for 14. */
+/** Built and tested with 18; `set compression lz4` and multirange-free SQL require 14. */
 const leastVersion = 14;
 
 export async function* checkPostgres(databaseUrl: string, from: string): AsyncGenerator<Finding> {
@@ -43,7 +43,7 @@ export async function* checkPostgres(databaseUrl: string, from: string): AsyncGe
 }
 
 async function checkServer(pool: Pool, databaseUrl: string, from: string): Promise<Finding> {
-  // The first query connects; the second tells the way there and back.
+  // The first query also connects; the second measures a round trip.
   const [server] = await read<{ version: string; number: number }>(
     pool,
     `select current_setting('server_version') as version, current_setting('server_version_num')::int as number`,
@@ -100,7 +100,7 @@ async function checkConnections(pool: Pool): Promise<Finding> {
   );
 }
 
-/** A poller shows up at least once a minute; a worker that is gone stays listed for five. Milliseconds. */
+/** Milliseconds. A poller reports at least once a minute, and a stopped worker stays listed for five minutes. */
 const silentMs = 120_000;
 
 /** `TaskQueueType` of the server's API (temporal/api/enums/v1/task_queue.proto). */
@@ -142,7 +142,7 @@ export async function* checkTemporal(
   }
 }
 
-/** The dynamic configuration itself cannot be asked for. */
+/** The server offers no way to read its dynamic configuration. */
 function checkVersion(version: string, embedded: boolean): Finding {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const known = major > 0;
@@ -151,7 +151,7 @@ function checkVersion(version: string, embedded: boolean): Finding {
   if (known && major === 1 && minor < 29)
     return warn(
       'priorities',
-      `${version} has no fairness: backfill may hold live sessions up`,
+      `${version} has no fairness: backfills may delay live sessions`,
       'Upgrade to 1.29 or later.',
     );
   return ok(
@@ -206,7 +206,7 @@ async function checkQueue(
     ...pollers.map(({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1_000),
   );
   const detail = `${plural(pollers.length, 'poller')} on ${queue}, the last ${span(silent)} ago${waiting}`;
-  if (silent > silentMs) return warn(check, detail, `Is the worker still there? ${start}`);
+  if (silent > silentMs) return warn(check, detail, `Check that the worker is still running. ${start}`);
   const alive = pollers.filter(
     ({ lastAccessTime }) => now - Number(lastAccessTime?.seconds ?? 0) * 1_000 <= silentMs,
   );
@@ -215,16 +215,16 @@ async function checkQueue(
 
 const check = 'sweep';
 
-/** Sweeps that may be missing before it counts as standing still: one may be under way, one skipped beside it. */
+/** Sweeps that may be missing before the schedule counts as stalled: one may be running and another skipped. */
 const missedSweeps = 3;
 
-/** Milliseconds. Several sweeps of the default interval have passed over a session that waits longer. */
+/** Milliseconds. A session that waits longer was missed by several sweeps of the default interval. */
 const longestWaitMs = 15 * 60_000;
 
-/** Whether the schedule is there, and whether what it starts comes to an end. */
+/** Checks that the schedule exists and that its runs complete. */
 async function checkSweep(client: Client, queuePrefix: string): Promise<Finding> {
   const scheduleId = sweepId(queuePrefix);
-  const start = 'Start a worker, which makes it: palimpsest worker --role workflow';
+  const start = 'Start a worker, which creates it: palimpsest worker --role workflow';
   try {
     const schedule = await client.schedule.getHandle(scheduleId).describe();
     return await findingOf(client, schedule);
@@ -232,7 +232,7 @@ async function checkSweep(client: Client, queuePrefix: string): Promise<Finding>
     if (!(error instanceof ScheduleNotFoundError)) throw error;
     return fail(
       check,
-      `there is no schedule ${scheduleId}: sessions whose signal is lost wait for a turn`,
+      `the schedule ${scheduleId} does not exist: sessions whose signal is lost wait for a turn`,
       start,
     );
   }
@@ -257,8 +257,8 @@ async function findingOf(
   if (Date.now() - since.getTime() > missedSweeps * every + 60_000)
     return warn(
       check,
-      `${name}: none was started for ${ago(since.toISOString())}`,
-      'Look at the schedule in the Temporal UI.',
+      `${name}: no sweep has started for ${ago(since.toISOString())}`,
+      'Check the schedule in the Temporal UI.',
     );
   if (latest === undefined) return ok(check, `${name}: none was due yet`);
   const { workflowId } = latest.action.workflow;
@@ -268,11 +268,11 @@ async function findingOf(
   return warn(
     check,
     `${name}: the last one ended as ${status.name}`,
-    `Look at ${workflowId} in the Temporal UI; it needs workers with the roles workflow and database.`,
+    `Check ${workflowId} in the Temporal UI; it needs workers with the roles workflow and database.`,
   );
 }
 
-/** Sessions that several sweeps have not brought to a measurement. */
+/** Finds sessions that several sweeps did not get measured. */
 async function checkOverdue(pool: Pool): Promise<Finding> {
   const { sessions, since } = await countOverdue(pool);
   if (since === null) return ok('overdue', 'no session waits without a workflow');
@@ -282,6 +282,6 @@ async function checkOverdue(pool: Pool): Promise<Finding> {
   return warn(
     'overdue',
     detail,
-    'Is the sweep running, and do workers serve the queues workflow and database?',
+    'Check that the sweep runs and that workers serve the queues workflow and database.',
   );
 }

@@ -1,4 +1,5 @@
 /** `palimpsest verify`: every original checked against its hash, and every context by its provider's rules. */
+import { programName } from '../../runtime/program.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import type { ContextFormat } from '../../conversation/format-names.js';
 import type { Json } from '../../conversation/message.js';
@@ -190,5 +191,5 @@ async function tell({ out, json }: Run, found: Found, ms: number): Promise<void>
   await out.paragraph(`${read}: ${kinds.join(', ')}`, out.style.red);
   if (damaged > 0) out.note('Restore what is damaged from a backup of the database; nothing was changed.');
   if (invalid > 0)
-    out.note('A context whose originals are intact is made anew by `palimpsest restore SESSION 0`.');
+    out.note(`A context whose originals are intact is made anew by \`${programName()} restore SESSION 0\`.`);
 }

@@ -12,10 +12,10 @@ import { Progress } from '../terminal/progress.js';
 import type { Column } from '../terminal/table.js';
 import { showPages } from './pages.js';
 
-/** Milliseconds between two looks at a job. */
+/** Milliseconds between two polls of a job. */
 const lookEveryMs = 1_000;
 
-/** What a backfill says of itself, and its progress while somebody looks on. */
+/** Prints the pages of a backfill, and its progress while it is watched. */
 export const finishedOf = ({ counts }: Backfill): number =>
   counts.compacted + counts.unchanged + counts.failed + counts.skipped;
 
@@ -98,7 +98,7 @@ const outcomesOf = ({ counts }: Backfill): string =>
     .map((state) => `${count(counts[state])} ${state}`)
     .join(' · ') || 'none yet';
 
-/** A progress bar until the job has ended, then its page. Exit code 1 where it stopped or sessions failed. */
+/** Shows a progress bar until the job has ended, then its page. Returns exit code 1 if the job stopped or sessions failed. */
 export async function watchJob(run: Run, job: string): Promise<number> {
   const client = await run.client();
   const progress = new Progress({ unit: 'sessions' });

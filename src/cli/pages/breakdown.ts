@@ -1,4 +1,4 @@
-/** The parts of a context in tokens, as a page shows them. */
+/** Prints the parts of a context in tokens. */
 import type { ContextBreakdown } from '../../context/view/breakdown.js';
 import type { SessionMemory } from '../../contract/sessions.js';
 import type { JournalEntry } from '../../summary/journal/rewrites.js';
@@ -6,10 +6,10 @@ import { count, percent } from '../terminal/numbers.js';
 import type { Fact, Output } from '../terminal/output.js';
 import type { Column } from '../terminal/table.js';
 
-/** Entries shown, newest last; `--json` has them all. */
+/** Entries shown, newest last; `--json` has all of them. */
 const mostEntries = 8;
 
-/** `system 120 · note 130 · journal 640 · tail 3,400`: what there is, in the order of the request. */
+/** Returns `system 120 · note 130 · journal 640 · tail 3,400`: the existing parts in the order of the request. */
 export function breakdownText({ system, head, parts, carried, tail }: ContextBreakdown): string {
   const inHead: [string, number][] =
     parts === null

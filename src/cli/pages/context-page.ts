@@ -1,4 +1,4 @@
-/** `palimpsest context` for people: where each message comes from, what it weighs, how it begins. */
+/** Prints the context as a table: origin, tokens and first words of each message. */
 import type { ChatMessage } from '../../conversation/message.js';
 import type { ContextEntry, SessionContext } from '../../contract/context.js';
 import { count, percent, plural } from '../terminal/numbers.js';
@@ -21,7 +21,7 @@ export async function showContext(out: Output, context: SessionContext): Promise
     ['etag', etag],
   ]);
   await out.line();
-  // In other formats several entries may be one message.
+  // In other formats several entries may form one message.
   const aligned = messages.length === entries.length;
   const lines = entries.map((entry, index): Line => {
     const message = aligned ? messages[index] : undefined;
@@ -38,7 +38,7 @@ const columns: Column<Line>[] = [
   { head: 'begins', value: ({ text }) => text.slice(0, 200), least: 10, shorten: 'end' },
 ];
 
-/** One line of text, or the calls that a message makes. */
+/** Returns one line of text, or the calls of a message. */
 function textOf({ content, tool_calls: calls }: ChatMessage): string {
   const text =
     typeof content === 'string'

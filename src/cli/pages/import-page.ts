@@ -1,4 +1,4 @@
-/** What an import says at the end: how many sessions became what, what was set aside and why, and what comes next. */
+/** Prints the result of an import: sessions by outcome, rejected records with reasons, and the next step. */
 import type { ImportReport, ImportStatus, ImportTotals } from '../../import/report.js';
 import type { Output } from '../terminal/output.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
@@ -13,8 +13,8 @@ interface Line {
 
 const meanings: Record<ImportStatus, string> = {
   stored: 'new',
-  extended: 'the beginning was there',
-  present: 'all of it was there',
+  extended: 'the beginning was already stored',
+  present: 'was already stored',
   duplicate: 'the same messages under another id',
   refused: 'set aside, see below',
 };
@@ -38,8 +38,8 @@ export async function showImport(out: Output, imported: Imported): Promise<void>
   await showRefused(out, imported);
   if (imported.tooLarge > 0) {
     await out.paragraph(
-      `${plural(imported.tooLarge, 'session')} ended in a user message larger than the budget, of which no context can be made ` +
-        '(Budget.Unreachable): set reduce.newestUserMessage to true to have such messages shortened, or give a larger window.',
+      `${plural(imported.tooLarge, 'session')} ended in a user message larger than the budget, so they have no context ` +
+        '(Budget.Unreachable): set reduce.newestUserMessage to true to shorten such messages, or set a larger window.',
       out.style.yellow,
     );
   }
@@ -72,13 +72,13 @@ function linesOf({ source, line, session, error }: ImportReport): string[] {
   ];
 }
 
-/** What the command keeps of an import: not the sessions, of which there may be millions. */
+/** The data that the command keeps of an import; it omits the sessions, because there may be millions. */
 export interface Imported {
   totals: ImportTotals;
   byStatus: Record<ImportStatus, { messages: number; added: number }>;
-  /** The first that were set aside. */
+  /** The first rejected records. */
   refused: ImportReport[];
-  /** Sessions of which no context can be made, for their newest user message is larger than their budget. */
+  /** Sessions that have no context, because their newest user message is larger than their budget. */
   tooLarge: number;
   milliseconds: number;
   prefix: string | undefined;

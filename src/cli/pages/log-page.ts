@@ -1,4 +1,4 @@
-/** Originals as people read them; with `--json` one object a line. */
+/** Prints originals as text, or with `--json` one object per line. */
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import type {
   ArchivePart,
@@ -12,7 +12,7 @@ import { count, plural } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
 import { type Column, printable, shortenAround } from '../terminal/table.js';
 
-/** Message after message, waiting for a slow reader: memory does not follow the length. */
+/** Prints message by message and waits for a slow reader, so that memory does not grow with the length. */
 export async function showMessages(
   { out, json }: Run,
   messages: AsyncIterable<LoggedMessage> | Iterable<LoggedMessage>,

@@ -1,9 +1,9 @@
-import type { Erased } from '../../contract/client.js';
-import type { CompactionOutcome } from '../../contract/workflows.js';
+import type { Erased } from '../../contract/sessions.js';
+import type { CompactionOutcome } from '../../contract/compactions.js';
 import { count, money, percent, plural, seconds } from '../terminal/numbers.js';
 import type { Output } from '../terminal/output.js';
 
-/** One committed compaction on a few lines. */
+/** Prints one committed compaction on a few lines. */
 export async function showOutcome(out: Output, session: string, done: CompactionOutcome): Promise<void> {
   const { tokensBefore, tokensAfter, cachedTokens, archivePart, modelCalls, cost, currency, paysBackAfter } =
     done;
@@ -46,7 +46,7 @@ export async function showOutcome(out: Output, session: string, done: Compaction
   ]);
 }
 
-/** The outcome of an erasure in a sentence or two. */
+/** Describes the outcome of an erasure in one or two sentences. */
 export function erasedText(session: string, erased: Erased): string {
   const { messages, generations, digests, forks, executions, remaining } = erased;
   const deleted = [

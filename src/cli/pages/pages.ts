@@ -1,19 +1,19 @@
-/** Lists that are read a page at a time: memory does not follow their length. */
+/** Prints lists page by page, so that memory does not grow with their length. */
 import type { Run } from '../command/run.js';
 import { layout, type Column, type Layout } from '../terminal/table.js';
 
-/** Rows in one request. */
+/** Rows per request. */
 const pageSize = 1_000;
 
 export interface Page<Row> {
   rows: readonly Row[];
-  /** Where the next page begins; null at the end. */
+  /** Start of the next page; null at the end. */
   next: string | null;
 }
 
 /**
- * Prints at most `limit` rows: a table whose widths the first page decides, or one JSON object a line. Answers how many
- * there were.
+ * Prints at most `limit` rows, as a table whose widths the first page determines, or as one JSON object per line. Returns the
+ * number of rows.
  */
 export async function showPages<Row>(
   { out, json }: Run,

@@ -1,4 +1,4 @@
-import type { ListRequest, SessionSummary } from '../../contract/client.js';
+import type { ListRequest, SessionSummary } from '../../contract/sessions.js';
 import { ago, count } from '../terminal/numbers.js';
 import { showPages } from './pages.js';
 import type { Run } from '../command/run.js';

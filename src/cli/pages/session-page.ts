@@ -1,4 +1,5 @@
 /** `palimpsest status`: one session on one screen. */
+import { programName } from '../../runtime/program.js';
 import type { Status } from '../../contract/sessions.js';
 import { adviceFor } from '../terminal/failures.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
@@ -47,7 +48,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
           `for ${ago(status.overdue)}: no workflow is known to be at work on it; a sweep signals it`,
           style.yellow,
         ],
-    status.paused ? ['paused', 'no compaction begins until `palimpsest resume`', style.yellow] : null,
+    status.paused ? ['paused', `no compaction begins until \`${programName()} resume\``, style.yellow] : null,
     [
       'context',
       `${'█'.repeat(filled)}${'·'.repeat(barWidth - filled)}  ${count(tokens)} of ${count(budget)} tokens (${percent(tokens, budget)})`,
@@ -103,7 +104,7 @@ function phaseOf({ phase, compaction }: Status): string {
   if (compaction) return `${phase}: generation ${compaction.generation}`;
   if (phase === 'asleep') return 'asleep: nobody has talked for a while, the next turn wakes it';
   if (phase === 'unknown')
-    return 'unknown: no worker answers for its workflow (`palimpsest doctor` says whether one polls)';
+    return `unknown: no worker answers for its workflow (\`${programName()} doctor\` says whether one polls)`;
   return phase;
 }
 

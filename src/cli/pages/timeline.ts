@@ -1,7 +1,7 @@
-/** `palimpsest timeline`: the context's size over the turns, in the terminal or as a chart. */
+/** `palimpsest timeline` shows the context's size over the turns, in the terminal or as a chart. */
 import { writeFileSync } from 'node:fs';
 import { invalid } from '../../errors.js';
-import type { Timeline, TimelineCompaction } from '../../contract/sessions.js';
+import type { Timeline, TimelineCompaction } from '../../contract/compactions.js';
 import { type ChartPoint, chartSvg } from '../chart/chart.js';
 import { checkOutFile } from '../command/flags.js';
 import { ago, count, percent, plural } from '../terminal/numbers.js';
@@ -10,7 +10,7 @@ import type { Run } from '../command/run.js';
 import type { Column } from '../terminal/table.js';
 import { blocks } from '../chart/timeline-blocks.js';
 
-/** Compactions in the table, the newest; the chart has them all. */
+/** Number of newest compactions in the table; the chart has all of them. */
 const mostRows = 12;
 
 export async function showTimeline(run: Run, session: string, svg: string | undefined): Promise<void> {
@@ -42,7 +42,7 @@ async function show(out: Output, found: Timeline): Promise<void> {
     out.note(`the last ${mostRows} of ${compactions.length}; --json has them all`);
 }
 
-/** Sizes here are of what is stored; a read within the budget is shorter where they are above it. */
+/** These sizes are of the stored context; a read shortens a context above the budget. */
 function beyondBudget({ turns, budget }: Timeline): string | null {
   const above = turns.filter(({ contextTokens }) => contextTokens > budget);
   if (above.length === 0) return null;
@@ -70,7 +70,7 @@ const columns: Column<TimelineCompaction>[] = [
   { head: 'part', value: ({ part }) => (part === null ? '–' : String(part)), align: 'right' },
 ];
 
-/** `model, 1/4 by rule` where the fallback served one of four chunks. */
+/** Returns `model, 1/4 by rule` if the fallback served one of four chunks. */
 function methodOf({ method, chunks, chunksByRule }: TimelineCompaction): string {
   return chunksByRule > 0 && method === 'model' ? `${method}, ${chunksByRule}/${chunks} by rule` : method;
 }
@@ -114,7 +114,7 @@ function writeChart(file: string, found: Timeline): void {
   }
 }
 
-/** The context after each turn, then what the compactions behind it left. */
+/** Returns the context after each turn, then the context after the compactions that follow it. */
 function pointsOf({ turns, compactions }: Timeline): ChartPoint[] {
   const after = new Map<number, TimelineCompaction[]>();
   for (const one of compactions) {

@@ -4,7 +4,8 @@ import type { Config } from '../../config/config.js';
 import { invalid } from '../../errors.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import { makeDataFolder, packageRoot } from '../../runtime/home.js';
-import { configOf, type Globals, refuseUrl } from '../command/connect.js';
+import { configOf } from '../../process/servers.js';
+import { type Globals, refuseUrl } from '../command/connect.js';
 import { type PolicyFlags, policyFromFlags } from '../command/flags.js';
 import { openServers } from '../servers/servers.js';
 import type { Stack } from '../servers/stack.js';
@@ -256,7 +257,7 @@ class DevSession {
   private async stay(stack: Stack): Promise<void> {
     const { signal } = this.controller;
     this.screen.line();
-    for (const line of nextSteps(stack, this.shown)) this.screen.line(line);
+    for (const line of nextSteps(stack, this.shown, this.config)) this.screen.line(line);
     // A pending promise alone would not keep the process alive if the worker ever stopped polling.
     const alive = setInterval(() => {}, 60_000);
     await new Promise<void>((resolve) => {

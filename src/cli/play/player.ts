@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { validateView } from '../../context/view/validity.js';
 import type { SessionContext } from '../../contract/context.js';
 import type { Status } from '../../contract/sessions.js';
-import type { CompactionOutcome } from '../../contract/workflows.js';
+import type { CompactionOutcome } from '../../contract/compactions.js';
 import { cutTurns } from '../../conversation/groups.js';
 import type { ChatMessage } from '../../conversation/message.js';
 import { type MessageWarning, warningsOf } from '../../conversation/validate.js';
@@ -13,32 +13,32 @@ import { resolvePolicy } from '../../policy/layers.js';
 import type { PolicyInput } from '../../policy/schema.js';
 import type { Transcript } from './transcripts.js';
 
-/** Told of the events of a session while it is played. */
+/** Receives the events of a session while it is played. */
 export interface PlayEvents {
-  /** Some turns are stored already, from an earlier start. */
+  /** Some turns are already stored by an earlier run. */
   resumed?(storedTurns: number, turns: number): void;
   /** A turn was appended and its context read. */
   turn?(turn: PlayedTurn): void;
   compacted?(outcome: CompactionOutcome): void;
-  /** The session waits for a compaction before it goes on; told again and again while it does. */
+  /** The session waits for a compaction before it continues; called repeatedly during the wait. */
   waiting?(generation: number, seconds: number): void;
-  /** Something a person should know; the session goes on. */
+  /** Information for people; the session continues. */
   notice?(text: string): void;
 }
 
 export interface PlayedTurn {
-  /** From 1. */
+  /** Counts from 1. */
   turn: number;
   turns: number;
   /** Messages of the log. */
   messages: number;
   window: number;
   budget: number;
-  /** Tokens of the context that a model would be sent now; null where it cannot fit. */
+  /** Tokens of the context at this point; null if it cannot fit. */
   tokens: number | null;
-  /** Messages that stand in the context in a shortened form. */
+  /** Messages that the context shows in shortened form. */
   shortened: number;
-  /** Generation being prepared; null when none is. */
+  /** Generation being prepared, or null. */
   compacting: number | null;
 }
 
@@ -47,7 +47,7 @@ export interface PlayedSession {
   messages: number;
   window: number;
   budget: number;
-  /** Of the final context. */
+  /** Tokens of the final context. */
   tokens: number;
   compactions: CompactionOutcome[];
   replay: { messages: number; identical: boolean };
@@ -55,24 +55,24 @@ export interface PlayedSession {
   warnings: MessageWarning[];
 }
 
-/** Turns that a platform goes on with while a compaction runs; then this player waits, so that people can follow. */
+/** Turns that a platform may send during a compaction; then the player waits, so that people can follow. */
 const turnsAhead = 2;
 
-/** A database that is away for this long, milliseconds, ends the session; a missed connection does not. */
+/** Milliseconds of database outage that end the session; a shorter loss of connection does not. */
 const outageMs = 60_000;
 const firstPauseMs = 100;
 const longestPauseMs = 2_000;
 
 /**
- * The id under which a transcript is stored: its own, and a hash over messages and policy. The same file with the same
- * flags continues where it was; other flags make another session.
+ * Returns the id under which a transcript is stored: its own id and a hash of messages and policy. The same file with the same
+ * flags resumes its session; other flags create another one.
  */
 export function storedSessionId({ id, messages }: Transcript, policy: PolicyInput): string {
   const hash = createHash('sha256')
     .update(JSON.stringify([messages, policy]))
     .digest('hex')
     .slice(0, 8);
-  // By way of UTF-8 no half of a surrogate pair is left.
+  // The conversion to UTF-8 removes unpaired surrogates.
   const readable = Buffer.from(id).toString().replaceAll('\u0000', ' ');
   let short = '';
   let encoded = 0;
@@ -85,8 +85,8 @@ export function storedSessionId({ id, messages }: Transcript, policy: PolicyInpu
 }
 
 /**
- * Plays one transcript as an agent platform would: append a turn, signal, read the context for the next model call.
- * Then checks what was promised: the context is valid and fits, the originals come back identical.
+ * Plays one transcript as an agent platform would: append a turn, signal, read the context for the next model call. Then checks
+ * the guarantees: the context is valid and fits, and the replay is identical to the originals.
  */
 export async function playSession(
   palimpsest: Palimpsest,
@@ -98,7 +98,7 @@ export async function playSession(
     signal,
   }: {
     events?: PlayEvents;
-    /** Every compaction commits before the next turn. */
+    /** Waits for every compaction before the next turn. */
     settle?: boolean;
     signal: AbortSignal;
   },
@@ -110,10 +110,10 @@ export async function playSession(
 class Player {
   private readonly session: string;
   private readonly settleTimeoutMs: number;
-  /** Generation whose outcome was told last. */
+  /** The generation reported last. */
   private told = 0;
   private ahead = 0;
-  /** The failed attempt that was told last. */
+  /** The failed attempt reported last. */
   private failure: string | null = null;
 
   constructor(
@@ -121,7 +121,7 @@ class Player {
     private readonly transcript: Transcript,
     private readonly policy: PolicyInput,
     private readonly events: PlayEvents,
-    /** Turns that are played while a compaction runs. */
+    /** Turns to play during a compaction. */
     private readonly mostAhead: number,
     private readonly signal: AbortSignal,
   ) {
@@ -138,7 +138,7 @@ class Player {
       this.told = (await this.compactions()).at(-1)?.generation ?? 0;
       this.events.resumed?.(done, turns.length);
     }
-    // The last stored turn is repeated: whoever stored it may have died before it was signalled.
+    // The last stored turn is repeated, because an earlier run may have ended before signalling it.
     for (let index = Math.max(0, done - 1); index < turns.length; index++) {
       this.signal.throwIfAborted();
       const { from, to } = turns[index]!;
@@ -148,7 +148,7 @@ class Player {
     return this.verdict();
   }
 
-  /** The first time that the turn's messages bear. */
+  /** Returns the first time among the turn's messages. */
   private saidAt(from: number, to: number): string | null {
     return this.transcript.times?.slice(from, to).find((time) => time !== null) ?? null;
   }
@@ -187,7 +187,7 @@ class Player {
     if (this.ahead > this.mostAhead) await this.settle();
   }
 
-  /** The context as sent to the model now; null where the floor does not fit at this turn. */
+  /** Returns the context for the model, or null if the floor does not fit at this turn. */
   private async readContext(turn: number): Promise<SessionContext | null> {
     try {
       return await this.context(`after turn ${turn}`);
@@ -218,7 +218,7 @@ class Player {
     return this.patiently(() => this.palimpsest.compactions({ session: this.session }));
   }
 
-  /** Calls again while PostgreSQL cannot be reached. Every call here may be repeated: a turn is stored once under its id. */
+  /** Repeats a call while PostgreSQL is unreachable. Every call here is repeatable: a turn is stored once under its id. */
   private async patiently<T>(call: () => Promise<T>): Promise<T> {
     const until = Date.now() + outageMs;
     for (let pause = firstPauseMs, told = false; ; pause = Math.min(longestPauseMs, 2 * pause)) {
@@ -233,7 +233,7 @@ class Player {
     }
   }
 
-  /** Waits until nothing is in flight any more. */
+  /** Waits until no work is in flight. */
   private async settle(): Promise<void> {
     const { palimpsest, session, signal, events } = this;
     signal.throwIfAborted();
@@ -313,10 +313,10 @@ class Player {
   }
 }
 
-/** Also while it measures or debounces: a compaction may be about to start. */
+/** Also true while it measures or debounces, because a compaction may be about to start. */
 const isBusy = ({ phase }: Status): boolean => phase !== 'idle' && phase !== 'asleep';
 
-/** What every context promises; a violation is a defect of this program, not of the input. */
+/** Checks the guarantees of every context; a violation is a defect of this program, not of the input. */
 function checkContext({ messages, tokens, budget }: SessionContext, when: string): void {
   const violations = validateView(messages);
   if (violations.length > 0)

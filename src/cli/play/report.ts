@@ -1,8 +1,10 @@
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Table from 'cli-table3';
-import type { CompactionOutcome } from '../../contract/workflows.js';
+import type { CompactionOutcome } from '../../contract/compactions.js';
+import type { Config } from '../../config/config.js';
 import { invalid } from '../../errors.js';
+import { programName } from '../../runtime/program.js';
 import type { Stack } from '../servers/stack.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import type { PlayedSession, PlayedTurn } from './player.js';
@@ -157,17 +159,25 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   });
 }
 
-/** The last lines of `dev`: how to look at what is up. */
+/** The last lines of `dev`: how to look at what is up, and how code reaches it. */
 export function nextSteps(
   { uiUrl, apiUrl }: Pick<Stack, 'uiUrl' | 'apiUrl'>,
   session = 'SESSION',
+  { databaseUrl, temporal, dataDir, api }: Pick<Config, 'databaseUrl' | 'temporal' | 'dataDir' | 'api'>,
   env: NodeJS.ProcessEnv = process.env,
 ): string[] {
-  // Whoever typed `npm start` has no `palimpsest` on the PATH.
-  const program = env.npm_lifecycle_event === 'start' ? 'npm run -s palimpsest --' : 'palimpsest';
+  const program = programName(env);
   const path = `/v1/sessions/${encodeURIComponent(session)}/context`;
+  const named = databaseUrl !== undefined && temporal.address !== undefined;
+  const elsewhere = named ? 'DATABASE_URL and TEMPORAL_ADDRESS as here' : `PALIMPSEST_DATA=${dataDir}`;
+  const over = `{ url: '${apiUrl}'${api.tokens.length > 0 ? ', token' : ''} }`;
   return [
-    'Everything stays up; Ctrl-C ends it. Look around:',
+    'Everything stays up; Ctrl-C ends it. From your code:',
+    "  import { Palimpsest } from 'palimpsest';",
+    '  const palimpsest = await Palimpsest.connect();',
+    `  In this folder nothing has to be passed; elsewhere set ${elsewhere}.`,
+    ...(apiUrl === null ? [] : [`  Over HTTP: await HttpPalimpsest.connect(${over}) of 'palimpsest/http'`]),
+    'Look around:',
     ...(uiUrl === null ? [] : [`  ${uiUrl}`]),
     ...(apiUrl === null ? [] : [`  curl ${apiUrl}${path}`]),
     `  ${program} status ${session}`,

@@ -7,15 +7,15 @@ import { fileSources, type Source } from '../../import/sources.js';
 
 /** One session of an input. */
 export interface Transcript {
-  /** Its own `id`; else the file's name without ending, with `#line` where the file holds several. */
+  /** Its own `id`, or the file's name without extension, with `#line` if the file contains several sessions. */
   id: string;
-  /** What it says, as chat messages, whatever its format. */
+  /** Its messages as chat messages, whatever the original format. */
   messages: ChatMessage[];
-  /** When each was said, ISO 8601; null: its file does not tell. */
+  /** The time of each message in ISO 8601, or null if the file has none. */
   times?: readonly (string | null)[];
 }
 
-/** What could not be read: one broken session of a file, or a whole input. */
+/** A broken session of a file, or an unreadable input. */
 export interface UnreadableTranscript {
   id: string;
   error: PalimpsestError;
@@ -24,9 +24,9 @@ export interface UnreadableTranscript {
 export type ReadTranscript = Transcript | UnreadableTranscript;
 
 /**
- * The sessions of one input, read as `import` reads them: a file in any known format, a folder, `-` for standard input;
- * gzip is recognised by content. Never throws: what cannot be read is an entry with its `Input.Invalid`, which names the
- * file, and a broken session leaves the others alone.
+ * Reads the sessions of one input as `import` does: a file in any known format, a folder, or `-` for standard input; gzip is
+ * detected by content. Never throws: unreadable content becomes an entry with an `Input.Invalid` that names the file, and other
+ * sessions are unaffected.
  */
 export async function readTranscripts(
   input: string,
@@ -79,7 +79,7 @@ function asFailure(error: unknown, file: string): PalimpsestError {
   const message = error instanceof Error ? error.message : String(error);
   return new PalimpsestError('Input.Invalid', `${file} cannot be read: ${message}`, {
     path: 'messages',
-    hint: 'Name the format with --format of import, or leave the file out.',
+    hint: 'Name the format with --format of import, or omit the file.',
     cause: error,
   });
 }

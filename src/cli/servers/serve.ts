@@ -1,13 +1,7 @@
 import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
-import {
-  configOf,
-  findDatabase,
-  findServers,
-  findTemporal,
-  refuseUrl,
-  type Globals,
-} from '../command/connect.js';
+import { configOf, findDatabase, findServers, findTemporal } from '../../process/servers.js';
+import { refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';

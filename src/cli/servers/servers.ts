@@ -13,20 +13,21 @@ import { seconds } from '../terminal/numbers.js';
 export interface Servers {
   databaseUrl: string;
   temporal: TemporalSettings;
-  /** Web UI of the embedded Temporal server; null where the server is somebody else's. */
+  /** Web UI of the embedded Temporal server; null for an external server. */
   uiUrl: string | null;
-  /** Calls `gone` once when an embedded server has ended by itself. */
+  /** Calls `gone` once if an embedded server ends unexpectedly. */
   watch(gone: (error: PalimpsestError) => void): void;
-  /** Ends the embedded servers, unless another process uses them too. */
+  /** Stops the embedded servers, unless another process also uses them. */
   stop(): Promise<void>;
 }
 
-/** How often the embedded servers are looked at. Milliseconds. */
+/** Milliseconds between two checks of the embedded servers. */
 const lookEveryMs = 1_000;
 
 /**
- * PostgreSQL and Temporal: those the environment names, else embedded ones in the data folder. `say` gets a line for
- * each, and lines about anything that takes long. Whether named servers answer is found out by who connects.
+ * Opens PostgreSQL and Temporal: those that the environment names, otherwise embedded ones in the data folder. `say` gets a
+ * line for each, and lines about slow steps. Named servers are not contacted here; the first connection shows whether they
+ * answer.
  */
 export async function openServers(config: Config, say: (line: string) => void): Promise<Servers> {
   const { databaseUrl, temporal } = config;
@@ -66,7 +67,7 @@ interface Opened {
   temporal?: RunningTemporal;
 }
 
-/** Without its server every call would wait or fail one by one, so one clear error ends the job. */
+/** Without its server every call would wait or fail separately, so one clear error ends the job. */
 function watchServers(
   { postgres, temporal }: Opened,
   dataDir: string,
@@ -81,7 +82,7 @@ function watchServers(
     const dead = live.find(({ pid, id }) => pid !== undefined && (id === null || !isRunning(id)));
     if (dead === undefined) return;
     clearInterval(timer);
-    const hint = `Start again: it goes on where this one stopped. Its log: ${path.join(dataDir, dead.log)}`;
+    const hint = `Start again: the new run resumes where this one stopped. The log of the server: ${path.join(dataDir, dead.log)}`;
     gone(new PalimpsestError(dead.type, `The embedded ${dead.name} has ended.`, { hint }));
   }, lookEveryMs);
   return timer.unref();

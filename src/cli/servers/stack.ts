@@ -15,21 +15,21 @@ import { loadWorkflowBundle } from '../../worker/workflow-bundle.js';
 import { plural, seconds } from '../terminal/numbers.js';
 import type { Servers } from './servers.js';
 
-/** Everything `dev` runs: servers, worker, and the library connected to them. */
+/** The parts that `dev` runs: servers, worker, and the library connected to them. */
 export interface Stack {
   palimpsest: Palimpsest;
-  /** Address of the HTTP API; null where none was asked for. */
+  /** Address of the HTTP API; null if none was requested. */
   apiUrl: string | null;
   uiUrl: string | null;
   close(): Promise<void>;
 }
 
-/** Steps get this long to finish at Ctrl-C; those that do not are repeated at the next start. Milliseconds. */
+/** Milliseconds for steps to finish after Ctrl-C; unfinished steps are repeated at the next start. */
 const graceMs = 2_000;
 
 /**
- * Brings all of it up on `servers` and says what it took. A worker that fails, or an embedded server that ends, aborts
- * `controller` with its error; an abort before all is up ends the start.
+ * Starts everything on `servers` and reports the times. A worker that fails, or an embedded server that ends, aborts
+ * `controller` with its error. An abort during the start ends it.
  */
 export async function openStack(
   opening: Promise<Servers>,
@@ -99,7 +99,7 @@ export async function openStack(
   }
 }
 
-/** On loopback; where the port is taken, on another one. */
+/** Listens on loopback, and on another port if the configured one is taken. */
 async function openApi(
   config: Config,
   palimpsest: Palimpsest,
@@ -137,7 +137,7 @@ function summarizerOf({ llm, summary }: Config, policy: PolicyInput): string {
 const workerLog = ({ dataDir }: Config): string =>
   path.relative('.', path.join(dataDir, 'worker.log')) || 'worker.log';
 
-/** The logs of the SDK and of the API go to a file, so that they do not run through the live lines. */
+/** The logs of the SDK and of the API go to a file, so that they do not disturb the live output. */
 async function installFileLog({
   dataDir,
   logLevel,

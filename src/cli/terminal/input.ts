@@ -3,7 +3,7 @@ import type { PalimpsestClient } from '../../contract/client.js';
 import { invalid } from '../../errors.js';
 import { plural } from './numbers.js';
 
-/** One press of Ctrl-C reaches this process several times: from the terminal, and again through npm and tsx. */
+/** One press of Ctrl-C reaches this process several times: from the terminal, and through npm and tsx. */
 const samePressMs = 1_000;
 
 export class Interrupted extends Error {
@@ -12,12 +12,12 @@ export class Interrupted extends Error {
   }
 }
 
-/** Whoever read our output had enough. */
+/** The reader of our output closed it. */
 export class ReaderGone extends Interrupted {}
 
 /**
- * Aborted by the first Ctrl-C (or SIGTERM, or a reader of our output that went away), with an error where the output
- * cannot be written. A later press ends the process at once; what was in flight goes on at the next start.
+ * Returns a controller that the first Ctrl-C (or SIGTERM, or a closed output) aborts, with an error if the output cannot be
+ * written. A later press ends the process at once; the next start resumes unfinished work.
  */
 export function onInterrupt(): AbortController {
   const controller = new AbortController();
@@ -40,7 +40,7 @@ export function onInterrupt(): AbortController {
   return controller;
 }
 
-/** Says what will be gone, and wants the id typed. Throws `Input.Invalid` where it is not, or nobody can be asked. */
+/** Shows what will be deleted and asks for the id. Throws `Input.Invalid` if the id is wrong or nobody can be asked. */
 export async function confirmErase(
   client: PalimpsestClient,
   { session, forks }: { session: string; forks: boolean },
@@ -49,18 +49,18 @@ export async function confirmErase(
   const { messages, generation } = await client.status({ session });
   if (!process.stdin.isTTY)
     throw invalid(
-      `${session} was not erased: nobody can be asked, because standard input is no terminal.`,
+      `${session} was not erased: standard input is not a terminal, so the command cannot ask for confirmation.`,
       '--yes',
-      'Add --yes to erase without being asked.',
+      'Add --yes to erase without confirmation.',
     );
   const stored = `${plural(messages, 'message')} and ${plural(generation, 'generation')}`;
   const more = forks ? ', and every session forked from it,' : '';
-  process.stderr.write(`This deletes ${stored} of ${session}${more} for good.\n`);
+  process.stderr.write(`This deletes ${stored} of ${session}${more} permanently.\n`);
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    const typed = await lines.question('Type the id of the session to go on: ', { signal });
+    const typed = await lines.question('Type the id of the session to continue: ', { signal });
     if (typed.trim() === session) return;
-    throw invalid(`${session} was not erased: what was typed is not its id.`, 'session');
+    throw invalid(`${session} was not erased: the typed text is not its id.`, 'session');
   } finally {
     lines.close();
   }

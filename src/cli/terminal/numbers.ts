@@ -1,12 +1,12 @@
 import { invalid } from '../../errors.js';
 
-/** Numbers, lengths of time and moments as people type and read them. */
+/** Reads and prints numbers, durations and times. */
 export interface Range {
   least?: number;
   most?: number;
 }
 
-/** Whole number of an option, `12000` or `12,000`. Throws `Input.Invalid` naming the option and its range. */
+/** Parses a whole number of an option, `12000` or `12,000`. Throws `Input.Invalid`, which names the option and its range. */
 export function wholeNumber(
   text: string,
   option: string,
@@ -27,27 +27,27 @@ export function positive(text: string, option: string): number {
 
 const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
-/** Milliseconds of `30`, `30s`, `500ms`, `5m`, `2h`, `7d`; a bare number is seconds. */
+/** Returns the milliseconds of `30`, `30s`, `500ms`, `5m`, `2h`, `7d`; a bare number means seconds. */
 export function duration(text: string, option: string): number {
   const [, number, unit = 's'] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text.trim()) ?? [];
   if (number !== undefined) return Math.round(Number(number) * units[unit as keyof typeof units]);
   throw invalid(
-    `${option} must be a length of time, not ${JSON.stringify(text)}.`,
+    `${option} must be a duration, not ${JSON.stringify(text)}.`,
     option,
-    'Seconds, or a number with ms, s, m, h or d: 30, 500ms, 5m.',
+    'Give seconds, or a number with ms, s, m, h or d: 30, 500ms, 5m.',
   );
 }
 
-/** ISO 8601 of a moment, or of a length of time before now: `2026-01-31`, `2026-01-31T12:00Z`, `30d`. */
+/** Returns a time, or a duration before now, in ISO 8601: `2026-01-31`, `2026-01-31T12:00Z`, `30d`. */
 export function moment(text: string, option: string): string {
   if (/^\d+(?:\.\d+)?(ms|s|m|h|d)$/.test(text.trim()))
     return new Date(Date.now() - duration(text, option)).toISOString();
   const at = /^\d{4}-\d\d-\d\d/.test(text) ? new Date(text) : new Date(NaN);
   if (!Number.isNaN(at.getTime())) return at.toISOString();
   throw invalid(
-    `${option} must be a moment, not ${JSON.stringify(text)}.`,
+    `${option} must be a time, not ${JSON.stringify(text)}.`,
     option,
-    'A date (2026-01-31), a time (2026-01-31T12:00Z), or how long ago (30d, 12h).',
+    'Give a date (2026-01-31), a time (2026-01-31T12:00Z), or a duration before now (30d, 12h).',
   );
 }
 
@@ -71,7 +71,7 @@ export const ago = (iso: string, now = Date.now()): string => span(now - Date.pa
 export const percent = (part: number, whole: number): string =>
   whole <= 0 ? '–' : `${((100 * part) / whole).toFixed(part / whole < 0.1 ? 1 : 0)} %`;
 
-/** Money of the policies' prices; their currency may be missing. */
+/** Prints money in the currency of the policies' prices, which may be missing. */
 export function money(amount: number | null, currency?: string | null): string {
   if (amount === null) return '–';
   return `${amount.toFixed(amount !== 0 && Math.abs(amount) < 1 ? 4 : 2)}${currency ? ` ${currency}` : ''}`;

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type Column, columnsOfTerminal, layout, padded, printable, wrapped } from './table.js';
 
-/** Colours of the terminal, where there is one and nobody has said no to them. */
+/** Terminal colours, used only on a terminal that has not disabled them. */
 export interface Style {
   bold: (text: string) => string;
   dim: (text: string) => string;
@@ -33,7 +33,7 @@ export function styleFor(coloured: boolean): Style {
   };
 }
 
-/** `--no-color`, and NO_COLOR of whatever value (https://no-color.org), go before the terminal. */
+/** `--no-color` and any value of NO_COLOR (https://no-color.org) take precedence over the terminal. */
 export function wantsColour(stream: { isTTY?: boolean }, allowed: boolean, env = process.env): boolean {
   return allowed && !env.NO_COLOR && env.TERM !== 'dumb' && stream.isTTY === true;
 }
@@ -45,8 +45,8 @@ interface OutputSettings {
 }
 
 /**
- * What a command prints. Results go to stdout: for people as lines, with `--json` as JSON and nothing else. Progress,
- * notes and failures go to stderr.
+ * The output of a command. Results go to stdout: as lines for people, or with `--json` as JSON only. Progress, notes and
+ * failures go to stderr.
  */
 export class Output {
   readonly json: boolean;
@@ -57,14 +57,14 @@ export class Output {
     this.style = styleFor(wantsColour(process.stdout, color));
   }
 
-  /** Of the terminal; else COLUMNS; else without limit, so that a pipe gets whole ids. */
+  /** Width of the terminal, else COLUMNS, else unlimited, so that a pipe receives complete ids. */
   get width(): number {
     const given = Number(process.env.COLUMNS);
     const fallback = Number.isInteger(given) && given > 0 ? given : Infinity;
     return columnsOfTerminal(process.stdout) ?? fallback;
   }
 
-  /** One JSON document, or one line of several. Waits for a slow reader. */
+  /** Prints one JSON document, or one line of several. Waits for a slow reader. */
   value(document: unknown): Promise<void> {
     return this.write(`${JSON.stringify(document ?? null)}\n`);
   }
@@ -73,12 +73,12 @@ export class Output {
     return this.write(`${text}\n`);
   }
 
-  /** Lines broken where they would not fit. */
+  /** Prints lines, wrapped to the width. */
   async paragraph(text: string, paint = (line: string) => line): Promise<void> {
     for (const line of wrapped(printable(text), this.width)) await this.line(paint(line));
   }
 
-  /** Stored text: exact into a pipe or file; a terminal is not steered by it. */
+  /** Prints stored text: unchanged to a pipe or file; for a terminal, control characters are removed. */
   content(text: string): Promise<void> {
     return this.write(process.stdout.isTTY ? printable(text.replaceAll('\t', '    ')) : text);
   }
@@ -87,7 +87,7 @@ export class Output {
     return writeTo(process.stdout, text);
   }
 
-  /** For people beside the result. */
+  /** Prints a note for people on stderr. */
   note(text: string): void {
     process.stderr.write(`${printable(text)}\n`);
   }
@@ -98,7 +98,7 @@ export class Output {
     for (const row of rows) await this.line(line(row));
   }
 
-  /** Names at the left, values at the right, broken where they would not fit. */
+  /** Prints names on the left and values on the right, wrapped to the width. */
   async facts(facts: readonly (Fact | null)[]): Promise<void> {
     const shown = facts.filter((fact) => fact !== null);
     const names = Math.max(...shown.map(([name]) => name.length)) + 2;
@@ -112,7 +112,7 @@ export class Output {
 
 export type Fact = readonly [name: string, value: string, paint?: (text: string) => string];
 
-/** Resolves once the stream takes more. */
+/** Resolves once the stream accepts more. */
 async function writeTo(stream: NodeJS.WriteStream, text: string): Promise<void> {
   if (!stream.write(text)) await once(stream, 'drain');
 }

@@ -4,19 +4,19 @@ import { count, span } from './numbers.js';
 import { columnsOfTerminal, printable, shortenEnd, shortenMiddle, widthOf } from './table.js';
 
 /**
- * How far long work is: a bar with rate and remaining time on a terminal, a plain line every few seconds elsewhere.
+ * Shows the progress of long work: on a terminal a bar with rate and remaining time, elsewhere a plain line every few seconds.
  * Always on stderr, so that the result can be piped.
  */
 interface ProgressOptions {
-  /** What is counted: `messages`. */
+  /** The counted unit: `messages`. */
   unit: string;
   /** @default process.stderr */
   stream?: NodeJS.WriteStream;
-  /** Milliseconds between lines where there is no terminal. @default 5,000 */
+  /** Milliseconds between lines without a terminal. @default 5,000 */
   lineEveryMs?: number;
 }
 
-/** The rate follows the last stretch of this length, so that it tells how it goes now. Milliseconds. */
+/** Milliseconds of recent work from which the rate is computed, so that it shows the current speed. */
 const window = 20_000;
 
 export class Progress {
@@ -45,7 +45,7 @@ export class Progress {
       : null;
   }
 
-  /** `total` 0: not known yet. */
+  /** `total` 0 means unknown. */
   update(done: number, total: number, note = ''): void {
     const now = Date.now();
     Object.assign(this, { done, total, note });
@@ -62,12 +62,12 @@ export class Progress {
     }
   }
 
-  /** Takes the bar away; what comes next is the result. */
+  /** Removes the bar before the result is printed. */
   stop(): void {
     if (this.bar?.isActive) this.bar.stop();
   }
 
-  /** A line beside the bar. */
+  /** Prints a line above the bar. */
   say(text: string): void {
     this.stop();
     this.stream.write(`${printable(text)}\n`);
@@ -94,7 +94,7 @@ export class Progress {
     return shortenEnd(`${drawn}${note}`, columns - 1);
   }
 
-  /** Per second, over the last stretch. */
+  /** Units per second over the recent window. */
   private rate(): number {
     const first = this.samples[0];
     const elapsed = Date.now() - (first?.at ?? this.started);
@@ -103,7 +103,7 @@ export class Progress {
   }
 }
 
-/** Where progress goes: lines that stay, and on a terminal one last line that is redrawn. */
+/** Prints progress: permanent lines and, on a terminal, a last line that is redrawn. */
 export class Screen {
   private drawn = false;
 
@@ -113,7 +113,7 @@ export class Screen {
     return (this.stream as Partial<WriteStream>).isTTY === true;
   }
 
-  /** Width of the terminal; Infinity where there is none. */
+  /** Width of the terminal, or Infinity without one. */
   get columns(): number {
     return this.isTerminal ? (columnsOfTerminal(this.stream as Partial<WriteStream>) ?? 80) : Infinity;
   }
@@ -123,7 +123,7 @@ export class Screen {
     this.stream.write(`${printable(text)}\n`);
   }
 
-  /** Redraws the last line; says nothing where there is no terminal. */
+  /** Redraws the last line; prints nothing without a terminal. */
   redraw(line: string): void {
     if (!this.isTerminal) return;
     const text = printable(line);

@@ -1,20 +1,20 @@
-/** Tables without lines, as operators pipe and read them: one row a line, never wider than the terminal. */
+/** Tables without lines, easy to pipe and read: one line per row, never wider than the terminal. */
 
 export interface Column<Row> {
   head: string;
   value: (row: Row) => string;
-  /** Numbers stand right. @default 'left' */
+  /** Numbers are aligned right. @default 'left' */
   align?: 'left' | 'right';
-  /** May be shortened to this many columns: ids in the middle, texts at their end. */
+  /** Minimum columns when shortened: ids in the middle, texts at the end. */
   least?: number;
   shorten?: 'middle' | 'end' | ((text: string, width: number) => string);
-  /** Leaves the table where there is no room for it; the highest first. Absent: stays. */
+  /** Order in which columns are dropped without room for them, highest first. Absent: never dropped. */
   dispensable?: number;
-  /** Colour of a cell. */
+  /** Colours a cell. */
   paint?: (text: string, row: Row) => string;
 }
 
-/** Columns and widths chosen for some rows; further rows are shortened to them. */
+/** Columns and widths chosen for the first rows; further rows are shortened to them. */
 export interface Layout<Row> {
   head: string;
   line: (row: Row) => string;
@@ -73,7 +73,7 @@ function fitting<Row>(columns: readonly Column<Row>[], rows: readonly Row[], wid
 const total = <Row>(sized: readonly Sized<Row>[]): number =>
   sized.reduce((sum, { size }) => sum + size, gap.length * (sized.length - 1));
 
-/** The widest of those that may be shorter gives way first. */
+/** Of the columns that may shrink, the widest shrinks first. */
 function shrunk<Row>(natural: readonly Sized<Row>[], width: number): Sized<Row>[] {
   const sized = natural.map((one) => ({ ...one }));
   for (let over = total(sized) - width; over > 0; over--) {
@@ -86,7 +86,7 @@ function shrunk<Row>(natural: readonly Sized<Row>[], width: number): Sized<Row>[
   return sized;
 }
 
-/** A terminal of a few columns: everything is cut. */
+/** On a very narrow terminal, every column is cut. */
 function forced<Row>(sized: Sized<Row>[], width: number): Sized<Row>[] {
   while (total(sized) > width) {
     const widest = [...sized].sort((a, b) => b.size - a.size)[0];
@@ -96,15 +96,15 @@ function forced<Row>(sized: Sized<Row>[], width: number): Sized<Row>[] {
   return sized;
 }
 
-/** How much room text takes in a terminal, and how to make it take less. */
+/** Measures and shortens text in terminal columns. */
 
 const wide =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303F\uFF01-\uFF60\uFFE0-\uFFE6]|\p{Emoji_Presentation}/u;
 const noWidth = /[\p{Mn}\p{Me}\p{Cf}]/u;
-// Control characters and direction marks of an id or a message: what is stored does not steer the reader's terminal.
+// Control characters and direction marks of an id or a message: stored text must not control the reader's terminal.
 const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
 
-/** Columns of a stream that is a terminal; null where it is none, or does not know. */
+/** Returns the columns of a terminal, or null if the stream is not a terminal or does not know its width. */
 export const columnsOfTerminal = ({
   isTTY,
   columns,
@@ -115,7 +115,7 @@ export const columnsOfTerminal = ({
 
 export const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
 
-/** Columns of a terminal; wide characters take two, combining ones none. */
+/** Returns the terminal columns of a text; wide characters take two, combining ones none. */
 export function widthOf(text: string): number {
   if (/^[\x20-\x7E]*$/.test(text)) return text.length;
   let width = 0;
@@ -143,7 +143,7 @@ export function shortenEnd(text: string, width: number): string {
   return `${taken(Array.from(text), width - 1).join('')}…`;
 }
 
-/** A stretch of the text that begins shortly before `at`, a code unit. */
+/** Returns a section of the text that starts shortly before `at`, a code unit. */
 export function shortenAround(text: string, width: number, at: number): string {
   if (widthOf(text) <= width || at <= width / 2) return shortenEnd(text, width);
   const before = Array.from(text.slice(0, at));
@@ -159,13 +159,13 @@ function taken(characters: readonly string[], width: number): string[] {
   return characters.slice(0, end === -1 ? characters.length : end);
 }
 
-/** Filled up with blanks to the width, which the text does not exceed. */
+/** Fills a text with blanks up to the width, which it must not exceed. */
 export function padded(text: string, width: number, align: 'left' | 'right' = 'left'): string {
   const blanks = ' '.repeat(Math.max(0, width - widthOf(text)));
   return align === 'right' ? blanks + text : text + blanks;
 }
 
-/** Broken at blanks into lines of at most `width`, and at least one character; a longer word is cut. */
+/** Wraps at blanks into lines of at most `width` and at least one character; a longer word is cut. */
 export function wrapped(text: string, width: number): string[] {
   if (width === Infinity) return text.split('\n');
   return text.split('\n').flatMap((line) => {

@@ -1,8 +1,8 @@
-/** Asks a summarizer given as a function, and remembers every accepted answer under its content key. */
+/** Asks a summarizer given as a function, and stores every accepted answer under its content key. */
 import { createHash } from 'node:crypto';
 import { redactorFor } from '../../summary/redaction/redact.js';
 import { isFailure, isFailureType, isModelFailure, PalimpsestError } from '../../errors.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { journalPrompt } from '../../summary/ask/journal-prompts.js';
 import type { Layer } from '../../summary/ask/layers.js';
@@ -35,14 +35,14 @@ import type { LayerText, Parent, RepairNeeded, Written } from '../replace/input.
 import type { DigestRef, ModelSteps, NotesStep } from '../summarize/model-steps.js';
 import type { Summarized } from '../summarize/summarize.js';
 
-/** Asks once. After a failure that it does not spare, nothing that still waits for its turn is asked any more. */
+/** Asks one question. After a failure for which `spares` is false, waiting questions are not asked any more. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
 
 const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
 
 export class MemoryAsker {
   private readonly texts = new Map<string, string>();
-  /** Questions that are being asked, by key. */
+  /** Questions in flight, by key. */
   private readonly flights = new Map<string, Promise<DigestRef>>();
 
   constructor(
@@ -69,7 +69,7 @@ export class MemoryAsker {
     return layers.map((layer) => ({ layer, text: this.textOf(layer.key) }));
   }
 
-  /** The texts behind the references. */
+  /** The texts of the references. */
   written({ snapshot, layers, changes, messages, chunks }: Summarized): Written {
     return {
       snapshot: snapshot === null ? null : this.textOf(snapshot),
@@ -80,10 +80,10 @@ export class MemoryAsker {
     };
   }
 
-  /** One compaction's worth of asking; `calls` fills while it goes on. */
+  /** Begins the questions of one compaction; `calls` grows with each call. */
   begin(summarizer: Summarizer | null) {
     const calls: Generation['calls'] = [];
-    /** A failure that no retry helps against: requests that still wait for their turn are not made. */
+    /** A failure that a retry cannot fix: waiting requests are not made. */
     let ended: { error: unknown } | null = null;
     const answer: Answer = async (question, spares = isOverflow) => {
       if (ended) throw ended.error;
@@ -101,7 +101,7 @@ export class MemoryAsker {
     return {
       calls,
       steps: (plan: Plan): ModelSteps => this.steps(this.asking(plan), answer, giveUp),
-      /** The repaired snapshot, or null where the repair came to nothing: the first one has to do. */
+      /** The repaired snapshot, or null if the repair failed and the first snapshot is used. */
       repair: async (plan: Plan, key: string, { repair, snapshot }: RepairNeeded): Promise<string | null> => {
         const found = () => Promise.resolve({ snapshot });
         try {
@@ -186,7 +186,7 @@ export class MemoryAsker {
     return this.log.range(fromSeq, fromSeq + MOST_FOLLOWING - 1);
   }
 
-  /** What the journal holds of the answer, and whether it tells how the present state changes. */
+  /** Adds the tokens of the notes, and whether the answer has the changes of the current state. */
   private noted(digest: DigestRef, { counter }: Asking): DigestRef {
     return { ...digest, ...notedAs(this.textOf(digest.key), this.parent().state ?? '', counter) };
   }
@@ -197,7 +197,7 @@ export class MemoryAsker {
     calls: Generation['calls'],
   ): Promise<DigestRef> {
     const { key } = question;
-    // What was written ahead may still be under way; where that fails, it is asked anew.
+    // A question written ahead may still be in flight; if it fails, it is asked again.
     await this.flights.get(key)?.catch(() => null);
     const stored = this.texts.get(key);
     if (stored !== undefined) return this.reference(key, stored, true);
@@ -255,7 +255,7 @@ export class MemoryAsker {
   }
 }
 
-/** An overflow that knows how to go on. */
+/** An overflow with the halves of the chunk to continue with. */
 class Overflow extends PalimpsestError {
   constructor(
     error: PalimpsestError,
@@ -266,8 +266,8 @@ class Overflow extends PalimpsestError {
 }
 
 /**
- * Answers one request of the summarizer with its text. For a failure that the fallback of the policy shall serve, it
- * throws a `PalimpsestError` of type `Llm.*`; any other error is thrown to the caller of `compact`, and nothing changes.
+ * Returns the summarizer's answer to one request. It throws a `PalimpsestError` of type `Llm.*` for failures that the policy's
+ * fallback handles; any other error is passed to the caller of `compact`, and the conversation stays unchanged.
  */
 export type Summarizer = (
   request: SummaryRequest,

@@ -22,7 +22,7 @@ import {
   marksFor,
 } from '../../limits/limits.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { atOnce } from '../../steps.js';
 import { calibrated, calibrationKey, type Calibration } from '../../tokens/calibration.js';
@@ -44,15 +44,15 @@ import { summarize } from '../summarize/summarize.js';
  */
 export interface ConversationOptions {
   policy?: PolicyInput;
-  /** In place of the policy's tokenizer. */
+  /** Replaces the policy's tokenizer. */
   counter?: TokenCounter;
-  /** Unix milliseconds, for calls that nobody answered. @default counts messages, so that runs are alike */
+  /** Unix milliseconds, for the age of unanswered calls. @default derived from the number of messages, so that runs are reproducible */
   now?: () => number;
 }
 
 export class Conversation {
   readonly policy: Policy;
-  /** They follow reported usage, and under `{economic: true}` the mean turn. */
+  /** The sizes, adjusted to reported usage and with `{economic: true}` to the mean turn. */
   limits: Limits;
 
   private readonly store: MemoryStore;
@@ -63,13 +63,13 @@ export class Conversation {
   private marks: Marks;
   private turn = { turns: 0, mean: 0 };
   private exhausted = false;
-  /** What was written ahead, at which generation, and its calls since the last commit. */
+  /** The compaction written ahead: its generation, its last message and its calls since the last commit. */
   private ahead: { generation: number; throughSeq: number | null; calls: Generation['calls'] } | null = null;
-  /** Truncating arguments was found not worth a commit; asked again after the next one. */
+  /** Whether truncating arguments did not justify a commit; reset by the next commit. */
   private truncationDeclined = false;
   private learnt: Calibration = {};
   private inUse: Learnt = { factor: 1, overhead: 0 };
-  /** Committed since the last turn: its request may have held what was replaced. */
+  /** Whether a generation was committed since the last turn, whose request may have had the replaced messages. */
   private hasMoved = false;
 
   constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
@@ -89,25 +89,25 @@ export class Conversation {
     );
   }
 
-  /** Every message, numbered from 1. */
+  /** All messages, numbered from 1. */
   get log(): readonly LoggedMessage[] {
     return this.store.log.messages;
   }
 
-  /** Committed, oldest first; the genesis is not among them. */
+  /** Committed generations, oldest first, without the genesis. */
   get generations(): readonly Generation[] {
     return this.store.generations;
   }
 
-  /** Learnt from reported usage, by model and tokenizer. */
+  /** Calibration learnt from reported usage, by model and tokenizer. */
   get calibration(): Calibration {
     return this.learnt;
   }
 
   /**
-   * One turn. Throws `Input.Invalid`; then nothing was added. `at`: Unix milliseconds. `usage`: what the provider reported
-   * for the request that made the first assistant message of the turn, in its own form. `said`: when the turn was said, an
-   * ISO 8601 instant with its zone; messages that bear a time of their own keep that.
+   * Appends one turn. Throws `Input.Invalid`; then no message is added. `at`: Unix milliseconds. `usage`: the provider's usage
+   * object for the request that produced the first assistant message of the turn. `said`: time of the turn, an ISO 8601 instant
+   * with its zone; messages with their own time keep it.
    */
   append(
     messages: readonly ChatMessage[],
@@ -127,7 +127,7 @@ export class Conversation {
     if (this.policy.economic) this.followSizes();
   }
 
-  /** The messages to send to the model now. Throws `Budget.Unreachable`. `budget`: context tokens. */
+  /** The messages to send to the model. Throws `Budget.Unreachable`. `budget`: context tokens. */
   context(budget: number = this.limits.budget): {
     messages: ChatMessage[];
     items: ViewItem[];
@@ -140,17 +140,31 @@ export class Conversation {
     return { messages, items: fit.items, tokens: fit.tokens };
   }
 
-  /** A trigger is met, or old arguments are to be truncated, and nothing holds it back. */
+  /** Whether a trigger is met or old arguments are due for truncation, and no mark postpones it. */
   isDue(): boolean {
     const { tokens, messages } = this.store.live;
     const reached = (size: number, mark: number | null) => mark !== null && size >= mark;
     const marked = reached(tokens, this.marks.tokens) || reached(messages, this.marks.messages);
     const declined = this.exhausted || this.truncationDeclined;
-    const toTruncate = !declined && reached(tokens, this.limits.reduceAt);
+    const toTruncate = !declined && reached(tokens, this.limits.reduceAt) && this.holdsLongArguments();
     return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
   }
 
-  /** The context comes close to its trigger, and nothing was written ahead since the last commit. */
+  /** Measured like a session of the service: whether old calls of these tools may be long enough. */
+  private holdsLongArguments(): boolean {
+    const truncation = this.policy.reduce.arguments;
+    if (truncation === null) return false;
+    // A lower bound of the tokens of so many characters of JSON, for all tokenizers.
+    const least = Math.floor(truncation.longerThan / 16);
+    const { tail } = this.store.source();
+    return tail
+      .filter(({ seq, tokens }) => seq <= this.log.length - truncation.olderThan && tokens >= least)
+      .some(({ message }) =>
+        message.tool_calls?.some((call) => truncation.tools.includes(call.function?.name ?? '')),
+      );
+  }
+
+  /** Whether the context is close to its trigger and nothing was written ahead since the last commit. */
   isAlmostDue(): boolean {
     const sizes = eagerSizes(this.policy, this.limits);
     const { tokens } = this.store.live;
@@ -158,15 +172,14 @@ export class Conversation {
     return isClose && !this.exhausted && this.ahead?.generation !== this.store.generation && !this.isDue();
   }
 
-  /** Last message of what was written ahead of the compaction to come; null where nothing was. */
+  /** Last message covered by the compaction written ahead, or null. */
   get writtenThroughSeq(): number | null {
     return this.ahead?.generation === this.store.generation ? this.ahead.throughSeq : null;
   }
 
   /**
-   * Asks what the compaction to come will need of the model, and remembers the answers; the context stays as it is. Answers
-   * the calls made, none where there is nothing to ask yet. A failure of the model is none of this: it is asked once
-   * more when the compaction is due.
+   * Writes the next compaction ahead: asks the model and stores the answers; the context stays unchanged. Returns the calls
+   * made, if any. A failure of the model is not thrown: the model is asked again when the compaction is due.
    */
   async writeAhead(summarizer: Summarizer): Promise<Generation['calls']> {
     const { generation } = this.store;
@@ -202,9 +215,9 @@ export class Conversation {
   }
 
   /**
-   * Plans, asks, accepts and commits. Null: nothing to do, or by hand the result would not be smaller. Throws the typed
-   * failure of a model that failed where the policy's `fallback` is `none`, or of a result that was refused; the
-   * conversation is then as it was.
+   * Plans, asks, accepts and commits. Returns null if there is nothing to do, or if a forced compaction would not be smaller.
+   * Throws a typed failure if the model fails and the policy's `fallback` is `none`, or if the result is refused; the
+   * conversation then stays unchanged.
    */
   async compact(summarizer: Summarizer | null, options: PlanOptions = {}): Promise<Generation | null> {
     const { force = false } = options;
@@ -228,8 +241,8 @@ export class Conversation {
   }
 
   /**
-   * Carries out a plan that was made of this conversation since its last commit; what was appended after it stays in
-   * the tail. Throws `Store.StaleGeneration` where something else was committed meanwhile.
+   * Carries out a plan made from this conversation since its last commit; messages appended after the plan stay in the tail.
+   * Throws `Store.StaleGeneration` if another generation was committed in the meantime.
    */
   async carryOut(plan: Plan, summarizer: Summarizer | null, force = false): Promise<Generation> {
     this.store.assertCurrent(plan);
@@ -263,7 +276,7 @@ export class Conversation {
     }
   }
 
-  /** Commits a new generation that is what an earlier one was; 0 brings the whole log back. */
+  /** Commits a new generation equal to an earlier one; 0 restores the whole log. */
   restore(generation: number): Generation {
     const target = generation === 0 ? null : this.generations[generation - 1];
     if (target === undefined) {
@@ -357,7 +370,7 @@ export class Conversation {
       tokensBefore,
       tokensAfter,
       parts: this.store.parent().parts + (evicts ? 1 : 0),
-      // Requests that were in flight when the fallback took over still report here.
+      // Requests that were in flight when the fallback was used are still added here.
       calls: [...(this.ahead?.calls ?? []), ...calls],
     };
     this.ahead &&= { ...this.ahead, calls: [] };
@@ -398,11 +411,11 @@ export class Conversation {
 }
 
 export interface PlanOptions {
-  /** Regardless of size and exhausted mark. */
+  /** Plans regardless of size and exhausted mark. */
   force?: boolean;
   reason?: CompactionReason;
-  /** What the compaction to come will need of a model, before it is due. */
+  /** Plans the model calls of the next compaction before it is due. */
   eager?: boolean;
-  /** The reason why no model may be asked; null where one may. */
+  /** The reason why no model may be asked, or null. */
   withoutModel?: string | null;
 }

@@ -11,7 +11,7 @@ export interface Generation {
   reason: CompactionReason;
   method: Method;
   fallback: boolean;
-  /** Evicted range; empty (`throughSeq < fromSeq`) where only reductions were committed. */
+  /** Evicted range; empty (`throughSeq < fromSeq`) if only reductions were committed. */
   fromSeq: number;
   throughSeq: number;
   carriedSeq: number | null;
@@ -25,21 +25,21 @@ export interface Generation {
   reductions: Reduction[];
   coverage: Coverage[];
   chunks: ChunkRef[];
-  /** Chunks that the fallback served: by rule, because the model failed at them. */
+  /** Number of chunks summarized by rule because the model failed at them. */
   chunksByRule: number;
-  /** Evicted messages. */
+  /** Number of evicted messages. */
   evicted: number;
   tokensBefore: number;
   tokensAfter: number;
-  /** Of the context as it was before, from its beginning on; null for a restore. */
+  /** Tokens of the unchanged beginning of the previous context; null for a restore. */
   cachedTokens: number | null;
-  /** Archive parts along the chain of parents. */
+  /** Number of archive parts along the chain of parents. */
   parts: number;
-  /** Calls and tokens paid for it, by our own count. */
+  /** Its model calls and their counted tokens. */
   calls: { kind: string; key: string; inputTokens: number; outputTokens: number }[];
 }
 
-/** The first generation of every conversation: nothing is replaced yet. */
+/** The first generation of every conversation, which replaces nothing. */
 export const genesis: Generation = {
   generation: 0,
   parent: 0,
@@ -67,7 +67,7 @@ export const genesis: Generation = {
   calls: [],
 };
 
-/** The generations behind the newest one along the chain of parents, newest first, without the genesis. */
+/** The newest generation and its chain of parents, newest first, without the genesis. */
 export function chainOf(generations: readonly Generation[]): Generation[] {
   const links: Generation[] = [];
   for (let at = generations.length; at > 0; at = links.at(-1)!.parent) links.push(generations[at - 1]!);

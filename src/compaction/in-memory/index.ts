@@ -12,27 +12,27 @@ export { type Summarizer } from './asker.js';
 export type { CompactionReason, NothingToDo, Plan } from '../plan/plan-types.js';
 
 /**
- * Compaction of an array of messages, without a database: what agent frameworks need that keep the history themselves.
+ * Compacts an array of messages without a database, for agent frameworks that keep the history themselves.
  * @example
  * const plan = await planCompaction(messages, { policy: { contextWindow: 32_000 } });
  * if (!('nothing' in plan)) history = (await applyCompaction(messages, plan, { policy, summarize })).messages;
  */
 export interface CompactionOptions {
   policy?: PolicyInput;
-  /** In place of the policy's tokenizer. */
+  /** Replaces the policy's tokenizer. */
   counter?: TokenCounter;
-  /** Plan whatever the size. */
+  /** Plans a compaction at any size. */
   force?: boolean;
 }
 
 export interface CompactedHistory {
-  /** To be sent to the model from now on; keep the originals: nothing here brings them back. */
+  /** The messages to send to the model from now on. Keep the originals: they cannot be recovered from these. */
   messages: ChatMessage[];
   tokens: number;
   generation: Generation;
 }
 
-/** Plans the cut and the chunks to be read; references and sizes only. Throws `Input.Invalid`. */
+/** Plans the cut and the chunks to read; the plan has references and sizes only. Throws `Input.Invalid`. */
 export async function planCompaction(
   messages: readonly ChatMessage[],
   { force = false, ...options }: CompactionOptions = {},
@@ -41,8 +41,8 @@ export async function planCompaction(
 }
 
 /**
- * Carries out a plan made of the same messages with the same options. Without `summarize` the extractive summarizer
- * serves. Throws the typed failure where the result is refused; `messages` are never changed.
+ * Carries out a plan made from the same messages with the same options. Without `summarize` the extractive summarizer is
+ * used. Throws a typed failure if the result is refused; `messages` are never changed.
  */
 export async function applyCompaction(
   messages: readonly ChatMessage[],

@@ -6,21 +6,21 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 
 /**
- * A log in memory, numbered from 1, with what the store keeps beside each message. Holds copies: whoever goes on writing
- * into a message that was appended does not rewrite the log.
+ * A log in memory, numbered from 1, with the metadata that the store keeps for each message. It keeps copies, so that later
+ * changes to an appended message do not change the log.
  */
 export class MemoryLog {
   readonly messages: LoggedMessage[] = [];
   readonly metas: MessageMeta[] = [];
-  /** Last of the leading system messages. */
+  /** Number of the last leading system message. */
   systemThrough = 0;
   private readonly hashes: string[] = [];
 
   constructor(private readonly counter: TokenCounter) {}
 
   /**
-   * Tokens of what was added. Throws `Input.Invalid`; then nothing was. `at`: Unix milliseconds; `said`: ISO 8601, of the
-   * messages that bear no time of their own.
+   * Appends messages and returns their tokens. Throws `Input.Invalid`; then none is added. `at`: Unix milliseconds; `said`:
+   * ISO 8601, for messages without their own time.
    */
   append(messages: readonly ChatMessage[], at: number, said?: string): number {
     const told = said === undefined ? undefined : readInstant(said, 'said');

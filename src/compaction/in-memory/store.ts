@@ -1,8 +1,8 @@
-/** The rows of the service in memory: the log, the committed generations, emergency reductions, sizes. */
+/** The service's rows in memory: the log, the committed generations, emergency reductions, sizes. */
 import { buildView, type ContextSource, type Reduction, sizeOf } from '../../context/view/view.js';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { chainOf, genesis, type Generation } from './generation.js';
 import { MemoryLog } from './log.js';
@@ -12,11 +12,11 @@ import type { Parent } from '../replace/input.js';
 
 export class MemoryStore {
   readonly log: MemoryLog;
-  /** Committed, oldest first; the genesis is not among them. */
+  /** Committed generations, oldest first, without the genesis. */
   readonly generations: Generation[] = [];
   /** Tokens and messages of the context. */
   live = { tokens: 0, messages: 0 };
-  /** By budget, since the last commit. */
+  /** Emergency reductions since the last commit, by budget. */
   private emergencies = new Map<number, Reduction[]>();
 
   constructor(private readonly counter: TokenCounter) {
@@ -27,7 +27,7 @@ export class MemoryStore {
     return this.generations.length;
   }
 
-  /** Tokens of what was added. Throws `Input.Invalid`; then nothing was. */
+  /** Appends messages and returns their tokens. Throws `Input.Invalid`; then none is added. */
   append(messages: readonly ChatMessage[], at: number, said?: string): number {
     const tokens = this.log.append(messages, at, said);
     this.live = { tokens: this.live.tokens + tokens, messages: this.live.messages + messages.length };
@@ -54,7 +54,7 @@ export class MemoryStore {
     this.emergencies.set(budget, [...(this.emergencies.get(budget) ?? []), ...reductions]);
   }
 
-  /** Throws `Store.StaleGeneration`: while a summarizer is at work, something else may be committed (invariant 5). */
+  /** Throws `Store.StaleGeneration` if another generation was committed while the summarizer was working (invariant 5). */
   assertCurrent({ baseGeneration }: Pick<Plan, 'baseGeneration'>): void {
     if (baseGeneration === this.generation) return;
     throw new PalimpsestError(

@@ -15,12 +15,12 @@ import { seenThrough, type Planning } from './planning.js';
 import { readingOf, shortReading, type Reading } from './reading.js';
 
 /**
- * Most that one compaction evicts, in tokens and in full chunks (half full ones are twice as many): its history, its
- * payloads, and the time for which a commit keeps the worker from anything else, heartbeats included, follow from them.
+ * Maximum eviction of one compaction, in tokens and in full chunks (there may be twice as many half-full ones). It bounds the
+ * workflow history, the payloads, and the time for which a commit blocks the worker, including its heartbeats.
  */
 const mostEvicted = { tokens: 2_000_000, chunks: 500 };
 
-/** Most tokens that a cut like this one may evict: each message takes a label in its chunk. */
+/** Maximum tokens that such a cut may evict, including a label for each message in its chunk. */
 export function mostEvictable(
   { evictedTokens, evictedMessages }: CutChoice,
   { chunkTokens }: SummarizerSettings,
@@ -30,7 +30,7 @@ export function mostEvictable(
   return Math.min(mostEvicted.tokens, Math.floor(inChunks));
 }
 
-/** The base that a model folds, and the archived messages that it reads again; no messages where they would be too many. */
+/** The base that a model builds on, and the archived messages that it reads again; none if there are too many. */
 export async function readAgain(
   { state, policy, reads, settings, reason }: Planning,
   evictedTokens: number,
@@ -46,8 +46,8 @@ export async function readAgain(
 }
 
 /**
- * Chunks of all that a model reads. They end where earlier chunks ended, and what was written ahead, so that stored
- * digests are found again; `full_rewrite` reads the whole archive each time, in full chunks.
+ * Chunks of all messages that a model reads. They end where earlier chunks and chunks written ahead ended, so that stored
+ * digests are found again; `full_rewrite` always reads the whole archive in full chunks.
  */
 export async function chunksToRead(
   planning: Planning,
@@ -69,7 +69,7 @@ export async function chunksToRead(
   return (await Promise.all(parts.map((part) => chunksOf(planning, part, labels)))).flat();
 }
 
-/** Messages of the tail behind the cut that exceed `limits.messageTokens`, with their chunks. */
+/** Messages of the tail after the cut that exceed `limits.messageTokens`, with their chunks. */
 export async function messagesToSummarize(planning: Planning, throughSeq: number): Promise<LargeMessage[]> {
   const { state, policy, limits, counter, reads } = planning;
   const { messageTokens } = limits;
@@ -88,7 +88,7 @@ export async function messagesToSummarize(planning: Planning, throughSeq: number
   );
 }
 
-/** Texts are read of messages above half a chunk only: a cut may fall inside them. */
+/** Reads the texts only of messages above half a chunk, since a chunk may end inside them. */
 async function chunksOf(
   { settings, reads, counter, redact }: Planning,
   metas: readonly MessageMeta[],

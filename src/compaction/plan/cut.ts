@@ -1,27 +1,27 @@
 /**
- * The places where the log may be cut: between groups, in front of no orphan result, and behind no call that can still
- * be answered. A cut evicts everything of the tail up to and including a seq.
+ * Finds the places where the log may be cut: between groups, not before an orphan result, and not after a call that can still
+ * be answered. A cut evicts the tail up to and including a seq.
  */
 import { groupMessages } from '../../conversation/groups.js';
 import type { MessageMeta } from '../../conversation/message.js';
 
 declare const legal: unique symbol;
-/** The last evicted seq; only `seqBefore` makes one, of a boundary. */
+/** The last evicted seq; only `seqBefore` creates it, from a boundary. */
 type LegalCut = number & { readonly [legal]: 'LegalCut' };
 
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** Longest time that a call may stay open once a later user or assistant message exists. */
+  /** Maximum time that a call may stay open after a later user or assistant message. */
   deadCallAfterMs: number;
-  /** The session is closed: no call is answered any more. */
+  /** Whether the session is closed: its calls are no longer answered. */
   closed: boolean;
 }
 
 /** A place to cut: the index of the first kept message. */
 interface Boundary {
   index: number;
-  /** Calls that stay without an answer, in the group that ends here. */
+  /** Unanswered calls in the group that ends here. */
   interrupted: number;
 }
 
@@ -30,11 +30,11 @@ function seqBefore(metas: readonly MessageMeta[], index: number): LegalCut {
   return metas[index - 1]!.seq as LegalCut;
 }
 
-/** Ascending. An orphan result goes with what stands before it: a tail never begins with one. @internal Tests list them. */
+/** Boundaries in ascending order. An orphan result stays with the messages before it: a tail never begins with one. @internal Tests list them. */
 export function legalBoundaries(metas: readonly MessageMeta[], liveness: Liveness): Boundary[] {
   const { now, deadCallAfterMs, closed } = liveness;
   const { groups, answeredBy, orphans } = groupMessages(metas);
-  // In an autonomous run no user message follows; then the agent's own going on shows that it waits no longer.
+  // In an autonomous run no user message follows; a later assistant message then shows that the agent no longer waits.
   const lastTurn = metas.findLastIndex(
     ({ role, empty }) => (role === 'user' || role === 'assistant') && !empty,
   );
@@ -57,7 +57,7 @@ export function legalBoundaries(metas: readonly MessageMeta[], liveness: Livenes
   return boundaries.reverse();
 }
 
-/** Callers pass the tail. Should the log's leading system messages be among the metas, nothing may cut inside or directly behind them. */
+/** End of the leading system messages, in case the metas include them: no cut may be inside or directly after them. */
 function leadingSystem(metas: readonly MessageMeta[]): number {
   const end = metas.findIndex(
     ({ seq, role }, index) => seq !== index + 1 || (role !== 'system' && role !== 'developer'),
@@ -66,45 +66,45 @@ function leadingSystem(metas: readonly MessageMeta[]): number {
 }
 
 /**
- * The best cut among the places where the log may be cut. It is chosen in four phases; each is tried where the one before it finds no cut:
+ * The best cut is chosen in four phases; each is tried if the previous one finds no cut:
  *
- * 1. `turn`: the tail begins with a user turn, and at least half of what may stay does stay;
+ * 1. `turn`: the tail begins with a user turn and keeps at least half of the allowed size;
  * 2. `step`: it begins with an assistant message inside a run, so that a run without a user turn is cut too; its request is carried;
- * 3. `largest`: the largest tail within the ceilings, wherever it begins;
- * 4. `best effort`: every cut tears an interrupted call from what followed it: the one that does least harm.
+ * 3. `largest`: the largest tail within the ceilings, with any beginning;
+ * 4. `best effort`: every cut separates an interrupted call from its sequel; the least harmful cut is taken.
  *
  * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
  */
 export interface CutOptions extends Liveness {
-  /** Ceilings of what stays in the tail; whichever keeps fewer. Null or absent: no ceiling. */
+  /** Ceilings of the tail; the one that keeps fewer messages applies. Null or absent: no ceiling. */
   keep: { messages?: number | null; tokens?: number | null };
-  /** The request that the present head carries: it stays the request of a run that began before the tail. */
+  /** The request that the current head carries; it remains the request of a run that began before the tail. */
   previousCarriedSeq?: number | null;
   /** Tokens of a carried request above which the head shows an excerpt of it. @default none */
   mostCarried?: number;
-  /** Asked for by hand: a tail within the ceilings is cut as well, to about half. */
+  /** Whether an operator requested the cut: a tail within the ceilings is then cut to about half. */
   force?: boolean;
 }
 
 export interface CutChoice {
   throughSeq: LegalCut;
-  /** The user message of the run that the cut lies inside, to be carried verbatim in the head; null where the tail begins with a user turn. */
+  /** The user message of the run that contains the cut, carried verbatim in the head; null if the tail begins with a user turn. */
   carriedSeq: number | null;
-  /** The first message of the tail: a user turn, an assistant message inside a run, or anything else. */
+  /** The first message of the tail: a user turn, an assistant message inside a run, or another message. */
   boundary: 'user' | 'assistant' | 'best';
-  /** Interrupted calls that the cut tears from what the agent did next. */
+  /** Interrupted calls that the cut separates from the agent's next messages. */
   torn: number;
   /** Tokens and shown messages of the evicted range. */
   evictedTokens: number;
   evictedMessages: number;
-  /** Tokens of the carried request where it lies in the evicted range: they come back in the head. 0 otherwise. */
+  /** Tokens of the carried request if it is in the evicted range, since they return in the head; otherwise 0. */
   carriedTokens: number;
-  /** Tokens and shown messages that stay in the tail. */
+  /** Tokens and shown messages of the tail. */
   keptTokens: number;
   keptMessages: number;
 }
 
-/** Every legal cut that evicts something and keeps something, ascending. */
+/** Every legal cut that evicts and keeps at least one message, ascending. */
 export function cutCandidates(metas: readonly MessageMeta[], options: CutOptions): CutChoice[] {
   const leading = leadingSystem(metas);
   const tokensBefore = runningSum(metas.map(({ tokens, empty }) => (empty ? 0 : tokens)));
@@ -131,13 +131,13 @@ export function cutCandidates(metas: readonly MessageMeta[], options: CutOptions
 
 interface OutlinePoint {
   boundary: CutChoice['boundary'];
-  /** The tail would not begin with a user turn. */
+  /** Whether the tail would not begin with a user turn. */
   insideRun: boolean;
   /** The last user message before the boundary. */
   request: MessageMeta | null;
 }
 
-/** The neighbourhood of every boundary. System messages inside the log belong to the turn that follows them. */
+/** The neighbours of every boundary. System messages inside the log belong to the next turn. */
 function outlineOf(metas: readonly MessageMeta[]): (index: number) => OutlinePoint {
   const speaks = ({ role, empty }: MessageMeta) => !empty && role !== 'system' && role !== 'developer';
   const nextShown: (MessageMeta | null)[] = [null];
@@ -171,8 +171,8 @@ function runningSum(numbers: readonly number[]): number[] {
 }
 
 /**
- * The cut to take. As much stays as the ceilings allow; the newest group stays even where it alone exceeds them. Null when nothing can
- * be evicted, or when all of it may stay and the cut was not asked for by hand.
+ * Chooses the cut. The tail is as large as the ceilings allow; the newest group stays even if it exceeds them. Null if no message can
+ * be evicted, or if all may stay and no operator requested the cut.
  */
 export function chooseCut(metas: readonly MessageMeta[], options: CutOptions): CutChoice | null {
   const candidates = cutCandidates(metas, options);
@@ -188,7 +188,7 @@ interface Ceilings {
   messages: number;
 }
 
-/** At least what the smallest tail takes, with the request that it would carry: to keep that one word for word costs as much. */
+/** Raises the ceilings to the smallest tail and its carried request: keeping that request word for word costs as much. */
 function raised({ tokens, messages }: Ceilings, smallest: CutChoice): Ceilings {
   const { keptTokens, keptMessages, carriedTokens } = smallest;
   return {
@@ -197,7 +197,7 @@ function raised({ tokens, messages }: Ceilings, smallest: CutChoice): Ceilings {
   };
 }
 
-/** The cuts within the ceilings that keep at least half of what may stay, the largest tail first. */
+/** The cuts within the ceilings that keep at least half of the largest tail, largest first. */
 function withinReach(candidates: readonly CutChoice[], { tokens, messages }: Ceilings): CutChoice[] {
   const within = candidates.filter((cut) => cut.keptTokens <= tokens && cut.keptMessages <= messages);
   const most = within[0];
@@ -219,7 +219,7 @@ function largest(near: readonly CutChoice[]): CutChoice | undefined {
   return near.find(({ torn }) => torn === 0);
 }
 
-/** The lowest score; of equals the largest tail. */
+/** The cut with the lowest score; of equal ones, the largest tail. */
 function leastHarm(near: readonly CutChoice[]): CutChoice | null {
   return near.reduce<CutChoice | null>(
     (best, cut) => (best === null || harmOf(cut) < harmOf(best) ? cut : best),
@@ -227,14 +227,14 @@ function leastHarm(near: readonly CutChoice[]): CutChoice | null {
   );
 }
 
-/** A tail that begins inside a run reads worse than one that begins with a turn; a call torn from its sequel worse than either. */
+/** A tail that begins inside a run is worse than one that begins with a turn; a call separated from its sequel is worst. */
 function harmOf({ boundary, torn }: CutChoice): number {
   return { user: 0, assistant: 1, best: 2 }[boundary] + 2 * torn;
 }
 
 /**
- * The cut, or where it would evict more than `mostTokens`, one that evicts between half of that and all of it; more only
- * where no smaller group lets it. What the cut would have evicted beyond is left to the compactions that follow.
+ * The cut, or, if it would evict more than `mostTokens`, one that evicts between half of that and all of it, or more only if
+ * the groups allow no smaller cut. Later compactions evict the rest.
  */
 export function boundedCut(
   metas: readonly MessageMeta[],
@@ -256,7 +256,7 @@ export function boundedCut(
   );
 }
 
-/** Null when the whole tail may stay. */
+/** Null if the whole tail may stay. */
 function ceilingsFor(
   metas: readonly MessageMeta[],
   { keep, force }: CutOptions,

@@ -1,22 +1,22 @@
 import { MESSAGE_LABEL_TOKENS } from '../../summary/ask/chunk.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 
-/** The expected outcome of a compaction, from sizes alone: nothing is read, no model is asked. */
+/** The expected outcome of a compaction, estimated from sizes alone. */
 export interface EstimatedCompaction {
   tokensAfter: number;
   modelCalls: number;
   modelInputTokens: number;
-  /** Answers as long as they may be. */
+  /** Assumes answers of maximum length. */
   modelOutputTokens: number;
   /** Null without prices. */
   cost: number | null;
 }
 
-/** Usual size of a head as a share of its ceiling: the models that were measured write about half of what they may. */
+/** Usual size of a head as a share of its ceiling: measured models write about half of the allowed length. */
 const headShare = 0.6;
 
-/** A session of this many context tokens and messages, compacted until its trigger is out of reach. */
+/** Estimates compacting a session of this size. */
 export function estimateCompaction(
   policy: Policy,
   limits: Limits,

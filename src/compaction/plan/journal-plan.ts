@@ -1,4 +1,4 @@
-/** Sizes of one compaction in `journal` mode: the tail fills what the memory leaves of the target. */
+/** Sizes of one compaction in `journal` mode: the tail takes the rest of the target after journal and state. */
 import type { MessageMeta } from '../../conversation/message.js';
 import { MEMORY_OF_TARGET } from '../../limits/limits.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
@@ -14,7 +14,7 @@ import type { Planning } from './planning.js';
 
 const LEAST_NOTES = 200;
 
-/** Tokens of the whole memory: what the policy allows, less where large system messages leave less of the target. */
+/** Tokens of journal and state: the policy's limit, or less if large system messages leave less of the target. */
 function memoryTokens({ state, limits }: Planning): number {
   const rest = limits.contextTarget - limits.pinTokens - sum(state.system);
   const least = limits.noteTokens + LEAST_NOTES;
@@ -39,7 +39,7 @@ export function journalPlan(planning: Planning, chunks: readonly ChunkRef[]): Jo
   return { ...room, lengths };
 }
 
-/** Tokens that the entry for so much takes in the memory, at most. */
+/** Maximum tokens of the entry for this material. */
 export function nextEntryTokens(
   planning: Planning,
   material: { tokens: number; toolTokens?: number },
@@ -59,19 +59,19 @@ function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: n
 }
 
 /**
- * Most tokens of the tail with which the context reaches its target, the memory of this compaction included. `toCome`: tokens
- * that the tail will have more of by then.
+ * Maximum tokens of the tail with which the context reaches its target, including journal and state of this compaction.
+ * `toCome`: tokens that the tail will grow by until then.
  */
 export function tailCeiling(planning: Planning, toCome = 0): number {
   const all = sum(planning.state.tail) + toCome;
   const roomFor = tailRoom(planning);
   let ceiling = roomFor(0);
-  // The more goes, the longer its entry: a few rounds meet in the middle.
+  // A larger eviction has a longer entry, so the ceiling is approximated in a few rounds.
   for (let round = 0; round < 4; round++) ceiling = roomFor(Math.max(0, all - Math.max(0, ceiling)));
   return Math.max(0, ceiling);
 }
 
-/** The same where so many tokens are evicted. */
+/** The maximum tokens of the tail, by the number of evicted tokens. */
 export function tailRoom(planning: Planning): (evicted: number) => number {
   const { state, limits } = planning;
   const room = roomOf(planning);

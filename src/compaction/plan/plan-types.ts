@@ -4,8 +4,8 @@ import type { JournalRoom } from '../../summary/journal/room.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 
 /**
- * Why a compaction runs. `reduce` holds reductions only and has no archive part; `resummarize` evicts nothing, but has
- * a model write what the fallback wrote; `restore` brings an earlier generation back; `backfill`: a job over many sessions.
+ * Why a compaction runs. `reduce` commits reductions only and has no archive part; `resummarize` evicts nothing and has a
+ * model rewrite the fallback's summary; `restore` restores an earlier generation; `backfill` belongs to a backfill job.
  */
 export type CompactionReason =
   'trigger' | 'manual' | 'idle' | 'reduce' | 'resummarize' | 'restore' | 'backfill';
@@ -19,9 +19,9 @@ export interface SummarizerSettings {
   /** Tokens the summarizer reads and writes in one request. */
   window: number;
   chunkTokens: number;
-  /** Most tokens of one chunk's digest. */
+  /** Maximum tokens of one chunk's digest. */
   digestTokens: number;
-  /** Tokens asked of the consolidated snapshot, and the most that is accepted: models overrun a limit given in words. */
+  /** Requested and maximum accepted tokens of the snapshot: models overrun a limit given in words. */
   snapshotTokens: number;
   snapshotCeiling: number;
   /** Tokens of digests and previous snapshot that one consolidation may read. */
@@ -29,69 +29,69 @@ export interface SummarizerSettings {
   concurrency: number;
   depthLimit: number;
   deadlineMs: number;
-  /** Hash of the redaction rules, '' for none: chunks name characters of messages without their secrets. */
+  /** Hash of the redaction rules, '' for none: chunks refer to characters of redacted messages. */
   redaction: string;
 }
 
-/** A message of the tail that is summarized by itself: head and tail stay, a summary stands for what lies between. */
+/** A message of the tail that is summarized separately: its beginning and end stay, a summary replaces its middle. */
 export interface LargeMessage {
   seq: number;
   tokens: number;
   chunks: ChunkRef[];
 }
 
-/** Tokens of the memory in `journal` mode. */
+/** Tokens of journal and state in `journal` mode. */
 export interface JournalPlan extends JournalRoom {
-  /** Asked of the entry of each chunk, in order. */
+  /** Requested tokens of the entry of each chunk, in order. */
   lengths: number[];
 }
 
 /** The plan of one compaction: references and sizes, no text, so that it may travel through Temporal. */
 export interface Plan {
   baseGeneration: number;
-  /** Of the session as it was planned. Absent without a database, and in plans of earlier versions. */
+  /** Incarnation of the planned session. Absent without a database, and in plans of earlier versions. */
   incarnation?: string;
   /** The policy that the plan follows. */
   policyVersion: number;
   reason: CompactionReason;
   method: Method;
-  /** `layered` in plans of earlier versions: they are carried out, and leave a journal. */
+  /** `layered` occurs in plans of earlier versions, which still run and produce a journal. */
   mode: 'journal' | 'incremental' | 'full_rewrite' | 'layered';
-  /** First and last evicted message; `fromSeq` one above `throughSeq`, which is the base's own, where nothing is evicted. */
+  /** First and last evicted message. If nothing is evicted, `throughSeq` is the base's and `fromSeq` is one higher. */
   fromSeq: number;
   throughSeq: number;
   /**
-   * Last message of the context when it was planned: what came later counts neither for nor against the target, it is
-   * the next plan's to make room for. Absent in plans of earlier versions: all are the plan's.
+   * Last message of the context at planning. Later messages do not count for the target; the next plan makes room for them.
+   * Absent in plans of earlier versions, for which all messages count.
    */
   seenThroughSeq?: number;
-  /** User message of the run the cut lies in, carried verbatim; null at a user boundary. */
+  /** User message of the run that contains the cut, carried verbatim; null at a user boundary. */
   carriedSeq: number | null;
   /**
-   * What is read anew: the evicted range, and before it what only the fallback has read, or in `full_rewrite` mode the
-   * whole archive. Empty for `method` other than `model`.
+   * Chunks to read: the evicted range, preceded by messages that only the fallback has read, or in `full_rewrite` mode by the
+   * whole archive. Empty unless `method` is `model`.
    */
   chunks: ChunkRef[];
-  /** First message of `chunks`; `fromSeq` where nothing is read twice. */
+  /** First message of `chunks`; `fromSeq` if no message is read again. */
   readFromSeq: number;
-  /** The generation whose snapshot is folded with what is read; null: none, the summary starts afresh. */
+  /** The generation whose snapshot is merged with the chunks; null if the summary starts anew. */
   foldGeneration: number | null;
   /** Tokens of that snapshot, 0 without one. */
   previousTokens: number;
-  /** `journal` mode: the entries that stand before the new ones, oldest first. */
+  /** `journal` mode: the existing entries, oldest first. */
   layers: Layer[];
   /** `journal` mode only. */
   journal?: JournalPlan;
-  /** Which reductions go with it: those that the policy asks for, or all that help to reach the target. */
+  /** Reductions of this compaction: those of the policy, or all that help to reach the target. */
   reductions: 'policy' | 'all';
-  /** Messages of the tail to be summarized by themselves. */
+  /** Messages of the tail that are summarized separately. */
   messages: LargeMessage[];
   tokensBefore: number;
   evictedMessages: number;
   evictedTokens: number;
-  /** More could be evicted than one compaction takes: the next one goes on, and the target is not this one's. */
+  /** Whether more could be evicted than one compaction allows: the next one continues, and this one need not reach the target. */
   partial: boolean;
-  /** The model is left out because of money or an earlier failure; a model may redo it from the archive. */
+  /** The reason for planning without a model, such as cost or an earlier failure; a model may rewrite the summary later. */
   withoutModel: string | null;
   summarizer: SummarizerSettings;
   fallback: 'extractive' | 'none';
@@ -100,19 +100,19 @@ export interface Plan {
 export interface NothingToDo {
   /** The reason. */
   nothing: string;
-  /** Nothing will help until something compactable arrives (invariant 9). */
+  /** Whether no compaction helps until compactable messages arrive (invariant 9). */
   exhausted: boolean;
 }
 
-/** A generation behind the head as planning sees it. */
+/** A generation in the head's chain of parents, as input of planning. */
 export interface ChainLink {
   generation: number;
   /** Last seq that its head replaces. */
   throughSeq: number;
   snapshotTokens: number;
-  /** The fallback wrote its snapshot, a part of it, or one that it goes back to. */
+  /** Whether the fallback wrote its snapshot, a part of it, or one that it is based on. */
   fallback: boolean;
-  /** A model read what it evicts, or most of it. */
+  /** Whether a model read all or most of its evicted messages. */
   readByModel: boolean;
   layers: Layer[] | null;
   /** Tokens of the state; 0 without one. */

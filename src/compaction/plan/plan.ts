@@ -1,11 +1,11 @@
-/** The plan of one compaction: cut, chunks and reductions; or why there is nothing to do. */
+/** Plans one compaction: cut, chunks and reductions; or gives the reason why there is nothing to do. */
 import { mostCarried } from '../../context/reductions/newest-user.js';
 import { commitReductions, leastAfterPolicy } from '../../context/reductions/retention.js';
 import { buildView } from '../../context/view/view.js';
 import { invalid } from '../../errors.js';
 import { estimateCost } from '../../limits/economics.js';
 import { eagerSizes, isTriggered, type Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import { emptyHeadTokens } from '../../summary/head.js';
 import { chunksToRead, messagesToSummarize, mostEvictable, readAgain } from './chunks.js';
@@ -17,7 +17,7 @@ import { type Planning, type PlanReads, type PlanRequest, type PlanState, seenTh
 import { readingOf } from './reading.js';
 import { redactionOf, settingsOf } from './summarizer-settings.js';
 
-/** Throws `Budget.Unreachable` where no compaction can make the session fit. */
+/** Throws `Budget.Unreachable` if no compaction can make the session fit. */
 export async function makePlan(
   state: PlanState,
   policy: Policy,
@@ -60,8 +60,8 @@ export async function makePlan(
 }
 
 /**
- * The compaction that will be due at the trigger, as far as it can be told before: the tail is cut where it will have to be
- * once it has grown that far. Its questions are asked and the answers stored; nothing of it is committed.
+ * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far. Its
+ * questions are asked and the answers stored, without a commit.
  */
 async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   const { state, policy, limits } = planning;
@@ -80,12 +80,12 @@ async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   return { ...plan, messages: [], fallback: 'none' };
 }
 
-/** Share of the way from target to trigger by which a context may miss its target, where all it needs is written already. */
+/** Share of the distance from target to trigger by which a context may miss its target if its notes are written already. */
 const WRITTEN_SLACK = 0.5;
-/** Share of the tail's room that has to be filled then: notes that are merged or not leave more of it or less. */
+/** Minimum share of the tail's room that is then filled; the room varies, since notes may be merged. */
 const LEAST_FILLED = 0.25;
 
-/** The cut at the end of what was written ahead, as long as about as much stays as otherwise would. */
+/** The cut at the end of the notes written ahead, if it keeps about as much as another cut. */
 function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
   const { state, policy, limits, writtenThroughSeq = null } = planning;
   const sizes = eagerSizes(policy, limits);
@@ -99,14 +99,14 @@ function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
   return cut.keptTokens <= most && cut.keptTokens >= LEAST_FILLED * room ? cut : null;
 }
 
-/** Nobody has said how much stays: the tail takes what the memory leaves of the target. */
+/** Whether the policy sets no ceilings, so that the tail takes the rest of the target after journal and state. */
 function fillsTarget({ summary, keep }: Policy): boolean {
   return summary.mode === 'journal' && keep === null;
 }
 
 /**
- * Options of the cut. `toCome`: tokens that the tail will have more of when it is made. Throws `Budget.Unreachable` where
- * even the smallest context would not fit.
+ * Options of the cut. `toCome`: tokens that the tail will grow by until the cut. Throws `Budget.Unreachable` if even the
+ * smallest context would not fit.
  */
 async function checkedCutOptions(planning: Planning, toCome = 0): Promise<CutOptions> {
   const { state, policy, limits, counter, now, force } = planning;
@@ -137,14 +137,14 @@ async function checkedCutOptions(planning: Planning, toCome = 0): Promise<CutOpt
   };
 }
 
-/** Pinned texts are counted in the limits, messages that the policy pins by number are not. */
+/** Tokens of messages pinned by number; the limits include only pinned texts. */
 async function tokensOfPinnedMessages({ policy, reads }: Planning): Promise<number> {
   const seqs = policy.pins.flatMap((one) => (typeof one === 'object' && 'seq' in one ? [one.seq] : []));
   const pinned = await Promise.all(seqs.map((seq) => reads.messages(seq, seq)));
   return pinned.flat().reduce((sum, { tokens }) => sum + tokens, 0);
 }
 
-/** The share saved, with the new head at its largest, must reach the policy's `minGain`. */
+/** Whether the saved share, with the largest possible head, reaches the policy's `minGain`. */
 function worthEvicting(planning: Planning, cut: CutChoice): boolean {
   const { state, policy, limits, counter } = planning;
   if (policy.summary.mode === 'journal') {
@@ -189,7 +189,7 @@ async function evict(planning: Planning, whole: CutChoice, options: CutOptions):
   };
 }
 
-/** Has a model write what the fallback wrote of the present summary. */
+/** Plans to have a model rewrite the fallback's part of the current summary. */
 async function resummarize(planning: Planning): Promise<Plan | NothingToDo> {
   const { state, policy } = planning;
   const withoutModel =
@@ -212,7 +212,7 @@ function journalOf(planning: Planning, chunks: readonly ChunkRef[]): Pick<Plan, 
   return planning.policy.summary.mode === 'journal' ? { journal: journalPlan(planning, chunks) } : {};
 }
 
-/** Null where a model may be asked. */
+/** Null if a model may be asked. */
 function reasonAgainstModel(
   { state, policy, settings, withoutModel }: Planning,
   evictedTokens: number,
@@ -267,8 +267,8 @@ function nothing(why: string): NothingToDo {
 }
 
 /**
- * A plan that a caller hands back. Throws `Input.Invalid` for a plan of other messages, by their sizes, or of a policy
- * that withholds something else.
+ * Checks a plan that a caller passes in. Throws `Input.Invalid` for a plan of other messages, judged by their sizes, or of a
+ * policy with other redaction rules.
  */
 export function assertPlanOf(plan: Plan, { throughSeq, tail }: PlanState, policy: Policy): void {
   const evicted = tail.filter(({ seq }) => seq <= plan.throughSeq);
@@ -280,14 +280,14 @@ export function assertPlanOf(plan: Plan, { throughSeq, tail }: PlanState, policy
     evicted.length === plan.evictedMessages &&
     tokens === plan.evictedTokens &&
     plan.messages.every(({ seq }) => known.has(seq));
-  if (!isOfThese) throw invalid('The plan was made of other messages.', 'plan', 'Plan again.');
+  if (!isOfThese) throw invalid('The plan was made from other messages.', 'plan', 'Plan again.');
   if (plan.summarizer.redaction !== redactionOf(policy))
     throw invalid('The plan was made with another policy.', 'plan', 'Plan again with this one.');
 }
 
 /**
- * Whether the reductions of the policy (shorter arguments and tool results) save at least `minGain` and, where a
- * trigger fires, reach the target: then nothing is evicted and no model is asked.
+ * Whether the reductions of the policy (shorter arguments and tool results) save at least `minGain` and, if a trigger fires,
+ * reach the target. Then nothing is evicted and no model is asked.
  */
 async function policyReductionsSuffice(planning: Planning): Promise<boolean> {
   const { state, policy, limits, triggered } = planning;

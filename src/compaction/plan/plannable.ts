@@ -4,27 +4,27 @@ import { counterFor, type TokenCounter } from '../../tokens/counter.js';
 import { cutCandidates, type Liveness } from './cut.js';
 import { shorteningHint, shortestStandIn } from '../../context/reductions/to-fit.js';
 import { noteFor } from '../../context/reductions/layout.js';
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import type { Limits } from '../../limits/limits.js';
 
-/** The input of the check whether any compaction could make a session fit: sizes and links alone, before anything is paid for. */
+/** The input of the check, before any model call, whether a compaction could make a session fit: sizes and links only. */
 export interface PlannableState {
   /** Leading system messages. */
   system: readonly MessageMeta[];
   tail: readonly MessageMeta[];
-  /** Tokens of the texts that every head carries word for word. */
+  /** Tokens of the pins. */
   pinTokens: number;
   limits: Pick<Limits, 'overhead' | 'budget' | 'tokenizer'>;
   liveness: Liveness;
-  /** The policy lets the newest user message be shortened. @default false */
+  /** Whether the policy allows the newest user message to be shortened. @default false */
   newestUser?: boolean;
   /** @default 'tools' */
   recovery?: Recovery;
-  /** @default the one that the limits name */
+  /** @default the counter named by the limits */
   counter?: TokenCounter;
 }
 
-/** Sizes in tokens of the smallest request that a compaction with all reductions could lead to; `tokens` is their sum. */
+/** Sizes in tokens of the smallest request after a compaction with all reductions; `tokens` is their sum. */
 interface SmallestContext {
   tokens: number;
   overhead: number;
@@ -32,11 +32,11 @@ interface SmallestContext {
   pins: number;
   /** The newest user message, in the tail or carried in the head. */
   newestUser: number;
-  /** All else of the smallest legal tail, reduced as far as that goes. */
+  /** The rest of the smallest legal tail, in its shortest form. */
   rest: number;
 }
 
-/** A lower bound: no compaction gets below it. @internal A test holds it to what the smallest cut leaves. */
+/** A lower bound for all compactions. @internal A test compares it with the smallest cut. */
 export function smallestContext({
   system,
   tail,
@@ -67,7 +67,7 @@ function noteTokens(others: readonly MessageMeta[], counter: TokenCounter, recov
   return noteFor(range, counter, recovery).tokens;
 }
 
-/** Throws `Budget.Unreachable`, with the numbers that make it so, where the window cannot hold even the smallest context. */
+/** Throws `Budget.Unreachable`, with the numbers, if the window cannot hold even the smallest context. */
 export function assertPlannable(state: PlannableState): void {
   const { tokens: floor, ...sizes } = smallestContext(state);
   const window = state.limits.budget + state.limits.overhead;

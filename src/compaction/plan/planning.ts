@@ -1,12 +1,12 @@
 import type { ContextSource } from '../../context/view/view.js';
 import type { LoggedMessage, MessageMeta } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { Redact } from '../../summary/redaction/redact.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { ChainLink, CompactionReason, SummarizerSettings } from './plan-types.js';
 
-/** A session as planning sees it: sizes and links, no text. */
+/** The input of planning about a session: sizes and links, no text. */
 export interface PlanState {
   generation: number;
   policyVersion: number;
@@ -15,7 +15,7 @@ export interface PlanState {
   /** Context tokens and messages. */
   liveTokens: number;
   liveMessages: number;
-  /** No further turns are expected. */
+  /** Whether the session is closed: no further turns are expected. */
   closed: boolean;
   /** Leading system messages. */
   system: MessageMeta[];
@@ -27,7 +27,7 @@ export interface PlanState {
   spent: number;
 }
 
-/** The reads of planning beyond the state. Ranges are inclusive. */
+/** Further reads of planning. Ranges are inclusive. */
 export interface PlanReads {
   /** Sizes and links of archived messages. */
   metas(fromSeq: number, throughSeq: number): Promise<MessageMeta[]>;
@@ -38,13 +38,13 @@ export interface PlanReads {
 
 export interface PlanRequest {
   reason: CompactionReason;
-  /** Requested by an operator: no trigger, no minimum gain, no exhausted mark. */
+  /** Whether an operator requested it: trigger, minimum gain and exhausted mark are ignored. */
   force: boolean;
-  /** Plans what the trigger to come will need of a model, before it is met. @default false */
+  /** Plans the model calls of the next compaction before its trigger is met. @default false */
   eager?: boolean;
-  /** Last message of what was written ahead; null or absent: nothing was. */
+  /** Last message covered by a compaction written ahead; null or absent if none was. */
   writtenThroughSeq?: number | null;
-  /** The reason why no model may be asked; null where one may. */
+  /** The reason why no model may be asked, or null. */
   withoutModel: string | null;
   /** Unix milliseconds. */
   now: number;
@@ -59,7 +59,7 @@ export interface Planning extends PlanRequest {
   limits: Limits;
   reads: PlanReads;
   settings: SummarizerSettings;
-  /** A trigger of the policy fires, or none is needed. */
+  /** Whether a trigger of the policy fires, or none is needed. */
   triggered: boolean;
 }
 

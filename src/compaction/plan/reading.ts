@@ -1,21 +1,21 @@
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { Layer } from '../../summary/ask/layers.js';
 import type { ChainLink, Plan } from './plan-types.js';
 
-/** The first message that a compaction reads, and the snapshot or layers that it builds on. */
+/** The first message that a compaction reads, and the snapshot or entries that it builds on. */
 export type Reading = Pick<Plan, 'mode' | 'readFromSeq' | 'foldGeneration' | 'previousTokens' | 'layers'>;
 
 /**
- * `incremental` folds the snapshot of the head. Where the fallback wrote that one, it folds the last snapshot by a model
- * together with all that came since, unless a model has failed at parts of that twice. `full_rewrite` reads the whole
- * archive: its chunks are cut from the first message on, so all but the newest are found among the stored digests.
- * `journal` keeps the entries that a model wrote and reads on from there, as often.
+ * `incremental` merges the snapshot of the head. If the fallback wrote it, the last snapshot by a model and all later messages
+ * are merged, unless a model has failed at parts of them twice. `full_rewrite` reads the whole archive: its chunks begin at
+ * the first message, so all but the newest digests are stored. `journal` keeps the entries that a model wrote and reads the
+ * messages after them, with the same number of retries.
  */
 export function readingOf(
   mode: Policy['summary']['mode'],
   chain: readonly ChainLink[],
   useModel: boolean,
-  /** Asked for by hand: whatever the model has failed at is tried again. */
+  /** Whether an operator requested it: the model is then retried regardless of earlier failures. */
   persists = false,
 ): Reading {
   const head = chain[0];
@@ -29,16 +29,16 @@ export function readingOf(
   return after(mode, (isTriedEnough ? head : chain.find(({ fallback }) => !fallback)) ?? head);
 }
 
-/** Most times that a model is given a part again, unasked, that it has failed at. */
+/** Maximum automatic attempts of a model at a part that it failed at. */
 const MOST_TRIES = 2;
 
-/** How often a model has read on from the newest generation that no fallback had a part in. */
+/** Number of attempts of a model since the newest generation without a fallback. */
 function triesOf(chain: readonly ChainLink[]): number {
   const base = chain.findIndex(({ fallback }) => !fallback);
   return chain.slice(0, Math.max(0, base)).filter(({ readByModel }) => readByModel).length;
 }
 
-/** For more than one compaction can read: goes on from the head as it stands, even where the fallback wrote it. */
+/** Used if one compaction cannot read everything: continues from the current head, even if the fallback wrote it. */
 export function shortReading(mode: Policy['summary']['mode'], chain: readonly ChainLink[]): Reading {
   const [head] = chain;
   if (head === undefined) return afresh(mode);
@@ -61,10 +61,10 @@ function after(mode: Plan['mode'], { generation, throughSeq, snapshotTokens }: C
   };
 }
 
-/** Beginning of the key of an entry whose text is the snapshot of a generation. */
+/** Prefix of the key of an entry whose text is the snapshot of a generation. */
 export const snapshotKey = 'generation ';
 
-/** The snapshot of a session that kept no journal until now is its first entry. */
+/** Makes the snapshot of a session without a journal its first entry. */
 function takenOver({ generation, throughSeq, snapshotTokens }: ChainLink): Reading {
   const entry = {
     rank: 1,
@@ -76,7 +76,7 @@ function takenOver({ generation, throughSeq, snapshotTokens }: ChainLink): Readi
   return { ...afresh('journal'), readFromSeq: throughSeq + 1, layers: snapshotTokens === 0 ? [] : [entry] };
 }
 
-/** What the fallback wrote of a snapshot is no entry: a model reads all of it anew. */
+/** A snapshot by the fallback is not an entry: a model reads its messages again. */
 function journalReading({ layers, throughSeq }: ChainLink, useModel: boolean): Reading {
   if (layers === null) return afresh('journal');
   const byRule = useModel ? layers.findIndex(({ extractive }) => extractive === true) : -1;

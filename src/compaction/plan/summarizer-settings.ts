@@ -1,15 +1,15 @@
 import { createHash } from 'node:crypto';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { SummarizerSettings } from './plan-types.js';
 
-/** Asked where neither policy nor environment names a model. */
+/** Used if neither policy nor environment names a model. */
 const defaultModel = 'gpt-4o-mini';
 
-/** Share of the summarizer's window planned with; the rest absorbs counts that differ from its provider's. */
+/** Share of the summarizer's window that plans use; the rest absorbs differences from the provider's counts. */
 const countMargin = 0.95;
 
-/** '' where nothing is redacted. */
+/** '' without redaction. */
 export function redactionOf({ redact }: Pick<Policy, 'redact'>): string {
   return redact === null
     ? ''

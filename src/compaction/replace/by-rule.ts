@@ -1,4 +1,4 @@
-/** What the model fails at costs no more than that: the rules write the digest of a chunk, marked, or merge notes, and all else stays. */
+/** Limits the effect of a model failure: the rules write the digest of that chunk, with a mark, or merge its notes. */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { isFailure } from '../../errors.js';
@@ -10,8 +10,8 @@ import { linesWithin, readNotes } from '../../summary/journal/notes.js';
 import { readable } from '../../summary/redaction/withheld.js';
 
 /**
- * Failures that lie in what was asked about: another chunk may well be answered. An endpoint that is away, a key that is
- * not accepted, or a window that holds not even the smallest chunk is no such failure.
+ * Whether a failure concerns one question only, so that another chunk may succeed. An unreachable endpoint, a refused key, or
+ * a window too small for any chunk is not such a failure.
  */
 export function isOfChunk(error: unknown): boolean {
   if (!isFailure(error)) return false;
@@ -19,7 +19,7 @@ export function isOfChunk(error: unknown): boolean {
   return error.type === 'Llm.BadOutput' || error.type === 'Summary.NotSmaller';
 }
 
-/** A digest by rule and its key. Null where the rules find nothing to say. */
+/** A digest by rule and its key. Null if the rules find no content. */
 export async function digestByRule(
   { counter, redact, summarizer }: Asking,
   { chunk, maxTokens }: { chunk: ChunkRef; maxTokens: number },
@@ -32,7 +32,7 @@ export async function digestByRule(
   return { key: keyByRule(text), text };
 }
 
-/** Notes merged by rule: of each as many of its first lines as its share of the length holds. */
+/** Merges notes by rule: keeps the first lines of each, within its share of the length. */
 export function mergedByRule(
   { counter, redact }: Asking,
   notes: readonly string[],
@@ -44,7 +44,7 @@ export function mergedByRule(
   return { key: keyByRule(text), text };
 }
 
-/** No question has it: a model may be asked for the same again. */
+/** A key that no question has, so that a model can still be asked. */
 export function keyByRule(text: string): string {
   return createHash('sha256').update(`by rule\n${text}`).digest('hex');
 }

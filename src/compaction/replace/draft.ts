@@ -13,14 +13,14 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 import { memoryByModel, memoryByRule, type Memory } from './journal.js';
 
-/** The snapshot of a compaction, as a model or the rules wrote it; accepted, or to be asked for once more. */
+/** The snapshot of a compaction by a model or the rules: accepted, or in need of a repair. */
 export interface Drafted {
   snapshot: Snapshot;
   method: 'model' | 'extractive';
   layers: KeptLayer[] | null;
   /** `journal` mode. */
   state: string | null;
-  /** A layer made by rule, whose text is not stored yet. */
+  /** A layer written by rule that is not stored yet. */
   newLayer: LayerText | null;
 }
 
@@ -64,7 +64,7 @@ function byModel(
 ): Drafted | RepairNeeded {
   if (!repaired && acceptance.counter.count(draft) > acceptance.maxTokens)
     return { repair: 'too long', snapshot: draft };
-  // More was read anew than is evicted now.
+  // More messages were read than are evicted now.
   const readAgain = plan.readFromSeq < plan.fromSeq;
   const snapshot = acceptSnapshot(draft, readAgain ? { ...acceptance, inputTokens: Infinity } : acceptance);
   return { snapshot, method: 'model', layers: null, state: null, newLayer: null };

@@ -1,9 +1,9 @@
-/** Input and result of the replacement of a prefix. */
+/** Input and result of replacing a prefix. */
 import type { ContextSource, Head, Reduction, ViewItem } from '../../context/view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import type { Redact } from '../../summary/redaction/redact.js';
 import type { Limits } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer, Layer } from '../../summary/ask/layers.js';
@@ -18,10 +18,10 @@ export interface Parent {
   ledger: string | null;
   /** `journal` mode. */
   state: string | null;
-  /** Archive parts behind its head. */
+  /** Number of archive parts that its head replaces. */
   parts: number;
   layers: KeptLayer[] | null;
-  /** Texts that patterns pinned so far. */
+  /** Texts pinned by patterns so far. */
   pinned: readonly string[];
   fallback: boolean;
 }
@@ -32,12 +32,12 @@ export interface LayerText {
   text: string;
 }
 
-/** The texts written by one or several models, references resolved. */
+/** The texts written by models, with references resolved. */
 export interface Written {
-  /** Null in `journal` mode, and where only messages were summarized. */
+  /** Null in `journal` mode, and if only messages were summarized. */
   snapshot: string | null;
   layers: LayerText[];
-  /** `journal` mode: the answer that holds the changes of the state. */
+  /** `journal` mode: the answer with the changes of the state. */
   changes: string | null;
   messages: { seq: number; text: string }[];
   chunks: ChunkRef[];
@@ -46,26 +46,26 @@ export interface Written {
 export interface ReplacementInput {
   plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
   method: Method;
-  /** Null: the method asks no model, or its part failed. */
+  /** Null if the method uses no model, or if the model failed. */
   written: Written | null;
-  /** `journal` mode: the entries that stand, where the rules have to add one; null in other modes. */
+  /** `journal` mode: the existing entries, for an entry by rule; null in other modes. */
   standing: LayerText[] | null;
-  /** The model was to write it and failed: a model may do it again. */
+  /** Whether the model failed; a model may rewrite the summary later. */
   failed: boolean;
-  /** Chunks among those written whose digest the rules made because the model failed at them. */
+  /** Number of chunks whose digest the rules wrote because the model failed at them. */
   chunksByRule: number;
   policy: Policy;
   limits: Limits;
   counter: TokenCounter;
-  /** The context as it stands, with the reductions committed with its head. */
+  /** The current context, with the reductions committed with its head. */
   source: ContextSource;
   parent: Parent;
-  /** The carried request and the pinned messages, where they are not in `source`. */
+  /** The carried request and the pinned messages that are not in `source`. */
   referenced: readonly LoggedMessage[];
   redact: Redact;
-  /** Asked for by hand: any gain will do. */
+  /** Whether an operator requested it: any gain is then accepted. */
   force: boolean;
-  /** The one repair has been made, or cannot be. */
+  /** Whether the single repair was made or is impossible. */
   repaired: boolean;
 }
 
@@ -75,23 +75,23 @@ export interface Replacement {
   ledger: string | null;
   state: string | null;
   layers: KeptLayer[] | null;
-  /** A layer made by rule, to be stored with the rest. */
+  /** A layer written by rule, which is stored with the rest. */
   newLayer: LayerText | null;
   pinned: string[];
   fallback: boolean;
   coverage: Coverage[];
-  /** Every reduction in force from now on. */
+  /** All reductions in force after the commit. */
   reductions: Reduction[];
   view: ViewItem[];
   tokensBefore: number;
   tokensAfter: number;
-  /** Of the context, from its beginning on, as it was before: what a provider's prompt cache still serves. */
+  /** Tokens of the unchanged beginning of the context, which a provider's prompt cache still serves. */
   cachedTokens: number;
-  /** The target was not reached, and nothing came meanwhile for the next plan to make room with. */
+  /** Whether the target was missed and no message arrived meanwhile that the next plan could evict. */
   missed: boolean;
 }
 
-/** The snapshot must be asked for once more. */
+/** The snapshot needs a repair. */
 export interface RepairNeeded {
   repair: RepairProblem;
   snapshot: string;

@@ -1,4 +1,4 @@
-/** The memory of a new generation in `journal` mode: entries with what code puts behind them, and the state. */
+/** Journal and state of a new generation in `journal` mode: entries with the lines that code adds, and the state. */
 import type { LoggedMessage } from '../../conversation/message.js';
 import { extractiveSnapshot } from '../../summary/extractive/extractive.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
@@ -16,11 +16,11 @@ import { keyByRule } from './by-rule.js';
 import type { LayerText, ReplacementInput } from './input.js';
 
 export interface Memory {
-  /** All entries as the context shows them. */
+  /** All entries as shown in the context. */
   text: string;
   layers: KeptLayer[];
   state: string;
-  /** An entry that the rules wrote and that is not stored yet. */
+  /** An entry written by rule that is not stored yet. */
   newLayer: LayerText | null;
 }
 
@@ -29,7 +29,7 @@ interface Entry {
   text: string;
 }
 
-/** Entries that a model wrote, with the changes that it answered. */
+/** Journal and state from a model's entries and changes. */
 export function memoryByModel(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
@@ -51,7 +51,7 @@ export function memoryByModel(
   return memoryOf(all, formatState(stateWithin(state, stateRoom(input), counter)), input, null, counter);
 }
 
-/** Claims that nobody made, behind an entry that does not hold them: each once, as far as there is room. */
+/** Adds unfounded claims after an entry that lacks them, each once and within the room. */
 function withClaims({ layer, text }: Entry, unfounded: readonly string[], counter: TokenCounter): Entry {
   const claims = new Set(
     unfounded.map((line) => withoutReferences(line)).filter((line) => !text.includes(line)),
@@ -64,12 +64,12 @@ function withClaims({ layer, text }: Entry, unfounded: readonly string[], counte
 
 const LONGEST_CLAIM = 200;
 
-/** Tokens that values behind an entry may take, and claims as many. */
+/** Maximum tokens of exact values after an entry, and the same for claims. */
 function roomBehind({ tokens }: KeptLayer): number {
   return Math.max(40, Math.floor(EXACT_SHARE * tokens));
 }
 
-/** One more entry by rule behind those that stand; the state stays as it is. */
+/** Adds an entry by rule after the existing ones; the state stays unchanged. */
 export function memoryByRule(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
@@ -97,7 +97,7 @@ export function memoryByRule(
   return memoryOf([...before, newLayer], parent.state ?? '', input, newLayer, counter);
 }
 
-/** Room of the entries beside the state, whatever was planned: what exceeds it gives way from its oldest end. */
+/** Fits the entries into the room that the state leaves, regardless of the plan: the oldest entries give way. */
 function memoryOf(
   entries: readonly Entry[],
   state: string,
@@ -127,8 +127,8 @@ function stateRoom({ plan, limits }: ReplacementInput): number {
 }
 
 /**
- * Exact values behind each entry: as they stand, or found in what it stands for and merged with those of the entries that
- * it took the place of. What waited for its last mention to be evicted goes to the newest.
+ * Exact values after each entry: existing ones, or values found in its messages and merged with those of the entries that it
+ * replaced. Values whose last mention is now evicted are added to the newest entry.
  */
 function addedTo(
   entries: readonly Entry[],
@@ -149,7 +149,7 @@ function addedTo(
   const newest = entries.findLastIndex(({ layer }) => !known.has(layer.key));
   const waited = before.flatMap(({ waiting }) => waiting ?? []);
   const { source, referenced, policy, parent } = input;
-  // The carried request stays in the context, too.
+  // The carried request also stays in the context.
   const visible = [...kept, ...referenced].flatMap(writtenIn).join('\n');
   const pinned = [...policy.pins.filter((pin) => typeof pin === 'string'), ...parent.pinned];
   const fixed = [...source.system.flatMap(writtenIn), ...pinned].join('\n');
@@ -160,13 +160,17 @@ function addedTo(
       ({ fromSeq, throughSeq }) => fromSeq >= layer.fromSeq && throughSeq <= layer.throughSeq,
     );
     const own = evicted.filter(({ seq }) => seq >= layer.fromSeq && seq <= layer.throughSeq);
+    const others = entries.flatMap((entry, at) =>
+      at === index ? [] : [entry.text, known.get(entry.layer.key)?.added ?? ''],
+    );
     const { exact, waiting } = exactValues({
       before: [
         ...members.flatMap(({ added = '' }) => added.split('\n')),
         ...(index === newest ? waited : []),
       ],
       evicted: own,
-      ...{ text, visible, fixed, counter },
+      text: [text, ...others].join('\n'),
+      ...{ visible, fixed, counter },
       maxTokens: roomBehind(layer),
     });
     const days = daysOf(
@@ -191,8 +195,8 @@ const overlaps = (one: KeptLayer, other: KeptLayer): boolean =>
   one.fromSeq <= other.throughSeq && one.throughSeq >= other.fromSeq;
 
 /**
- * The days of an entry: of the messages that are evicted with it, and of the entries that it takes the place of, even in
- * part, whose messages are not at hand.
+ * The days of an entry: those of its evicted messages, and those of the entries that it replaces, even in part, whose messages
+ * are not available.
  */
 function daysOf(members: readonly KeptLayer[], messages: readonly LoggedMessage[]): Pick<KeptLayer, 'days'> {
   const days = [

@@ -13,11 +13,11 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import { draftSnapshot } from './draft.js';
 import type { LayerText, RepairNeeded, ReplacementInput } from './input.js';
 
-/** The head of a new generation: snapshot, exact values, pins; or the snapshot to be asked for once more. */
+/** The head of a new generation: snapshot, exact values and pins; or a snapshot that needs a repair. */
 export interface MadeHead {
   head: Head;
   snapshot: Snapshot;
-  /** Lines of exact values, as the next generation reads them; '' in `journal` mode. */
+  /** Lines of exact values for the next generation; '' in `journal` mode. */
   ledger: string;
   layers: KeptLayer[] | null;
   state: string | null;
@@ -46,7 +46,12 @@ export function* newHead(
     snapshot,
     state,
     pins: pinned,
-    archive: { parts: parent.parts + (plan.throughSeq >= plan.fromSeq ? 1 : 0), throughSeq: plan.throughSeq },
+    evicted: {
+      fromSeq: plan.fromSeq,
+      throughSeq: plan.throughSeq,
+      resultSeq:
+        evicted.findLast(({ message: { role } }) => role === 'tool' || role === 'function')?.seq ?? null,
+    },
     method,
     carried: carried && carriedWithin(carried, mostCarried(policy, limits), counter, policy.recovery),
     acknowledgment: policy.summary.acknowledgment,
@@ -63,7 +68,7 @@ export function* newHead(
     before: (parent.ledger ?? '').split('\n'),
     evicted: quotable,
     text: snapshot,
-    // What is evicted next is visible no longer than until then.
+    // The next compaction evicts more, so these messages are visible only until then.
     visible: plan.partial ? '' : [...stays, ...input.referenced].flatMap(writtenIn).join('\n'),
     fixed: [...source.system.flatMap(writtenIn), ...pinned].join('\n'),
     maxTokens: Math.max(0, Math.min(exactTokens, room)),
@@ -79,7 +84,7 @@ export function* newHead(
   }
 }
 
-/** Whether a model should write this summary anew once one answers. */
+/** Whether a model should rewrite this summary once one is available. */
 function isFallback(
   { plan, method, failed, chunksByRule, policy, parent }: ReplacementInput,
   layers: readonly KeptLayer[] | null,
@@ -88,7 +93,7 @@ function isFallback(
   const leftOut = failed || (plan.withoutModel !== null && policy.summary.method === 'model');
   if (method !== 'model') return leftOut || parent.fallback;
   if (chunksByRule > 0) return true;
-  // Too much to read anew: what the fallback wrote was folded as it stood.
+  // There was too much to read again, so the fallback's summary was merged unchanged.
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
 }
 
@@ -99,8 +104,8 @@ interface Pinned {
 }
 
 /**
- * Texts and messages that the policy names, whatever they take, and what its patterns have found in this session: of that
- * the newest texts, at most {@link MOST_MATCHES} for each pattern, and no more of them than there is room for.
+ * The texts and messages that the policy names, of any size, and the matches of its patterns in this session: the newest ones,
+ * at most {@link MOST_MATCHES} per pattern and within the available room.
  */
 function* pinsFor(
   { policy, limits, counter, parent, referenced, source }: ReplacementInput,
@@ -118,7 +123,7 @@ function* pinsFor(
     if (!found.has(text) && patterns.some(({ pattern }) => mayHaveMatched(pattern, text))) earlier.push(text);
   }
   const all = [...new Set(earlier), ...found];
-  // What a pattern finds, a user has written: it may take half of what a compaction keeps, as pinned texts may.
+  // Users write the matches of a pattern: they may take half of the kept size, like pinned texts.
   let room = Math.floor((limits.contextTarget - limits.headMax) / 2) - pinTokens(texts, counter);
   const beyond = all.findLastIndex((text) => (room -= pinTokens([text], counter)) < 0);
   const matched = all.slice(beyond + 1).slice(-MOST_MATCHES * patterns.length);

@@ -1,4 +1,4 @@
-/** The reductions of a context from one commit on. */
+/** The reductions of a context after a commit. */
 import {
   buildView,
   type Head,
@@ -14,7 +14,7 @@ import { commitReductions } from '../../context/reductions/retention.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { ReplacementInput } from './input.js';
 
-/** The reductions in force with this head: those that stand and still hold, and what the policy shortens now. */
+/** The reductions in force with this head: existing ones that still apply, and new ones of the policy. */
 export function reductionsFor(
   { plan, written, policy, limits, source, counter }: ReplacementInput,
   kept: LoggedMessage[],
@@ -32,20 +32,20 @@ export function reductionsFor(
   });
   const replaced = new Set(summaries.map(({ fromSeq }) => fromSeq));
   const carried = [...standing.filter(({ fromSeq }) => !replaced.has(fromSeq)), ...summaries];
-  // With the head the provider reads the tail anew as well: nothing is gained by what was shortened before, but for
-  // what a model was paid for.
+  // A new head makes the provider read the tail again, so earlier reductions save nothing, except for
+  // paid summaries.
   const paid = carried.filter(({ kind }) => kind === 'summary');
   if (plan.throughSeq >= plan.fromSeq || plan.reason === 'resummarize') return applied(paid);
   const gentle = applied(carried);
   const target = limits.contextTarget + sizeBeyond(seenThroughSeq, gentle.view);
   if (what === 'policy' || sizeOf(gentle.view) <= target) return gentle;
-  // What was shortened before stays as it is in a view: begin anew where that reaches further.
+  // A view keeps earlier reductions unchanged: start from the originals if that saves more.
   const anew = applied(paid);
   return sizeOf(anew.view) < sizeOf(gentle.view) ? anew : gentle;
 
   function applied(base: Reduction[]): { reductions: Reduction[]; view: ViewItem[] } {
     const view = buildView({ system: source.system, head, tail: kept, reductions: base }, counter);
-    // Reducing what the next compaction evicts would be work for nothing.
+    // The next compaction evicts these messages, so reducing them would be useless.
     if (plan.partial) return { reductions: base, view };
     const options = { policy, limits, tokensBefore, what, seenThroughSeq };
     const fit = commitReductions(view, options, counter);

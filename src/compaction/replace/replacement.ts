@@ -12,11 +12,11 @@ import { reductionsFor } from './reductions.js';
 import type { ReplacementInput, Replacement, RepairNeeded } from './input.js';
 import { redactedIn } from '../../summary/redaction/withheld.js';
 
-/** The replacement of the planned prefix of a context: accepted head and reductions, or the reason of a refusal. */
+/** Replaces the planned prefix of a context: makes and accepts head and reductions, or refuses them. */
 
 /**
- * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` where the result is refused, `Budget.Unreachable` where
- * no reduction could make the context fit with this head, though it can without; nothing has changed then.
+ * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` if the result is refused, and `Budget.Unreachable` if no
+ * reduction can make the context fit with this head although it can without. The session then stays unchanged.
  */
 export function* makeReplacement(input: ReplacementInput): Steps<Replacement | RepairNeeded> {
   const { plan, method, policy, limits, source, parent, counter } = input;
@@ -39,7 +39,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
       tokensBefore: tokensBefore - later,
       tokensAfter: tokensAfter - later,
       minGain,
-      // A head that stays may be older than the pins, and where there is none they have no place.
+      // An unchanged head may be older than the pins, and without a head they have no place.
       pins: made?.pinned ?? [],
       head: head ? firstText(head.messages) : '',
     });
@@ -64,18 +64,18 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     missed: !plan.partial && later === 0 && tokensAfter > limits.contextTarget,
   };
 
-  /** The new head, if there is to be one, with exact values of at most so many tokens, and the context with it. */
+  /** The new head, if any, with at most `exactTokens` of exact values, and the context with it. */
   function* attempt(given: ReplacementInput, exactTokens: number): Steps<Attempted | RepairNeeded> {
     const made = replacesHead ? yield* newHead(given, evicted, kept, exactTokens) : null;
     if (made && 'repair' in made) return made;
     const head = made?.head ?? source.head;
     const fit = reductionsFor(given, kept, head, tokensBefore);
-    // Messages that came since the plan are not part of what it was to make smaller.
+    // Messages appended after the plan do not count for its target.
     const later = sizeBeyond(plan.seenThroughSeq ?? Infinity, fit.view);
     return { made, head, fit, tokensAfter: sizeOf(fit.view), later };
   }
 
-  /** Exact values are ours: they give way before a summary is refused, or misses its target, for what comes with it. */
+  /** Drops exact values, which code adds, before a summary is refused or misses its target because of them. */
   function* withinBounds(): Steps<Attempted | RepairNeeded> {
     const whole = yield* attempt(input, limits.exactTokens);
     if ('repair' in whole) return whole;
@@ -91,7 +91,7 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
     return whole;
   }
 
-  /** Tokens above what the smallest gain and the target allow. */
+  /** Tokens beyond the minimum gain and beyond the target. */
   function excess({ tokensAfter, later }: Attempted): { gain: number; target: number } {
     const before = tokensBefore - later;
     const allowed = Math.min(before - 1, Math.floor((1 - minGain) * before));
@@ -102,17 +102,17 @@ export function* makeReplacement(input: ReplacementInput): Steps<Replacement | R
   }
 }
 
-/** The context as a new head would make it. */
+/** The context with a new head. */
 interface Attempted {
   made: MadeHead | null;
   head: Head | null;
   fit: ReturnType<typeof reductionsFor>;
   tokensAfter: number;
-  /** Tokens of it that came after the plan. */
+  /** Tokens of messages appended after the plan. */
   later: number;
 }
 
-/** A head is never reduced: one that fills the window, by what it carries word for word, must not take the place of what still fits. */
+/** Refuses a head whose verbatim texts fill the window: a head is never reduced, so it must not replace a context that fits. */
 function assertFits(
   view: readonly ViewItem[],
   { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,

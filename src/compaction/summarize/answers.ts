@@ -1,4 +1,4 @@
-/** The stored form of a model's answer: judged as the model wrote it, then with claims that only tools made moved to their section. */
+/** The stored form of a model's answer: the answer is checked as written, then claims that only tools made move to their section. */
 import type { Redact } from '../../summary/redaction/redact.js';
 import { PalimpsestError } from '../../errors.js';
 import { acceptDigest, acceptSnapshot, digestLimit, draftOf } from '../../summary/answer/accept.js';
@@ -10,33 +10,33 @@ import { readSummary } from '../../summary/answer/structured.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { SummarizerSettings } from '../plan/plan-types.js';
 
-/** Same for every call of one compaction. */
+/** Settings shared by all calls of one compaction. */
 export interface Asking {
   tenant: string;
   summarizer: SummarizerSettings;
   prompt: PromptSettings;
-  /** Takes out of a text what no summarizer may see. */
+  /** Removes from a text what a summarizer must not see. */
   redact: Redact;
   counter: TokenCounter;
 }
 
-/** The request behind an answer, as the answer is judged by it. */
+/** The properties of a request by which its answer is judged. */
 export interface Asked {
   kind: 'digest' | 'draft' | 'snapshot';
-  /** The limit that was asked for. Drafts and snapshots are judged by the snapshot's own. */
+  /** The requested limit. Drafts and snapshots are judged by the snapshot's limit. */
   maxTokens: number;
-  /** Tokens of what the answer stands for. */
+  /** Tokens of the material that the answer replaces. */
   inputTokens: number;
   ground: Ground;
   sources: () => Sources;
 }
 
-/** Characters. Thoughts included, no summary comes near it; looking for one in megabytes of markup takes long. */
+/** Characters. Summaries are far shorter, even with reasoning; searching megabytes of markup for one takes long. */
 const LONGEST_ANSWER = 1_000_000;
 
 /**
- * Throws `Llm.BadOutput` or `Summary.NotSmaller`. Labels of tools' claims are ours: they take no more room than the limit
- * leaves, so that an answer within it stays within it; what is left out with them counts in the answer's favour.
+ * Throws `Llm.BadOutput` or `Summary.NotSmaller`. The added labels of tools' claims never push an answer above its limit; text
+ * that is left out for them reduces the answer's size.
  */
 export function storable(asking: Asking, answer: string, asked: Asked): string {
   const { prompt, counter, redact } = asking;
@@ -50,11 +50,11 @@ export function storable(asking: Asking, answer: string, asked: Asked): string {
   return redact(relocated);
 }
 
-/** The summary in an answer. Throws `Llm.BadOutput` where there is far too much to look for one. */
+/** The summary in an answer. Throws `Llm.BadOutput` if the answer is far too long. */
 export function answerText({ prompt }: Asking, answer: string): string {
   if (answer.length > LONGEST_ANSWER) {
     throw new PalimpsestError('Llm.BadOutput', `the answer has ${answer.length} characters`, {
-      hint: 'No summary is that long: the model repeats itself, or something else answered.',
+      hint: 'A summary is never that long: the model may repeat itself, or the endpoint may not be a model.',
     });
   }
   return readSummary(answer, prompt);
@@ -68,7 +68,7 @@ function accepted({ counter, prompt, summarizer }: Asking, text: string, asked: 
   return kind === 'draft' ? draftOf(text, { ...ceiling, ground }) : acceptSnapshot(text, ceiling, ground);
 }
 
-/** The record of a request, to compare its answer with; `empty`: the same request without it. */
+/** The record of a request, with which its answer is compared; `empty`: the same request without the record. */
 export function groundOf(record: readonly (string | null)[], empty: SummaryRequest): Ground {
   const asked = empty.messages.map(({ content }) => content).join('\n');
   return new Ground(record.filter((text) => text !== null).join('\n'), asked);

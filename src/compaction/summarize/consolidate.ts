@@ -1,14 +1,14 @@
-/** Digests merged level by level into one; a tree deeper than `depthLimit` is refused. */
+/** Merges digests level by level into one; a tree deeper than `depthLimit` is refused. */
 import { count } from '../../numbers.js';
 import type { Digests } from './digests.js';
 import type { DigestRef } from './model-steps.js';
 
-/** The digests and the previous snapshot as one; the key of the new snapshot. */
+/** Merges the digests and the previous snapshot; returns the key of the new snapshot. */
 export async function consolidate(digests: Digests, leaves: readonly DigestRef[]): Promise<string> {
   const { plan, steps, progress } = digests;
   const { previousTokens, summarizer } = plan;
   let level = leaves;
-  /** Tokens that one consolidation may read; half of those that have turned out not to fit. */
+  /** Tokens that one consolidation may read; after an overflow, half of the tokens that did not fit. */
   let room = summarizer.foldTokens;
   for (let depth = 1; depth <= summarizer.depthLimit; depth++) {
     progress.consolidating(level.length, depth);
@@ -29,7 +29,7 @@ export async function consolidate(digests: Digests, leaves: readonly DigestRef[]
   );
 }
 
-/** The digests of one large message as one, without the previous snapshot. */
+/** Merges the digests of one large message, without the previous snapshot. */
 export async function mergeMessage(
   digests: Digests,
   leaves: readonly DigestRef[],
@@ -55,7 +55,7 @@ async function mergeLevel(
   return (await Promise.all(merged)).flat();
 }
 
-/** One digest for the group; those of its halves where it does not fit. Throws where even two digests do not fit. */
+/** One digest for the group, or those of its halves if it does not fit. Throws if even two digests do not fit. */
 async function mergeOrHalve(digests: Digests, group: DigestRef[], depth: number): Promise<DigestRef[]> {
   if (group.length === 1) return group;
   try {
@@ -79,7 +79,7 @@ function mergeGroup(
   return digests.merge(group, { root, maxTokens }, `level ${depth} · ${count(tokens)} tokens`);
 }
 
-/** Neighbours in batches of at most `room` tokens, at least two a batch, so that each level has fewer. */
+/** Batches of neighbours with at most `room` tokens, but at least two digests, so that each level has fewer. */
 function batches(digests: readonly DigestRef[], room: number): DigestRef[][] {
   const groups: DigestRef[][] = [];
   let size = 0;

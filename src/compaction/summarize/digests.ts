@@ -3,17 +3,17 @@ import type { ChunkRef } from '../../summary/ask/chunk.js';
 import type { Plan } from '../plan/plan-types.js';
 import type { ChunkStep, DigestRef, ModelSteps, NotesStep, Progress, StateStep } from './model-steps.js';
 
-/** A chunk as it was read in the end. */
+/** A chunk as finally read, after any halving. */
 export interface Leaf {
   chunk: ChunkRef;
   digest: DigestRef;
 }
 
-/** The digests of one compaction: asks for them, at most `concurrency` at a time, and keeps what each stands for. */
+/** Requests the digests of one compaction, at most `concurrency` at a time, and keeps the size that each covers. */
 export class Digests {
   /** In the order of their answers. */
   readonly used: DigestRef[] = [];
-  /** Tokens of the originals behind each digest, by key. */
+  /** Tokens of the originals of each digest, by key. */
   private readonly covered = new Map<string, number>();
   private readonly inTurn: <T>(task: () => Promise<T>) => Promise<T>;
 
@@ -25,18 +25,18 @@ export class Digests {
     this.inTurn = limiter(plan.summarizer.concurrency);
   }
 
-  /** Reads the only chunk and folds the previous snapshot into the answer, which is the new snapshot. */
+  /** Reads the only chunk together with the previous snapshot; the answer is the new snapshot. */
   readAndFold(chunk: ChunkRef): Promise<DigestRef> {
     return this.read(chunk, { number: 1, of: 1, fold: true });
   }
 
-  /** In order. A chunk that does not fit is read as two. */
+  /** Reads the chunks, in order. A chunk that does not fit is halved. */
   async readEach(chunks: readonly ChunkRef[]): Promise<Leaf[]> {
     const read = chunks.map((chunk, index) => this.readOrHalve(chunk, index + 1, chunks.length));
     return (await Promise.all(read)).flat();
   }
 
-  /** Notes on each chunk, in order; of a chunk that is halved each half is asked for half of the length. */
+  /** Requests notes on each chunk, in order. The notes on half a chunk get half the length. */
   async note(
     chunks: readonly ChunkRef[],
     lengths: readonly number[],
@@ -55,7 +55,7 @@ export class Digests {
     return changes;
   }
 
-  /** One digest of neighbours; of the root, a snapshot, into which the previous one is folded. */
+  /** Merges neighbours into one digest; at the root, into a snapshot together with the previous one. */
   async merge(
     members: readonly { key: string; tokens: number }[],
     about: { root: boolean; maxTokens: number; notes?: boolean },
@@ -142,7 +142,7 @@ export class Digests {
   }
 }
 
-/** Runs at most `most` tasks at once, in the order they were asked for. */
+/** Runs at most `most` tasks at once, in the order of their calls. */
 function limiter(most: number): <T>(task: () => Promise<T>) => Promise<T> {
   let running = 0;
   const waiting: (() => void)[] = [];

@@ -1,4 +1,4 @@
-/** The questions of one compaction to a model, by references only: the same as activities and in memory. */
+/** The model calls of one compaction, by reference only; shared by activities and sessions in memory. */
 import type { ChunkRef } from '../../summary/ask/chunk.js';
 
 /** A stored model result, by reference. */
@@ -7,37 +7,37 @@ export interface DigestRef {
   key: string;
   /** Tokens of the stored text. */
   tokens: number;
-  /** True when it was there already and nothing was paid. */
+  /** Whether it was stored before, so that no call was made. */
   cached: boolean;
-  /** Unix milliseconds of the model call; equal where none was made. */
+  /** Unix milliseconds of the model call; equal if none was made. */
   startedAt: number;
   endedAt: number;
-  /** Type of the failure for which the rules wrote it; absent where a model did. */
+  /** Type of the failure after which the rules wrote it; absent if a model wrote it. */
   byRule?: string;
-  /** Of notes: it holds the changes of the present state too. */
+  /** Whether notes include the changes of the current state. */
   changesState?: boolean;
 }
 
 export interface ChunkStep {
   chunk: ChunkRef;
-  /** The whole reading fits one request: fold it with the previous snapshot right away, the result is the new snapshot. */
+  /** Whether the only chunk is merged with the previous snapshot in the same request; the result is the new snapshot. */
   fold: boolean;
   foldGeneration: number | null;
-  /** Tokens of the answer at most. */
+  /** Maximum tokens of the answer. */
   maxTokens: number;
-  /** The rules make the digest, and mark it, where the model fails at this chunk for good. Absent in steps of earlier versions. */
+  /** Whether the rules write the digest, with a mark, if the model fails at this chunk permanently. Absent in steps of earlier versions. */
   rulesServe?: boolean;
-  /** `journal` mode: notes are asked for. */
+  /** `journal` mode: requests notes. */
   notes?: NotesStep;
 }
 
-/** The material beside a chunk, by reference. */
+/** The material in addition to a chunk, by reference. */
 export interface NotesStep {
-  /** The entry before: its last message, and its key where it is written already; null at the beginning of the session. */
+  /** The previous entry: its last message, and its key if it is already written; null at the beginning of the session. */
   before: { throughSeq: number; key: string | null } | null;
-  /** First message that stays in the context; null where other chunks follow. */
+  /** First message that stays in the context; null if other chunks follow. */
   followsFromSeq: number | null;
-  /** Tokens of the state, where its changes are asked for in the same answer; otherwise null. */
+  /** Tokens of the state if the same answer includes its changes; otherwise null. */
   stateTokens: number | null;
 }
 
@@ -52,37 +52,37 @@ export interface StateStep {
 export interface MergeStep {
   /** Keys of neighbouring digests, in the order of the log. */
   digests: string[];
-  /** Tokens of the originals that they stand for. */
+  /** Tokens of the originals that they cover. */
   coveredTokens: number;
-  /** The root of the tree: folds the previous snapshot too, its result is the new snapshot. */
+  /** Whether this is the root of the tree, which also merges the previous snapshot; the result is the new snapshot. */
   root: boolean;
   foldGeneration: number | null;
   maxTokens: number;
   /** `journal` mode: the digests are notes. */
   notes?: boolean;
-  /** The rules merge notes at which the model fails for good. Absent in steps of earlier versions. */
+  /** Whether the rules merge notes if the model fails at them permanently. Absent in steps of earlier versions. */
   rulesServe?: boolean;
 }
 
-/** The model as `summarize` sees it. `label` is shown to operators. */
+/** The model's interface for `summarize`. `label` is shown to operators. */
 export interface ModelSteps {
   readChunk(step: ChunkStep, label: string): Promise<DigestRef>;
   merge(step: MergeStep, label: string): Promise<DigestRef>;
-  /** Null where the model fails at it for good: the state stays as it is. */
+  /** Null if the model fails permanently; the state then stays unchanged. */
   changeState(step: StateStep, label: string): Promise<DigestRef | null>;
-  /** Null for any other error than an overflow. Otherwise the halves of the chunk that did not fit; null inside where it cannot be halved. */
+  /** Null unless the error is an overflow. Otherwise the halves of the chunk that did not fit; `halves` is null if it cannot be halved. */
   overflow(error: unknown): { halves: [ChunkRef, ChunkRef] | null } | null;
-  /** A failure that no retry helps; `type` is the one of each chunk's own where the model failed at all of them. */
+  /** Creates a failure that is not retried; if the model failed at all chunks, `type` is that of their failures. */
   failed(type: string, message: string): Error;
 }
 
-/** Progress shown to operators while the model is at work. */
+/** Progress of the model calls, shown to operators. */
 export interface Progress {
   chunk(index: number, of: number, tokensIn: number, tokensOut: number): void;
   consolidating(digests: number, depth: number): void;
 }
 
-/** Unix milliseconds of each model call behind these. */
+/** Unix milliseconds of the model calls of these digests. */
 export function spansOf(digests: readonly DigestRef[]): [from: number, to: number][] {
   const asked = digests.filter(({ startedAt, endedAt }) => endedAt > startedAt);
   return asked.map(({ startedAt, endedAt }) => [startedAt, endedAt]);

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { LoggedMessage } from '../../conversation/message.js';
+import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { PalimpsestError } from '../../errors.js';
 import { acceptDigest, digestLimit } from '../../summary/answer/accept.js';
 import {
@@ -29,33 +29,33 @@ import { answerText, groundOf, storable, type Asking } from './answers.js';
 import { readable } from '../../summary/redaction/withheld.js';
 import type { ChunkStep, DigestRef, MergeStep } from './model-steps.js';
 
-/** A question to the summarizer about one chunk, merge or repair: the key of its answer, the request, and the check of the answer. */
+/** A question to the summarizer: the key of its answer, the request, and the check of the answer. */
 export interface Question {
   kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
-  /** Content key: the same question finds the stored answer. */
+  /** Content key, by which the same question finds the stored answer. */
   key: string;
   prepare: () => Promise<Prepared>;
 }
 
 interface Prepared {
   request: SummaryRequest;
-  /** Tokens of the request. Counted while the model is at work, because that takes as long as sending it. */
+  /** Tokens of the request. They are counted during the model call, since counting takes as long as sending. */
   tokens: () => number;
   /** The text to store. Throws `Llm.BadOutput` or `Summary.NotSmaller`. */
   accept: (answer: string) => string;
 }
 
-/** A snapshot that texts are folded with. */
+/** The snapshot that digests are merged with. */
 export interface Previous {
   text: string;
   /** Hex. */
   sha256: string;
 }
 
-/** Fewest tokens asked of a digest. */
+/** Minimum requested tokens of a digest. */
 const shortestDigest = 64;
 
-/** Tokens asked of a chunk's digest: a short slice deserves a shorter one, not one of its own length. */
+/** Requested tokens of a chunk's digest: a short chunk gets a shorter digest. */
 export function digestTokens({ tokens }: ChunkRef, maxTokens: number): number {
   return Math.min(maxTokens, Math.max(shortestDigest, Math.floor(tokens / 2)));
 }
@@ -74,7 +74,7 @@ export function chunkQuestion(
   const key = digestKey({
     ...keyParts(asking),
     kind,
-    // Transcripts name messages by number, so equal texts at other places are other questions.
+    // Transcripts number their messages, so equal texts at other places are different questions.
     members: [
       ...snapshotMember(previous),
       `from ${chunk.fromSeq}`,
@@ -107,7 +107,7 @@ export function chunkQuestion(
       const ground = once(() => groundOf([before, transcript], requestWith('', null)));
       return {
         request: requestWith(transcript, before),
-        // The material is counted once, and what is around it; its words are read in the same time.
+        // Counts the material once, and its surroundings; the sources are read in the same step.
         tokens: once(() => {
           sources();
           ground();
@@ -163,11 +163,11 @@ export function mergeQuestion(
   };
 }
 
-/** The material beside a chunk. The key of the answer leaves it out: notes rest on the chunk alone. */
+/** The material in addition to a chunk. The answer's key excludes it: notes depend on the chunk alone. */
 export interface NotesAround {
   before: { throughSeq: number; text: string | null } | null;
   follows: readonly LoggedMessage[];
-  /** The state so far, and the length of the next; null where its changes are not asked for. */
+  /** The current state, and the length of the next one; null if its changes are not requested. */
   state: AskedState | null;
 }
 
@@ -203,9 +203,8 @@ export function notesQuestion(
         before: before && { ...before, end: before.text === null ? null : redact(endOf(before.text)) },
         follows: followingOf(staying, mark),
         state: state && { ...state, text: redact(state.text) },
-        hasCalls: messages.some(
-          ({ message }) => (message.tool_calls ?? []).length > 0 || message.role === 'tool',
-        ),
+        hasCalls: messages.some(({ message }) => isOfTools(message)),
+        hasHours: hours.size > 0,
         ...{ key, maxTokens, prompt },
       };
       const request = notesRequest({ ...asked, transcript });
@@ -230,6 +229,10 @@ export function notesQuestion(
       };
     },
   };
+}
+
+function isOfTools({ role, tool_calls, function_call }: ChatMessage): boolean {
+  return role === 'tool' || role === 'function' || (tool_calls ?? []).length > 0 || Boolean(function_call);
 }
 
 export function mergeNotesQuestion(
@@ -260,7 +263,7 @@ export function mergeNotesQuestion(
   };
 }
 
-/** Asks what notes change in a state. Another state, or other notes, are another question. */
+/** Asks how notes change a state. Another state, or other notes, make a different question. */
 export function stateQuestion(
   asking: Asking,
   digests: readonly string[],
@@ -294,9 +297,9 @@ export function stateQuestion(
           if (counter.count(text) > most)
             throw new PalimpsestError(
               'Summary.NotSmaller',
-              'the changes of the state are longer than any state',
+              'the changes of the state are longer than its limit',
             );
-          // Lines of no form are progress: they must hold something of the notes, as notes do of their record.
+          // Lines without a known form count as progress: they must have content of the notes, as notes must of their record.
           if (!holdsChanges(changes)) {
             const empty = { notes: [], follows: '', state: { ...asked, text: '' }, key, prompt };
             const told = notes.flatMap((one) => [one.notes, one.changes]);
@@ -310,7 +313,7 @@ export function stateQuestion(
   };
 }
 
-/** Of stored notes: tokens of what the journal holds of them, and whether they tell how this state changes. */
+/** The tokens of stored notes in the journal, and whether the answer has changes of this state. */
 export function notedAs(
   stored: string,
   state: string,
@@ -320,12 +323,12 @@ export function notedAs(
   return { tokens: counter.count(notes), changesState: changesOf(stored, stateHash(state)) !== null };
 }
 
-/** Hex; tells one state from another. */
+/** Identifies a state, in hex. */
 export function stateHash(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 16);
 }
 
-/** Asks once more for a snapshot that was too long. */
+/** Asks for a shorter form of a snapshot that was too long. */
 export function repairQuestion(
   asking: Asking,
   snapshotKey: string,
@@ -350,7 +353,7 @@ export function repairQuestion(
       return {
         request,
         tokens: once(() => countRequest(request, counter)),
-        // There is no second repair: one that is too long comes to nothing, and the first snapshot has to do.
+        // There is no second repair: if the repaired snapshot is too long, the first one is used.
         accept: (answer) =>
           storable(asking, answer, {
             ...{ kind: 'snapshot', maxTokens, inputTokens: Infinity },
@@ -362,7 +365,7 @@ export function repairQuestion(
   };
 }
 
-/** The two halves of a chunk that did not fit; null where it cannot be halved any more. */
+/** The two halves of a chunk that did not fit; null if it cannot be halved. */
 export async function halvesOf(
   { counter, summarizer, redact }: Asking,
   chunk: ChunkRef,
@@ -384,19 +387,19 @@ function snapshotMember(previous: Previous | null): string[] {
   return previous === null ? [] : [`snapshot ${previous.sha256}`];
 }
 
-/** Which part of a member the chunk reads; empty for the whole. */
+/** The part of a message that the chunk reads; empty for the whole message. */
 function sliceOf({ fromSeq, fromChar, throughSeq, throughChar }: ChunkRef, seq: number): string {
   const from = seq === fromSeq ? fromChar : 0;
   const to = seq === throughSeq ? throughChar : null;
   return from === 0 && to === null ? '' : `:${from}-${to ?? ''}`;
 }
 
-/** Tokens of a request, each message with its framing. */
+/** Tokens of a request, including the framing of each message. */
 export function countRequest({ messages }: SummaryRequest, counter: TokenCounter): number {
   return messages.reduce((sum, { content }) => sum + counter.count(content) + 4, 0);
 }
 
-/** The same at every call, worked out at the first. */
+/** Computes a value at the first call and returns it at every call. */
 function once<T extends number | object>(work: () => T): () => T {
   let done: T | undefined;
   return () => (done ??= work());

@@ -1,7 +1,7 @@
 /**
- * The order in which a summarizer is asked, by references only: the same for workflow activities and for a session in
- * memory. Every chunk is read once, at most `concurrency` at a time, and the digests are consolidated as a tree. A chunk
- * that does not fit is halved, never retried unchanged; a tree deeper than `depthLimit` is refused.
+ * The sequence of summarizer calls, by reference only; shared by workflow activities and sessions in memory. Every chunk is
+ * read once, at most `concurrency` at a time, and the digests are consolidated as a tree. A chunk that does not fit is halved,
+ * never retried unchanged; a tree deeper than `depthLimit` is refused.
  */
 import { FAN_IN, layerTokens, nextMerge, type Layer } from '../../summary/ask/layers.js';
 import { expectedEntry, nextMerge as nextNotes, sizeOfEntry } from '../../summary/journal/room.js';
@@ -11,21 +11,21 @@ import { consolidate, mergeMessage } from './consolidate.js';
 import { Digests, type Leaf } from './digests.js';
 import type { DigestRef, ModelSteps, Progress } from './model-steps.js';
 
-/** The result of a model's part of a compaction, by reference. */
+/** The model's results of a compaction, by reference. */
 export interface Summarized {
-  /** Chunks as they were read in the end, in order. */
+  /** Chunks as finally read, in order. */
   chunks: ChunkRef[];
-  /** Key of the new snapshot; null in `journal` mode, and where only messages were summarized. */
+  /** Key of the new snapshot; null in `journal` mode, and if only messages were summarized. */
   snapshot: string | null;
-  /** `journal` mode: all entries that stand now, oldest first. */
+  /** `journal` mode: all current entries, oldest first. */
   layers: Layer[];
-  /** `journal` mode: key of the answer that holds the changes of the state; null where it stays as it is. */
+  /** `journal` mode: key of the answer with the changes of the state; null if the state stays unchanged. */
   changes?: string | null;
   /** Summaries of single messages. */
   messages: { seq: number; key: string }[];
   /** Keys of every digest used. */
   digests: string[];
-  /** Chunks whose digest the rules made, because the model failed at them; and the type of the first failure. */
+  /** Number of chunks whose digest the rules wrote because the model failed at them, and the type of the first failure. */
   chunksByRule: number;
   failure: string | null;
 }
@@ -60,7 +60,7 @@ function summarizeHistory(digests: Digests): Promise<History> | History {
   return { chunks: [], snapshot: null, layers };
 }
 
-/** In one request where everything to be read fits into it; otherwise as a tree of digests. */
+/** Writes a snapshot in one request if all its material fits; otherwise from a tree of digests. */
 async function writeSnapshot(digests: Digests): Promise<History> {
   const { chunks: planned, previousTokens, summarizer } = digests.plan;
   let chunks = planned;
@@ -83,7 +83,7 @@ async function writeSnapshot(digests: Digests): Promise<History> {
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot, layers: [] };
 }
 
-/** Plans of earlier versions: new leaves behind the layers that stand; four of a rank become one of the next. */
+/** For plans of earlier versions: adds leaves after the existing layers; four of a rank become one of the next rank. */
 async function addLayers(digests: Digests): Promise<History> {
   const { plan, progress } = digests;
   const leaves = await readHistory(digests, plan.chunks);
@@ -99,7 +99,7 @@ async function addLayers(digests: Digests): Promise<History> {
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot: null, layers };
 }
 
-/** New entries behind those that stand, the state after them; then neighbours merged where the journal exceeds its room. */
+/** Adds entries after the existing ones, changes the state, and merges neighbours if the journal exceeds its room. */
 async function addNotes(digests: Digests): Promise<History> {
   const { plan } = digests;
   const { chunks, layers: standing, journal } = plan;
@@ -135,7 +135,7 @@ function entryBefore(
   return last ? { throughSeq: last.throughSeq, key: last.key } : null;
 }
 
-/** Merges until the entries are down to what leaves room for the compactions to come; none while they fit. */
+/** If the entries exceed their room, merges them until later compactions have room. */
 async function mergeNotes(
   digests: Digests,
   entries: readonly Layer[],
@@ -166,7 +166,7 @@ function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank
     members.reduce((sum, one) => sum + of(one) * one.tokens, 0);
   return {
     rank,
-    // A merge keeps of each member about the same share.
+    // A merge keeps about the same share of each member.
     rewrites:
       1 +
       weight(({ rank: highest, rewrites = highest }) => rewrites) /
@@ -178,7 +178,7 @@ function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank
     tokens,
     fromSeq: members[0]!.fromSeq,
     throughSeq: members.at(-1)!.throughSeq,
-    // What holds a part by rule is read again with it.
+    // An entry with a part by rule is read again as a whole.
     ...(members.some(({ extractive }) => extractive === true) ? { extractive: true } : {}),
   };
 }
@@ -194,7 +194,7 @@ function layerOf({ chunk, digest }: Leaf): Layer {
   };
 }
 
-/** Throws where the model failed at all of it: from the messages themselves the rules write a better summary than from digests by rule. */
+/** Throws if the model failed at all chunks: the rules write a better summary from the messages than from digests by rule. */
 async function readHistory(digests: Digests, chunks: readonly ChunkRef[]): Promise<Leaf[]> {
   const leaves = await digests.readEach(chunks);
   refuseAllByRule(digests, chunks, leaves);
@@ -207,7 +207,7 @@ function refuseAllByRule({ steps }: Digests, chunks: readonly ChunkRef[], leaves
   throw steps.failed(first, `the model failed at ${chunks.length === 1 ? 'the chunk' : 'every chunk'}`);
 }
 
-/** Null where the model failed at all of it: the message is then shortened by rule, as others are. */
+/** Null if the model failed at all chunks; the message is then shortened by rule. */
 async function summarizeMessage(
   digests: Digests,
   { seq, chunks }: LargeMessage,

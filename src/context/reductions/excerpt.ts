@@ -1,32 +1,32 @@
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 
-/** Most tokens of an excerpt, step by step; 0 leaves the pointer alone. */
+/** Maximum tokens of an excerpt, by step; 0 leaves only the pointer. */
 export const excerptSteps = [2_000, 500, 120, 0] as const;
 
-/** Below this many tokens head and tail say nothing. */
+/** Minimum tokens of beginning and end; shorter ones are useless. */
 const leastExcerptTokens = 16;
 
-/** Share of the room that is tried first: head and tail are often denser than the text as a whole, and a second count is dear. */
+/** Share of the room used in the first attempt: beginning and end are often denser than the whole text, and a second count is expensive. */
 const firstTry = 0.95;
 
 /** Longer call ids are not repeated in a pointer. */
 const maxPointerIdLength = 64;
 
-/** Shorter forms of texts and of call arguments: head and tail, and a pointer to the original. Deterministic. */
+/** The message that an excerpt (beginning, end and pointer) stands for. Excerpts are deterministic. */
 export interface Original {
-  /** Seq of the message that is kept in full. */
+  /** Seq of the message, which the log keeps in full. */
   seq: number;
-  /** Id of the answered call, as the context shows it; null where there is none. */
+  /** Id of the answered call as shown in the context, or null. */
   callId: string | null;
-  /** What is left out beside text, e.g. `2 media parts`; empty for nothing. */
+  /** Parts left out in addition to text, e.g. `2 media parts`; may be empty. */
   besides: string;
   recovery: Recovery;
 }
 
 /**
- * A text of about `tokens` tokens cut down to `maxTokens`. The cost depends on the excerpt, not on the text. Null where the pointer does
- * not fit into `maxTokens` with anything beside it.
+ * Cuts a text of about `tokens` tokens down to `maxTokens`. The cost depends on the excerpt, not on the text. Null if `maxTokens` has no
+ * room for the pointer and some text.
  */
 export function excerptOf(
   text: string,
@@ -40,7 +40,7 @@ export function excerptOf(
   return excerptAround(text, tokens, maxTokens, middle, original, counter);
 }
 
-/** The same with `middle` between head and tail; it is given the number of characters that are left out there. */
+/** {@link excerptOf} with `middle` between beginning and end; its argument is the number of characters left out. */
 export function excerptAround(
   text: string,
   tokens: number,
@@ -81,7 +81,7 @@ export function leftOut(characters: number, { besides }: Original): string {
   return `${what.join(' and ')} left out`;
 }
 
-/** For example `message 17 is kept in full: get_tool_response("call_abc")`; by its number where no call is known. */
+/** For example `message 17 is kept in full: get_tool_response("call_abc")`; with the message's number if no call is known. */
 export function whereKept({ seq, callId, recovery }: Original): string {
   if (recovery === 'none') return `message ${seq} is kept in full`;
   const call =
@@ -91,7 +91,7 @@ export function whereKept({ seq, callId, recovery }: Original): string {
   return `message ${seq} is kept in full: ${call}`;
 }
 
-/** What stands for a range of left-out messages. */
+/** The note that replaces a range of omitted messages. */
 export function omissionNote(fromSeq: number, throughSeq: number, recovery: Recovery): string {
   const what = fromSeq === throughSeq ? `Message ${fromSeq} is` : `Messages ${fromSeq}–${throughSeq} are`;
   const how = recovery === 'none' ? '' : ': use expand_history';
@@ -99,8 +99,8 @@ export function omissionNote(fromSeq: number, throughSeq: number, recovery: Reco
 }
 
 /**
- * Arguments of a call cut down to about `maxTokens`, always valid JSON. Long strings lose their middle and everything else stays as it
- * is written; where that is not enough, or the arguments are no JSON, one object says what was left out.
+ * Cuts arguments of a call down to about `maxTokens`; the result is always valid JSON. Long strings lose their middle, and everything
+ * else stays as written. If that is not enough, or if the arguments are not JSON, an object with an excerpt or a pointer replaces them.
  */
 export function excerptOfArguments(
   json: string,
@@ -135,8 +135,8 @@ function shortenStrings(json: string, longest: number, seq: number): string {
 }
 
 /**
- * The JSON with every string value whose literal is longer than `longest` replaced by what `shorten` makes of the literal. Works on the
- * text, so that numbers and everything else stay as they were written; keys are never touched: two cut alike would become one.
+ * Replaces every string literal longer than `longest` by the result of `shorten`. It works on the text, so that numbers and everything
+ * else stay as written. Keys are not changed: two shortened keys could become equal.
  */
 export function mapStrings(json: string, longest: number, shorten: (literal: string) => string): string {
   let mapped = '';
@@ -157,7 +157,7 @@ function isKey(json: string, end: number): boolean {
   return colon.test(json);
 }
 
-/** Index behind the closing quote of the string literal that opens at `open`. */
+/** Index after the closing quote of the string literal that opens at `open`. */
 function endOfLiteral(json: string, open: number): number {
   let at = open + 1;
   while (json[at] !== '"') at += json[at] === '\\' ? 2 : 1;

@@ -1,5 +1,5 @@
 import { sizeOf, type ViewItem } from '../view/view.js';
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { omissionNote } from './excerpt.js';
@@ -14,12 +14,12 @@ export interface Segment {
 }
 
 export interface Layout {
-  /** The tail before the newest user message, and after it; all of it is `before` where the tail has no user message. */
+  /** The tail before and after the newest user message; all of it is `before` if the tail has no user message. */
   before: Segment;
   after: Segment;
-  /** The newest user message where it lies in the tail. */
+  /** The newest user message, if it is in the tail. */
   newest: ViewItem | null;
-  /** The group with the latest result, null without any. */
+  /** The group of the latest result, or null. */
   latestGroup: number | null;
   latestTokens: number;
   /** Leading system messages, head, and newest user message. */
@@ -28,7 +28,7 @@ export interface Layout {
 
 const headSources = new Set<ViewItem['source']>(['system', 'summarization', 'acknowledgment', 'carried']);
 
-/** How a view is divided for reduction, and what may be omitted from it. */
+/** Divides a view for reduction. */
 export function layoutOf(view: readonly ViewItem[]): Layout {
   const start = view.findIndex(({ source }) => !headSources.has(source));
   const first = start === -1 ? view.length : start;
@@ -55,12 +55,12 @@ function isUserMessage({ source, role }: ViewItem): boolean {
   return role === 'user' && (source === 'log' || source === 'reduced');
 }
 
-/** Orphan results too, though the context shows them as user messages: the newest one is as new to the model as any other. */
+/** Includes orphan results, although the context shows them as user messages: the newest one is also new to the model. */
 function isResult({ role }: ViewItem): boolean {
   return role === 'tool' || role === 'function';
 }
 
-/** The first `count` items of a segment, which can be left out without breaking a group. */
+/** The first `count` items of a segment, which can be omitted without breaking a group. */
 export interface Prefix {
   count: number;
   fromSeq: number;
@@ -69,8 +69,8 @@ export interface Prefix {
 }
 
 /**
- * The parts of a segment between the groups that hold a spared item, in order; nothing of it behind the latest tool batch. `spared` null:
- * the whole segment.
+ * The parts of a segment between groups with a spared item, in order and up to the latest tool batch. If `spared` is null, the whole
+ * segment.
  */
 export function partsBetween(
   segment: Segment,
@@ -94,7 +94,7 @@ export function partsBetween(
   return parts;
 }
 
-/** From the shortest to the longest; none has a result recorded behind its end. */
+/** Shortest first. No prefix has a result that was recorded after its end. */
 export function omittablePrefixes({ items, below }: Segment): Prefix[] {
   const prefixes: Prefix[] = [];
   let tokens = 0;
@@ -109,7 +109,7 @@ export function omittablePrefixes({ items, below }: Segment): Prefix[] {
   return prefixes;
 }
 
-/** The note that stands for a range. */
+/** The note that replaces a range. */
 export function noteFor(
   { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number },
   counter: TokenCounter,
@@ -129,7 +129,7 @@ export function noteFor(
   };
 }
 
-/** The notes that leave nothing of the tail but the newest user message, in view order. */
+/** The notes, in view order, that replace the whole tail except the newest user message. */
 export function notesForEverything(
   { before, after, newest }: Layout,
   counter: TokenCounter,

@@ -1,27 +1,27 @@
 /**
- * The newest user message where it is larger than what there is for it: agents whose tools answer in user messages get
- * observations of any size. Only a policy with `reduce.newestUserMessage` lets it be shortened; the original stays in the
- * log, and is what a summarizer reads once the message is evicted.
+ * Shortens a newest user message that is too large for the context: agents whose tools answer in user messages get
+ * observations of any size. It is shortened only if the policy sets `reduce.newestUserMessage`. The original stays in the log;
+ * the summarizer reads the original once the message is evicted.
  */
 import type { ViewItem } from '../view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage, FRAMING_TOKENS } from '../../tokens/message.js';
 import { excerptOf, excerptSteps } from './excerpt.js';
 import { layoutOf } from './layout.js';
 import { besidesText, StandIns, withContent } from './stand-ins.js';
 
-/** Share of what is free beside system messages and head that the newest user message may fill before it is shortened. */
+/** Share of the room without system messages and head above which the newest user message is shortened. */
 const mostWhole = 0.75;
 
-/** Share of what is free in the target that an excerpt of it fills then, or all that the rest leaves. */
+/** Minimum share of the target's free room for its excerpt; it may fill all room that other messages leave. */
 const leastShortened = 0.5;
 
 /**
- * Puts an excerpt in the place of the newest user message where that fills too much of `limit` tokens. A message that was
- * shortened before stays as it is.
+ * Replaces the newest user message by an excerpt if it fills too much of `limit` tokens. A message shortened before stays
+ * unchanged.
  */
 export function shortenNewest(work: StandIns, { limit, target }: { limit: number; target: number }): void {
   const { newest, untouchableTokens } = layoutOf(work.view());
@@ -33,7 +33,7 @@ export function shortenNewest(work: StandIns, { limit, target }: { limit: number
   shortenTo(work, newest, Math.floor(Math.max(leastShortened * free, free - rest)));
 }
 
-/** The view with the newest user message as short as it can be. */
+/** The view with the shortest form of the newest user message. */
 export function withShortestNewest(
   view: readonly ViewItem[],
   counter: TokenCounter,
@@ -53,7 +53,7 @@ function shortenTo(work: StandIns, newest: ViewItem, most: number): void {
   work.shrink('message', ({ fromSeq }) => fromSeq === newest.fromSeq, others + Math.max(0, most), steps);
 }
 
-/** Share of what a compaction keeps beside its summary that a carried request may take. */
+/** Maximum share of the tail's target for a carried request. */
 const mostCarriedShare = 0.5;
 
 /** Tokens of a carried request above which it is shortened. */
@@ -64,7 +64,7 @@ export function mostCarried(
   return reduce.newestUserMessage ? Math.floor(mostCarriedShare * tailTarget) : Infinity;
 }
 
-/** A request as a head carries it: an excerpt where it has more than `most` tokens. */
+/** The request that a head carries: an excerpt if it has more than `most` tokens. */
 export function carriedWithin(
   logged: LoggedMessage,
   most: number,

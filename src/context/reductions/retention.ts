@@ -1,7 +1,7 @@
 import type { ChatMessage, ToolCall } from '../../conversation/message.js';
 import type { Limits } from '../../limits/limits.js';
 import { type Reduce, retentionOf } from '../../policy/reduce-schema.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { atOnce } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
@@ -14,28 +14,28 @@ import { type Fit, type Run, StandIns } from './stand-ins.js';
 import { shrinkOld } from './to-fit.js';
 
 /**
- * What becomes shorter at a commit point, before a model is asked. Done in batches, when a commit changes the prefix anyway, not turn by
- * turn: between two commits the prefix stays as it is, and the provider's cache with it.
+ * Reductions made at a commit point, before a model is asked. They are made in batches when a commit changes the prefix anyway, not
+ * turn by turn: between two commits the prefix stays unchanged, and the provider's cache stays valid.
  */
 interface CommitOptions {
   policy: Policy;
   limits: Limits;
-  /** Context tokens before this commit: arguments are truncated from a size on. */
+  /** Context tokens before this commit; they decide whether arguments are truncated. */
   tokensBefore: number;
-  /** `policy`: what the policy asks for. `all`: where that leaves more than the target, whatever else can be shortened too. @default 'all' */
+  /** `policy`: only the reductions of the policy. `all`: every possible reduction, if those leave more than the target. @default 'all' */
   what?: 'policy' | 'all';
-  /** Messages after this one may stay beyond the target. @default all are part of it */
+  /** Messages after this one do not count against the target. @default all count */
   seenThroughSeq?: number;
 }
 
-/** Most tokens of what stays of a result beyond the budget; the shorter where the longer leaves more than the target. */
+/** Maximum tokens of the excerpt of a result beyond the budget; the short one is used if the long one leaves more than the target. */
 const longExcerpt = 500;
 const shortExcerpt = 120;
 
 /**
- * Truncates old arguments, then reduces results beyond the newest-first budget as their retention says, then (`all`) shortens
- * what else is old until the target is reached, and at last the newest user message where the policy lets it be. Results that are kept
- * in full, the latest tool batch, head and leading system messages stay as they are. The answer may be above the target; nothing is thrown.
+ * Truncates old arguments, then reduces results beyond the newest-first budget by their retention, then (`all`) shortens other old
+ * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the latest tool
+ * batch, head and leading system messages stay unchanged. The result may exceed the target; nothing is thrown.
  */
 export function commitReductions(
   view: readonly ViewItem[],
@@ -50,7 +50,7 @@ export function commitReductions(
   const shrinkRest = () => {
     if (what === 'all') atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy)));
   };
-  // Excerpts that cannot reach the target would be made anew, shorter: then everything old is shortened at once.
+  // If excerpts cannot reach the target, all old messages are shortened at once, so that no excerpt is made twice.
   if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();
   excerptResults(work, isExcerpted, target());
   shrinkRest();
@@ -61,8 +61,8 @@ export function commitReductions(
 }
 
 /**
- * Tokens below which `what: 'policy'` cannot bring the view. Counts no text: asked first, it spares a large session a thousand
- * excerpts that would not be used.
+ * Lower bound of the view's tokens after `what: 'policy'`. It counts no text, so that callers can avoid making a thousand excerpts of
+ * a large session in vain.
  */
 export function leastAfterPolicy(
   view: readonly ViewItem[],
@@ -82,7 +82,7 @@ function calledTools({ tool_calls: calls = [], function_call: legacy }: ChatMess
   return [...calls.map((call) => call.function?.name ?? null), ...(legacy ? [legacy.name] : [])];
 }
 
-/** Null where the policy truncates none, or not yet. */
+/** Null if the policy truncates no arguments, or not at this size. */
 function truncationFrom(
   tokensBefore: number,
   { reduce }: Policy,
@@ -92,7 +92,7 @@ function truncationFrom(
   return tokensBefore + overhead >= Math.floor(reduce.arguments.from * window) ? reduce.arguments : null;
 }
 
-/** Whether an item is a result that the policy keeps in full: of a critical tool, or by its retention. */
+/** Whether an item is a result that the policy keeps in full, as one of a critical tool or by its retention. */
 export function sparesResult(item: ViewItem, { reduce }: Pick<Policy, 'reduce'>): boolean {
   return isResult(item) && retentionOf(reduce, item.tool) === 'keep_full';
 }
@@ -110,7 +110,7 @@ function truncateOldArguments(work: StandIns, truncation: ArgumentTruncation): v
   }
 }
 
-/** Does what `drop` and `archive` ask for; answers which results are to become excerpts. */
+/** Applies `drop` and `archive`; returns a test for the results that become excerpts. */
 function reduceByRetention(
   work: StandIns,
   reduce: Reduce,
@@ -130,14 +130,14 @@ function reduceByRetention(
   return (item) => isResult(item) && seqs.summarize_archive.has(item.fromSeq);
 }
 
-/** All to the longer form; the largest then to the shorter one, where that can reach the target. */
+/** Makes long excerpts of all results, then short ones of the largest, if those can reach the target. */
 function excerptResults(work: StandIns, accepts: (item: ViewItem) => boolean, target: number): void {
   const reachable = sizeWith(work, accepts, shortExcerpt) <= target;
   work.shrink('tool_result', accepts, -1, [longExcerpt]);
   if (reachable) work.shrink('tool_result', accepts, target, [shortExcerpt]);
 }
 
-/** Tokens of the view were all these items as small. */
+/** Tokens of the view if each of these items had at most `most` tokens. */
 function sizeWith(work: StandIns, accepts: (item: ViewItem) => boolean, most: number): number {
   return work.entries.reduce(
     (size, { item }) => size - (accepts(item) ? Math.max(0, item.tokens - most) : 0),
@@ -145,7 +145,7 @@ function sizeWith(work: StandIns, accepts: (item: ViewItem) => boolean, most: nu
   );
 }
 
-/** Results that are not among the newest ones within the budget. What is kept in full anyway takes nothing of it. */
+/** Results beyond the newest-first budget. Results kept in full do not count against it. */
 function beyondBudget(view: readonly ViewItem[], reduce: Reduce, budget: number): Set<ViewItem> {
   const { latestGroup } = layoutOf(view);
   let used = 0;
@@ -161,8 +161,8 @@ function beyondBudget(view: readonly ViewItem[], reduce: Reduce, budget: number)
 }
 
 /**
- * Groups that leave the context: all their results are beyond the budget and say `drop`, no call is unanswered, and nothing of another
- * group was recorded between their messages. A result whose group has to stay becomes a pointer instead.
+ * Groups that leave the context: all their results are beyond the budget and have retention `drop`, no call is unanswered, and no message
+ * of another group was recorded between theirs. If the group must stay, the result becomes a pointer instead.
  */
 function droppedRuns(view: readonly ViewItem[], reduce: Reduce, beyond: ReadonlySet<ViewItem>): Run[] {
   const dropped: Run[] = [];
@@ -180,7 +180,7 @@ function droppedRuns(view: readonly ViewItem[], reduce: Reduce, beyond: Readonly
   return dropped;
 }
 
-/** Takes a group out of the view. What the assistant said beside its calls is no tool's output: it stays, without the calls. */
+/** Removes a group from the view. The assistant's text in the message with the calls is not tool output: it stays, without the calls. */
 function leaveOut(work: StandIns, run: Run, counter: TokenCounter): void {
   const caller = run.items[0]!;
   const range = rangeOf(run.items);
@@ -197,11 +197,11 @@ function rangeOf(items: readonly ViewItem[]): { fromSeq: number; throughSeq: num
   return { fromSeq: items[0]!.group, throughSeq };
 }
 
-/** Truncation of call arguments: what a tool was once given in full, and is done with, need not be sent again with every request. */
+/** Truncation of call arguments: arguments of completed calls need not be sent in full with every request. */
 
 type ArgumentTruncation = NonNullable<Reduce['arguments']>;
 
-/** The message with the long arguments of the listed tools truncated; null where there is nothing to truncate. */
+/** The message with the long arguments of the listed tools truncated; null if nothing changes. */
 function withTruncatedArguments(message: ChatMessage, truncation: ArgumentTruncation): ChatMessage | null {
   const { tool_calls: calls, function_call: legacy } = message;
   const shorterCalls = calls?.map((call) => truncatedCall(call, truncation));
@@ -232,9 +232,9 @@ function shorter(tool: string, json: string, truncation: ArgumentTruncation): st
 }
 
 /**
- * Arguments in which every string value longer than `longerThan` characters is cut to its first `prefix` characters and `text`. What is no
- * JSON becomes `{"truncated": "…"}`, so that the result is valid JSON wherever anything was cut.
- * @internal Tests give it arguments of every shape.
+ * Cuts every string value longer than `longerThan` characters to its first `prefix` characters and `text`. Arguments that are not JSON
+ * become `{"truncated": "…"}`, so that truncated arguments are always valid JSON.
+ * @internal Tests call it with arguments of every shape.
  */
 export function truncateArguments(
   json: string,

@@ -1,17 +1,17 @@
-/** The shorter stand-ins of single messages: which field of which message can be shortened, and the work of doing it step by step. */
+/** Shorter stand-ins of single messages: finds the fields that can be shortened and shortens them in steps. */
 import type { Reduction, ViewItem } from '../view/view.js';
 import { type ChatMessage, isMedia } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import { atOnce, type Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { excerptOf, excerptOfArguments, excerptSteps } from './excerpt.js';
 
-/** One item of a view being reduced; `kind` says what was done to it, null for nothing. */
+/** An item of a view being reduced; `kind` is the reduction made, or null. */
 export interface Entry {
   item: ViewItem;
-  /** The item before anything was done to it: excerpts are made of it, never of another excerpt. */
+  /** The unreduced item: excerpts are always made of it, never of another excerpt. */
   readonly original: ViewItem;
   kind: Reduction['kind'] | null;
 }
@@ -20,13 +20,13 @@ export interface Entry {
 interface Field {
   entry: Entry;
   kind: Reduction['kind'];
-  /** Present size of its largest piece. */
+  /** Current size of its largest piece. */
   tokens: number;
   shorten(message: ChatMessage, maxTokens: number): ChatMessage | null;
 }
 
 export interface Fit {
-  /** What is new; reductions that the view held before are not repeated. */
+  /** The new reductions, without those that the view already had. */
   reductions: Reduction[];
   view: ViewItem[];
   tokens: number;
@@ -39,14 +39,14 @@ export interface Run {
   items: readonly ViewItem[];
 }
 
-/** Characters from which an argument is not counted by itself before it is known to be shortened. */
+/** Length in characters from which the tokens of an argument are estimated until it is shortened. */
 const longArgument = 400;
 
-/** What is shortened first, second and last. */
+/** The order in which fields are shortened. */
 export const stages = ['tool_result', 'arguments', 'message'] as const;
 export type Stage = (typeof stages)[number];
 
-/** A view being reduced, and its running total. Only messages as logged are shortened: a reduction that was made before stays as it is. */
+/** A view being reduced, and its running total. Only messages as logged are shortened; earlier reductions stay unchanged. */
 export class StandIns {
   readonly entries: Entry[];
   tokens: number;
@@ -65,14 +65,14 @@ export class StandIns {
   }
 
   /**
-   * Shortens the fields of one stage among the accepted items, the largest first, all to one step before any to the next, until the view
-   * holds `goal` tokens or nothing is left to shorten. A step that cannot reach the goal is passed over for the next one.
+   * Shortens the fields of one stage among the accepted items, largest first and all to one step before the next step, until the view has
+   * at most `goal` tokens or no field is left. A step that cannot reach the goal is skipped.
    */
   shrink(...given: Parameters<StandIns['shrinking']>): void {
     atOnce(this.shrinking(...given));
   }
 
-  /** The same in steps. */
+  /** {@link shrink} in steps. */
   *shrinking(
     stage: Stage,
     accepts: (item: ViewItem) => boolean,
@@ -106,7 +106,7 @@ export class StandIns {
       field.tokens = Math.min(field.tokens, step);
   }
 
-  /** Puts a message in the place of another where it is smaller. */
+  /** Replaces the entry's message if the new one is smaller; returns whether it did. */
   put(entry: Entry, message: ChatMessage, kind: Reduction['kind']): boolean {
     const { item } = entry;
     const tokens = countMessage(message, this.counter);
@@ -117,12 +117,12 @@ export class StandIns {
     return true;
   }
 
-  /** Puts notes in place of the items. */
+  /** Replaces the items by notes. */
   replace(run: Run, notes: readonly ViewItem[]): void {
     this.replaceAll([{ run, notes }]);
   }
 
-  /** The same with several runs, ascending. */
+  /** Replaces several runs, given in ascending order. */
   replaceAll(replaced: readonly { run: Run; notes: readonly ViewItem[] }[]): void {
     const old = this.entries.splice(0);
     let copied = 0;
@@ -139,7 +139,7 @@ export class StandIns {
     copy(old.length);
   }
 
-  /** Puts nothing in place of the items, which hold all messages of this range that the view shows. */
+  /** Removes the items, which must be all items of this range in the view. */
   leaveOut(run: Run, { fromSeq, throughSeq }: { fromSeq: number; throughSeq: number }): void {
     this.replace(run, []);
     this.leftOut.push({ fromSeq, throughSeq, kind: 'omitted', body: 'null', tokens: 0 });
@@ -175,7 +175,7 @@ export class StandIns {
     const besides = besidesText(message);
     if (text === '' && besides === '') return [];
     const calls = message.tool_calls ?? message.function_call;
-    // The message is counted already: beside calls its text has its share of that.
+    // The message was counted before; with calls, its text gets its share of that count.
     const share = () =>
       Math.ceil((tokens * text.length) / (text.length + charactersIn(argumentsIn(message))));
     const textTokens = calls && besides === '' ? share() : besides === '' ? tokens : this.counter.count(text);
@@ -194,7 +194,7 @@ export class StandIns {
     const original = { seq: fromSeq, recovery: this.recovery };
     const texts = argumentsIn(message);
     const characters = charactersIn(texts) + textOf(message).length;
-    // A long text has its share of what was counted already.
+    // A long text gets its share of the message's count.
     const sizes = texts.map((text) =>
       text.length < longArgument ? this.counter.count(text) : Math.ceil((tokens * text.length) / characters),
     );
@@ -216,10 +216,10 @@ export class StandIns {
   }
 }
 
-/** Longer texts are remembered one at a time. Characters. */
+/** Characters. Of longer texts only the last one is cached. */
 const shortText = 8_000;
 
-/** Texts are counted by themselves and with their messages again, excerpts when they are made and then too. */
+/** Caches counts: texts and excerpts are counted both separately and with their messages. */
 function remembering(counter: TokenCounter): TokenCounter {
   const short = new Map<string, number>();
   let last = { text: '', tokens: 0 };
@@ -244,7 +244,7 @@ function charactersIn(texts: readonly string[]): number {
   return texts.reduce((sum, text) => sum + text.length, 0);
 }
 
-/** The arguments of all calls, in call order; of a legacy call last. What has none counts as empty. */
+/** The arguments of all calls in call order, those of a legacy call last; missing arguments are empty strings. */
 function argumentsIn({ tool_calls, function_call }: ChatMessage): string[] {
   return [
     ...(tool_calls ?? []).map((call) => call.function?.arguments ?? ''),
@@ -252,7 +252,7 @@ function argumentsIn({ tool_calls, function_call }: ChatMessage): string[] {
   ];
 }
 
-/** The message with other arguments, numbered as in {@link argumentsIn}. */
+/** The message with replaced arguments, numbered as in {@link argumentsIn}. */
 export function withArguments(
   message: ChatMessage,
   replaced: (json: string, number: number) => string,
@@ -271,14 +271,14 @@ export function withArguments(
   };
 }
 
-/** What an excerpt of a message's text leaves out with it. */
+/** Names the parts that an excerpt of the message's text leaves out. */
 export function besidesText({ content, reasoning, reasoning_content }: ChatMessage): string {
   const media = Array.isArray(content) ? content.filter(isMedia).length : 0;
   const parts = media === 0 ? [] : [media === 1 ? '1 media part' : `${media} media parts`];
   return [...parts, ...(reasoning || reasoning_content ? ['reasoning'] : [])].join(' and ');
 }
 
-/** The message with other content; fields beside the known ones (reasoning, for one) can be long, and go. */
+/** The message with other content. Unknown fields, such as reasoning, are removed, since they can be long. */
 export function withContent(
   { role, name, tool_call_id, tool_calls, function_call }: ChatMessage,
   content: string,

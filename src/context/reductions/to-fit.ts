@@ -1,5 +1,5 @@
 import { PalimpsestError } from '../../errors.js';
-import type { Recovery } from '../../policy/resolve.js';
+import type { Recovery } from '../../policy/defaults.js';
 import type { Steps } from '../../steps.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import { type Reduction, sizeOf, type ViewItem } from '../view/view.js';
@@ -8,27 +8,27 @@ import { shortenNewest, withShortestNewest } from './newest-user.js';
 import { type Fit, type Run, stages, StandIns } from './stand-ins.js';
 
 /**
- * What is done, without a model and always the same way, when a context would exceed its budget before a compaction has committed:
- * tool results become excerpts, then arguments, then old messages; then the oldest groups go behind a note. Last come the latest tool
- * batch and the results that the policy keeps in full. Leading system messages and the head are never touched, the newest user message
- * only where the policy lets it be shortened.
+ * Deterministic reductions, without a model, of a context that would exceed its budget before a compaction has committed: tool results
+ * become excerpts, then arguments, then old messages; then a note replaces the oldest groups. The latest tool batch and the results that
+ * the policy keeps in full are reduced last. Leading system messages and the head are never changed, the newest user message only if the
+ * policy allows it.
  */
 interface FitOptions {
-  /** Tokens the view must not exceed. A view within it is left as it is. */
+  /** Maximum tokens of the view. A smaller view stays unchanged. */
   limit: number;
-  /** Tokens to reduce to, so that many turns follow without another reduction. */
+  /** Tokens to reduce to, so that many turns can follow without another reduction. */
   target: number;
-  /** Inside a compaction: nothing is omitted, the latest tool batch is not touched, and the best effort is returned. */
+  /** Inside a compaction: no group is omitted, the latest tool batch stays unchanged, and the result may exceed the limit. */
   commit?: boolean;
-  /** Results that are reduced only where nothing else helps (see `sparesResult`); inside a compaction never. @default none */
+  /** Results that are reduced only if nothing else helps (see `sparesResult`), and never inside a compaction. @default none */
   spared?: (item: ViewItem) => boolean;
-  /** The newest user message may become an excerpt. @default false */
+  /** Whether the newest user message may become an excerpt. @default false */
   newestUser?: boolean;
-  /** Whether what stands for originals names the tools that read them. @default 'tools' */
+  /** Whether stand-ins name the tools that read the originals. @default 'tools' */
   recovery?: Recovery;
 }
 
-/** What a view is to fit, and what stands in it for the rest. */
+/** The sizes that a view must fit, and the form of its stand-ins. */
 interface Size {
   limit: number;
   target: number;
@@ -40,7 +40,7 @@ interface Noting {
   recovery: Recovery;
 }
 
-/** Throws `Budget.Unreachable` (with the numbers) where even the irreducible floor exceeds `limit`, unless `commit`. */
+/** Throws `Budget.Unreachable` (with the numbers) if the irreducible floor exceeds `limit`, unless `commit` is set. */
 export function* reducing(
   view: ViewItem[],
   { limit, target, commit = false, spared = () => false, newestUser = false, recovery = 'tools' }: FitOptions,
@@ -63,7 +63,7 @@ export function* reducing(
   return { ...rest, reductions: [...shortened, ...reductions] };
 }
 
-/** The view with so short a newest user message that everything else can be brought down to fit beside it. */
+/** The view with a newest user message short enough that the reduced rest fits with it. */
 function* withRoom(view: ViewItem[], size: Size, counter: TokenCounter): Steps<ViewItem[]> {
   const work = new StandIns(view, counter, size.recovery);
   shortenNewest(work, size);
@@ -76,13 +76,13 @@ function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduct
   return { fromSeq, throughSeq, kind: 'message', body: JSON.stringify(message), tokens };
 }
 
-/** Shortens everything but the newest user message, the latest tool batch and what is spared, until `goal` is reached. Omits nothing. */
+/** Shortens all items but the newest user message, the latest tool batch and spared ones until `goal` is reached. Omits none. */
 export function* shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): Steps<void> {
   const { latestGroup, newest } = layoutOf(work.view());
   yield* shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
 }
 
-/** `hopeless`: old items that are not shortened, but left to be omitted. */
+/** `hopeless`: old items that are omitted without being shortened first. */
 function* reduced(
   view: ViewItem[],
   { limit, target, recovery }: Size,
@@ -101,11 +101,11 @@ function* reduced(
   let goal = target;
 
   if (lastTokens >= room) {
-    // No reduction of anything else could make it fit: what comes last may keep half of the room, the rest shares the other half.
+    // Reducing the other items cannot be enough: the last items may keep half of the room, the others share the other half.
     const share = Math.floor(Math.max(0, goal - untouchableTokens) / 2);
     yield* shrinkAll(work, isLast, work.tokens - (lastTokens - share));
   } else if (lastTokens + untouchableTokens > goal) {
-    // The target is out of reach without what comes last: leave half of what is free to the older messages.
+    // The target is unreachable without reducing the last items: older messages get half of the free room.
     goal = limit - Math.floor((room - lastTokens) / 2);
   }
 
@@ -121,12 +121,12 @@ function* reduced(
   return work.fit();
 }
 
-/** No stand-in is shorter, tokens: a pointer alone takes more. */
+/** Lower bound of a stand-in in tokens: a pointer alone takes more. */
 export const shortestStandIn = 12;
 
 /**
- * The oldest items, behind which more than the limit would stand even at its shortest. They are not worth shortening: of
- * 100,000 messages that takes a quarter of a minute.
+ * The oldest items, which are omitted anyway because the items after them exceed the limit even in their shortest form. Shortening
+ * them would be wasted: for 100,000 messages it takes a quarter of a minute.
  */
 function omittedAnyway(view: readonly ViewItem[], limit: number): Set<ViewItem> {
   let tokens = 0;
@@ -139,8 +139,8 @@ function* shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: 
 }
 
 /**
- * Omits as few of the oldest groups as the goal asks for: first of those before the newest user message, then of those after it.
- * `spared`: groups of such items stay, and what lies behind the latest tool batch.
+ * Omits as few of the oldest groups as the goal requires, first before the newest user message, then after it. Groups of `spared`
+ * items stay, and so do items after the latest tool batch.
  */
 function* omitOldest(
   work: StandIns,
@@ -170,7 +170,7 @@ function* omitOldest(
   }
 }
 
-/** Leaves nothing of the tail but the newest user message. Needed where a result was recorded behind it, far from its call. */
+/** Omits the whole tail except the newest user message. Needed if a result was recorded after that message, far from its call. */
 function omitEverything(work: StandIns, { counter, recovery }: Noting): void {
   const layout = layoutOf(work.view());
   const notes = notesForEverything(layout, counter, recovery);
@@ -178,7 +178,7 @@ function omitEverything(work: StandIns, { counter, recovery }: Noting): void {
   work.replace(layout.before, notes.before);
 }
 
-/** The smallest size that a view can have, and the failure that says so where a budget lies below it. */
+/** The smallest size that a view can have, by part. */
 interface Floor {
   tokens: number;
   system: number;
@@ -189,7 +189,7 @@ interface Floor {
   rest: number;
 }
 
-/** The size below which no reduction can bring a view. @internal A test holds it to the smallest view. */
+/** The size below which no reduction can bring a view. @internal A test compares it with the smallest view. */
 export function* irreducibleFloor(
   view: readonly ViewItem[],
   counter: TokenCounter,
@@ -221,8 +221,8 @@ export function* irreducibleFloor(
 }
 
 /**
- * Throws `Budget.Unreachable` where no reduction can bring the view down to `budget` tokens. `newestUser`: the policy lets
- * the newest user message be shortened.
+ * Throws `Budget.Unreachable` if no reduction can bring the view down to `budget` tokens. `newestUser`: whether the policy
+ * allows the newest user message to be shortened.
  */
 export function* assertReachable(
   view: readonly ViewItem[],
@@ -255,11 +255,11 @@ export function* assertReachable(
   );
 }
 
-/** Begins the hint where the newest user message is what does not fit. */
+/** Start of the hint if shortening the newest user message would help. */
 export const shorteningHint =
   'set reduce.newestUserMessage to true, so that the context shows an excerpt of the newest user message';
 
-/** Whether some reduction brings the view down to `budget` tokens. */
+/** Whether reductions can bring the view down to `budget` tokens. */
 export function* isReachable(
   view: readonly ViewItem[],
   budget: number,

@@ -1,9 +1,9 @@
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import type { ViewItem } from './view.js';
 import type { ChatMessage, ContentPart } from '../../conversation/message.js';
 
 /**
- * Models whose endpoints or chat templates refuse two turns of a role in a row, or a first turn of the assistant: Anthropic ("first
+ * Models whose endpoints or chat templates refuse two consecutive turns of a role, or a first turn of the assistant: Anthropic ("first
  * message must use the user role"), Gemini ("function call turn comes immediately after a user turn"), Mistral, Gemma and Llama 2
  * ("Conversation roles must alternate user/assistant/user/assistant/...", from their templates), Perplexity.
  */
@@ -11,24 +11,24 @@ const alternating =
   /(?:^|[/:._-])(?:claude|anthropic|gemini|gemma|mistral|mixtral|ministral|codestral|magistral|devstral|pixtral|sonar)|llama-?2(?![\d.])/i;
 
 /**
- * For providers that want user and assistant to take turns: neighbours of the same role become one message. Nothing is
- * changed in place, and what is appended later only ever adds to the end of what was joined before.
+ * Whether the provider requires alternating roles, so that neighbours of the same role are joined into one message. Messages
+ * appended later only add to the end of the joined ones.
  */
 export function wantsAlternation({ roles, model }: Pick<Policy, 'roles' | 'model'>): boolean {
   if (roles !== 'auto') return roles === 'alternate';
   return model !== null && alternating.test(model);
 }
 
-/** Stands where the context would begin with the assistant. */
+/** Placed before a context that would begin with the assistant. */
 const OPENING: ChatMessage = { role: 'user', content: '(The session begins with the assistant.)' };
 
-/** Framing and words of {@link OPENING}; no tokenizer makes more of it. */
+/** Tokens of {@link OPENING}, an upper bound for all tokenizers. */
 const OPENING_TOKENS = 20;
 
 /**
- * The view with neighbours of the same role joined: users' turns; an assistant's text with the text or the calls that follow
- * it. Results, calls that wait for theirs and system messages stay as they are. Where the first turn is not a user's, a
- * placeholder goes before it. Tokens of a joined message are the sum, which is never below its own count.
+ * Joins neighbours of the same role: user messages; an assistant's text with the text or the calls that follow it. Results,
+ * calls before their results and system messages are not joined. If the first turn is not a user's, a placeholder precedes
+ * it. The tokens of a joined message are the sum of its parts, which is never below its count.
  */
 export function alternateRoles(items: readonly ViewItem[]): ViewItem[] {
   const joined: ViewItem[] = [];
@@ -64,7 +64,7 @@ function hasCalls({ tool_calls, function_call }: ChatMessage): boolean {
   return (tool_calls ?? []).length > 0 || Boolean(function_call);
 }
 
-/** Keeps the group of the calls, so that they stay with their results; otherwise that of the first. */
+/** The joined item has the group of its calls, so that they stay with their results; otherwise that of the first item. */
 function join(before: ViewItem, after: ViewItem): ViewItem {
   const seqs = [before.fromSeq, after.fromSeq].filter((seq) => seq > 0);
   return {
@@ -80,7 +80,7 @@ function join(before: ViewItem, after: ViewItem): ViewItem {
 
 const separator = '\n\n';
 
-/** The blank line between two texts, with what a tokenizer may make of the two ends that meet at it. */
+/** Tokens of the blank line between two texts, including changed tokens at both ends. */
 const separatorTokens = 2;
 
 function joinMessages(before: ChatMessage, after: ChatMessage): ChatMessage {
@@ -99,7 +99,7 @@ function joinMessages(before: ChatMessage, after: ChatMessage): ChatMessage {
   return joined;
 }
 
-/** The content of the later message; where someone else speaks, with their name before it, for one message has one name. */
+/** The content of the later message. If its name differs, the name precedes it, since a message has only one name. */
 function labelled(before: ChatMessage, { name, content }: ChatMessage): ChatMessage['content'] {
   if (!name || name === before.name) return content;
   if (typeof content === 'string') return `[${name}] ${content}`;

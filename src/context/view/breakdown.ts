@@ -1,4 +1,4 @@
-/** What the tokens of a context stand for, and how much of it a commit leaves as it was. */
+/** Splits the tokens of a context by part, and measures the prefix that a commit leaves unchanged. */
 import type { ChatMessage } from '../../conversation/message.js';
 import { FRAMING_TOKENS } from '../../tokens/message.js';
 import type { TokenCounter } from '../../tokens/counter.js';
@@ -12,21 +12,21 @@ import {
   type ViewSource,
 } from './view.js';
 
-/** Tokens of a context: system, head, carried and tail are all of them, the parts all of the head. */
+/** Tokens of a context: the sum of system, head, carried and tail is the context, the sum of the parts is the head. */
 export interface ContextBreakdown {
   /** Leading system messages. */
   system: number;
   /** The summary turn and its acknowledgment. */
   head: number;
-  /** Of the head; null where an earlier version wrote it. */
+  /** Parts of the head; null if an earlier version wrote it. */
   parts: Record<HeadPart, number> | null;
-  /** The request of the run that the cut lies in. */
+  /** The request of the run that contains the cut. */
   carried: number;
-  /** Messages since the cut as they are shown, with what joins them. */
+  /** Messages after the cut as shown, with their separators. */
   tail: number;
 }
 
-/** `items`: of a request as it is sent. `layout`: of its head. */
+/** `items` are those of a request as sent, `layout` is that of its head. */
 export function breakdownOf(items: readonly ViewItem[], layout: Head['layout']): ContextBreakdown {
   const members = items.flatMap(({ source, tokens, joined }) => joined ?? [{ source, tokens }]);
   const of = (...sources: ViewSource[]) =>
@@ -39,7 +39,7 @@ export function breakdownOf(items: readonly ViewItem[], layout: Head['layout']):
   });
 }
 
-/** The same by sizes; what they leave of `tokens` is the tail. */
+/** The breakdown from sizes; the rest of `tokens` is the tail. */
 export function breakdownBySizes(
   tokens: number,
   system: number,
@@ -68,7 +68,7 @@ function breakdown(
 
 const noParts = Object.fromEntries(headParts.map((part) => [part, 0])) as Record<HeadPart, number>;
 
-/** What stands around the others is the note's, the acknowledgment included. */
+/** The note has all tokens that no other part has, including the acknowledgment. */
 function partsOf(head: number, layout: Head['layout']): ContextBreakdown['parts'] {
   if (head === 0) return noParts;
   if (!layout) return null;
@@ -76,7 +76,7 @@ function partsOf(head: number, layout: Head['layout']): ContextBreakdown['parts'
   return { ...noParts, ...layout.tokens, note: head - sum(others) };
 }
 
-/** The layout of a summary turn of `tokens`, whose text the stretches make up. */
+/** The layout of a summary turn of `tokens` tokens whose text consists of the stretches. */
 export function layoutOf(
   text: string,
   stretches: readonly HeadStretch[],
@@ -91,14 +91,14 @@ export function layoutOf(
   }
   texts.delete('note');
   const counted = [...texts].map(([part, own]): [HeadPart, number] => [part, counter.count(own)]);
-  // What a joint takes or saves goes with the framing.
+  // Differences at the joints of parts count with the note.
   const note = tokens - sum(counted.map(([, own]) => own));
   return { stretches: [...stretches], tokens: { ...noParts, ...Object.fromEntries(counted), note } };
 }
 
 /**
- * Tokens of the longest prefix that two contexts have in common: what a provider's prompt cache serves of `after` where
- * `before` was sent last. Within the first message that differs its text is compared to the character.
+ * Tokens of the longest common prefix of two contexts: the part of `after` that a provider's prompt cache serves after
+ * `before`. The first message that differs is compared by character.
  */
 export function commonPrefix(
   before: readonly ViewItem[],
@@ -116,12 +116,12 @@ export function commonPrefix(
   return tokens;
 }
 
-/** Whether two messages of contexts are the same to a provider. */
+/** Whether two items are the same message to a provider. */
 export function isSame(a: ViewItem, b: ViewItem): boolean {
   return a.message === b.message || (a.tokens === b.tokens && isAlike(a.message, b.message));
 }
 
-/** Both are made in the same way, so that their fields stand in the same order. */
+/** Compares JSON: both values were built in the same way, so their fields have the same order. */
 function isAlike(a: object, b: object): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

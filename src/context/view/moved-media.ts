@@ -1,5 +1,5 @@
 /**
- * The last step from a view to a request: media where the format takes them, roles in turn where the model wants that.
+ * The last step from a view to a request: moves media to messages that may carry them, and joins roles if the model requires it.
  */
 import {
   type ChatMessage,
@@ -14,10 +14,10 @@ import { alternateRoles } from './alternate.js';
 import { quote } from './projection.js';
 import type { ViewItem } from './view.js';
 
-/** OpenAI takes media from users alone (platform.openai.com/docs/api-reference/chat/create). */
+/** OpenAI accepts media in user messages only (platform.openai.com/docs/api-reference/chat/create). */
 export const refusesChatMedia: RefusesPart = (role) => role !== 'user';
 
-/** A view as chat messages. `alternate`: users and assistants take turns. */
+/** A view as chat messages. `alternate`: whether user and assistant messages must alternate. */
 export function arrangeChat(view: readonly ViewItem[], counter: TokenCounter, alternate = false): ViewItem[] {
   const sendable = view.map((item) => {
     const message = withChatParts(item.message);
@@ -27,7 +27,7 @@ export function arrangeChat(view: readonly ViewItem[], counter: TokenCounter, al
   return alternate ? alternateRoles(moved) : moved;
 }
 
-/** Pictures in another provider's store, and files that only an address names, are told: no part of a chat message holds them. */
+/** Replaces images in another provider's store, and files given by URL, by a text: chat messages have no part for them. */
 function withChatParts(message: ChatMessage): ChatMessage {
   const { content } = message;
   if (!Array.isArray(content) || !content.some(isElsewhere)) return message;
@@ -49,22 +49,21 @@ function toldPart({ type, file, image_file: stored }: ContentPart): ContentPart 
 export type RefusesPart = (role: Role, part: ContentPart) => boolean;
 
 /**
- * Images, audio and files that a provider takes from the user only. They move out of the message that brought them into a
- * user message of their own, which stands behind the complete batch of results; a label on either side says what belongs
- * together. The log keeps the original.
+ * Images, audio and files that a provider accepts in user messages only move into a separate user message after the complete
+ * batch of results. Labels in both messages link them. The log keeps the original.
  */
 interface Placement {
   refuses: RefusesPart;
   counter: TokenCounter;
-  /** Whether this item and the one behind it stay neighbours. @default only results stay with their calls */
+  /** Whether this item and the next one stay neighbours. @default only results stay with their calls */
   isJoined?: (index: number) => boolean;
-  /** Items that stay as they are. @default none */
+  /** Items whose media do not move. @default none */
   isKept?: (item: ViewItem) => boolean;
 }
 
 /**
- * The view with refused media in user messages of their own (source `media`). Such a message stands where the log has its
- * original, and behind the batch that is open there: what is appended later never moves it.
+ * The view with refused media in separate user messages (source `media`). Such a message follows its original and the batch
+ * that is open there, so that later appends never move it.
  */
 export function moveMedia(
   view: readonly ViewItem[],
@@ -98,7 +97,7 @@ function splitMedia(
 
 const counted = (count: number): string => (count === 1 ? '1 media part' : `${count} media parts`);
 
-/** Lone texts as one: some endpoints take no list of parts in a result. */
+/** Joins the parts if all are text: some endpoints refuse a list of parts in a result. */
 function asText(parts: readonly ContentPart[]): string | null {
   const isPlain = (part: ContentPart): boolean => part.type === 'text' && Object.keys(part).length === 2;
   return parts.every(isPlain) ? parts.map(({ text }) => text ?? '').join('\n') : null;
@@ -124,11 +123,11 @@ function labelOf({ fromSeq, message, tool }: ViewItem): string {
 
 const isResult = ({ message: { role } }: ViewItem): boolean => role === 'tool' || role === 'function';
 
-/** Index of the item behind which media of the item at `index` stand. */
+/** Index of the item that the media of the item at `index` follow. */
 function placeOf(view: readonly ViewItem[], index: number, isJoined: (index: number) => boolean): number {
   const { fromSeq } = view[index]!;
   let at = index;
-  // A result that was recorded late is shown with its call; its media stay where it was recorded.
+  // A result recorded late is shown with its call; its media stay at the place where it was recorded.
   for (let next = at + 1; next < view.length; next++) {
     const item = view[next]!;
     if (isResult(item)) continue;

@@ -1,4 +1,4 @@
-/** How single logged messages are shown so that an OpenAI-compatible endpoint accepts them. Only what is invalid is changed. */
+/** Converts single logged messages into a form that an OpenAI-compatible endpoint accepts. Valid messages stay unchanged. */
 import type { ChatMessage, MessageMeta, ToolCall } from '../../conversation/message.js';
 
 export const noOutput = '(no output)';
@@ -6,12 +6,12 @@ export const noResult = '(no result recorded)';
 
 /** OpenAI refuses call ids longer than this ("string too long … maximum length 40"). */
 const maxIdLength = 40;
-/** Longest tool name or call id that is quoted in a label. */
+/** Maximum length of a tool name or call id in a label. */
 const maxQuotedLength = 80;
 
 /**
  * A unique id for every call, by message index and call number. A first occurrence keeps its id, a later one gets `<id>-<seq>`, a call
- * without an id `call_<seq>_<number>`. Messages appended later never change the ids of earlier ones.
+ * without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids.
  */
 export function assignCallIds(metas: readonly MessageMeta[]): string[][] {
   const used = new Set<string>();
@@ -29,17 +29,17 @@ export function assignCallIds(metas: readonly MessageMeta[]): string[][] {
   );
 }
 
-/** True where content shows nothing: absent, whitespace, or parts of nothing but that. */
+/** Whether content is absent, or consists of whitespace only. */
 export function isBlank(content: ChatMessage['content']): boolean {
   if (content === undefined || content === null) return true;
   if (typeof content === 'string') return content.trim() === '';
   return content.every((part) => part.type === 'text' && (part.text ?? '').trim() === '');
 }
 
-/** How a result must name its call: by id, or by function name where the call is a legacy `function_call`. */
+/** How a result refers to its call: by id, or by function name if the call is a legacy `function_call`. */
 export type CallReference = { id: string } | { functionName: string };
 
-/** Fields that an endpoint takes filled or not at all; SDKs write them out as null. */
+/** Fields that an endpoint refuses as null, although SDKs write them so. */
 const optionalFields = ['name', 'tool_calls', 'function_call', 'tool_call_id'] as const;
 
 function withoutNulls(message: ChatMessage): ChatMessage {
@@ -52,7 +52,7 @@ function withoutNulls(message: ChatMessage): ChatMessage {
   return rest;
 }
 
-/** A message without calls: an empty `tool_calls` list, or calls on a role that cannot call, would be refused. */
+/** The message without calls: endpoints refuse an empty `tool_calls` list, and calls on a role that cannot call. */
 export function showPlain(logged: ChatMessage): ChatMessage {
   const message = withoutNulls(logged);
   if (message.tool_calls === undefined && message.function_call === undefined) return message;
@@ -60,7 +60,7 @@ export function showPlain(logged: ChatMessage): ChatMessage {
   return rest;
 }
 
-/** An assistant message with its calls under the given ids. A `function_call` beside tool calls becomes one of them: no endpoint takes both. */
+/** An assistant message with the given ids for its calls. A `function_call` in addition to tool calls becomes one of them: no endpoint accepts both. */
 export function showCaller(
   logged: ChatMessage,
   ids: readonly string[],
@@ -82,7 +82,7 @@ export function showCaller(
   return { message: { ...rest, tool_calls: shown }, calls };
 }
 
-/** A recorded result, in the form its call asks for, never empty. */
+/** A recorded result in the form that its call requires; never empty. */
 export function showResult(logged: ChatMessage, call: CallReference): ChatMessage {
   const message = withoutNulls(logged);
   const content = isBlank(message.content) ? noOutput : message.content;
@@ -95,15 +95,15 @@ export function showResult(logged: ChatMessage, call: CallReference): ChatMessag
   return { ...message, role: 'tool', tool_call_id: call.id, content };
 }
 
-/** What stands where a call has no recorded result. */
+/** The result of a call that has no recorded one. */
 export function syntheticResult(call: CallReference): ChatMessage {
   if ('functionName' in call) return { role: 'function', name: call.functionName, content: noResult };
   return { role: 'tool', tool_call_id: call.id, content: noResult };
 }
 
 /**
- * A result without a call in the context, as a user turn whose label says that it is data. `toolName`: the name of its call where the log
- * knows it. A stand-in that was labelled before (role `user`) stays as it is.
+ * A result without a call in the context, as a user turn with a label that marks it as data. `toolName`: the name of its call, if the
+ * log has it. A stand-in that already has the label (role `user`) stays unchanged.
  */
 export function showOrphan(message: ChatMessage, seq: number, toolName: string | null): ChatMessage {
   if (message.role === 'user') return message;
@@ -116,7 +116,7 @@ export function showOrphan(message: ChatMessage, seq: number, toolName: string |
   return { role: 'user', content: `${label}\n${content}` };
 }
 
-/** A name or an id in a label, cut where it is long. */
+/** A name or an id in a label, cut to its maximum length. */
 export function quote(text: string): string {
   const characters = [...text.slice(0, 2 * maxQuotedLength)];
   return JSON.stringify(

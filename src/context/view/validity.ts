@@ -1,10 +1,10 @@
 /**
- * What an OpenAI-compatible endpoint demands of a list of messages, checked from the list alone. Shares no code with the
- * projection that builds contexts, so that one may test the other.
+ * Checks whether an OpenAI-compatible endpoint accepts a list of messages. It shares no code with the projection that builds
+ * contexts, so that it can test that projection.
  */
 import { roles, type ChatMessage } from '../../conversation/message.js';
 
-/** Every violation as one sentence with the index of the message; an empty list means valid. */
+/** Describes each violation with the index of its message; the list is empty for valid messages. */
 export function validateView(messages: readonly ChatMessage[]): string[] {
   return [...linkViolations(messages), ...partViolations(messages)];
 }
@@ -13,8 +13,8 @@ const mediaTypes =
   /^(?:image|image_url|image_file|input_image|input_audio|audio|video|video_url|file|input_file|document|media)$/;
 
 /**
- * Media where the API refuses them: "Image URLs are only allowed for messages with role 'user', but this message with role
- * 'tool' contains an image URL." Audio and files are parts of user messages only, and a file has its data or an id
+ * Media that the API refuses: "Image URLs are only allowed for messages with role 'user', but this message with role
+ * 'tool' contains an image URL." Audio and files are allowed in user messages only, and a file needs its data or an id
  * (platform.openai.com/docs/api-reference/chat/create#chat-create-messages).
  */
 function partViolations(messages: readonly ChatMessage[]): string[] {
@@ -30,13 +30,13 @@ function partViolations(messages: readonly ChatMessage[]): string[] {
   });
 }
 
-/** A document of Anthropic's may be a text. */
+/** Anthropic's documents may contain plain text. */
 const hasPlainText = (source: unknown): boolean =>
   typeof source === 'object' && source !== null && 'type' in source && source.type === 'text';
 
 /**
- * What is wrong between the messages: calls without results, orphans, empty messages. Holds for views before media have moved.
- * @internal Tests hold every cut and view to it.
+ * Violations between messages: calls without results, orphans, empty messages. Applies to views before media have moved.
+ * @internal Tests check every cut and view with it.
  */
 export function linkViolations(messages: readonly ChatMessage[]): string[] {
   const violations: string[] = [];

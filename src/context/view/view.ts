@@ -13,20 +13,20 @@ import {
   syntheticResult,
 } from './projection.js';
 
-/** What stands for everything before the tail: the summary turn, its acknowledgment, and the carried request if there is one (last). */
+/** Replaces everything before the tail: the summary turn, its acknowledgment, and last the carried request, if any. */
 export interface Head {
   messages: ChatMessage[];
   /** Tokens of each of `messages`. */
   tokens: number[];
-  /** Seq of the carried request, null when the head holds none. */
+  /** Seq of the carried request, or null. */
   carriedSeq: number | null;
-  /** Of the summary turn; null or absent where an earlier version wrote it. */
+  /** Layout of the summary turn; null or absent if an earlier version wrote it. */
   layout?: HeadLayout | null;
 }
 
 /**
- * What a stretch of the summary turn is: entries of the journal with their headings, exact values behind them, state, pins;
- * snapshot of the other modes; and what frames them.
+ * The parts of a summary turn: journal entries with their headings, exact values after them, pins, state, or the snapshot of
+ * the other modes; `note` is the text around them.
  */
 export const headParts = ['note', 'journal', 'exact', 'pins', 'state', 'snapshot'] as const;
 export type HeadPart = (typeof headParts)[number];
@@ -37,24 +37,24 @@ export interface HeadStretch {
 }
 
 export interface HeadLayout {
-  /** All of the turn's text, in order. */
+  /** The stretches of the turn's text in order, without gaps. */
   stretches: HeadStretch[];
-  /** They are the turn's. */
+  /** Tokens of each part; their sum is that of the turn. */
   tokens: Record<HeadPart, number>;
 }
 
-/** A shorter stand-in, inside the context only, for one message or (`omitted`) for a range of messages. The originals stay in the log. */
+/** A shorter stand-in in the context for one message or (`omitted`) a range of messages. The originals stay in the log. */
 export interface Reduction {
   fromSeq: number;
   throughSeq: number;
   /**
-   * `summary`: a model summarized this message by itself; what was paid for is not made anew. `journal`: the summary turn
-   * without its entries on these messages.
+   * `summary`: a model summarized this message separately; the paid answer is reused. `journal`: the summary turn without its
+   * entries on these messages.
    */
   kind: 'tool_result' | 'arguments' | 'message' | 'omitted' | 'summary' | 'journal';
   /**
-   * JSON of the stand-in message. Ids in it are replaced by those the context gives to the original. `null` (of kind `omitted`
-   * only): nothing stands for the range, the context does not show it at all.
+   * JSON of the stand-in message. Its ids are replaced by those that the context gives to the original. `null` (kind `omitted`
+   * only): the context leaves the range out without a stand-in.
    */
   body: string;
   tokens: number;
@@ -66,9 +66,9 @@ export interface ContextSource {
   head: Head | null;
   /** The log after the head's `throughSeq`, or after the leading system messages. */
   tail: LoggedMessage[];
-  /** In the order in which they were made. A later `omitted` range replaces what it covers. */
+  /** Oldest first. A later `omitted` range replaces the ranges that it covers. */
   reductions: Reduction[];
-  /** Metas of `tail`, in its order, where the caller has them; computed otherwise. */
+  /** Metas of `tail`, in its order. @default computed */
   metas?: MessageMeta[];
 }
 
@@ -84,37 +84,36 @@ export type ViewSource =
   | 'omitted'
   | 'media';
 
-/** One message of the context, and where it comes from. */
+/** A message of the context and its source. */
 export interface ViewItem {
-  /** First and last seq that this item shows; 0 and 0 for the head and for synthetic results. */
+  /** First and last seq of the item; 0 and 0 for the head and for synthetic results. */
   fromSeq: number;
   throughSeq: number;
   message: ChatMessage;
   tokens: number;
   source: ViewSource;
-  /** Items with the same number belong together: the seq of the group's first message; negative for the head. */
+  /** Number of the item's group: the seq of the group's first message; negative for the head. */
   group: number;
-  /** Role of the logged message (an orphan result is shown as a user message, yet stays a tool's); otherwise that of `message`. */
+  /** Role of the logged message (an orphan result is shown as a user message but keeps its role); otherwise that of `message`. */
   role: Role;
-  /** Of a result: the tool that made it, by its call or its own word; null where neither tells, and for everything else. */
+  /** Name of a result's tool, from its call or from the result; null if unknown, and for other messages. */
   tool: string | null;
-  /** Where several were made one, for models whose roles alternate: what each was. */
+  /** The items joined into this one for models whose roles alternate. */
   joined?: readonly Pick<ViewItem, 'source' | 'tokens'>[];
 }
 
 /**
- * The context of a session: what the model is sent. A projection of what is stored that is valid for an
- * OpenAI-compatible endpoint at any moment, whatever the log holds: unanswered calls, orphan results, reused ids, empty
- * turns. The view in request order: leading system messages, head, tail. In the tail every assistant message with calls
- * is followed directly by one result per call, in call order; results recorded later move up to their call, missing
- * ones are synthetic. Appending messages only adds items at the end, except that a late result replaces its synthetic
- * one.
+ * The context of a session as sent to the model. It is a projection of the stored messages that is always valid for an
+ * OpenAI-compatible endpoint, even if the log has unanswered calls, orphan results, reused ids or empty turns. The view is in
+ * request order: leading system messages, head, tail. In the tail every assistant message with calls is followed directly by
+ * one result per call, in call order; results recorded later move up to their call, missing ones are synthetic. Appending
+ * messages only adds items at the end, except that a late result replaces its synthetic one.
  */
 export function buildView(source: ContextSource, counter: TokenCounter): ViewItem[] {
   return atOnce(viewing(source, counter));
 }
 
-/** The same in steps. */
+/** {@link buildView} in steps. */
 export function* viewing(source: ContextSource, counter: TokenCounter): Steps<ViewItem[]> {
   return [
     ...source.system.filter(({ message }) => !metaOf(message).empty).map(systemItem),
@@ -160,17 +159,17 @@ export function sizeOf(view: readonly ViewItem[]): number {
   return view.reduce((sum, { tokens }) => sum + tokens, 0);
 }
 
-/** Tokens of what a view shows of the messages after `seq`. */
+/** Tokens of the items of a view after `seq`. */
 export function sizeBeyond(seq: number, view: readonly ViewItem[]): number {
   return sizeOf(view.filter(({ fromSeq }) => fromSeq > seq));
 }
 
-/** The tail of a context: groups whole, ids unique, results directly behind their calls, stand-ins in the place of what they stand for. */
+/** The tail of a context: whole groups, unique ids, results directly after their calls, and stand-ins in place of their originals. */
 class TailView {
   private readonly tail: LoggedMessage[];
   private readonly metas: MessageMeta[];
   private readonly answeredBy: (number | null)[][];
-  /** By index of a result: the index of its caller. */
+  /** Index of a result to the index of its caller. */
   private readonly callerOf = new Map<number, number>();
   private readonly callIds: string[][];
   private readonly standIns = new Map<number, Reduction>();
@@ -236,7 +235,7 @@ class TailView {
     return range !== undefined && range.fromSeq <= seq ? range : undefined;
   }
 
-  /** A result stays with its call where the call is shown; the result of an omitted call is shown by itself. */
+  /** A result stays with its call if the call is shown; the result of an omitted call is shown separately. */
   private isOrphan(index: number): boolean {
     const caller = this.callerOf.get(index);
     return caller === undefined || this.rangeOf(this.tail[caller]!.seq) !== undefined;
@@ -308,7 +307,7 @@ class TailView {
     return { message: body, tokens: standIn.tokens, reduced: true };
   }
 
-  /** Ids are not counted, so only a message shown with other text or in another form is counted again. */
+  /** Counts a message again only if its text or form differs; ids are not counted. */
   private weigh(shown: ChatMessage, stored: { message: ChatMessage; tokens: number }): number {
     const { role, content, name, function_call } = stored.message;
     const same =
@@ -340,7 +339,7 @@ function omittedItems({ fromSeq, throughSeq, body, tokens }: Reduction): ViewIte
   return [{ fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role, tool: null }];
 }
 
-/** The omitted ranges that no other one covers, ascending. Of two equal ones the later holds. */
+/** The omitted ranges that no other range covers, ascending. Of two equal ranges the later one applies. */
 function outermostRanges(reductions: readonly Reduction[]): Reduction[] {
   const outermost: Reduction[] = [];
   const ascending = reductions

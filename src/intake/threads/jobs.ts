@@ -1,4 +1,4 @@
-/** What threads do for the event loop. Everything here is pure; what goes in and comes out is cloned or moved. */
+/** Jobs that threads do for the event loop. All are pure; input and output are cloned or moved. */
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../../conversation/json.js';
 import { type ChatMessage, type Json, sharedText } from '../../conversation/message.js';
@@ -8,13 +8,13 @@ import { readTurnText } from '../prepare.js';
 import { counterFor, type TokenizerName } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 
-/** A body without its `messages`, and those as text in UTF-8; null where it has none. */
+/** A body without its `messages`, and the messages as text in UTF-8; null where there are none. */
 interface ReadBody {
   rest: Json;
   messages: { bytes: SharedArrayBuffer; count: number } | null;
 }
 
-/** Longest JSON of what a turn says beside its messages, code units. */
+/** Longest JSON of a turn without its messages, in code units. */
 const longestRest = 1024 * 1024;
 
 /** Throws `Input.Invalid`, `Input.TooLarge`. */
@@ -29,15 +29,19 @@ function readBody(bytes: Uint8Array): ReadBody {
   if (Array.isArray(messages))
     return { rest, messages: { bytes: sharedText(JSON.stringify(messages)), count: messages.length } };
   if (messages === undefined) return { rest, messages: null };
-  // No list: whoever checks the body says so.
+  // Not a list: the check of the body reports this.
   return { rest: { ...others, messages: null }, messages: null };
 }
 
 function restTooLarge(): PalimpsestError {
   return new PalimpsestError(
     'Input.TooLarge',
-    `What the body says beside its messages has more than ${longestRest} characters.`,
-    { path: 'body', hint: 'Send policies and usage alone.', details: { maxCharacters: longestRest } },
+    `The body without its messages has more than ${longestRest} characters.`,
+    {
+      path: 'body',
+      hint: 'Shorten the policy or the usage report.',
+      details: { maxCharacters: longestRest },
+    },
   );
 }
 

@@ -1,6 +1,7 @@
 /**
- * A few threads for what would hold up the event loop: bodies and turns of many messages or megabytes. They start when
- * first needed, keep no process alive, and one of them takes short work only, so that nobody waits long behind megabytes.
+ * A few threads for work that would block the event loop: bodies and turns with many messages or megabytes. They
+ * start on first use and do not keep the process alive. One of them takes only short work, so that no short job waits
+ * long behind megabytes.
  */
 import { availableParallelism } from 'node:os';
 import { Worker, type TransferListItem } from 'node:worker_threads';
@@ -15,11 +16,14 @@ export interface Question {
 export type Answer =
   { result: unknown } | { failure: Omit<FailureDetails, 'cause'> & { type?: FailureType; message: string } };
 
-/** Work on more than this is long, bytes or code units. */
+/** Bytes or code units above which work is long. */
 const longFrom = 1024 * 1024;
 const mostThreads = Math.max(2, Math.min(4, availableParallelism()));
 const mostLong = mostThreads - 1;
-/** Beyond it a thread ends, and its work with `Input.TooLarge`; limits on turns keep it far below. */
+/**
+ * Heap limit of a thread. Beyond it the thread ends, and its work fails with `Input.TooLarge`. The limits on turns
+ * keep it far below.
+ */
 const mostHeapMb = 1_024;
 
 interface Task extends Question {
@@ -38,8 +42,8 @@ const threads = new Set<Thread>();
 const waiting: Task[] = [];
 
 /**
- * @param size bytes or code units of what is given
- * @param moved buffers that are handed over instead of copied; they are empty here afterwards
+ * @param size bytes or code units of the input
+ * @param moved buffers that are moved instead of copied; they are empty here afterwards
  */
 export async function inThread<Name extends keyof Jobs>(
   name: Name,
@@ -56,7 +60,7 @@ export async function inThread<Name extends keyof Jobs>(
   throw type === undefined ? new Error(message) : new PalimpsestError(type, message, details);
 }
 
-/** Gives what waits to threads that are free. */
+/** Assigns waiting work to free threads. */
 function next(): void {
   for (;;) {
     const busy = [...threads].filter(({ task }) => task !== null);
@@ -90,19 +94,19 @@ function startThread(): Thread | null {
     next();
   };
   thread.worker.once('error', end);
-  thread.worker.once('exit', () => end(new Error('a thread ended by itself')));
+  thread.worker.once('exit', () => end(new Error('a thread ended unexpectedly')));
   return thread;
 }
 
 function failureOf(error: unknown): unknown {
   if ((error as NodeJS.ErrnoException).code !== 'ERR_WORKER_OUT_OF_MEMORY') return error;
-  return new PalimpsestError('Input.TooLarge', `The turn takes more than ${mostHeapMb} MB of memory.`, {
+  return new PalimpsestError('Input.TooLarge', `The turn needs more than ${mostHeapMb} MB of memory.`, {
     path: 'messages',
     hint: 'Send the turn in parts: a session takes any number of turns.',
   });
 }
 
-/** Compiled, the thread's file runs as it is; from source, the thread loads tsx first, which it does not inherit. */
+/** The compiled file of a thread runs directly. From source, the thread must load tsx first, which it does not inherit. */
 function newWorker(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: mostHeapMb };
   if (import.meta.url.endsWith('.js'))

@@ -1,11 +1,11 @@
-/** A thread that does one job after the other. It is asked with {name, given}, and answers {result} or {failure}. */
+/** A thread that does one job after the other. It receives {name, given}, and answers {result} or {failure}. */
 import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
 import { isFailure } from '../../errors.js';
 import { jobs } from './jobs.js';
 import type { Answer, Question } from './pool.js';
 
-/** The event loop goes first. Linux has a priority for each thread, other systems one for the process. */
+/** Gives the event loop priority. Linux has a priority for each thread, other systems only for the process. */
 if (process.platform === 'linux') setPriority(10);
 
 parentPort?.on('message', ({ name, given }: Question) => {

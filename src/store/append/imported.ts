@@ -6,12 +6,12 @@ import { read } from '../connection/transaction.js';
 
 const prefix = 'import-';
 
-/** Turns that an import wrote: the same messages at the same place have the same id, however often it is run. */
+/** The id of an imported turn. The same messages at the same place get the same id, however often the import runs. */
 export function importedTurnId(fromSeq: number, hashes: readonly string[]): string {
   return `${prefix}${fromSeq}-${createHash('sha256').update(hashes.join()).digest('hex').slice(0, 24)}`;
 }
 
-/** No more turns are expected of a session whose last turn an import wrote. One that has gone on since stays open. */
+/** Closes a session whose last turn came from an import. A session that has gone on since stays open. */
 export async function closeImported(pool: Pool, { tenant, session }: SessionIds): Promise<void> {
   await read(
     pool,
@@ -23,13 +23,13 @@ export async function closeImported(pool: Pool, { tenant, session }: SessionIds)
   );
 }
 
-/** Tokens of a newest user message that no context can show whole, and of the budget. */
+/** Tokens of a newest user message that no context can show whole, and the tokens of the budget. */
 export interface LargeNewest {
   tokens: number;
   budget: number;
 }
 
-/** Null where the newest user message fits by itself, or the session's policy lets it be shortened. */
+/** Null where the newest user message fits by itself, or the session's policy allows shortening it. */
 export async function largeNewest(pool: Pool, { tenant, session }: SessionIds): Promise<LargeNewest | null> {
   const [found] = await read<LargeNewest & { policy: string }>(
     pool,

@@ -1,26 +1,29 @@
-/** Facts that a session learns from a turn: the mean size of its turns, and how our counts compare with its provider's. */
+/**
+ * The measurements that a session takes from a turn: the mean size of its turns, and the ratio of the provider's
+ * counts to the stored ones.
+ */
 import { meanTurn, type ReportedTurn, requestOf } from '../../limits/learnt.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { calibrated, calibrationKey } from '../../tokens/calibration.js';
 import { readUsage, type ReportedUsage } from '../../tokens/reported-usage.js';
 import { factsOf, type SessionRow } from '../sessions/session-row.js';
 import { recalibrated, settingsIfValid } from '../sessions/settings.js';
-import { checkId } from '../connection/values.js';
+import { checkId } from '../../contract/ids.js';
 import type { Transaction } from '../connection/transaction.js';
 
-/** A compaction that was committed this shortly before the previous turn may have waited for it. */
+/** A compaction committed this shortly before the previous turn may have waited for that turn. */
 const COMMIT_MARGIN = '5 seconds';
 
 /** Throws `Input.Invalid` with the path of the field. */
 export function checkUsage(report: unknown): ReportedUsage {
   const usage = readUsage(report);
-  if (usage.model !== undefined) checkId(usage.model, 'usage.model');
+  if (usage.model !== undefined) checkId(usage.model, 'usage.model', 'stored');
   return usage;
 }
 
 /**
- * The row as this turn leaves it, apart from its counters of messages: a running mean, the calibration, and where
- * the sizes in use were off, budget, marks and a new policy version. `session` is the locked row as it was before.
+ * Returns the row after this turn, except for its counters of messages: a running mean, the calibration, and, where
+ * the present sizes were off, budget, marks and a new policy version. `session` is the locked row before the turn.
  */
 export async function progressed(
   tx: Transaction,
@@ -40,7 +43,7 @@ export async function progressed(
     row.calibration = calibrated(row.calibration, key, request);
   }
   const settings = recalibrated(policy, row);
-  // While exhausted, the marks lie where something compactable will have arrived.
+  // In an exhausted session, the marks are at the size where something compactable will have arrived.
   const marksHold = row.exhausted !== null;
   if (settings) {
     const { budget, appliedFactor, appliedOverhead, measureAtTokens, measureAtMessages } = settings;
@@ -55,7 +58,10 @@ export async function progressed(
   return row;
 }
 
-/** True where a compaction came between the previous turn and this one: the request may have held the replaced messages. */
+/**
+ * Whether a compaction came between the previous turn and this one. The request may then have contained the replaced
+ * messages.
+ */
 async function hasMoved({ query }: Transaction, session: SessionRow): Promise<boolean> {
   if (session.generation === 0) return false;
   const [found] = await query<{ moved: boolean }>(

@@ -1,33 +1,33 @@
 import { invalid, PalimpsestError } from '../../errors.js';
 import { eagerFrom, isEager } from '../../limits/limits.js';
 import { policyOf, resolvePolicy } from '../../policy/layers.js';
-import type { Policy } from '../../policy/resolve.js';
-import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
+import type { Policy } from '../../policy/defaults.js';
+import type { PolicyInput } from '../../policy/schema.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import type { PreparedTurn } from '../../intake/prepare.js';
-import type { TurnInput } from './turn.js';
+import type { TurnInput } from './turn-input.js';
 import type { Transaction } from '../connection/transaction.js';
 
-/** What a turn is answered with: as new, as one that is stored already, or why it cannot be stored. */
+/** The answers to an append: a new turn, a turn that is stored already, or the reason why it cannot be stored. */
 export interface AppendResult {
   turnId: string;
   fromSeq: number;
   throughSeq: number;
-  /** The session has reached a size at which it wants to be measured. */
+  /** The session has reached a size at which it asks to be measured. */
   due: boolean;
-  /** The same turn was stored before; nothing was written now. */
+  /** The same turn was stored before, and this call wrote nothing. */
   repeated: boolean;
   liveTokens: number;
   liveMessages: number;
   generation: number;
-  /** Of the session that has the turn. */
+  /** Incarnation of the session that has the turn. */
   incarnation: string;
   policyVersion: number;
   idleAfterMs: number;
   debounceMs: number;
 }
 
-/** Why this turn cannot be stored as a new one. */
+/** The reason why this turn cannot be stored as a new one; null for none. */
 export function refusalOf(
   { expectedSeq, policy, session: name }: TurnInput,
   session: SessionRow,
@@ -39,7 +39,7 @@ export function refusalOf(
       `session ${name} ends at seq ${lastSeq}, not at ${expectedSeq}`,
       {
         path: 'expectedSeq',
-        hint: 'Read the context again and decide anew what to append.',
+        hint: 'Read the context again and decide again what to append.',
         details: { lastSeq, expectedSeq },
       },
     );
@@ -48,22 +48,25 @@ export function refusalOf(
     return invalid(
       `session ${name} has another policy than the one given`,
       'policy',
-      'Leave it out, or change the policy with configure.',
+      'Omit the policy, or change it with configure.',
     );
   }
   return null;
 }
 
-/** Two policies that resolve to the same are the same, whatever the order of their fields. */
+/** Two policies that resolve to the same settings are equal, whatever the order of their fields. */
 function meaningOf(policy: PolicyInput): string {
-  return JSON.stringify(resolvePolicy(parsePolicy(policy)), (_, value: unknown) =>
+  return JSON.stringify(resolvePolicy(policy), (_, value: unknown) =>
     value !== null && typeof value === 'object' && !Array.isArray(value)
       ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
       : value,
   );
 }
 
-/** The answer to a turn that is stored already, null where there is none. Throws `Store.TurnConflict` for other content. */
+/**
+ * The answer to a turn that is stored already; null where it is not. Throws `Store.TurnConflict` where its messages
+ * differ.
+ */
 export async function repeatedTurn(
   { query }: Transaction,
   turn: TurnInput,
@@ -77,29 +80,35 @@ export async function repeatedTurn(
   );
   if (!stored) return null;
   if (stored.sha256 === sha256) {
-    return answer(turn, session, { fromSeq: stored.from_seq, throughSeq: stored.through_seq }, null);
+    return answer(
+      turn,
+      session,
+      policyOf(session.policy),
+      { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
+      null,
+    );
   }
   throw new PalimpsestError(
     'Store.TurnConflict',
     `turn ${turn.turnId} of session ${turn.session} is stored with other messages`,
     {
       path: 'turnId',
-      hint: 'A turn id names one content for good: send the same messages again, or use a new id.',
+      hint: 'A turn id stands for the same messages for good. Send the same messages again, or use a new id.',
       details: { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
     },
   );
 }
 
-/** `before`: context tokens before this turn; null where it was stored before. */
+/** @param before context tokens before this turn; null where it was stored before */
 export function answer(
   { turnId }: TurnInput,
   session: SessionRow,
+  policy: Policy,
   range: { fromSeq: number; throughSeq: number },
   before: number | null,
 ): AppendResult {
   const { liveTokens, liveMessages, measureAtTokens, measureAtMessages } = session;
   const { generation, incarnation, policyVersion } = session;
-  const policy = policyOf(session.policy);
   const { idleAfter, debounceMs } = policy;
   const due =
     (measureAtTokens !== null && liveTokens >= measureAtTokens) ||
@@ -120,7 +129,7 @@ export function answer(
   };
 }
 
-/** This turn, and none before it, has brought the context to where the next compaction is written ahead. */
+/** Whether this turn brought the context to the size at which the next compaction is written ahead. */
 function comesClose(policy: Policy, mark: number, before: number, after: number): boolean {
   const from = eagerFrom(mark);
   return isEager(policy) && before < from && after >= from;

@@ -24,34 +24,34 @@ import {
   remember,
 } from '../sessions/session-table.js';
 import { answer, refusalOf, repeatedTurn, type AppendResult } from './turn-answers.js';
-import { checkIds, replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
+import { replaced, type SessionRow, type TenantPolicy } from '../sessions/session-row.js';
 import { settingsOf, type SessionSettings } from '../sessions/settings.js';
-import { checkId } from '../connection/values.js';
+import { checkId } from '../../contract/ids.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
-import type { TurnInput } from './turn.js';
+import type { TurnInput } from './turn-input.js';
 
-/** A turn whose usage and time were read. */
+/** A turn after its policy, usage and time were read. */
 type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
 
 /**
- * Stores one turn and the session's new counters in one short transaction, and asks nothing else of the database where
- * this process has seen the session before. The same turn twice is stored once and answered the same. The first turn
- * makes the session. Tokens are counted before the transaction is opened.
- * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then nothing was stored.
+ * Stores one turn and the session's new counters in one short transaction, and sends no other query where this
+ * process knows the session. A repeated turn is stored once and gets the same answer. The first turn creates the
+ * session. Tokens are counted before the transaction begins.
+ * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then
+ * nothing was stored.
  */
 export async function appendTurn(
   pool: Pool,
   turn: TurnInput,
 ): Promise<AppendResult & { warnings: MessageWarning[] }> {
-  checkIds(turn);
-  checkId(turn.turnId, 'turnId');
+  checkId(turn.turnId, 'turnId', 'stored');
   const read = checked(turn);
   const known = recall(pool, turn);
   if (known) {
     try {
       return await store(pool, read, known);
     } catch (error) {
-      // Erased meanwhile, perhaps made anew in another format.
+      // The session was erased meanwhile, and perhaps recreated in another format.
       if (!isFailure(error, 'Store.SessionNotFound') && !isFailure(error, 'Input.Invalid')) throw error;
       forget(pool, turn);
     }
@@ -60,9 +60,10 @@ export async function appendTurn(
   return store(pool, read, row && (await upToDate(pool, row)), tenantPolicy);
 }
 
-function checked({ usage, at, ...turn }: TurnInput): ReadTurn {
+function checked({ usage, at, policy, ...turn }: TurnInput): ReadTurn {
   return {
     ...turn,
+    ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
     ...((usage ?? null) === null ? {} : { usage: checkUsage(usage) }),
     ...(at === undefined ? {} : { at: readInstant(at) }),
   };
@@ -87,16 +88,16 @@ async function store(
       remember(pool, turn, { format, tokenizer });
       return { ...outcome, warnings };
     }
-    // Another tokenizer or policy was configured, or the session was made by somebody else, after the counting.
+    // After the counting, another tokenizer or policy was configured, or another writer created the session.
     known = await upToDate(pool, outcome);
   }
 }
 
-/** Throws `Input.Invalid` where the turn comes in another format than the session has. */
+/** Throws `Input.Invalid` where the turn's format differs from the session's. */
 function formatOfTurn({ format, session }: TurnInput, known: KnownSession | null): FormatName {
   if (known && format !== undefined && known.format !== format)
     throw invalid(
-      `session ${session} is in the format ${known.format}, the turn in ${format}`,
+      `session ${session} has the format ${known.format}, and the turn has ${format}`,
       'format',
       `A session keeps the format of its first turn: send ${known.format}, or begin a new session.`,
     );
@@ -110,15 +111,15 @@ interface NewSession {
 }
 
 function newSession(
-  { policy = {}, deployment = {} }: TurnInput,
+  { policy = {}, deployment = {} }: ReadTurn,
   tenant: TenantPolicy | undefined,
   format: FormatName,
 ): NewSession {
-  const layers = defined({ ...deployment, tenant: tenant?.policy, session: parsePolicy(policy) });
+  const layers = defined({ ...deployment, tenant: tenant?.policy, session: policy });
   return { format, settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
 }
 
-/** Answers the session row instead where the counts were made with another tokenizer or policy than it has now. */
+/** Returns the session row instead where the counts were made with another tokenizer or policy than the session has now. */
 async function append(
   tx: Transaction,
   turn: ReadTurn,
@@ -145,10 +146,10 @@ async function append(
   if (inserted) return inserted.result;
   const repeated = await repeatedTurn(tx, turn, prepared, session);
   if (repeated) return repeated;
-  throw new Error(`turn ${turn.turnId} was neither stored nor found`);
+  throw new Error(`turn ${turn.turnId} was not inserted, and no stored turn was found`);
 }
 
-/** Null where a turn of this id exists already; else what it is answered with, and the row as it leaves it. */
+/** Null where a turn of this id exists already; otherwise the answer, and the row after the turn. */
 async function insert(
   tx: Transaction,
   turn: ReadTurn,
@@ -165,27 +166,28 @@ async function insert(
     ...{ liveTokens: live.tokens, liveMessages: live.messages, nextSeq: range.throughSeq + 1 },
     systemThroughSeq: systemThrough(session, prepared.roles),
   };
-  return { result: answer(turn, row, range, session.liveTokens), row };
+  return { result: answer(turn, row, policy, range, session.liveTokens), row };
 }
 
 /** Rolls the transaction back. */
 class NotInARow extends Error {}
 
 /**
- * Turns of one session that follow each other, `logged` and each with its `expectedSeq`, in one transaction: four times as
- * fast as one by one. False, and nothing stored, where one of them is no new turn there, or the session has changed
- * meanwhile: then `appendTurn` says what is the matter.
+ * Stores consecutive turns of one session, each with `logged` and its `expectedSeq`, in one transaction: four times
+ * as fast as one by one. Returns false and stores nothing where one of them is not a new turn at its place, or the
+ * session has changed meanwhile; `appendTurn` then gives the reason.
  */
 export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...TurnInput[]]): Promise<boolean> {
   const [first] = turns;
-  for (const { turnId } of turns) checkId(turnId, 'turnId');
+  for (const { turnId } of turns) checkId(turnId, 'turnId', 'stored');
   const { row, tenantPolicy } = await readSession(pool, first);
   const known = row && (await upToDate(pool, row));
   const format = formatOfTurn(first, known);
-  const fresh = known ? null : newSession(first, tenantPolicy, format);
+  const read = turns.map(checked);
+  const fresh = known ? null : newSession(read[0]!, tenantPolicy, format);
   const { tokenizer } = known ?? fresh!.settings;
   const prepared: [ReadTurn, PreparedTurn][] = [];
-  for (const turn of turns.map(checked)) {
+  for (const turn of read) {
     const logged = turn.logged ?? { messages: [], times: [] };
     const serialized = serialize(logged);
     const messages = logged.messages.map((message) => splitNative(message).message);
@@ -217,7 +219,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
   }
 }
 
-/** One statement; no row where a turn of this id exists already. */
+/** Inserts a turn with one statement. Returns no row where a turn of this id exists already. */
 function insertTurn(
   { query }: Transaction,
   turn: ReadTurn,
@@ -257,8 +259,8 @@ function insertTurn(
 }
 
 /**
- * Bodies travel as one text: JSON never holds a raw line feed, and parsing an array literal takes ten times as long
- * (12 MB: 0.9 s).
+ * All bodies travel in one text, one per line: JSON never holds a raw line feed, and parsing an array literal takes
+ * ten times as long (12 MB: 0.9 s).
  */
 const insertTurnStatement = `
 with turn as (
@@ -296,7 +298,7 @@ from turn
 where tenant_id = $1 and session_id = $2
 returning live_tokens as tokens, live_messages as messages`;
 
-/** System and developer messages lead as long as nothing else has been said. */
+/** System and developer messages lead until another role has spoken. */
 function systemThrough({ systemThroughSeq, nextSeq }: SessionRow, roles: readonly string[]): number {
   if (systemThroughSeq !== nextSeq - 1) return systemThroughSeq;
   const leading = roles.findIndex((role) => role !== 'system' && role !== 'developer');

@@ -1,11 +1,11 @@
-/** Which sessions a backfill means, page by page, in the order of their ids. */
+/** The sessions that a backfill selects, page by page, in the order of their ids. */
 import type { Pool } from 'pg';
 import { estimateCompaction } from '../../compaction/plan/estimate.js';
 import type { BackfillEstimate, BackfillSelection } from '../../contract/backfills.js';
 import { isFailure } from '../../errors.js';
 import { isTriggered, type Limits, limitsOf } from '../../limits/limits.js';
 import { type PolicyLayers, policyOf, withSummarizer } from '../../policy/layers.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { read } from '../connection/transaction.js';
 import { factsOf, type SessionRecord, type SessionRow, toSession } from '../sessions/session-row.js';
 import type { FullRequest } from './jobs.js';
@@ -14,13 +14,16 @@ export interface SelectedSession {
   session: string;
   incarnation: string;
   tokens: number;
-  /** By its counters it may be due, or have a policy of its tenant that it has not taken over. */
+  /** Its counters say that it may be due, or its tenant has a policy that it has not adopted. */
   candidate: boolean;
-  /** Nothing stands behind its head: no compaction could do anything. */
+  /** It has no message after its head, so no compaction could change it. */
   empty: boolean;
 }
 
-/** One page after the cursor; shorter than `most` at the end only. Reads counters alone: no policy, no text. */
+/**
+ * Reads one page after the cursor. Only the last page is shorter than `most`. Reads counters alone: no policy and no
+ * text.
+ */
 export async function readSelection(
   pool: Pool,
   tenant: string,
@@ -48,7 +51,7 @@ export async function readSelection(
   );
 }
 
-/** Rows of these sessions, with their tenant's policy where that is newer. */
+/** Reads the rows of these sessions, with the tenant's policy where it is newer. */
 export async function readSessions(
   pool: Pool,
   tenant: string,
@@ -66,19 +69,20 @@ export async function readSessions(
   return records.map(toSession);
 }
 
-/** What the workers ask where a policy names no summarizer of its own. */
+/** The summarizer that the workers use where a policy names none. */
 export interface SummarizerFacts {
   model?: string;
   contextWindow?: number;
-  /** False: no endpoint is configured, and rules serve. @default true */
+  /** False: no endpoint is configured, and the extraction rules write summaries. @default true */
   available?: boolean;
 }
 
 const pageSize = 500;
 
 /**
- * What a backfill would do: the same pages as the job, one at a time, judged by their rows. Writes nothing. Sizes of
- * what is evicted are worked out from means, answers of the model are taken as long as they may be.
+ * Estimates what a backfill would do. Reads the same pages as the job, one at a time, and judges sessions by their
+ * rows. Writes nothing. The sizes of evicted messages are derived from means. The model's answers count with their
+ * largest size.
  */
 export async function estimateBackfill(
   pool: Pool,
@@ -115,7 +119,7 @@ export async function estimateBackfill(
   }
 }
 
-/** Sums are in one currency, or there is none. */
+/** A sum in one currency. There is no sum where currencies differ or a cost is unknown. */
 class Money {
   private cost = 0;
   private currency: string | null | undefined;
@@ -133,10 +137,10 @@ class Money {
   }
 }
 
-/** Policies whose sizes are kept while an estimate goes on: tenants have few, and sessions thousands. */
+/** Policies whose sizes an estimate caches: a tenant has few policies and thousands of sessions. */
 const keptPolicies = 200;
 
-/** Null: switched off, paused, or its policy contradicts itself. */
+/** Null: compaction is disabled or paused, or the policy contradicts itself. */
 function judgeByRow(
   summarizer: SummarizerFacts,
 ): (row: SessionRow) => { policy: Policy; limits: Limits; due: boolean } | null {

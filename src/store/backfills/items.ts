@@ -1,20 +1,25 @@
-/** The sessions of a backfill, one row each, with their outcomes. */
+/** The sessions of a backfill with their outcomes, one row each. */
 import type { Pool } from 'pg';
-import type { BackfillItem, BackfillItemState, CommittedStep } from '../../contract/backfills.js';
+import type {
+  BackfillItem,
+  BackfillItemRequest,
+  BackfillItemState,
+  CommittedStep,
+} from '../../contract/backfills.js';
 import { lockBackfill, loadBackfillRow, updateBackfill } from './jobs.js';
 import type { BackfillIds } from '../../contract/ids.js';
-import { checkId, checkWhole, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 
-/** A session that waits for its turn. */
+/** A session that is pending in a backfill. */
 export interface PendingItem {
   session: string;
-  /** Of its newest compaction; null where it was erased meanwhile. */
+  /** Generation of its newest compaction; null where the session was erased meanwhile. */
   generation: number | null;
   incarnation: string | null;
 }
 
-/** The next sessions that wait, in the order of their ids. */
+/** Reads the next pending sessions in the order of their ids. */
 export async function readPending(
   pool: Pool,
   { tenant, job }: BackfillIds,
@@ -31,7 +36,7 @@ export async function readPending(
   );
 }
 
-/** A session as the selection has judged it. */
+/** A session with the state that the selection gave it. */
 export interface SelectedItem {
   session: string;
   incarnation: string;
@@ -41,9 +46,9 @@ export interface SelectedItem {
 }
 
 /**
- * Writes the next page and moves the cursor to its last session, in one transaction; sessions that were erased since
- * they were judged are left out. Answers false, and writes nothing, where the cursor is not at `from` any more: an
- * earlier attempt has done it.
+ * Writes the next page and moves the cursor to its last session, in one transaction. Leaves out sessions that were
+ * erased after they were judged. Returns false and writes nothing where the cursor is no longer at `from`: an earlier
+ * attempt has written the page.
  */
 export async function insertPage(
   pool: Pool,
@@ -53,7 +58,7 @@ export async function insertPage(
   last: boolean,
 ): Promise<boolean> {
   return withTransaction(pool, async ({ query }) => {
-    // Sessions before the job, in the order in which an erasure takes them.
+    // Locks sessions before the job, in the same order as an erasure.
     const kept = await keepSelected(query, ids.tenant, page);
     const { cursor, selecting } = await lockBackfill(query, ids);
     if (cursor !== from || !selecting) return false;
@@ -76,7 +81,7 @@ export async function insertPage(
   });
 }
 
-/** Those that are still there, held against an erasure until the transaction ends. */
+/** The sessions that still exist. They cannot be erased until the transaction ends. */
 async function keepSelected(
   query: Query,
   tenant: string,
@@ -93,7 +98,7 @@ async function keepSelected(
 
 export interface ItemResult {
   session: string;
-  /** Absent: whichever session has the id, as earlier versions say it. */
+  /** Absent in results of earlier versions: any session with this id. */
   incarnation?: string;
   /** Unix milliseconds. */
   at: number;
@@ -101,7 +106,7 @@ export interface ItemResult {
   state: Extract<BackfillItemState, 'running' | 'compacted' | 'unchanged' | 'failed'>;
   step: CommittedStep | null;
   error: { type: string; message: string } | null;
-  /** Money that a failed attempt at a generation has cost. */
+  /** Money that a failed attempt at a generation cost. */
   unsettled: { generation: number; cost: number } | null;
 }
 
@@ -113,9 +118,9 @@ export interface BegunItem {
 }
 
 /**
- * Which sessions have begun and what others came to, in one transaction. Said twice it is written once: only what
- * waits can begin, only what runs can end, and a generation counts once. What was said of a session that was erased and
- * begun anew since is not written.
+ * Records the sessions that have begun and the outcomes of others, in one transaction. Repeating a call changes
+ * nothing: only a pending session can begin, only a running one can end, and each generation counts once. Results of
+ * a session that was erased and recreated since are dropped.
  */
 export async function recordItems(
   pool: Pool,
@@ -138,8 +143,8 @@ export async function recordItems(
 }
 
 /**
- * A session that changed once stays `compacted`, whatever a later look at it came to but for a failure. What failed
- * attempts paid counts until a commit of the same generation counts it.
+ * A session that changed once stays `compacted`, unless a later look at it fails. The cost of failed attempts counts
+ * until a commit of the same generation includes it.
  */
 async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
   const { session, at, state, step, error, unsettled, incarnation = null } = result;
@@ -191,7 +196,8 @@ export async function spentBy(pool: Pool, { tenant, job }: BackfillIds): Promise
 }
 
 /**
- * Ends the job: `completed`, or what an operator or the spend limit made of it; then what was not done is `skipped`.
+ * Ends the job as `completed`, or in the state that an operator or the spend limit gave it. In the latter case
+ * unfinished sessions become `skipped`.
  */
 export async function finishBackfill(pool: Pool, ids: BackfillIds): Promise<void> {
   await withTransaction(pool, async ({ query }) => {
@@ -207,7 +213,7 @@ export async function finishBackfill(pool: Pool, ids: BackfillIds): Promise<void
   });
 }
 
-/** Failed and skipped sessions wait again, and the job runs. */
+/** Makes failed and skipped sessions pending again and lets the job run. */
 export async function retryItems(pool: Pool, ids: BackfillIds, spendLimit?: number): Promise<void> {
   await withTransaction(pool, async ({ query }) => {
     await lockBackfill(query, ids);
@@ -224,8 +230,8 @@ export async function retryItems(pool: Pool, ids: BackfillIds, spendLimit?: numb
 }
 
 /**
- * A run of the job that nobody continued (its workflow was terminated) leaves sessions `running`: those whose
- * compaction was committed are done, the others wait again.
+ * A run of the job that ended without a successor (its workflow was terminated) leaves sessions in state `running`.
+ * Sessions whose compaction was committed become `compacted`; the others become pending again.
  */
 export async function reopenItems(pool: Pool, { tenant, job }: BackfillIds): Promise<void> {
   await withTransaction(pool, async ({ query }) => {
@@ -250,22 +256,12 @@ export async function reopenItems(pool: Pool, { tenant, job }: BackfillIds): Pro
   });
 }
 
-export interface ItemsRequest {
-  state?: BackfillItemState;
-  after?: string;
-  limit?: number;
-}
-
-export const itemStates = ['pending', 'running', 'compacted', 'unchanged', 'failed', 'skipped'] as const;
-
-/** A page of sessions in the order of their ids. Throws `Store.BackfillNotFound`. */
+/** Reads a page of sessions in the order of their ids. Throws `Store.BackfillNotFound`. */
 export async function listItems(
   pool: Pool,
   ids: BackfillIds,
-  { state, after, limit = 100 }: ItemsRequest,
+  { state, after, limit = 100 }: Omit<BackfillItemRequest, 'job'>,
 ): Promise<BackfillItem[]> {
-  checkWhole(limit, 'limit', 1, 1_000);
-  if (after !== undefined) checkId(after, 'after');
   await loadBackfillRow(pool, ids);
   const rows = await read<ItemRecord & Record<string, unknown>>(
     pool,

@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
 import type { Pool } from 'pg';
 import type {
   Backfill,
@@ -7,91 +6,17 @@ import type {
   BackfillRequest,
   BackfillState,
 } from '../../contract/backfills.js';
-import type { BackfillIds } from '../../contract/ids.js';
-import { formatNames } from '../../conversation/format-names.js';
+import { type BackfillIds, checkId } from '../../contract/ids.js';
 import { invalid, PalimpsestError } from '../../errors.js';
-import { complain } from '../../policy/issues.js';
 import { type Query, read, withTransaction } from '../connection/transaction.js';
-import { checkId, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
+import type { backfills } from '../schema/backfills.js';
 
-const maxConcurrency = 500;
-
-const concurrencySchema = z
-  .int()
-  .min(1)
-  .max(maxConcurrency)
-  .describe('Compactions at once, 1 to 500. Default 16.');
-
-const spendLimitSchema = z
-  .number()
-  .positive()
-  .describe('Money for model calls of this job at most, in the currency of the policies’ prices.');
-
-/** Which sessions: all conditions hold. */
-const selectionSchema = z.strictObject({
-  prefix: z.string().min(1).optional().describe('Session ids that begin with this.'),
-  format: z.enum(formatNames).optional().describe('Sessions that are written in this format.'),
-  idleSince: z.iso
-    .datetime({ offset: true, error: 'is no moment of ISO 8601 with a time zone' })
-    .optional()
-    .describe('No turn since this moment, such as 2026-01-31T00:00:00Z.'),
-  minTokens: z.int().min(0).optional().describe('Context tokens at least.'),
-});
-
-const fields = {
-  select: selectionSchema.optional().describe('Which sessions. Default: all of the tenant.'),
-  mode: z
-    .enum(['due', 'all'])
-    .optional()
-    .describe(
-      '`due`: sessions over their own trigger; `all`: every one that can become smaller. Default `due`.',
-    ),
-  concurrency: concurrencySchema.optional(),
-  spendLimit: spendLimitSchema.optional(),
-};
-
-const estimateSchema = z.strictObject(fields);
-
-const backfillSchema = z.strictObject({
-  job: z.string().min(1).describe('Names the job within its tenant: the same name is the same job.'),
-  ...fields,
-});
-
-/** A request with its defaults, as it is stored and compared. */
+/** A request with its defaults filled in, as it is stored and compared. */
 export type FullRequest = BackfillRequest &
   Required<Pick<BackfillRequest, 'select' | 'mode' | 'concurrency'>>;
 
-/** Throws `Input.Invalid` with the path of the field. */
-export function parseBackfill(input: unknown): FullRequest {
-  const { job, ...rest } = checked(backfillSchema, input);
-  checkId(job, 'job');
-  return { job, ...withDefaults(rest) };
-}
-
-export function parseEstimate(input: unknown): Omit<FullRequest, 'job'> {
-  return withDefaults(checked(estimateSchema, input));
-}
-
-export function checkConcurrency(concurrency: unknown): number {
-  return checked(z.strictObject({ concurrency: concurrencySchema }), { concurrency }).concurrency;
-}
-
-/** The tenant's sessions are asked for by this: what Postgres would refuse is refused here, with its path. */
-function withDefaults(given: z.infer<typeof estimateSchema>): Omit<FullRequest, 'job'> {
-  const { select = {}, mode = 'due', concurrency = 16, spendLimit } = given;
-  if (select.prefix !== undefined) checkId(select.prefix, 'select.prefix');
-  if (select.idleSince !== undefined && Number.isNaN(Date.parse(select.idleSince)))
-    throw invalid('select.idleSince is no moment', 'select.idleSince');
-  return { select, mode, concurrency, ...(spendLimit === undefined ? {} : { spendLimit }) };
-}
-
-function checked<T>(schema: z.ZodType<T>, input: unknown): T {
-  const parsed = schema.safeParse(input ?? {});
-  if (parsed.success) return parsed.data;
-  throw complain(parsed.error, schema, input, '');
-}
-
-/** A job that has spent its limit cannot go on without a higher one. */
+/** A job that has spent its limit needs a higher limit to go on. */
 export function checkSpendLimit(limit: number | null, spent: number): void {
   if (limit === null || spent < limit) return;
   throw invalid(
@@ -101,33 +26,19 @@ export function checkSpendLimit(limit: number | null, spent: number): void {
   );
 }
 
-/** Throws `Input.Invalid`. */
-export function parseSpendLimit(spendLimit: unknown): number {
-  return checked(z.strictObject({ spendLimit: spendLimitSchema }), { spendLimit }).spendLimit;
-}
-
-/** Jobs over many sessions: request, progress and outcome. The job's own row, without the sums over its sessions. */
-export interface BackfillRow {
+/** The row of a job with its request, progress and outcome, without the sums over its sessions. */
+export type BackfillRow = Omit<typeof backfills.$inferSelect, 'tenantId' | 'job' | 'updatedAt'> & {
   request: FullRequest;
-  state: BackfillState;
-  reason: string | null;
-  cursor: string | null;
-  selecting: boolean;
-  concurrency: number;
-  spendLimit: number | null;
-  createdAt: Date;
-  endedAt: Date | null;
-}
+};
 
 const rowColumns = `request, state, reason, cursor, selecting, concurrency, spend_limit as "spendLimit",
   created_at as "createdAt", ended_at as "endedAt"`;
 
 /**
- * Stores a new job; answers the one of this name where the same was asked for before. Throws `Input.Invalid` (path
- * `job`) where that asked for something else.
+ * Stores a new job. Returns the stored job where one of this name has the same request. Throws `Input.Invalid` (path
+ * `job`) where its request differs.
  */
 export async function insertBackfill(pool: Pool, tenant: string, request: FullRequest): Promise<BackfillRow> {
-  checkId(tenant, 'tenant');
   const { job, concurrency, spendLimit = null } = request;
   await withTransaction(pool, ({ query }) =>
     query(
@@ -139,9 +50,9 @@ export async function insertBackfill(pool: Pool, tenant: string, request: FullRe
   const row = await loadBackfillRow(pool, { tenant, job });
   if (isDeepStrictEqual(row.request, JSON.parse(JSON.stringify(request)))) return row;
   throw invalid(
-    `a backfill ${JSON.stringify(job)} exists that was asked for otherwise`,
+    `a backfill ${JSON.stringify(job)} exists with another request`,
     'job',
-    'Give the new one another name; what the other was asked for is in its `request`.',
+    'Give the new backfill another name. The field `request` of the existing one shows its request.',
   );
 }
 
@@ -150,14 +61,14 @@ export async function loadBackfillRow(pool: Pool, ids: BackfillIds): Promise<Bac
   return rowWith((text, values) => read(pool, text, values), ids, '');
 }
 
-/** The row, locked against everyone else who would change the job until the transaction ends. */
+/** Reads the row and locks it against all other changes of the job until the transaction ends. */
 export async function lockBackfill(query: Query, ids: BackfillIds): Promise<BackfillRow> {
   return rowWith(query, ids, 'for no key update');
 }
 
 async function rowWith(query: Query, { tenant, job }: BackfillIds, lock: string): Promise<BackfillRow> {
-  checkId(tenant, 'tenant');
-  checkId(job, 'job');
+  checkId(tenant, 'tenant', 'stored');
+  checkId(job, 'job', 'stored');
   const [row] = await query<BackfillRow & Record<string, unknown>>(
     `select ${rowColumns} from palimpsest.backfills where tenant_id = $1 and job = $2 ${lock}`,
     [tenant, job],
@@ -165,7 +76,7 @@ async function rowWith(query: Query, { tenant, job }: BackfillIds, lock: string)
   if (row) return row;
   throw new PalimpsestError('Store.BackfillNotFound', `tenant ${tenant} has no backfill ${job}`, {
     path: 'job',
-    hint: 'A backfill exists from its start on; `backfills` lists them.',
+    hint: 'Start a backfill under this name, or list the existing ones with `backfills`.',
   });
 }
 
@@ -214,7 +125,7 @@ const sums = (where: string) => `
     sum(model_output_tokens)::float8 as output, sum(cost) as cost
   from palimpsest.backfill_items where ${where} group by 1, 2, 3`;
 
-/** The job with its sums. Throws `Store.BackfillNotFound`. */
+/** Reads the job with its sums. Throws `Store.BackfillNotFound`. */
 export async function loadBackfill(pool: Pool, ids: BackfillIds): Promise<Backfill> {
   const row = await loadBackfillRow(pool, ids);
   return toBackfill(
@@ -227,9 +138,8 @@ export async function loadBackfill(pool: Pool, ids: BackfillIds): Promise<Backfi
   );
 }
 
-/** The newest jobs of a tenant, newest first. */
+/** Lists a tenant's newest jobs, newest first. */
 export async function listBackfills(pool: Pool, tenant: string, most = 1_000): Promise<Backfill[]> {
-  checkId(tenant, 'tenant');
   const rows = await read<BackfillRow & { job: string }>(
     pool,
     `select job, ${rowColumns} from palimpsest.backfills where tenant_id = $1
@@ -251,8 +161,8 @@ export async function listBackfills(pool: Pool, tenant: string, most = 1_000): P
 }
 
 /**
- * Jobs of all tenants that a workflow has to be at work on, those first that have said nothing for the longest. A paused job
- * waits for its operator.
+ * The jobs of all tenants that need a running workflow, least recently updated first. A paused job waits for its
+ * operator.
  */
 export function openBackfills(pool: Pool, most: number): Promise<BackfillIds[]> {
   return read<BackfillIds & Record<string, unknown>>(
@@ -271,7 +181,7 @@ function toBackfill(job: string, row: BackfillRow, found: readonly Sums[]): Back
       'sessions',
     );
   const failed = found.filter((one) => one.state === 'failed');
-  // Of sessions that a compaction changed; the rest is as it was.
+  // Sums cover only sessions that a compaction changed.
   const changed = found.filter((one) => one.state === 'compacted');
   const costs = found.flatMap(({ cost }) => (cost === null ? [] : [cost]));
   const counts = {

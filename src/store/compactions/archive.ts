@@ -9,7 +9,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import { read, readWith, type Query, type Transaction } from '../connection/transaction.js';
 import type { ArchivePart } from '../../contract/archive.js';
 
-/** Every archive part of the session, oldest first. */
+/** Lists the archive parts of the session, oldest first. */
 export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<ArchivePart[]> {
   const { tenantId, sessionId, ...columns } = getTableColumns(archiveParts);
   return readWith(pool, (db) =>
@@ -21,7 +21,10 @@ export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<Arc
   );
 }
 
-/** The originals of one part, each checked against its hash and all against the part's. Throws `Store.Corrupt`. */
+/**
+ * Reads the originals of one part. Checks each against its hash, and all against the hash of the part. Throws
+ * `Store.Corrupt`.
+ */
 export async function readArchivePart(pool: Pool, ids: SessionIds, part: number): Promise<LoggedMessage[]> {
   const parts = await listArchiveParts(pool, ids);
   const found = parts.find((candidate) => candidate.part === part);
@@ -42,11 +45,14 @@ export function noSuchPart(
     'part',
     parts.length === 0
       ? 'Nothing has been archived yet.'
-      : `There are ${parts.length}, the newest is ${parts.at(-1)?.part}.`,
+      : `The session has ${parts.length}; the newest is ${parts.at(-1)?.part}.`,
   );
 }
 
-/** Streams one part. Throws `Store.Corrupt` at the message, or at the end of the part, that is not what was archived. */
+/**
+ * Streams one part. Throws `Store.Corrupt` at a message that differs from what was archived, or at the end of such a
+ * part.
+ */
 export async function* verifiedPart(
   query: Query,
   ids: SessionIds,
@@ -58,11 +64,13 @@ export async function* verifiedPart(
     yield toLogged(message);
   }
   if (hash.digest('hex') !== sha256) {
-    throw corrupt(ids, `archive part ${part} is not what was archived: its hash differs`, { part });
+    throw corrupt(ids, `archive part ${part} differs from what was archived: its hash does not match`, {
+      part,
+    });
   }
 }
 
-/** Streams a range of the log without gaps, each body checked against its hash. Throws `Store.Corrupt`. */
+/** Streams a range of the log without gaps, and checks each body against its hash. Throws `Store.Corrupt`. */
 export async function* verifiedRange(
   query: Query,
   ids: SessionIds,
@@ -74,7 +82,7 @@ export async function* verifiedRange(
     for (const message of page) {
       if (message.seq !== expected) throw corrupt(ids, `message ${expected} is missing`, { seq: expected });
       if (createHash('sha256').update(message.body).digest('hex') !== message.sha256) {
-        throw corrupt(ids, `message ${message.seq} is not what was stored: its hash differs`, {
+        throw corrupt(ids, `message ${message.seq} differs from what was stored: its hash does not match`, {
           seq: message.seq,
         });
       }
@@ -85,7 +93,7 @@ export async function* verifiedRange(
   if (expected <= throughSeq) throw corrupt(ids, `message ${expected} is missing`, { seq: expected });
 }
 
-/** Writes the part of a compaction from the log itself; answers its number, the next of the session. */
+/** Writes the archive part of a compaction from the log itself. */
 export async function insertArchivePart(
   { query }: Transaction,
   ids: SessionIds,
@@ -108,7 +116,7 @@ export async function insertArchivePart(
 
 function corrupt(ids: SessionIds, what: string, details: { part?: number; seq?: number }): PalimpsestError {
   return new PalimpsestError('Store.Corrupt', `session ${ids.session} of ${ids.tenant}: ${what}`, {
-    hint: 'The database was changed behind the store, or its disk is failing: restore it from a backup.',
+    hint: 'Something other than Palimpsest changed the database, or its disk is failing. Restore the database from a backup.',
     details: { tenant: ids.tenant, session: ids.session, ...details },
   });
 }

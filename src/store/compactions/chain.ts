@@ -5,7 +5,7 @@ import type { KeptLayer } from '../../summary/ask/layers.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read } from '../connection/transaction.js';
 
-/** The generations behind this one along the chain of parents, itself first, the genesis last. */
+/** The generations along the chain of parents: this one first, the genesis last. */
 export async function readChain(pool: Pool, ids: SessionIds, generation: number): Promise<ChainLink[]> {
   const rows = await read<{
     generation: number;
@@ -38,7 +38,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
   }));
 }
 
-/** Money spent on the session's compactions so far, in the currency of its prices. */
+/** Cost of the session's compactions so far, in the currency of its prices. */
 export async function spentOn(pool: Pool, ids: SessionIds): Promise<number> {
   const [row] = await read<{ spent: number }>(
     pool,
@@ -49,7 +49,7 @@ export async function spentOn(pool: Pool, ids: SessionIds): Promise<number> {
   return row?.spent ?? 0;
 }
 
-/** Whether a range of the log, both ends included, holds a message of at least `tokens` that calls one of these tools. */
+/** Whether a range of the log (both ends included) holds a message of at least `tokens` that calls one of these tools. */
 export async function callsTools(
   pool: Pool,
   ids: SessionIds,

@@ -19,11 +19,11 @@ import { liveSizes } from '../sessions/recount.js';
 import { storable } from '../connection/values.js';
 import { withSession, type Transaction } from '../connection/transaction.js';
 
-/** One compaction as accepted, to be committed as a whole or not at all. */
+/** An accepted compaction, which is committed as a whole or not at all. */
 export interface CommitInput {
-  /** The generation it was planned on; the commit is refused when the session has moved on. */
+  /** The generation that it was planned on. The commit is refused where the session has a newer one. */
   baseGeneration: number;
-  /** The policy that its sizes come from; the commit is refused where another one came. Absent: not compared. */
+  /** The policy version behind its sizes. The commit is refused where the session has a newer one. Absent: not compared. */
   policyVersion?: number;
   reason: string;
   method: 'model' | 'extractive' | 'none';
@@ -34,29 +34,29 @@ export interface CommitInput {
   layers?: KeptLayer[] | null;
   /** `journal` mode. */
   state?: string | null;
-  /** A layer made by rule: its text is stored with the rest. */
+  /** A layer made by rule, whose text is stored with the commit. */
   newLayer?: { layer: Layer; text: string } | null;
-  /** Texts that patterns pinned so far. */
+  /** Texts that the policy's patterns have pinned so far. */
   pinned?: string[];
-  /** A model is to write this snapshot anew once one answers. */
+  /** A model must write this snapshot again once one answers. */
   fallback?: boolean;
-  /** Null where nothing stands before the tail yet. */
+  /** Null while there is no head. */
   head: Head | null;
   carriedSeq: number | null;
   coverage: Coverage[];
-  /** Every reduction in force from this commit on, those of the base that still hold included. */
+  /** All reductions in force after this commit, including those of the base that still hold. */
   reductions: Reduction[];
   tokensBefore: number;
   tokensAfter: number;
-  /** Of the context as it was before, from its beginning on. */
+  /** Tokens at the beginning of the new context that the old one had as well. */
   cachedTokens?: number | null;
   evicted: number;
   chunks: number;
-  /** Chunks that the fallback served, because the model failed at them. */
+  /** Chunks that the fallback wrote, because the model failed at them. */
   chunksByRule?: number;
-  /** Type of the model's failure at the first of them, where it wrote the rest. */
+  /** Type of the model's failure at the first of these chunks, where the model wrote the others. */
   chunkFailure?: string | null;
-  /** Digests that went in: from now on they cannot be deleted. */
+  /** Digests that the compaction uses. The commit protects them from deletion. */
   digestKeys: string[];
   usage: {
     modelCalls: number;
@@ -65,26 +65,27 @@ export interface CommitInput {
     modelMs: number;
     overheadMs: number;
   };
-  /** Money for the summarizer; null without prices. */
+  /** Cost of the summarizer; null without prices. */
   cost?: number | null;
   currency?: string | null;
   paysBackAfter?: number | null;
   workflowId: string;
   runId: string;
-  /** Why the model did not make this one although it was asked; it is left alone until `retryAt`. */
+  /** Why the model did not write this compaction although it was asked. It is not asked again before `retryAt`. */
   failure?: { type: string; message: string; retryAt: Date; onlyWaited?: boolean } | null;
   exhausted?: { atSeq: number; tokens: number; reason: string } | null;
   measureAt: { tokens: number | null; messages: number | null };
 }
 
-/** Another policy came after the sizes of a commit were worked out: nothing is written, work them out again. */
+/** The policy changed after the sizes of a commit were computed. Nothing is written, and they must be computed again. */
 export class PolicyReplaced extends Error {}
 
 /**
- * Replaces the planned prefix of the context: archive part, snapshot, exact values, reductions and the moved head in one
- * transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that committed already
- * gets its row back, so a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where the session was
- * erased and begun anew since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing is written.
+ * Replaces the planned prefix of the context: archive part, snapshot, exact values, reductions and the moved head in
+ * one transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that has committed
+ * already gets its row back, so that a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where
+ * the session was erased and recreated since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing
+ * is written.
  */
 export async function commitCompaction(
   pool: Pool,
@@ -163,7 +164,7 @@ async function store(
       runId: input.runId,
     })
     .returning();
-  if (!row) throw new Error('the database answered no row to an insert');
+  if (!row) throw new Error('the database returned no row for an insert');
   if (part !== null) await insertArchivePart(tx, session, { part, generation, fromSeq, throughSeq });
   await insertReductions(tx, { ...session, generation }, 0, 1, input.reductions);
   if (input.newLayer) await storeRuleLayer(tx, session, generation, input.newLayer);
@@ -189,7 +190,7 @@ function storableLayer({ added, waiting, ...layer }: KeptLayer): KeptLayer {
   };
 }
 
-/** What a commit forgets of earlier failures: not those of a model that it did without. */
+/** The failure fields after a commit. It clears earlier failures, except those of a model that it did without. */
 function failuresAfter(
   { failures, retryAt, lastError }: SessionRow,
   { method, failure, chunkFailure, chunks, chunksByRule }: CommitInput,
@@ -213,7 +214,7 @@ function refuseStale(
   if (session.generation !== baseGeneration) {
     throw new PalimpsestError(
       'Store.StaleGeneration',
-      `session ${session.session} is at generation ${session.generation}, not at ${baseGeneration} on which this compaction was planned`,
+      `session ${session.session} is at generation ${session.generation}, but this compaction was planned on generation ${baseGeneration}`,
       { hint: 'Plan again.', details: { generation: session.generation, baseGeneration } },
     );
   }
@@ -237,7 +238,7 @@ async function ownCommit({ db }: Transaction, ids: SessionIds, runId: string): P
   return row ? toCompaction(row) : null;
 }
 
-/** The highest part number of the session, and the parts along the chain that ends at its present head. */
+/** The highest part number of the session, and the number of parts along the chain that ends at its present head. */
 async function partsSoFar(
   { db }: Transaction,
   { tenant, session, generation }: SessionRow,

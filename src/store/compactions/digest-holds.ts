@@ -1,19 +1,19 @@
 /**
- * Which stored answers a running compaction has read: until it commits or gives up they neither expire nor go with the
- * session that paid for them. A hold ends by itself some time after the compaction must have ended, so that a terminated
- * one holds nothing for ever.
+ * Holds on the digests that a running compaction has read. Until it commits or gives up, they do not expire, and an
+ * erasure of the session that paid for them keeps them. A hold expires some time after the compaction must have
+ * ended, so that a terminated compaction holds nothing for ever.
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
-/** In the place of a run: what was written ahead of a compaction that is to come. */
+/** The run id of digests written ahead of a later compaction. */
 export const aheadRun = 'ahead';
 
 /** One run of a compaction. */
 export interface Holder extends SessionIds {
   runId: string;
-  /** Milliseconds from now on for which it holds what it reads. */
+  /** Milliseconds from now for which the run holds the digests that it reads. */
   forMs: number;
 }
 
@@ -26,7 +26,10 @@ const holdAll = (keys: string): string => `
 
 const parameters = ({ tenant, session, runId, forMs }: Holder) => [tenant, session, runId, forMs / 1_000];
 
-/** The tokens of the text under this key, held from now on; null where none is stored, or the session was erased. */
+/**
+ * Finds the digest under this key and holds it. Returns its tokens; null where none is stored, or the session was
+ * erased.
+ */
 export async function holdDigest(
   pool: Pool,
   holder: Holder,
@@ -46,13 +49,13 @@ export async function holdDigest(
   return found ?? null;
 }
 
-/** The same for a digest that this transaction has stored or seen. */
+/** Holds a digest that this transaction has stored or seen. */
 export async function addHold(query: Query, holder: Holder, key: string): Promise<void> {
   const stored = 'palimpsest.digests where tenant_id = $1 and key = $5';
   await query(holdAll(stored), [...parameters(holder), key]);
 }
 
-/** The run goes on for so long: what it holds is held for as long. */
+/** Extends the holds of a run that continues. */
 export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
   await read(
     pool,
@@ -62,7 +65,7 @@ export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
   );
 }
 
-/** Keys of what was written ahead since the last commit. */
+/** Keys of the digests written ahead since the last commit. */
 export async function writtenAhead(pool: Pool, { tenant, session }: SessionIds): Promise<string[]> {
   const rows = await read<{ key: string }>(
     pool,
@@ -72,7 +75,7 @@ export async function writtenAhead(pool: Pool, { tenant, session }: SessionIds):
   return rows.map(({ key }) => key);
 }
 
-/** The run has ended. */
+/** Releases the holds of a run that has ended. */
 export async function releaseHolds(
   query: Query,
   { tenant, session }: SessionIds,
@@ -84,7 +87,10 @@ export async function releaseHolds(
   );
 }
 
-/** Every other run of this session has ended: a session is compacted by one at a time. What was written ahead is for it. */
+/**
+ * Releases the holds of all other runs of this session: they have ended, because a session has one compaction at a
+ * time. Digests written ahead stay for the new run.
+ */
 export async function releaseEarlierHolds(
   pool: Pool,
   { tenant, session }: SessionIds,
@@ -98,7 +104,7 @@ export async function releaseEarlierHolds(
   );
 }
 
-/** A condition: no running compaction holds this digest. */
+/** The condition that no running compaction holds this digest. */
 export const unheld = (digest: string): string =>
   `not exists (select from palimpsest.digest_holds held where held.tenant_id = ${digest}.tenant_id
      and held.key = ${digest}.key and held.held_until > now())`;

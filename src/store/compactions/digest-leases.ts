@@ -1,11 +1,11 @@
 /**
- * The right to ask a model for an answer, over all workers: a lease by content key, renewed while the call goes on. No
- * transaction is open meanwhile. A lease that is not renewed ends by the database's clock.
+ * Leases that let one of all workers ask a model for a digest, by content key. The holder renews its lease during the
+ * call. No transaction is open meanwhile. A lease that is not renewed expires by the database's clock.
  */
 import type { Pool } from 'pg';
 import { read } from '../connection/transaction.js';
 
-/** One attempt of one step. A later attempt of the same step takes over at once: its predecessor is dead. */
+/** One attempt of one step. A later attempt of the same step takes over at once, because its predecessor is dead. */
 export interface Asker {
   step: string;
   attempt: number;
@@ -17,7 +17,7 @@ export interface LeasedDigest {
   key: string;
 }
 
-/** A failed call whose next attempt may succeed, with the delay that the endpoint asked for. */
+/** A failed call whose next attempt may succeed, with the delay that the endpoint requested. */
 export interface PassingFailure {
   type: string;
   retryAfterMs: number | null;
@@ -25,23 +25,23 @@ export interface PassingFailure {
 
 /** A lease that another asker holds. */
 export interface LeaseSeen {
-  /** Of the latest call; null while it goes on. */
+  /** Failure of the latest call; null while it runs. */
   failure: PassingFailure | null;
-  /** Milliseconds until another may ask, if nothing happens before. */
+  /** Milliseconds until another step may ask, unless the lease ends earlier. */
   remainingMs: number;
 }
 
 const leaseSeconds = 15;
-/** A fifth of the lease, so that some late renewals do no harm. */
+/** A fifth of the lease, so that a few late renewals do no harm. */
 export const renewEveryMs = 3_000;
-/** Rest after a passing failure, so that many steps that need the same answer do not fail one after the other. */
+/** Pause after a passing failure, so that many steps that need the same answer do not fail one after the other. */
 const shortestCoolMs = 1_000;
-/** The endpoint may have asked for more than others can wait: then they ask for themselves. */
+/** The endpoint may have requested a longer delay than other steps can wait. After this time they ask themselves. */
 const longestCoolMs = 30_000;
-/** Ended leases are deleted after this long. */
+/** Age at which expired leases are deleted. */
 const forgottenAfter = '1 hour';
 
-/** True where this asker holds the lease: nobody else asks until it ends or runs out. */
+/** Returns true where this asker holds the lease. No other asker gets it until it ends or expires. */
 export async function claimLease(
   pool: Pool,
   { tenant, key }: LeasedDigest,
@@ -61,7 +61,7 @@ export async function claimLease(
   return claimed.length > 0;
 }
 
-/** Null where nobody holds it. */
+/** Null where there is no valid lease. */
 export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {
   const [seen] = await read<LeaseSeen & Record<string, unknown>>(
     pool,
@@ -85,7 +85,7 @@ export async function renewLease(
   );
 }
 
-/** The call has ended. Somebody else may ask at once; after a passing failure, once that has cooled down. */
+/** Ends the lease after the call. Another step may ask at once, or, after a passing failure, when the pause is over. */
 export async function endLease(
   pool: Pool,
   { tenant, key }: LeasedDigest,
@@ -107,6 +107,6 @@ export async function endLease(
   );
 }
 
-/** Statement that deletes leases that ended long ago; $1 is the tenant. */
+/** Deletes leases that expired long ago; $1 is the tenant. */
 export const forgetLeases = `delete from palimpsest.digest_flights
   where tenant_id = $1 and expires_at < now() - interval '${forgottenAfter}'`;

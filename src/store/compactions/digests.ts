@@ -12,7 +12,7 @@ import { read, readWith, withTransaction, type Transaction } from '../connection
 
 type Columns = typeof digests.$inferSelect;
 
-/** A stored model result. `calls` and tokens are what it cost whoever paid for it. */
+/** A stored answer of a model. `calls` and tokens are its cost to the session that paid for it. */
 export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
 
 export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
@@ -26,9 +26,10 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 }
 
 /**
- * Stores a result under its content key, durable when this returns. The first one stays: where somebody else stored one
- * under the same key in the meantime, theirs is answered. Either is held for `holder`. Throws `Store.SessionNotFound`
- * where the payer was erased, `Store.StaleGeneration` where it was begun anew since `incarnation` was read.
+ * Stores an answer under its content key; it is durable on return. The first stored answer stays: where another
+ * writer stored one under the same key, that one is returned. `holder` holds the result in both cases. Throws
+ * `Store.SessionNotFound` where the payer was erased, `Store.StaleGeneration` where it was recreated since
+ * `incarnation` was read.
  */
 export async function storeDigest(
   pool: Pool,
@@ -37,7 +38,7 @@ export async function storeDigest(
 ): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
   return withTransaction(pool, async ({ db, query }) => {
-    // A model may still answer when its session is erased already: from then on nothing of it is stored.
+    // A model may answer after its session was erased. Then nothing of the answer is stored.
     await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
     const [stored] = await db
       .insert(digests)
@@ -51,13 +52,16 @@ export async function storeDigest(
       .from(digests)
       .where(and(eq(digests.tenantId, tenant), eq(digests.key, row.key)));
     if (winner) return toDigest(winner);
-    throw new PalimpsestError('Store.Unavailable', `digest ${row.key} expired while it was stored`, {
+    throw new PalimpsestError('Store.Unavailable', `digest ${row.key} expired while it was being stored`, {
       hint: 'Try again.',
     });
   });
 }
 
-/** What the digests among `keys` cost that were paid for while this generation was prepared; the others were there before. */
+/**
+ * The cost of those digests among `keys` that were paid for while this generation was prepared. The others existed
+ * before.
+ */
 export async function paidFor(
   pool: Pool,
   ids: SessionIds,
@@ -95,7 +99,7 @@ export interface PaidTowards {
   outputTokens: number;
 }
 
-/** What these sessions have lately paid for towards generations, committed or not; one look for all of them. */
+/** The tokens that these sessions have recently paid for each generation, committed or not. One query covers all of them. */
 export async function paidTowards(
   pool: Pool,
   tenant: string,
@@ -111,7 +115,7 @@ export async function paidTowards(
   );
 }
 
-/** The text of a layer made by rule, under its key; nobody paid for it. */
+/** Stores the text of a layer made by rule under its key. It has no cost. */
 export async function storeRuleLayer(
   { db }: Transaction,
   { tenant, session }: SessionIds,
@@ -134,12 +138,12 @@ export async function storeRuleLayer(
     .onConflictDoNothing();
 }
 
-/** Deleted at once at most: the rest waits for the next call. */
+/** Digests deleted by one call. The next call deletes more. */
 const mostExpired = 500;
 
 /**
- * Deletes digests of a tenant that are older than this, and that no compaction refers to or holds. Answers how many. Holds
- * and leases that ended long ago go as well.
+ * Deletes digests of a tenant that are older than this and that no compaction refers to or holds, and returns their
+ * number. Also deletes holds and leases that expired long ago.
  */
 export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
   return withTransaction(pool, async ({ query }) => {
@@ -152,7 +156,7 @@ export async function expireDigests(pool: Pool, tenant: string, olderThanMs: num
     await query('delete from palimpsest.digest_holds where tenant_id = $1 and held_until < now()', [tenant]);
     await query(forgetLeases, [tenant]);
     if (old.length === 0) return 0;
-    // Looked at once more now that they are locked: a compaction may have come to use one since the first look.
+    // The second check runs under the locks: a compaction may have begun to use a digest since the first one.
     const gone = await query(
       `delete from palimpsest.digests d where d.tenant_id = $1 and d.key = any($2) and ${unused('d')} returning 1`,
       [tenant, old.map(({ key }) => key)],
@@ -161,12 +165,12 @@ export async function expireDigests(pool: Pool, tenant: string, olderThanMs: num
   });
 }
 
-/** A condition: no compaction refers to the digest, and none that runs holds it. */
+/** The condition that no compaction refers to the digest and that no running one holds it. */
 const unused = (digest: string): string =>
   `not exists (select from palimpsest.compaction_digests used
      where used.tenant_id = ${digest}.tenant_id and used.key = ${digest}.key) and ${unheld(digest)}`;
 
-/** From here on these digests cannot be deleted. Throws `Store.DigestGone` where one is gone. */
+/** Protects these digests from deletion. Throws `Store.DigestGone` where one is missing. */
 export async function linkDigests(
   { db, query }: Transaction,
   { tenant, session }: SessionIds,
@@ -174,7 +178,7 @@ export async function linkDigests(
   keys: readonly string[],
 ): Promise<void> {
   if (keys.length === 0) return;
-  // In one order for all that lock several, so that none of them waits for another in a circle.
+  // All transactions that lock several digests use the same order, which prevents deadlocks.
   const found = await query(
     'select 1 from palimpsest.digests where tenant_id = $1 and key = any($2) order by key for key share',
     [tenant, keys],
@@ -192,10 +196,10 @@ export async function linkDigests(
   );
 }
 
-/** An answer of the model that the compaction has read, and that was deleted since. */
+/** The error for a model's answer that the compaction has read and that was deleted since. */
 export function digestGone(which: string): PalimpsestError {
-  return new PalimpsestError('Store.DigestGone', `${which} not stored any more`, {
-    hint: 'The compaction asks the model again. Where it repeats, raise retention.digests above summary.deadline.',
+  return new PalimpsestError('Store.DigestGone', `${which} no longer stored`, {
+    hint: 'The compaction asks the model again. If this recurs, raise retention.digests above summary.deadline.',
   });
 }
 

@@ -2,7 +2,6 @@ import { getTableColumns, sql } from 'drizzle-orm';
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
 import { invalid } from '../../errors.js';
-import { checkId, checkWhole } from '../connection/values.js';
 import { liveSizes, recount } from '../sessions/recount.js';
 import { archiveParts, compactions, reductions } from '../schema/compactions.js';
 import { compactionDigests } from '../schema/digests.js';
@@ -11,21 +10,19 @@ import { factsOf, notFound, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 import { keepSession, lockSession, updateSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
+import type { Forked, ForkRequest } from '../../contract/compactions.js';
 import { settingsOf } from '../sessions/settings.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
-import type { Forked, ForkRequest } from '../../contract/sessions.js';
 
 /**
- * A new session with the log and the compactions of another up to `throughSeq`, and its policy; from there both go
- * their own ways. A turn that reaches beyond is cut, a call left without its result stays open, digests are shared. All
- * in one transaction, by the database itself. The same fork twice is made once. Throws `Input.Invalid` for a seq that is
- * not in the log and for a target that is there already; `Store.SessionNotFound`; `Store.StaleGeneration` where the source
- * is erased and begun anew meanwhile.
+ * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. From there the
+ * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
+ * digests are shared. The database copies all of it in one transaction. A repeated fork is made once. Throws
+ * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
+ * `Store.StaleGeneration` where the source is erased and recreated meanwhile.
  */
 export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
-  checkId(to, 'to');
-  checkWhole(throughSeq, 'throughSeq', 1);
   for (let attempt = 1; ; attempt++) {
     const source = await loadSession(pool, ids);
     if (throughSeq >= source.nextSeq)
@@ -35,7 +32,8 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
         `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
       );
     const made = await withTransaction(pool, async (tx) => {
-      // Appends go on meanwhile; only a policy that comes in between, with other counts, makes the copy uneven.
+      // Appends continue meanwhile. Only a concurrent change of the policy, which changes counts, would make the copy
+      // inconsistent.
       if (attempt > 1) await lockSession(tx, source);
       else await keepSession(tx, source);
       if (!(await copySession(tx, source, target, throughSeq))) return false;
@@ -53,7 +51,7 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
   }
 }
 
-/** The source got another policy while it was copied: nothing is written, begin again. */
+/** The policy of the source changed during the copy. Nothing is written, and the fork begins again. */
 class PolicyMoved extends Error {}
 
 async function presentPolicy({ query }: Transaction, ids: SessionIds): Promise<{ policyVersion: number }> {
@@ -76,13 +74,13 @@ async function answer(
     throw invalid(
       `session ${target.session} exists already`,
       'to',
-      'A fork makes a new session: give it an id of its own.',
+      'A fork creates a new session. Give it an unused id.',
     );
   const { nextSeq, generation } = found;
   return { session: target.session, messages: repeated ? throughSeq : nextSeq - 1, generation, repeated };
 }
 
-/** False where the target exists already; waits for another writer who is making it. */
+/** Returns false where the target exists already. Waits for another writer that is creating it. */
 async function copySession(
   { query }: Transaction,
   source: SessionRow,
@@ -98,7 +96,7 @@ async function copySession(
       turns: `(select count(*) from palimpsest.turns t
         where t.tenant_id = $1 and t.session_id = $2 and t.from_seq <= $4)`,
       fork_of: "jsonb_build_object('session', $2::text, 'throughSeq', $4::int)",
-      // Set once head and messages are there.
+      // Set once head and messages are copied.
       generation: '0',
       through_seq: '0',
       ...{ live_tokens: '0', live_messages: '0', indexed_through_seq: '0' },
@@ -112,7 +110,7 @@ async function copySession(
   return made.length > 0;
 }
 
-/** Turns and messages; a turn that is cut gets the hash of what is left of it. */
+/** Copies turns and messages. A turn that is cut gets the hash of its remaining messages. */
 async function copyLog(
   { query }: Transaction,
   source: SessionIds,
@@ -135,7 +133,10 @@ async function copyLog(
   await query(copyOf(messageVectors, { session_id: '$3' }) + ' and seq <= $4', range);
 }
 
-/** The head's chain of parents as far as it lies within the range, with what belongs to it. Answers the newest of it. */
+/**
+ * Copies the part of the head's chain of parents within the range, with everything that belongs to it. Returns the
+ * newest copied generation.
+ */
 async function copyGenerations(
   { query }: Transaction,
   source: SessionRow,
@@ -157,7 +158,7 @@ async function copyGenerations(
   const generations = chain.map(({ generation }) => generation);
   const key = [source.tenant, source.session, target.session, generations];
   const within = ' and generation = any ($4::int[])';
-  // The runs are the source's: their ids hold its name.
+  // The workflow ids are cleared, because they contain the name of the source.
   await query(copyOf(compactions, { session_id: '$3', workflow_id: "''" }) + within, key);
   await query(copyOf(archiveParts, { session_id: '$3' }) + within, key);
   await query(copyOf(compactionDigests, { session_id: '$3' }) + within, key);
@@ -168,7 +169,7 @@ async function copyGenerations(
   return generations.at(-1) ?? 0;
 }
 
-/** Points the fork at its head, and works its counters and marks out anew. */
+/** Points the fork at its head, and recomputes its counters and marks. */
 async function settleSizes(tx: Transaction, target: SessionIds, generation: number): Promise<void> {
   const copied = await lockSession(tx, target);
   const [head] = await tx.query<{ through: number }>(
@@ -177,7 +178,8 @@ async function settleSizes(tx: Transaction, target: SessionIds, generation: numb
     [target.tenant, target.session, generation],
   );
   const session = { ...copied, generation, throughSeq: head?.through ?? 0 };
-  // What the source had evicted when another tokenizer was configured still has its counts, and may be in the tail here.
+  // Messages that the source evicted before it got another tokenizer still have their old counts, and may be in the
+  // tail here.
   if (session.policyVersion > 1) await (await recount(tx.query, session, session.tokenizer)).store(tx.query);
   const live = await liveSizes(tx.query, session);
   const { measureAtTokens, measureAtMessages } = settingsOf(
@@ -191,12 +193,12 @@ async function settleSizes(tx: Transaction, target: SessionIds, generation: numb
     ...live,
     measureAtTokens,
     measureAtMessages,
-    // No turn has signalled it.
+    // No turn has signalled the fork.
     overdueAt: sql`now()`,
   });
 }
 
-/** `insert … select` of one session's rows, $1 and $2 its ids, with some columns replaced; conditions may follow. */
+/** `insert … select` of one session's rows, with its ids in $1 and $2 and some columns replaced. Conditions may follow. */
 function copyOf(table: PgTable, replaced: Record<string, string>): string {
   const names = Object.values(getTableColumns(table)).map(({ name }) => name);
   const unknown = Object.keys(replaced).filter((name) => !names.includes(name));

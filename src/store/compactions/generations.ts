@@ -5,13 +5,13 @@ import type { Head } from '../../context/view/view.js';
 import { PalimpsestError } from '../../errors.js';
 import { compactions } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
+import type { CompactionOutcome } from '../../contract/compactions.js';
 import { readWith } from '../connection/transaction.js';
 import { toHead } from '../log/messages.js';
-import type { CompactionOutcome } from '../../contract/workflows.js';
 
 type Columns = typeof compactions.$inferSelect;
 
-/** One committed compaction in facts and figures. */
+/** One committed compaction without its texts. */
 export type CompactionFacts = Omit<
   Columns,
   'tenantId' | 'sessionId' | 'snapshot' | 'ledger' | 'state' | 'head' | 'headTokens' | 'layout' | 'coverage'
@@ -20,7 +20,7 @@ export type CompactionFacts = Omit<
   tokens: number;
 };
 
-/** One committed compaction with its texts. Generation 0 is the genesis: no head, no snapshot. */
+/** One committed compaction with its texts. Generation 0 is the genesis, without head and snapshot. */
 export type CompactionRow = CompactionFacts &
   Pick<Columns, 'snapshot' | 'ledger' | 'state' | 'coverage'> & {
     head: Head | null;
@@ -28,7 +28,7 @@ export type CompactionRow = CompactionFacts &
     snapshotSha256: string | null;
   };
 
-/** Throws `Store.SessionNotFound` where the session, or this generation of it, does not exist. */
+/** Throws `Store.SessionNotFound` where the session or this generation does not exist. */
 export async function loadCompaction(
   pool: Pool,
   ids: SessionIds,
@@ -45,12 +45,12 @@ export async function loadCompaction(
   );
 }
 
-/** What this workflow run committed already; a run commits at most once. */
+/** The compaction that this workflow run committed, if any. A run commits at most once. */
 export function findCommitOf(pool: Pool, ids: SessionIds, runId: string): Promise<CompactionRow | null> {
   return findCompaction(pool, ids, eq(compactions.runId, runId));
 }
 
-/** Every compaction of the session, oldest first, the genesis left out. */
+/** Lists the compactions of the session without the genesis, oldest first. */
 export async function listCompactions(pool: Pool, ids: SessionIds): Promise<CompactionFacts[]> {
   const { tenantId, sessionId, snapshot, ledger, state, head, layout, coverage, ...facts } =
     getTableColumns(compactions);

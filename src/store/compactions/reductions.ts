@@ -3,22 +3,24 @@ import type { Reduction } from '../../context/view/view.js';
 import { lockSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
+import type { InSnakeCase } from '../schema/columns.js';
+import type { reductions } from '../schema/compactions.js';
 import { withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 export interface ReadReductions {
-  /** The generation that the reader saw, and how many reductions of it: those committed with it and those of `budget`. */
+  /** The generation that the reader saw, and how many of its reductions: those committed with it and those of `budget`. */
   generation: number;
   seen: number;
   /** Context tokens for which they were made; above 0. */
   budget: number;
-  /** What must come on top of the reductions that the reader saw. */
+  /** The reductions that the reader adds to those it saw. */
   reductions: Reduction[];
 }
 
 /**
- * Keeps the emergency reductions of a reader, so that every later read of this generation for this budget begins with
- * the same prefix (invariant 10). Answers all that hold now; null where a commit or another reader came first, or an
- * erasure, whose result this one has not seen: the caller reads again.
+ * Stores the emergency reductions of a reader, so that every later read of this generation for this budget begins
+ * with the same prefix (invariant 10). Returns all reductions that hold now. Returns null where a commit, another
+ * reader or an erasure came first and the reader has not seen its result; the caller then reads again.
  */
 export async function saveReductions(
   pool: Pool,
@@ -30,14 +32,14 @@ export async function saveReductions(
     const another = ids.incarnation !== undefined && ids.incarnation !== session.incarnation;
     if (another || session.generation !== generation) return null;
     const stored = await storedReductions(tx.query, session, budget);
-    // Within a generation reductions are only added: another number means that some were not seen.
+    // Reductions of a generation are only added, so a different number means that the reader missed some.
     if (stored.length !== seen) return null;
     await addReductions(tx, session, budget, reductions);
     return [...stored.map(toReduction), ...reductions];
   });
 }
 
-/** Stores them behind those that the session's generation has for this budget. The session must be locked. */
+/** Appends them to the reductions that the session's generation has for this budget. The session must be locked. */
 export async function addReductions(
   tx: Transaction,
   session: SessionRow,
@@ -81,16 +83,9 @@ export async function insertReductions(
   );
 }
 
-interface StoredReduction {
-  [column: string]: unknown;
-  from_seq: number;
-  through_seq: number;
-  kind: Reduction['kind'];
-  body: string;
-  tokens: number;
-}
+type StoredReduction = InSnakeCase<typeof reductions.$inferSelect>;
 
-/** Committed ones first, then those of the budget, each in the order in which they were made. */
+/** Committed reductions first, then those of the budget, each in the order in which they were made. */
 function storedReductions(query: Query, session: SessionRow, budget: number): Promise<StoredReduction[]> {
   return query<StoredReduction>(
     `select * from palimpsest.reductions

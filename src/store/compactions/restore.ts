@@ -3,7 +3,6 @@ import { and, eq } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import { marksBeyond } from '../../limits/limits.js';
 import { PalimpsestError } from '../../errors.js';
-import { checkWhole } from '../connection/values.js';
 import { toCompaction, type CompactionRow } from './generations.js';
 import { liveSizes, recount } from '../sessions/recount.js';
 import { compactions } from '../schema/compactions.js';
@@ -14,22 +13,21 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
 
-/** How often counting outside the lock is tried before it happens under the lock. */
+/** Attempts to count outside the lock before the count happens under the lock. */
 const attemptsOutsideLock = 3;
 
 /**
- * Makes the context what it was when `generation` had been committed, with everything that was appended since behind
- * it: commits a new generation with the head, snapshot, exact values and committed reductions of that one, which is its
- * parent; 0 restores the whole log. Nothing is deleted: the generations in between can be restored as well. A
- * compaction that is running fails with `Store.StaleGeneration`. The session is not compacted again before it has grown.
- * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that is not there.
+ * Restores the context as it was after the commit of `generation`, followed by everything appended since. Commits a
+ * new generation with the head, snapshot, exact values and committed reductions of that generation, which becomes its
+ * parent. 0 restores the whole log. Nothing is deleted, and the generations in between can be restored as well. A
+ * running compaction fails with `Store.StaleGeneration`. The session is not compacted again before it has grown.
+ * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that does not exist.
  */
 export async function restore(pool: Pool, ids: SessionIds, generation: number): Promise<CompactionRow> {
-  checkWhole(generation, 'generation', 0);
   const outside: Query = (text, values) => read(pool, text, values);
   for (let attempt = 1; ; attempt++) {
     const before = await loadSession(pool, ids);
-    // What was evicted when another tokenizer was configured still has its counts.
+    // Messages that were evicted under another tokenizer still have their old counts.
     const stale = before.policyVersion > 1;
     const rangeOf = (session: SessionRow, throughSeq: number) => ({ ...session, generation, throughSeq });
     const through = await throughOf(outside, before, generation);
@@ -59,7 +57,7 @@ async function throughOf(query: Query, session: SessionRow, generation: number):
   if (row) return row.through;
   throw new PalimpsestError('Input.Invalid', `session ${session.session} has no generation ${generation}`, {
     path: 'generation',
-    hint: `Generations go from 0, the whole log, to ${session.generation}, the present one.`,
+    hint: `Choose a generation from 0 (the whole log) to ${session.generation} (the present one).`,
     details: { generation: session.generation },
   });
 }
@@ -96,7 +94,7 @@ async function commitRestored(
     createdAt: undefined,
   });
   const [row] = await committing.returning();
-  if (!row) throw new Error('the database answered no row to an insert');
+  if (!row) throw new Error('the database returned no row for an insert');
   await tx.query(
     `insert into palimpsest.reductions (tenant_id, session_id, generation, budget,
        position, from_seq, through_seq, kind, body, tokens)
@@ -144,5 +142,5 @@ async function generationRow(
       ),
     );
   if (row) return row;
-  throw new Error(`generation ${generation} was there before the session was locked`);
+  throw new Error(`generation ${generation} existed before the session was locked and is missing now`);
 }

@@ -5,8 +5,9 @@ import { migrate as applyMigrations } from 'drizzle-orm/node-postgres/migrator';
 import pg, { type Pool } from 'pg';
 import { packageRoot } from '../../runtime/home.js';
 import { PalimpsestError } from '../../errors.js';
+import { programName } from '../../runtime/program.js';
 import { checkDatabaseUrl } from './pool.js';
-import { asFailure, read } from './transaction.js';
+import { asConnectFailure, asFailure, read } from './transaction.js';
 
 /** Any number, the same for every process that migrates a database of this product. */
 const lockKey = 7_261_554_913_204;
@@ -33,7 +34,9 @@ export async function migrate(databaseUrl: string): Promise<number> {
   });
   client.on('error', () => {});
   try {
-    await client.connect();
+    await client.connect().catch((error: unknown) => {
+      throw asConnectFailure(error);
+    });
     await client.query('select pg_advisory_lock($1)', [lockKey]);
     const known = migrationsOfThisCode();
     const before = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
@@ -64,7 +67,7 @@ export async function assertMigrated(pool: Pool): Promise<void> {
   const known = migrationsOfThisCode();
   const applied = await appliedMigrations((text) => read<AppliedRow>(pool, text));
   refuseUnknown(known, applied);
-  refuseMissing(known, applied, 'Run `palimpsest migrate` first.');
+  refuseMissing(known, applied, `Run \`${programName()} migrate\` first.`);
 }
 
 type AppliedRow = { hash: string; when: string };

@@ -1,24 +1,25 @@
 /**
- * The caller that this code works for: set once where a request enters, read where shared things are given out. It
- * follows the request through every await, so that no function in between has to pass it on.
+ * The caller that the running code works for. It is set where a request enters and read where shared resources are
+ * assigned. It follows the request through every await, so that no function in between has to pass it on.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { PalimpsestError } from '../../errors.js';
 
 /**
- * `hot`: what an agent waits for between two model calls, in milliseconds. `heavy`: what reads or writes whole sessions,
- * such as search and replay; it takes half of the connections at most, and a fifth of a tenant's.
+ * `hot`: work of a few milliseconds that an agent waits for between two model calls. `heavy`: work that reads or
+ * writes whole sessions, such as search and replay. Heavy work takes at most half of the connections, and a fifth of
+ * a tenant's.
  */
 export type Lane = 'hot' | 'heavy';
 
 export interface Caller {
   tenant: string;
   lane: Lane;
-  /** Aborted with a `CallerGone` when nobody waits for the answer any more. Absent: what is begun is done. */
+  /** Aborted with a `CallerGone` when the caller has gone. Absent: the work is always finished. */
   signal?: AbortSignal;
 }
 
-/** Nobody waits for this answer any more. */
+/** The caller no longer waits for the answer. */
 export class CallerGone extends Error {
   constructor() {
     super('the caller has gone');
@@ -28,7 +29,7 @@ export class CallerGone extends Error {
 
 const callers = new AsyncLocalStorage<Caller>();
 
-/** Undefined in a worker, in the library and on the command line, where one process serves one owner. */
+/** Undefined in a worker, in the library and on the command line, where a process serves one owner. */
 export function currentCaller(): Caller | undefined {
   return callers.getStore();
 }
@@ -37,26 +38,26 @@ export function asCaller<T>(caller: Caller, work: () => T): T {
   return callers.run(caller, work);
 }
 
-/** For work that several callers share: none of them ends it, and none of them is charged for it. */
+/** Runs work that several callers share. No caller can abort it, and none is charged for it. */
 export function asNobody<T>(work: () => T): T {
   return callers.exit(work);
 }
 
 /**
- * The order in which things are given out that a process has few of, such as the connections of a pool. A pool by itself
- * serves those who ask most: sixty searches of one tenant, or two agents that repeat an append to a session whose row is
- * held, leave nothing to everybody else.
+ * A request for a place. Places assign scarce resources of a process, such as the connections of a pool, in a fair
+ * order. A pool alone favours those who ask most: sixty searches of one tenant, or two agents that repeat an append
+ * to a locked session, would leave nothing for others.
  */
 
 export interface Wanted extends Partial<Caller> {
-  /** A session that is served one call at a time: its writers wait for one another here, without a connection each. */
+  /** A session that is served one call at a time. Its writers wait here for one another without a connection each. */
   session?: { tenant: string; session: string };
 }
 
 interface PlacesOptions {
-  /** Name of the limit, for refusals, and what it counts. @default the connections of a pool */
+  /** Name of the limit, and what it counts, for error messages. @default the connections of a pool */
   limit?: { name: string; counts: string };
-  /** Places in all. */
+  /** Number of places. */
   most: number;
   /** Share of them that one tenant may hold; callers without a tenant may hold all. @default 1 */
   tenantShare?: number;
@@ -72,15 +73,15 @@ interface Waiting {
 }
 
 /**
- * What heavy work may hold of all places, and one tenant's of that tenant's. On two cores, beside 60 searches at once,
- * another tenant's requests took 2.4 s (p99) where it was half of the tenant's, 0.4 s where it is a fifth; a third fewer
- * searches were answered.
+ * Shares of heavy work in all places and in a tenant's places. On two cores, with 60 concurrent searches, another
+ * tenant's requests took 2.4 s (p99) with half of the tenant's places and 0.4 s with a fifth; a third fewer searches
+ * were answered.
  */
 const heavyShare = { all: 0.5, tenant: 0.2 };
 
 /**
- * A tenant holds at most its share; heavy work at most half of all and a fifth of each share; the last tenth goes to tenants that
- * hold nothing. Tenants that wait take turns, each in the order of its own calls.
+ * A tenant holds at most its share. Heavy work holds at most half of all places and a fifth of each share. The last
+ * tenth goes to tenants that hold nothing. Waiting tenants take turns, each in the order of its own calls.
  */
 export class Places {
   readonly #limit: { name: string; counts: string };
@@ -89,7 +90,7 @@ export class Places {
   readonly #waitMs: number;
   readonly #held = new Map<string, { all: number; heavy: number }>();
   readonly #writing = new Set<string>();
-  /** By tenant, in the order in which they are looked at next. */
+  /** Queues by tenant, in the order in which they are served next. */
   readonly #queues = new Map<string, Waiting[]>();
   #all = 0;
   #heavy = 0;
@@ -110,8 +111,8 @@ export class Places {
   }
 
   /**
-   * Answers what gives the place back. Throws `Tenant.LimitReached`, `Store.Busy` or `Store.Unavailable` where none became
-   * free in time, and `CallerGone`.
+   * Takes a place and returns the function that gives it back. Throws `Tenant.LimitReached`, `Store.Busy` or
+   * `Store.Unavailable` where no place became free in time, and `CallerGone`.
    */
   async take(wanted: Wanted): Promise<() => void> {
     wanted.signal?.throwIfAborted();
@@ -179,7 +180,7 @@ export class Places {
     for (const [tenant, queue] of this.#queues) {
       const found = queue.find(({ wanted }) => this.#obstacle(wanted) === null);
       if (!found) continue;
-      // The next time the others are looked at first.
+      // The other tenants come first the next time.
       this.#queues.delete(tenant);
       this.#queues.set(tenant, queue);
       return found;
@@ -187,7 +188,7 @@ export class Places {
     return undefined;
   }
 
-  /** Why this call has to wait; null: it need not. */
+  /** The reason why this call has to wait; null where it need not. */
   #obstacle({ tenant, lane, session }: Wanted): 'session' | 'tenant' | 'all' | null {
     if (session && this.#writing.has(keyOf(session))) return 'session';
     const own = tenant === undefined ? undefined : (this.#held.get(tenant) ?? { all: 0, heavy: 0 });
@@ -205,15 +206,15 @@ export class Places {
       case 'session':
         return new PalimpsestError(
           'Store.Busy',
-          `session ${wanted.session?.session} did not become free ${within}: other calls hold it`,
-          { hint: 'Repeat the call: nothing was stored.' },
+          `session ${wanted.session?.session} did not become free ${within}: other calls are using it`,
+          { hint: 'Nothing was stored. Repeat the call.' },
         );
       case 'tenant':
         return new PalimpsestError(
           'Tenant.LimitReached',
           `The tenant's share of the ${this.#limit.counts} did not become free ${within}.`,
           {
-            hint: 'Repeat the call with fewer at once.',
+            hint: 'Repeat the call with fewer concurrent calls.',
             details: { limit: this.#limit.name, most: this.#tenantMost },
           },
         );
@@ -222,11 +223,11 @@ export class Places {
         return new PalimpsestError(
           'Store.Unavailable',
           `None of the ${this.#most} ${this.#limit.counts} became free ${within}.`,
-          { hint: 'Repeat the call; where this happens often, run more processes.' },
+          { hint: 'Repeat the call. If this happens often, run more processes.' },
         );
     }
   }
 }
 
-/** No id holds NUL. */
+/** No id contains NUL, so the key is unambiguous. */
 const keyOf = ({ tenant, session }: { tenant: string; session: string }): string => `${tenant}\0${session}`;

@@ -1,5 +1,5 @@
 import pg, { type Pool } from 'pg';
-import { PalimpsestError } from '../../errors.js';
+import { invalid, PalimpsestError } from '../../errors.js';
 import { Places } from './places.js';
 
 /** What one statement or transaction may take of everybody else's time. */
@@ -83,11 +83,28 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   return pool;
 }
 
-/** Throws `Store.Unavailable` for what is no connection string. */
-export function checkDatabaseUrl(databaseUrl: string): void {
-  if (/^postgres(ql)?:\/\//.test(databaseUrl) && URL.canParse(databaseUrl)) return;
-  throw new PalimpsestError('Store.Unavailable', 'DATABASE_URL is not a PostgreSQL connection string', {
-    path: 'DATABASE_URL',
-    hint: 'Write it as postgresql://user:password@host:5432/database.',
+/** Throws `Store.Unavailable` for what is no connection string, `Input.Invalid` for what is no string. */
+export function checkDatabaseUrl(databaseUrl: unknown): void {
+  const hint =
+    'Write it as postgresql://user:password@host:5432/database, with % and a code for special characters in its parts.';
+  if (typeof databaseUrl !== 'string') {
+    const given = databaseUrl === null ? 'null' : typeof databaseUrl;
+    throw invalid(`databaseUrl must be a string, not ${given}`, 'databaseUrl', hint);
+  }
+  if (/^postgres(ql)?:\/\//.test(databaseUrl) && canDecode(databaseUrl)) return;
+  const path = 'DATABASE_URL';
+  throw new PalimpsestError('Store.Unavailable', `${path} is not a PostgreSQL connection string`, {
+    path,
+    hint,
   });
+}
+
+function canDecode(url: string): boolean {
+  try {
+    const { username, password, pathname } = new URL(url);
+    for (const part of [username, password, pathname]) decodeURIComponent(part);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -2,7 +2,7 @@ import { connect as openSocket } from 'node:net';
 import { DrizzleQueryError } from 'drizzle-orm';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import pg, { type Pool, type PoolClient } from 'pg';
-import { PalimpsestError } from '../../errors.js';
+import { networkReason, PalimpsestError } from '../../errors.js';
 import { currentCaller, type Wanted } from './places.js';
 import { placesOf } from './pool.js';
 
@@ -100,8 +100,35 @@ async function connect(pool: Pool): Promise<PoolClient> {
   try {
     return await pool.connect();
   } catch (error) {
-    throw asFailure(error);
+    throw asConnectFailure(error);
   }
+}
+
+/** pg says these without a code. */
+const connectReasons: readonly [said: RegExp, reason: string, hint: string][] = [
+  [
+    /^SASL:|password must be a string/,
+    'it asks for a password, and the connection string has none that it takes',
+    'Write user and password into DATABASE_URL: postgresql://user:password@host:5432/database.',
+  ],
+  [
+    /does not support SSL/,
+    'it does not take TLS connections',
+    'Turn TLS on in the server, or leave sslmode out of DATABASE_URL.',
+  ],
+];
+
+/** Whatever keeps a connection from coming about is `Store.Unavailable`. */
+export function asConnectFailure(cause: unknown): unknown {
+  const failure = asFailure(cause);
+  if (failure instanceof PalimpsestError) return failure;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  const [, reason = message, hint = 'Check DATABASE_URL.'] =
+    connectReasons.find(([said]) => said.test(message)) ?? [];
+  return new PalimpsestError('Store.Unavailable', `PostgreSQL cannot be connected to: ${reason}`, {
+    hint,
+    cause,
+  });
 }
 
 /** pg's own timeout: the connection still waits for an answer, so nothing can be asked on it, not even a rollback. */
@@ -183,15 +210,19 @@ export function asFailure(error: unknown): unknown {
     const login = refusedLogin.test(code);
     const lost = lostConnection.test(cause.message);
     if (!login && !lost && !passing.test(code) && !networkCodes.test(code)) continue;
-    return new PalimpsestError('Store.Unavailable', `PostgreSQL: ${cause.message || code}`, {
-      hint: login
-        ? 'Check user, password and database of DATABASE_URL.'
-        : code === diskFull
-          ? 'Free space on the disk of the database, then try again: what was stored is kept.'
-          : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
-      details: code ? { code } : undefined,
-      cause,
-    });
+    return new PalimpsestError(
+      'Store.Unavailable',
+      `PostgreSQL: ${networkReason(cause) ?? (cause.message || code)}`,
+      {
+        hint: login
+          ? 'Check user, password and database of DATABASE_URL; a database is made with `createdb`.'
+          : code === diskFull
+            ? 'Free space on the disk of the database, then try again: what was stored is kept.'
+            : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
+        details: code ? { code } : undefined,
+        cause,
+      },
+    );
   }
   return error instanceof DrizzleQueryError && error.cause ? error.cause : error;
 }

@@ -2,6 +2,7 @@ import type { Pool } from 'pg';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { parseBody } from '../../formats/native.js';
 import { PalimpsestError } from '../../errors.js';
+import { programName } from '../../runtime/program.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 import type { Head } from '../../context/view/view.js';
@@ -108,7 +109,7 @@ export function toLogged({
     return { seq, tokens, ...parseBody(body), ...(at === null ? {} : { at: at.toISOString() }) };
   } catch {
     throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not what an append stores`, {
-      hint: 'Run `palimpsest verify`: it names what is damaged and must be restored from a backup.',
+      hint: `Run \`${programName()} verify\`: it names what is damaged and must be restored from a backup.`,
       details: { seq },
     });
   }

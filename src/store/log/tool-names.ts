@@ -5,16 +5,16 @@ import type { Query } from '../connection/transaction.js';
 /** A result and the call that it names. */
 export interface Answer {
   seq: number;
-  /** Call id, or function name of a legacy result; null where it names none. */
+  /** Call id, or function name of a legacy result; null where the result names none. */
   answers: string | null;
 }
 
-/** A result is looked for behind its call this many messages far; real ones follow within a few. */
+/** The search for a call goes back this many messages. A result usually follows its call within a few messages. */
 const farthestCall = 500;
 
 /**
- * Which tool each result comes from, by seq: the name of the latest call before it that has its id. `answers` in order
- * of seq. A result whose call is not within the 500 messages before the first of `answers` has none.
+ * Maps the seq of each result to its tool: the name of the latest earlier call that has its id. `answers` is in order
+ * of seq. A result has no name where its call is not within the 500 messages before the first of `answers`.
  */
 export async function toolNames(
   query: Query,

@@ -1,11 +1,12 @@
 /**
- * A token bucket that all workers of a deployment draw from: one row, refilled by the database's clock in the statement that
- * draws. It holds what flows in within a minute.
+ * A token bucket shared by all workers of a deployment: one row, refilled by the database's clock in the statement
+ * that draws. Its capacity is the inflow of one minute.
  *
- * A live call always gets a place: its tokens are taken at once, also from what is still to flow in, and where they are not
- * there yet the caller is told when they will be. Calls go in the order in which they asked, large and small alike, so none
- * starves; what went within any span of time is at most the inflow of that span and one minute's worth (and, of a call larger
- * than that, the call). A backfill's call gets no place: it may draw only what leaves 30 % for live calls.
+ * A live call always gets a place. Its tokens are taken at once, if necessary from future inflow; in that case the
+ * caller is told when they will have arrived. Calls go in the order in which they asked, large and small alike, so
+ * none starves. The tokens used within any span of time are at most the inflow of that span and one minute's worth
+ * (plus, for a call larger than that, the call). A backfill's call gets no place: it may draw only what leaves 30 %
+ * for live calls.
  */
 import type { Pool } from 'pg';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
@@ -13,31 +14,31 @@ import { read, withTransaction, type Query } from '../connection/transaction.js'
 export interface Draw {
   tokens: number;
   perMinute: number;
-  /** Serves a backfill. */
+  /** The call serves a backfill. */
   backfill: boolean;
-  /** Who asks: the same one comes back for the place it was given. */
+  /** Id of the caller, with which it returns to the place that it was given. */
   caller: string;
 }
 
 export interface Drawn {
-  /** 0: the tokens are drawn. Otherwise nothing may be done for this long. */
+  /** 0: the tokens are drawn. Otherwise the caller must wait this long and ask again. */
   waitMs: number;
 }
 
 const bucketName = 'tokens-per-minute';
 /** Share of the bucket that a backfill leaves to live calls. */
 const liveShare = 0.3;
-/** Minutes of inflow that may be given away in advance: who waits longer than that may well be gone when his turn comes. */
+/** Minutes of inflow that may be assigned in advance. A caller that must wait longer may have gone when its turn comes. */
 const minutesAhead = 1;
-/** Who comes this late to his place has lost it: many at once would be more than the bucket holds. */
+/** A caller that is later than this loses its place: many late callers at once would exceed the bucket. */
 const keptMs = 5_000;
 const forgottenAfter = '15 minutes';
 
-/** The level now; $1 bucket, $2 tokens per minute. Clocks may step back, levels do not. */
+/** The present level; $1 bucket, $2 tokens per minute. Clocks may step back; levels do not. */
 const refilled =
   'least($2::float8, bucket.level + $2::float8 / 60 * greatest(0, extract(epoch from clock_timestamp() - bucket.updated_at)))';
 
-/** $3 tokens, $4 the level that must be there before they are drawn. The bucket is made full. */
+/** $3 tokens, $4 the level required before they are drawn. A new bucket is full. */
 const drawSql = `
   insert into palimpsest.rate_buckets as bucket (name, level, updated_at)
   values ($1, $2::float8 - $3::float8, clock_timestamp())
@@ -49,7 +50,7 @@ const drawSql = `
 const levelSql = `select ${refilled} as level from palimpsest.rate_buckets as bucket where name = $1`;
 const correctSql = 'update palimpsest.rate_buckets set level = level + $2::float8 where name = $1';
 
-/** Draws, or says how long to wait. Throws `Store.Unavailable`. */
+/** Draws the tokens or returns the time to wait. Throws `Store.Unavailable`. */
 export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
   return withTransaction(pool, ({ query }) =>
     draw.backfill ? drawLeftover(query, draw) : takeTurn(query, draw),
@@ -57,7 +58,7 @@ export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
 }
 
 async function drawLeftover(query: Query, { tokens, perMinute }: Draw): Promise<Drawn> {
-  // A call that would not leave the share even of a full bucket goes when it is full.
+  // A call that exceeds the backfill's share of a full bucket goes when the bucket is full.
   const needed = Math.min(tokens + liveShare * perMinute, perMinute);
   const [drawn] = await query(drawSql, [bucketName, perMinute, tokens, needed]);
   return { waitMs: drawn ? 0 : Math.max(1, inflowMs(needed - (await levelBy(query, perMinute)), perMinute)) };
@@ -78,13 +79,13 @@ async function takeTurn(query: Query, { tokens, perMinute, caller }: Draw): Prom
     const level = await levelBy(query, perMinute);
     return { waitMs: Math.max(1, inflowMs(-minutesAhead * perMinute - level, perMinute)) };
   }
-  // Goes when all of it has flowed in; larger than the bucket, when that was full.
+  // The call goes when all its tokens have flowed in; a call larger than the bucket goes when the bucket was full.
   const waitMs = inflowMs(Math.min(0, perMinute - tokens) - drawn.level, perMinute);
   if (waitMs > 0) await keepPlace(query, place, tokens, waitMs);
   return { waitMs };
 }
 
-/** The place given to this caller before, which is gone once its time has come; null: none. */
+/** The place that this caller was given before; null for none. It is deleted once its time has come. */
 async function returnTo(query: Query, place: string): Promise<{ waitMs: number; tokens: number } | null> {
   const [given] = await query<{ waitMs: number; tokens: number }>(
     `select 1000 * extract(epoch from updated_at - clock_timestamp())::float8 as "waitMs", level as tokens
@@ -110,12 +111,12 @@ async function keepPlace(query: Query, place: string, tokens: number, waitMs: nu
   );
 }
 
-/** Gives back what a call did not use; below zero: takes what it used beyond what was drawn. */
+/** Returns tokens that a call did not use. A negative number takes tokens that it used beyond the drawn ones. */
 export async function correctTokens(pool: Pool, unused: number): Promise<void> {
   if (unused !== 0) await read(pool, correctSql, [bucketName, unused]);
 }
 
-/** Tokens that may be drawn now; below zero: given away in advance. */
+/** Tokens that may be drawn now; negative where future inflow is assigned already. */
 export async function bucketLevel(pool: Pool, perMinute: number): Promise<number> {
   return levelBy((text, values) => read(pool, text, values), perMinute);
 }
@@ -125,7 +126,7 @@ async function levelBy(query: Query, perMinute: number): Promise<number> {
   return row?.level ?? perMinute;
 }
 
-/** Milliseconds in which as many tokens flow in; 0 for none. */
+/** Milliseconds in which this many tokens flow in; 0 for a negative number. */
 function inflowMs(tokens: number, perMinute: number): number {
   return Math.max(0, Math.ceil((60_000 * tokens) / perMinute));
 }

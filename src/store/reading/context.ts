@@ -19,21 +19,21 @@ import type { SessionIds } from '../../contract/ids.js';
 import { lockSession } from '../sessions/session-table.js';
 import { read, withSession, type Query } from '../connection/transaction.js';
 
-/** What planning needs to know of the head. */
+/** The facts of the head that planning needs. */
 export interface HeadFacts {
   generation: number;
   carriedSeq: number | null;
-  /** Tokens of the whole head / of the snapshot in it. */
+  /** Tokens of the whole head, and of the snapshot in it. */
   tokens: number;
   snapshotTokens: number;
-  /** Archive parts behind it. */
+  /** Archive parts that the head replaces. */
   parts: number;
 }
 
 /**
- * Everything a context is made of, in one statement that sees one snapshot: the session, its leading system messages,
- * head and tail, and the reductions committed with the generation or stored for `budget` (context tokens; `own`: what
- * the session's policy allows). Evicted messages are not touched. Throws `Store.SessionNotFound`.
+ * Reads everything that a context consists of, in one statement that sees one snapshot: the session, its leading
+ * system messages, head and tail, and the reductions committed with the generation or stored for `budget` (context
+ * tokens; `own`: the budget of the session's policy). Reads no evicted message. Throws `Store.SessionNotFound`.
  */
 export async function readContextSource(
   pool: Pool,
@@ -45,8 +45,8 @@ export async function readContextSource(
 }
 
 /**
- * The same with the session locked, until the reductions that `reduce` answers are stored
- * (see `saveReductions`): for a reader that others keep overtaking.
+ * Reads the same with the session locked until the reductions that `reduce` returns are stored (see
+ * `saveReductions`). It serves a reader that other writers keep overtaking.
  */
 export async function readContextLocked<Reduced extends { reductions: Reduction[] }>(
   pool: Pool,
@@ -92,8 +92,8 @@ function* sourceOf(
 }
 
 /**
- * The same without any text of messages: what measuring and planning need. `head` is null while nothing has been
- * compacted. Throws `Store.SessionNotFound`.
+ * Reads the same without message texts, for measuring and planning. `head` is null while nothing has been compacted.
+ * Throws `Store.SessionNotFound`.
  */
 export async function readTailMetas(
   pool: Pool,
@@ -142,7 +142,7 @@ interface SnapshotRow {
   calls: string | null;
   answers: string | null;
   empty: boolean | null;
-  /** Unix milliseconds: with bodies when the message was said, without them when it was stored. */
+  /** Unix milliseconds: when the message was said (with bodies) or stored (without bodies). */
   at: number | null;
 }
 
@@ -151,7 +151,7 @@ const ownSession = `${sessionWithTenant('(select $1::text as tenant_id, $2::text
 
 /**
  * The bounds come from sub-selects, so that each range of messages is one scan of the primary key whatever the
- * statistics say; the upper one is there for the planner, which guesses that a range with two ends is small.
+ * statistics say. The upper bound helps the planner, which assumes that a range with two ends is small.
  */
 function snapshotStatement(messageColumns: string): string {
   return `
@@ -191,7 +191,7 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
-/** Read again where the tenant's policy had to be taken over first. */
+/** Reads the snapshot again where the session had to adopt its tenant's policy first. */
 async function readPresent(
   pool: Pool,
   ids: SessionIds,
@@ -265,7 +265,7 @@ function toMeta({ first, tokens, kind, calls, answers, empty, at }: SnapshotRow)
   };
 }
 
-/** In the order in which they were made, which the statement keeps within its last part. */
+/** Reductions in the order in which they were made. The last part of the statement keeps that order. */
 function reductionsOf(rows: readonly SnapshotRow[]): Reduction[] {
   return rows.map(({ first, last, kind, body, tokens }) => ({
     fromSeq: first,

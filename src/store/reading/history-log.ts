@@ -9,10 +9,10 @@ import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /**
- * What was evicted so far as Markdown, piece by piece: a section for each archive part along the head's chain of
- * parents, headed `## Summarized at <ISO time>`, with one `[role]: text` paragraph a message. Append-only: what it holds
- * after further compactions begins with what it holds now (a restored generation begins it anew from there). Throws
- * `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
+ * Renders the evicted messages as Markdown, piece by piece: a section for each archive part along the head's chain of
+ * parents, headed `## Summarized at <ISO time>`, with one `[role]: text` paragraph for each message. The text is
+ * append-only: the text after further compactions begins with the present text, unless an earlier generation was
+ * restored. Throws `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
  */
 export async function* historyLog(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
   const query: Query = (text, values) => read(pool, text, values);
@@ -31,7 +31,7 @@ function headingOf({ part, createdAt, fromSeq, throughSeq }: ArchivePart): strin
 const lineEnd = /\r\n|[\n\r\v\f\u0085\u2028\u2029]/;
 
 /**
- * Every line of a message but its first is indented by four blanks, and the first begins with its label: so no content
+ * The first line of a message begins with its label, and every other line is indented by four spaces. So no content
  * can begin a section, a code fence or the label of another message.
  */
 function entryOf({ seq, message, at }: LoggedMessage): string {

@@ -1,27 +1,21 @@
-/** What the present context consists of, by stored counts, for `status`. */
+/** The composition of the present context by stored counts, for `status`. */
 import type { Pool } from 'pg';
 import { breakdownBySizes } from '../../context/view/breakdown.js';
-import type { HeadLayout } from '../../context/view/view.js';
 import type { SessionMemory } from '../../contract/sessions.js';
-import type { KeptLayer } from '../../summary/ask/layers.js';
 import { describeJournal } from '../../summary/journal/rewrites.js';
 import { counterFor } from '../../tokens/counter.js';
 import { read } from '../connection/transaction.js';
+import type { InSnakeCase } from '../schema/columns.js';
+import type { compactions } from '../schema/compactions.js';
 import { notFound, type SessionRow } from '../sessions/session-row.js';
 
-interface GenerationRow {
-  [column: string]: unknown;
+type GenerationColumn =
+  'head_tokens' | 'carried_seq' | 'layout' | 'layers' | 'snapshot' | 'tokens_after' | 'cached_tokens';
+type GenerationRow = Pick<InSnakeCase<typeof compactions.$inferSelect>, GenerationColumn> & {
   system: number;
-  head_tokens: number[];
-  carried_seq: number | null;
-  layout: HeadLayout | null;
-  layers: KeptLayer[] | null;
-  snapshot: string | null;
-  tokens_after: number;
-  cached_tokens: number | null;
-}
+};
 
-/** `overhead`: tokens of a request in front of its context. */
+/** @param overhead tokens of a request before its context */
 export async function memoryOf(pool: Pool, session: SessionRow, overhead: number): Promise<SessionMemory> {
   const [row] = await read<GenerationRow>(
     pool,
@@ -31,7 +25,7 @@ export async function memoryOf(pool: Pool, session: SessionRow, overhead: number
      from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3`,
     [session.tenant, session.session, session.generation, session.systemThroughSeq],
   );
-  // Erased since its row was read.
+  // The session was erased after its row was read.
   if (!row) notFound(session);
   const {
     system,

@@ -1,4 +1,4 @@
-/** What was summarized and archived so far, for `status`. */
+/** The summaries and archived messages of a session, for `status`. */
 import type { Pool } from 'pg';
 import { partsBehind } from './replay.js';
 import type { SessionIds } from '../../contract/ids.js';
@@ -21,7 +21,7 @@ export async function recordsOf(pool: Pool, session: SessionRow): Promise<Sessio
   return { said, summaryRecords: records, toolHistoryArchived, ...totals, lastSummary };
 }
 
-/** Two look-ups by key, for `status` is asked often. */
+/** Reads two rows by key only, because `status` is called often. */
 async function saidIn(
   query: Query,
   { tenant, session, systemThroughSeq, nextSeq }: SessionRow,
@@ -95,7 +95,7 @@ async function summaryOf(query: Query, { tenant, session, generation }: SessionR
   return row?.summary ?? null;
 }
 
-/** Results that name their call; those without an id cannot be asked for by one. */
+/** Covers only results with a call id. Other results cannot be requested by id. */
 async function archivedTools(
   query: Query,
   session: SessionRow,

@@ -13,16 +13,16 @@ import { checkIncarnation, type SessionRow } from '../sessions/session-row.js';
 import { findSession, loadSession } from '../sessions/sessions.js';
 
 /**
- * The log in order: the archive parts along the head's chain of parents, then the tail, as it was when the replay
- * began. Every body is checked against its hash and every part against its own; memory does not follow the length.
- * Throws `Store.SessionNotFound`, also where the session is erased meanwhile; `Store.Corrupt` naming the seq or part;
- * `Store.StaleGeneration` where the session is erased and begun anew meanwhile.
+ * Yields the log in order as it was when the replay began: the archive parts along the head's chain of parents, then
+ * the tail. Checks every body and every part against its hash. Memory does not grow with the log. Throws
+ * `Store.SessionNotFound`, also where the session is erased meanwhile; `Store.Corrupt` naming the seq or part;
+ * `Store.StaleGeneration` where the session is erased and recreated meanwhile.
  */
 export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<LoggedMessage> {
   yield* replayOf(pool, await loadSession(pool, ids));
 }
 
-/** The same of a session that was read before, through its last message then. */
+/** Replays a session that was read earlier, through the last message that it had then. */
 async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<LoggedMessage> {
   const query: Query = (text, values) => read(pool, text, values);
   const { generation, throughSeq, nextSeq } = session;
@@ -39,7 +39,7 @@ async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<Logged
   if (present) checkIncarnation(session, present);
 }
 
-/** The archive parts along the chain of parents of a generation, oldest first. */
+/** The archive parts along a generation's chain of parents, oldest first. */
 export function partsBehind(query: Query, ids: SessionIds, generation: number): Promise<ArchivePart[]> {
   return query<ArchivePart>(
     `with recursive chain as (
@@ -60,23 +60,23 @@ export function partsBehind(query: Query, ids: SessionIds, generation: number): 
 }
 
 /**
- * The session's file as it came, in pieces of text, through the last message that the log had when the export began. Fails
- * as `replay` does. Memory does not follow the length, but for ChatGPT's trees, which are held once as text.
+ * Yields the session's file in its original format, in pieces of text, through the last message that the log had when
+ * the export began. Throws as `replay` does. Memory does not grow with the log, except for ChatGPT's trees, which are
+ * held once as text.
  */
 export async function* exportSession(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
   const session = await loadSession(pool, ids);
   yield* closeDocument(originalItems(replayOf(pool, session)), session.format);
 }
 
-const most = { messages: 1_000, characters: 50_000_000 };
-
-/** A page of originals. Throws `Input.Invalid` for a part or seq that is not there; `Store.SessionNotFound`; `Store.Corrupt`. */
+/**
+ * Reads a page of originals. Throws `Input.Invalid` for a part or seq that does not exist; `Store.SessionNotFound`;
+ * `Store.Corrupt`.
+ */
 export async function expand(pool: Pool, ids: SessionIds, request: ExpandRequest): Promise<Expansion> {
   const { part, limit = 50, maxCharacters = 100_000 } = request;
   const range = await rangeOf(pool, ids, part);
   const { fromSeq = range.fromSeq } = request;
-  checkWhole(limit, 'limit', 1, most.messages);
-  checkWhole(maxCharacters, 'maxCharacters', 1, most.characters);
   checkWhole(fromSeq, 'fromSeq', range.fromSeq, range.throughSeq);
   const query: Query = (text, values) => read(pool, text, values);
   const messages: LoggedMessage[] = [];

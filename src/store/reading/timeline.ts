@@ -1,13 +1,13 @@
-/** How a session's size went: the context after each turn, and each compaction. */
+/** The history of a session's size: the context after each turn, and each compaction. */
 import type { Pool } from 'pg';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
+import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/compactions.js';
 import { read } from '../connection/transaction.js';
-import type { Timeline, TimelineCompaction, TimelineTurn } from '../../contract/sessions.js';
 
 /**
- * Context tokens between two compactions are what the last one left plus what came since, by the counts of the session's
- * present tokenizer; a compaction tells what it found and left itself. Throws `Store.SessionNotFound`.
+ * Between two compactions, the context size is the size after the earlier one plus the turns since, by the session's
+ * present tokenizer. A compaction brings its own sizes before and after. Throws `Store.SessionNotFound`.
  */
 export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
   const { liveTokens, budget, measureAtTokens } = await loadSession(pool, ids);

@@ -1,6 +1,6 @@
 import type { Pool } from 'pg';
 import { assignCallIds } from '../../context/view/projection.js';
-import type { Page, ResponseReference, ToolResponse } from '../../contract/archive.js';
+import type { Page, ToolResponse } from '../../contract/archive.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { groupMessages } from '../../conversation/groups.js';
 import type { ChatMessage, MessageMeta } from '../../conversation/message.js';
@@ -9,7 +9,7 @@ import { parseBody } from '../../formats/native.js';
 import { verifiedRange } from '../compactions/archive.js';
 import { readMetas } from '../compactions/chain.js';
 import { type Query, read } from '../connection/transaction.js';
-import { checkWhole, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
 import { splitsPair } from '../search/words.js';
 import { loadSession } from '../sessions/sessions.js';
@@ -19,28 +19,23 @@ import { partsBehind } from './replay.js';
 const defaultLimit = 20_000;
 
 /**
- * The original content of a tool's result, or of any message, checked against its hash. For an id that the present
- * context shows, the result that stands there; else the newest with that id. Throws `Input.Invalid` for what is not in
- * the log, naming what is near; `Store.SessionNotFound`; `Store.Corrupt`.
+ * Reads the original content of a tool result, or of any message, and checks it against its hash. An id that the
+ * present context shows means the result that the context holds; any other id means the newest result with that id.
+ * Throws `Input.Invalid`, naming the nearest ids, for a message that is not in the log; `Store.SessionNotFound`;
+ * `Store.Corrupt`.
  */
 export async function toolResponse(
   pool: Pool,
   ids: SessionIds,
-  reference: ResponseReference,
-  { offset = 0, limit = defaultLimit }: Page = {},
+  { callId = '', seq, offset = 0, limit = defaultLimit }: Page & { callId?: string; seq?: number },
 ): Promise<ToolResponse> {
-  checkWhole(offset, 'offset', 0);
-  checkWhole(limit, 'limit', 1);
   const query: Query = (text, values) => read(pool, text, values);
   const session = await loadSession(pool, ids);
-  if (reference.seq !== undefined) checkSeq(reference.seq, session.nextSeq - 1);
+  if (seq !== undefined) checkSeq(seq, session.nextSeq - 1);
   const parts = await partsBehind(query, ids, session.generation);
-  const partOf = (seq: number) =>
-    parts.find((part) => part.fromSeq <= seq && seq <= part.throughSeq)?.part ?? null;
-  const found =
-    reference.seq === undefined
-      ? await occurrencesOf(pool, ids, reference.callId)
-      : { seq: reference.seq, all: [reference.seq] };
+  const partOf = (place: number) =>
+    parts.find((part) => part.fromSeq <= place && place <= part.throughSeq)?.part ?? null;
+  const found = seq === undefined ? await occurrencesOf(pool, ids, callId) : { seq, all: [seq] };
   const message = await original(query, ids, found.seq);
   const { format, content } = contentOf(message);
   return {
@@ -51,18 +46,17 @@ export async function toolResponse(
     part: partOf(found.seq),
     format,
     ...pageOf(content, offset, limit),
-    occurrences: found.all.map((seq) => ({ seq, part: partOf(seq) })),
+    occurrences: found.all.map((each) => ({ seq: each, part: partOf(each) })),
   };
 }
 
 function checkSeq(seq: number, last: number): void {
-  checkWhole(seq, 'seq', 1);
   if (seq > last) throw invalid(`there is no message ${seq}`, 'seq', `The log ends at message ${last}.`);
 }
 
 async function original(query: Query, ids: SessionIds, seq: number): Promise<ChatMessage> {
   for await (const { body } of verifiedRange(query, ids, seq, seq)) return parseBody(body).message;
-  throw new Error(`message ${seq} was neither read nor missed`);
+  throw new Error(`message ${seq} was not read, and no error was raised`);
 }
 
 function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content'> {
@@ -74,7 +68,8 @@ function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content
 }
 
 /**
- * Never cuts through a surrogate pair: begins one earlier and ends one earlier, or later where nothing would be left.
+ * Never cuts through a surrogate pair: the page begins and ends one code unit earlier, or ends one later where it
+ * would otherwise be empty.
  * @internal Tests try every page size without a database.
  */
 export function pageOf(
@@ -93,22 +88,18 @@ export function pageOf(
   };
 }
 
-/**
- * Which message of the log a call id means: ids are reused, and a context shows a repeated one in a form of its own.
- * How far behind its call a result is looked for.
- */
+/** The search for a call's result reads this many messages after the call. */
 const farthestResult = 2_000;
 
 /**
- * The result that a call id means, and all that have it, newest first. Throws `Input.Invalid` where there is none.
+ * Resolves a call id to a result of the log, and lists all results that have the id, newest first. Ids are reused,
+ * and a context shows a repeated id in a changed form. Throws `Input.Invalid` where there is no such result.
  */
 async function occurrencesOf(
   pool: Pool,
   ids: SessionIds,
   callId: string,
 ): Promise<{ seq: number; all: number[] }> {
-  if (typeof callId !== 'string' || callId === '')
-    throw invalid('callId must be a non-empty string', 'callId');
   const query: Query = (text, values) => read(pool, text, values);
   const all = await resultsWith(query, ids, callId);
   const shown = all.length === 1 ? null : await shownInContext(pool, ids, callId);
@@ -129,7 +120,7 @@ async function resultsWith(query: Query, ids: SessionIds, callId: string): Promi
   return rows.map(({ seq }) => seq);
 }
 
-/** The result that stands in the present context under this id; null for none. */
+/** The result that the present context shows under this id; null for none. */
 async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Promise<number | null> {
   const { tail } = await readTailMetas(pool, ids);
   const shownIds = assignCallIds(tail);
@@ -137,15 +128,15 @@ async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Prom
   return caller === -1 ? null : resultOf(tail, caller, shownIds[caller]?.indexOf(callId) ?? 0);
 }
 
-/** Seq of the result that is paired with a call, given by its message's index and its number there; null for none. */
+/** Seq of the result of a call, which is given by the index of its message and its number in that message; null for none. */
 function resultOf(metas: readonly MessageMeta[], caller: number, call: number): number | null {
   const result = groupMessages(metas).answeredBy[caller]?.[call] ?? null;
   return result === null ? null : (metas[result]?.seq ?? null);
 }
 
 /**
- * An id that a context showed before its group was evicted: `<id>-<seq of the caller>`, or `call_<seq>_<number>` for a
- * call without one. Long ids are cut short in front of the number.
+ * Finds the result by an id that a context showed before its group was evicted: `<id>-<seq of the caller>`, or
+ * `call_<seq>_<number>` for a call without an id. Long ids are truncated before the number.
  */
 async function shownBefore(pool: Pool, ids: SessionIds, callId: string): Promise<number | null> {
   const unnamed = /^call_(\d{1,9})_(\d{1,6})$/.exec(callId);
@@ -164,13 +155,13 @@ async function shownBefore(pool: Pool, ids: SessionIds, callId: string): Promise
   return null;
 }
 
-/** Links of a caller and of what follows it; empty where this message makes no call. */
+/** Links of a calling message and of the messages after it; empty where the message makes no call. */
 async function linksFrom(pool: Pool, ids: SessionIds, caller: number): Promise<MessageMeta[]> {
   const metas = await readMetas(pool, ids, caller, caller + farthestResult);
   return metas[0]?.seq === caller ? metas : [];
 }
 
-/** The tool that a message is a result of: as its call names it, else as it names itself. */
+/** The tool that produced a result: the name in its call, or else the result's own name. */
 async function toolOfResult(
   query: Query,
   ids: SessionIds,
@@ -182,7 +173,7 @@ async function toolOfResult(
   return (await toolNames(query, ids, [{ seq, answers: id ?? null }])).get(seq) ?? name ?? null;
 }
 
-/** How many ids a refusal names, and among how many of the newest they are looked for. */
+/** How many ids an error names, and how many of the newest ids are compared. */
 const named = { ids: 3, among: 500 };
 
 async function unknown(query: Query, ids: SessionIds, callId: string): Promise<PalimpsestError> {
@@ -209,12 +200,12 @@ async function unknown(query: Query, ids: SessionIds, callId: string): Promise<P
     `no call ${quotedId} in session ${ids.session}`,
     'callId',
     near.length === 0
-      ? 'The session holds no tool result with an id: name a message by its seq, or search.'
+      ? 'The session holds no tool result with an id. Name a message by its seq, or search.'
       : `Nearest: ${near.map((id) => JSON.stringify(id)).join(', ')}. Or name a message by its seq, or search.`,
   );
 }
 
-/** The candidates that share most pairs of characters with `wanted`, best first; of equals the first. */
+/** The candidates that share the most pairs of characters with `wanted`, best first. Ties keep their order. */
 function nearest(wanted: string, candidates: readonly string[]): string[] {
   const pairs = (text: string) =>
     new Set(Array.from({ length: Math.max(0, text.length - 1) }, (_, at) => text.slice(at, at + 2)));

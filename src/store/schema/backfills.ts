@@ -1,4 +1,4 @@
-/** Backfills: jobs that compact many sessions, and what became of each session. */
+/** Backfills: jobs that compact many sessions, and the outcome of each session. */
 import { sql } from 'drizzle-orm';
 import {
   boolean,
@@ -19,16 +19,16 @@ export const backfills = palimpsest.table(
   {
     tenantId: tenantId(),
     job: text('job').notNull(),
-    /** As asked for, defaults filled in. */
+    /** The request with its defaults filled in. */
     request: jsonb('request').$type<BackfillRequest>().notNull(),
     state: text('state').$type<BackfillState>().notNull().default('running'),
-    /** Why it stopped, where it did not complete. */
+    /** Why the job stopped, where it did not complete. */
     reason: text('reason'),
-    /** Last session id that was selected; null: none yet. Sessions are selected in order of their ids. */
+    /** Last session id that was selected; null for none. Sessions are selected in the order of their ids. */
     cursor: text('cursor'),
     /** More sessions may follow the cursor. */
     selecting: boolean('selecting').notNull().default(true),
-    /** In force now; the request says what it began with. */
+    /** The present value. The request holds the initial one. */
     concurrency: integer('concurrency').notNull().default(16),
     spendLimit: doublePrecision('spend_limit'),
     createdAt: createdAt(),
@@ -58,7 +58,10 @@ export const backfillItems = palimpsest.table(
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
     /** Null where the policy has no prices. */
     cost: doublePrecision('cost'),
-    /** Of it, what attempts at this generation cost that failed; a commit of it counts that by itself. */
+    /**
+     * The part of `cost` that failed attempts at `unsettledGeneration` cost. A commit of that generation includes it
+     * in its own cost.
+     */
     unsettledCost: doublePrecision('unsettled_cost').notNull().default(0),
     unsettledGeneration: integer('unsettled_generation'),
     startedAt: moment('started_at'),

@@ -1,8 +1,8 @@
 /**
- * What the tables have in common. All are in the schema `palimpsest`. `tenant_id` leads every key, so that tables can be partitioned by it.
- * What drizzle cannot say (deferred foreign keys, the check of each body's hash, triggers that refuse to change the
- * log) stands in migrations/0001_guards.sql. Seqs, generations and parts are 32-bit: two thousand million messages a
- * session; sums are 64-bit.
+ * Definitions that the tables share. All tables are in the schema `palimpsest`. `tenant_id` leads every key, so that
+ * tables can be partitioned by it. migrations/0001_guards.sql has what drizzle cannot express: deferred foreign keys,
+ * the check of each body's hash, and triggers that refuse to change the log. Seqs, generations and parts have 32
+ * bits, enough for two thousand million messages in a session. Sums have 64 bits.
  */
 import { bigint, customType, pgSchema, text, timestamp } from 'drizzle-orm/pg-core';
 
@@ -24,3 +24,15 @@ export const sessionId = () => text('session_id').notNull();
 export const count = (name: string) => bigint(name, { mode: 'number' });
 export const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 export const createdAt = () => moment('created_at').notNull().defaultNow();
+
+/** `nextSeq` → `next_seq`. */
+type SnakeCase<Name extends string> = Name extends `${infer First}${infer Rest}`
+  ? `${First extends Uppercase<First> ? '_' : ''}${Lowercase<First>}${SnakeCase<Rest>}`
+  : '';
+
+/** A row as the driver returns it, keyed by column names. `Moment` is the type of its timestamps. */
+export type InSnakeCase<Row extends Record<string, unknown>, Moment = Date> = {
+  [Key in keyof Row & string as SnakeCase<Key>]: Date extends Row[Key]
+    ? Exclude<Row[Key], Date> | Moment
+    : Row[Key];
+};

@@ -16,64 +16,67 @@ import type { KeptLayer } from '../../summary/ask/layers.js';
 import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
 import { messages, sessions } from './log.js';
 
-/** What compactions leave: generations with their heads, archive parts, reductions. */
+/** The results of compactions: generations with their heads, archive parts and reductions. */
 export const compactions = palimpsest.table(
   'compactions',
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** 0 is the genesis, written with the session: no parent, nothing replaced. */
+    /** 0 is the genesis, written with the session. It has no parent and replaces nothing. */
     generation: integer('generation').notNull(),
     parentGeneration: integer('parent_generation'),
     parentThroughSeq: integer('parent_through_seq'),
-    /** What this compaction took out of the context; empty (`through < from`) where it holds reductions only. */
+    /** The range that this compaction evicted; empty (`through < from`) where it holds reductions only. */
     fromSeq: integer('from_seq').notNull(),
     throughSeq: integer('through_seq').notNull(),
     reason: text('reason').notNull(),
     method: text('method').$type<'model' | 'extractive' | 'none'>().notNull(),
-    /** The extractive summarizer served because the model could not: to be redone from the archive. */
+    /** The extractive summarizer served because the model could not. The summary must be redone from the archive. */
     fallback: boolean('fallback').notNull().default(false),
     /** `journal` mode: the entries that the snapshot consists of, oldest first; null in other modes. */
     layers: jsonb('layers').$type<KeptLayer[]>(),
-    /** `journal` mode: rules, requests and questions in force, next step. */
+    /** `journal` mode: rules, requests and open questions in force, and the next step. */
     state: text('state'),
     stateTokens: integer('state_tokens').notNull().default(0),
     snapshot: text('snapshot'),
     snapshotTokens: integer('snapshot_tokens').notNull().default(0),
     ledger: text('ledger'),
-    /** Texts that patterns of the policy pinned so far. */
+    /** Texts that the policy's patterns have pinned so far. */
     pinned: jsonb('pinned').$type<string[]>().notNull().default([]),
     carriedSeq: integer('carried_seq'),
-    /** JSON array of the head's messages, as text; null where no head stands before the tail. */
+    /** JSON array of the head's messages, as text; null where there is no head. */
     head: text('head'),
     /** Tokens of each message of the head, by the session's present tokenizer. */
     headTokens: integer('head_tokens').array().notNull().default([]),
-    /** What the first of them consists of; null without head, and for heads of earlier versions. */
+    /** The composition of the head's first message; null without a head, and for heads of earlier versions. */
     layout: jsonb('layout').$type<HeadLayout>(),
-    /** Which requests read each evicted message: for whoever audits what a summary rests on. */
+    /** The requests that read each evicted message, for an audit of the summary. */
     coverage: jsonb('coverage').$type<Coverage[]>().notNull().default([]),
     tokensBefore: count('tokens_before').notNull().default(0),
     tokensAfter: count('tokens_after').notNull().default(0),
-    /** Of these: the beginning that the context before had as well; null for restores and earlier versions. */
+    /**
+     * Tokens at the beginning of `tokensAfter` that the context before the compaction had as well; null for restores
+     * and earlier versions.
+     */
     cachedTokens: count('cached_tokens'),
     evicted: integer('evicted').notNull().default(0),
     chunks: integer('chunks').notNull().default(0),
-    /** Those whose digest the rules wrote, because the model failed at them. */
+    /** Chunks whose digest the extraction rules wrote because the model failed at them. */
     chunksByRule: integer('chunks_by_rule').notNull().default(0),
     modelCalls: integer('model_calls').notNull().default(0),
     modelInputTokens: count('model_input_tokens').notNull().default(0),
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
     modelMs: integer('model_ms').notNull().default(0),
     overheadMs: integer('overhead_ms').notNull().default(0),
-    /** Money for the summarizer by the policy's prices; null without prices. */
+    /** Cost of the summarizer by the policy's prices; null without prices. */
     cost: doublePrecision('cost'),
     currency: text('currency'),
-    /** Later context reads after which the compaction has paid for itself; null: never. */
+    /** Number of later context reads after which the compaction has paid for itself; null: never. */
     paysBackAfter: integer('pays_back_after'),
     archivePart: integer('archive_part'),
-    /** Archive parts along the chain of parents, this one's included. */
+    /** Archive parts along the chain of parents, including the part of this compaction. */
     parts: integer('parts').notNull().default(0),
-    /** The run that committed it; empty for the genesis. */
+    /** The workflow run that committed it; empty for the genesis. */
     workflowId: text('workflow_id').notNull().default(''),
     runId: text('run_id').notNull().default(''),
     createdAt: createdAt(),
@@ -134,7 +137,7 @@ export const archiveParts = palimpsest.table(
     tokens: count('tokens').notNull(),
     /** Bytes of the bodies in UTF-8. */
     bytes: count('bytes').notNull(),
-    /** Over the 32-byte sha256 of each member, in order. */
+    /** Hash of the members' 32-byte sha256 hashes, in order. */
     sha256: hash('sha256').notNull(),
     createdAt: createdAt(),
   },
@@ -167,7 +170,7 @@ export const reductions = palimpsest.table(
     tenantId: tenantId(),
     sessionId: sessionId(),
     generation: integer('generation').notNull(),
-    /** 0: committed with the generation. Otherwise made while reading a context for this many tokens. */
+    /** 0: committed with the generation. Otherwise the context tokens of the read that made it. */
     budget: integer('budget').notNull(),
     /** Order in which they were made; a later one may replace an earlier one. */
     position: integer('position').notNull(),

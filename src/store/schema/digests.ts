@@ -1,4 +1,7 @@
-/** What models have written, by content key; which compactions refer to it, which hold it while they run, and who asks. */
+/**
+ * The texts that models wrote, by content key; the compactions that refer to them or hold them; and the leases of
+ * running requests.
+ */
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'drizzle-orm/pg-core';
 import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
@@ -16,7 +19,7 @@ export const digests = palimpsest.table(
     inputTokens: count('input_tokens').notNull(),
     outputTokens: count('output_tokens').notNull(),
     /**
-     * Who paid: the session and the generation that was being prepared. Generation 0: the payer was erased, and this
+     * The session that paid, and the generation that it was preparing. Generation 0: the payer was erased, and this
      * session is one that refers to the digest.
      */
     payerSession: text('payer_session').notNull(),
@@ -58,13 +61,16 @@ export const compactionDigests = palimpsest.table(
   ],
 );
 
-/** Digests that a running compaction has read: they neither expire nor go with the session that paid for them. */
+/**
+ * Digests that a running compaction has read. They do not expire, and an erasure of the session that paid for them
+ * keeps them.
+ */
 export const digestHolds = palimpsest.table(
   'digest_holds',
   {
     tenantId: tenantId(),
     key: text('key').notNull(),
-    /** The compaction: its session, and the run of its workflow. */
+    /** The compaction that holds the digest: its session, and the run of its workflow. */
     sessionId: sessionId(),
     runId: text('run_id').notNull(),
     heldUntil: moment('held_until').notNull(),
@@ -84,17 +90,17 @@ export const digestHolds = palimpsest.table(
   ],
 );
 
-/** Leases of those that ask a model right now: one for each content key. */
+/** Leases of running model requests, one for each content key. */
 export const digestFlights = palimpsest.table(
   'digest_flights',
   {
     tenantId: tenantId(),
     key: text('key').notNull(),
-    /** The step that asks, and which attempt of it. */
+    /** The step that sends the request, and the attempt number of that step. */
     step: text('step').notNull(),
     attempt: integer('attempt').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** What the call came to, for those that waited for it; null while it goes on. */
+    /** The failure of the request, for steps that waited for it; null while it runs. */
     failure: jsonb('failure').$type<{ type: string; retryAfterMs: number | null }>(),
   },
   (table) => [primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],

@@ -1,18 +1,18 @@
-/** Sessions that are erased here, and of which Temporal may still hold something. */
+/** Erased sessions of which Temporal may still hold executions. */
 import { integer, primaryKey } from 'drizzle-orm/pg-core';
 import { moment, palimpsest, sessionId, tenantId } from './columns.js';
 
-/** Ids alone, and only until their executions are deleted. */
+/** The rows hold ids only, and only until the executions are deleted. */
 export const erasures = palimpsest.table(
   'erasures',
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** Executions that began earlier are the erased session's. */
+    /** Executions that began earlier belong to the erased session. */
     erasedAt: moment('erased_at').notNull(),
-    /** The last generation that a compaction of it may have prepared. */
+    /** The last generation that one of its compactions may have prepared. */
     generation: integer('generation').notNull(),
-    /** When Temporal was last told to delete all that was found of it; null: never yet. */
+    /** When Temporal was last told to delete all executions found; null: never. */
     toldAt: moment('told_at'),
   },
   (table) => [primaryKey({ name: 'erasures_pk', columns: [table.tenantId, table.sessionId] })],

@@ -1,13 +1,13 @@
-/** Limits that all workers of a deployment hold together. */
+/** Limits that all workers of a deployment share. */
 import { doublePrecision, primaryKey, text } from 'drizzle-orm/pg-core';
 import { moment, palimpsest } from './columns.js';
 
-/** Token buckets. A provider's account is one for all tenants, so this is the one table without a tenant. */
+/** Token buckets. All tenants share the provider's account, so this is the only table without a tenant. */
 export const rateBuckets = palimpsest.table(
   'rate_buckets',
   {
     name: text('name').notNull(),
-    /** What may be drawn at `updated_at`; below zero after a call that took more than was thought. */
+    /** Tokens that may be drawn at `updated_at`; negative after a call that used more than estimated. */
     level: doublePrecision('level').notNull(),
     updatedAt: moment('updated_at').notNull().defaultNow(),
   },

@@ -18,7 +18,7 @@ import type { TokenizerName } from '../../tokens/counter.js';
 import { bytes, count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
 import type { Exhausted, LastError } from '../../contract/sessions.js';
 
-/** The policy of all sessions of a tenant that say nothing else. */
+/** The policy of a tenant. It applies to all sessions that set nothing else. */
 export const tenants = palimpsest.table(
   'tenants',
   {
@@ -29,63 +29,75 @@ export const tenants = palimpsest.table(
   (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
 
-/** Tenants, sessions, and the log: turns, messages, and their text for search. */
+/** Tenants, sessions and the log: turns, messages, and the text of messages for search. */
 export const sessions = palimpsest.table(
   'sessions',
   {
     tenantId: tenantId(),
     sessionId: sessionId(),
-    /** Of this session alone: another one begun under the same id after an erasure has another. */
+    /** Unique to this session. A session begun under the same id after an erasure has another value. */
     incarnation: uuid('incarnation').notNull().defaultRandom(),
-    /** JSON of the policy's layers as given (`PolicyLayers`), as text: pins may hold what jsonb refuses. */
+    /**
+     * JSON of the policy's layers as given (`PolicyLayers`). Stored as text, because pins may hold characters that
+     * jsonb refuses.
+     */
     policy: text('policy').notNull(),
-    /** `summary.mode` of a session begun under a version with another default; null once its policy was stored since. */
+    /**
+     * `summary.mode` of a session begun under a version with another default; null once its policy has been stored
+     * again.
+     */
     begunMode: text('begun_mode').$type<'incremental'>(),
     policyVersion: integer('policy_version').notNull(),
-    /** Version of the tenant's policy within `policy`; 0: none. */
+    /** Version of the tenant's policy in `policy`; 0 for none. */
     tenantPolicyVersion: integer('tenant_policy_version').notNull().default(0),
-    /** What reported usage says of our counts, by model and tokenizer. */
+    /** The ratio of reported usage to the stored counts, by model and tokenizer. */
     calibration: jsonb('calibration').$type<Calibration>().notNull().default({}),
-    /** What budget and marks of this row were worked out with; moved only when the budget is off by more than 5 %, or too large. */
+    /**
+     * The factor and overhead behind this row's budget and marks. They change only when the budget is off by more
+     * than 5 %, or too large.
+     */
     appliedFactor: doublePrecision('applied_factor').notNull().default(1),
     appliedOverhead: integer('applied_overhead').notNull().default(0),
-    /** Turns appended, and a running mean of their tokens. */
+    /** Number of turns appended, and a running mean of their tokens. */
     turns: integer('turns').notNull().default(0),
     meanTurnTokens: doublePrecision('mean_turn_tokens').notNull().default(0),
-    /** Last seq whose text the search table holds. */
+    /** Last seq whose text is in the search table. */
     indexedThroughSeq: integer('indexed_through_seq').notNull().default(0),
-    /** Where a fork comes from. */
+    /** The session that a fork was made from, and its last shared seq. */
     forkOf: jsonb('fork_of').$type<{ session: string; throughSeq: number }>(),
-    /** In which its turns come in and its contexts go out; fixed by the first turn. */
+    /** Format of its turns and contexts. The first turn fixes it. */
     format: text('format').$type<FormatName>().notNull().default('openai-chat'),
-    /** What the stored token counts of this session were made with. */
+    /** The tokenizer that made the stored token counts of this session. */
     tokenizer: text('tokenizer').$type<TokenizerName>().notNull(),
-    /** Context tokens the policy allows: the key of this session's own emergency reductions. */
+    /** Context tokens that the policy allows. This is the key of the session's own emergency reductions. */
     budget: integer('budget').notNull(),
     nextSeq: integer('next_seq').notNull().default(1),
     systemThroughSeq: integer('system_through_seq').notNull().default(0),
     /** The head: the newest compaction, and the last seq it replaces. */
     generation: integer('generation').notNull().default(0),
     throughSeq: integer('through_seq').notNull().default(0),
-    /** Stored tokens and messages of system + head + tail, reductions committed with the head applied. */
+    /**
+     * Stored tokens and messages of leading system messages, head and tail, with the reductions committed with the
+     * head applied.
+     */
     liveTokens: count('live_tokens').notNull().default(0),
     liveMessages: count('live_messages').notNull().default(0),
-    /** Sizes at which `measure` wants to be asked again; null: never. */
+    /** Sizes at which the session asks to be measured again; null: never. */
     measureAtTokens: count('measure_at_tokens'),
     measureAtMessages: count('measure_at_messages'),
     exhausted: jsonb('exhausted').$type<Exhausted>(),
     failures: integer('failures').notNull().default(0),
     retryAt: moment('retry_at'),
     lastError: jsonb('last_error').$type<LastError>(),
-    /** Since when no compaction may begin. */
+    /** When compaction was paused; null while it may begin. */
     pausedAt: moment('paused_at'),
     /**
-     * From when on nobody may be at work on what the session asks for: it has reached one of its marks, and no workflow
-     * has measured it since. In the future: a workflow has it in hand until then. Null: it asks for nothing. The trigger
-     * `sessions_overdue` holds both columns to that.
+     * The time after which possibly no workflow works on the session, although it has reached one of its marks and
+     * nothing has measured it since. A future time: a workflow is responsible for the session until then. Null: the
+     * session needs nothing. The trigger `sessions_overdue` enforces the relation of the two columns.
      */
     overdueAt: moment('overdue_at'),
-    /** When the sweep looks at it next: `overdueAt`, later where it has been signalled since. */
+    /** When the sweep next looks at the session: `overdueAt`, or later where the session has been signalled since. */
     sweepAt: moment('sweep_at'),
     closedAt: moment('closed_at'),
     createdAt: createdAt(),
@@ -93,12 +105,13 @@ export const sessions = palimpsest.table(
   },
   (table) => [
     primaryKey({ name: 'sessions_pk', columns: [table.tenantId, table.sessionId] }),
-    // In the order of the ids' code points, whatever the database's collation: lists and prefixes.
+    // Lists and prefixes follow the order of the ids' code points, whatever the database's collation.
     index('sessions_in_order').on(table.tenantId, sql`session_id collate "C"`),
     index('sessions_by_origin')
       .on(table.tenantId, sql`(fork_of->>'session')`)
       .where(sql`fork_of is not null`),
-    // Only sessions that ask for something; never of columns that a quiet turn changes, so that its update stays in place.
+    // Covers only sessions that need something. It has no column that a quiet turn changes, so that the row's update
+    // stays heap-only.
     index('sessions_to_sweep')
       .on(table.tenantId, table.sweepAt, table.overdueAt)
       .where(sql`sweep_at is not null`),
@@ -115,7 +128,7 @@ export const turns = palimpsest.table(
     turnId: text('turn_id').notNull(),
     fromSeq: integer('from_seq').notNull(),
     throughSeq: integer('through_seq').notNull(),
-    /** Of the JSON array of the serialized messages: the same turn id with other content is a conflict. */
+    /** Hash of the JSON array of the serialized messages. The same turn id with other content is a conflict. */
     sha256: hash('sha256').notNull(),
     createdAt: createdAt(),
   },
@@ -139,16 +152,19 @@ export const messages = palimpsest.table(
     seq: integer('seq').notNull(),
     turnId: text('turn_id').notNull(),
     role: text('role').notNull(),
-    /** JSON of the calls `[{id, name}]`, null for none; text, because ids are the platform's and may hold anything. */
+    /**
+     * JSON of the calls `[{id, name}]`; null for none. Stored as text, because the platform's ids may hold any
+     * character.
+     */
     calls: text('calls'),
-    /** JSON string of the call id (role tool) or name (role function) that this message answers. */
+    /** JSON string of the call id (role `tool`) or name (role `function`) that this message answers. */
     answers: text('answers'),
     empty: boolean('empty').notNull(),
     tokens: integer('tokens').notNull(),
     sha256: hash('sha256').notNull(),
-    /** What JSON.stringify made of the message. */
+    /** The message as JSON.stringify wrote it. */
     body: text('body').notNull(),
-    /** When it was said, as its turn or its log tells; null: nobody told. */
+    /** When it was said, according to its turn or its log; null where neither says it. */
     at: moment('at'),
     createdAt: createdAt(),
   },
@@ -168,8 +184,8 @@ export const messages = palimpsest.table(
 );
 
 /**
- * What search reads: the text of each message in slices, without NUL. Filled from the log after a commit and before a
- * search, up to the session's `indexedThroughSeq`. No index but the key: see search.ts.
+ * The rows that search reads: the text of each message in slices, without NUL. Filled from the log after a commit and
+ * before a search, up to the session's `indexedThroughSeq`. The key is the only index: see search.ts.
  */
 export const messageTexts = palimpsest.table(
   'message_texts',
@@ -179,14 +195,14 @@ export const messageTexts = palimpsest.table(
     seq: integer('seq').notNull(),
     slice: integer('slice').notNull(),
     role: text('role').notNull(),
-    /** Tool that a result answers, or those that an assistant message calls, one a line; null for none. */
+    /** The tool that a result answers, or the tools that an assistant message calls, one per line; null for none. */
     tool: text('tool'),
     /** The message's `name`; null for none. */
     speaker: text('speaker'),
     /** Offset of the slice in the message's text, UTF-16. */
     offset: integer('char_offset').notNull(),
     body: text('body').notNull(),
-    /** Of `body`, by the rules of search-text.ts: identifiers whole and in parts, in lower case. */
+    /** The words of `body` by the rules of words.ts: identifiers whole and in parts, in lower case. */
     words: words('words').notNull(),
   },
   (table) => [
@@ -203,8 +219,8 @@ export const messageTexts = palimpsest.table(
 );
 
 /**
- * What search by meaning compares: a vector for each stretch of a text, by the model that made it. Where the server has
- * pgvector, `palimpsest.use_pgvector()` adds them in its own form as a generated column, `embedding`.
+ * The vectors that search by meaning compares: one for each chunk of a text and each model. Where the server has
+ * pgvector, `palimpsest.use_pgvector()` adds them in pgvector's form as a generated column, `embedding`.
  */
 export const messageVectors = palimpsest.table(
   'message_vectors',
@@ -214,11 +230,11 @@ export const messageVectors = palimpsest.table(
     model: text('model').notNull(),
     seq: integer('seq').notNull(),
     chunk: integer('chunk').notNull(),
-    /** Slice of `message_texts` that it is of. */
+    /** The slice of `message_texts` that the chunk begins in. */
     slice: integer('slice').notNull(),
-    /** Offset of the stretch in the message's text, UTF-16. */
+    /** Offset of the chunk in the message's text, UTF-16. */
     offset: integer('char_offset').notNull(),
-    /** A signed byte a dimension. */
+    /** One signed byte for each dimension. */
     numbers: bytes('numbers').notNull(),
   },
   (table) => [

@@ -1,4 +1,4 @@
-/** The vectors of a session's texts, made of what `message_texts` holds. */
+/** The vectors of a session's texts, computed from the rows of `message_texts`. */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { invalid, PalimpsestError } from '../../errors.js';
@@ -12,39 +12,40 @@ import { keepSession } from '../sessions/session-table.js';
 import { loadSession } from '../sessions/sessions.js';
 import { splitsPair } from './words.js';
 
-/** UTF-16 code units of a text that one vector stands for, and what two neighbours share. */
+/** Length of a chunk, and the overlap of two neighbours, in UTF-16 code units. */
 const chunkLength = 2_000;
 const chunkOverlap = 200;
 
-/** Of a message, from its beginning, UTF-16 code units. */
+/** Embedded beginning of a message, in UTF-16 code units. */
 const longestEmbedded = 64_000;
 
-/** Slices of `message_texts` that hold as much and what redaction must see behind it. */
+/** Slices of `message_texts` that hold this beginning, and the text after it that redaction must see. */
 const mostSlices = 3;
 
-/** Messages that are read at once. */
+/** Messages read with one query. */
 const messagesAtOnce = 64;
 
 interface Chunk {
   seq: number;
   chunk: number;
   slice: number;
-  /** Where it begins in the message's text, in UTF-16 code units. */
+  /** Where the chunk begins in the message's text, in UTF-16 code units. */
   offset: number;
-  /** As it is sent. */
+  /** The text that is sent. */
   text: string;
 }
 
 export interface Embedding {
-  /** Ends once this many texts were sent. @default all */
+  /** Stops once this many texts were sent. @default all */
   most?: number;
   signal?: AbortSignal;
 }
 
 /**
- * Asks for the vectors that a session's texts lack, oldest first, and stores them. What stands in its policy's `redact`
- * is hidden first. Rows of a message are stored together and in order, so that a call which is cut off is taken up where
- * it ended; two at once may ask for the same, and store it once. True where none is lacking.
+ * Requests the vectors that a session's texts lack, oldest first, and stores them. The policy's `redact` patterns
+ * apply first. The rows of a message are stored together and in order, so that the next call continues where an
+ * aborted one ended. Two concurrent calls may request the same vectors; they are stored once. Returns true when no
+ * vector is missing.
  * Throws `Llm.*` failures, `Store.SessionNotFound`, `Store.StaleGeneration` where the session is erased meanwhile.
  */
 export async function embedTexts(
@@ -71,7 +72,10 @@ export function redactorOf({ policy }: Pick<SessionRow, 'policy'>, { tenant }: S
   return redactorFor(policyOf(policy).redact, tenant) ?? ((text) => text);
 }
 
-/** The vectors of a query or of texts, within the tokens that the deployment may use; `Llm.RateLimited` without any. */
+/**
+ * Requests the vectors of a query or of texts, within the deployment's token limit. Throws `Llm.RateLimited` when the
+ * limit is used up.
+ */
 export async function embedWithin(
   pool: Pool,
   embedder: Embedder,
@@ -84,10 +88,14 @@ export async function embedWithin(
     const tokens = Math.ceil(texts.reduce((sum, text) => sum + text.length, 0) / 3);
     const { waitMs } = await drawTokens(pool, { tokens, perMinute, backfill: false, caller });
     if (waitMs > 0)
-      throw new PalimpsestError('Llm.RateLimited', `No tokens are left this minute for ${tokens} of texts.`, {
-        hint: 'Raise PALIMPSEST_TOKENS_PER_MINUTE where the provider allows more.',
-        details: { retryAfterMs: waitMs },
-      });
+      throw new PalimpsestError(
+        'Llm.RateLimited',
+        `The deployment's token limit leaves no room this minute for ${tokens} tokens of texts.`,
+        {
+          hint: 'Raise PALIMPSEST_TOKENS_PER_MINUTE if the provider allows more.',
+          details: { retryAfterMs: waitMs },
+        },
+      );
   }
   return (await embedder.embed(texts, signal)).map(quantized);
 }
@@ -110,7 +118,8 @@ async function vectorsFor(
 }
 
 /**
- * Eight bits a dimension, the largest of a vector filling them: what is compared is its direction alone.
+ * Quantizes to eight bits for each dimension. The largest number of a vector fills them, because only directions are
+ * compared.
  * @internal A test compares it with what the database makes of its bytes.
  */
 export function quantized(vector: readonly number[]): Int8Array {
@@ -127,12 +136,12 @@ interface TextRow extends Record<string, unknown> {
   body: string;
 }
 
-/** The next texts without vectors. */
+/** The next texts that have no vectors. */
 async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redact): Promise<Chunk[]> {
   const key = [ids.tenant, ids.session];
   const seqOf = async (text: string, ...values: unknown[]): Promise<number | undefined> =>
     (await read<{ seq: number }>(pool, text, [...key, ...values]))[0]?.seq;
-  // One place after the other: a statement that joins them is planned badly where the tables have just grown.
+  // One query after the other: the planner does badly with a joined statement where the tables have just grown.
   const last = await seqOf(
     `select seq from palimpsest.message_vectors
      where tenant_id = $1 and session_id = $2 and model = $3 order by seq desc limit 1`,
@@ -156,7 +165,7 @@ async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redac
   return [...messages.values()].flatMap((slices) => chunksOf(slices, redact));
 }
 
-/** Of one message. What redaction puts in the place of a secret moves the offsets behind it by as much. */
+/** The chunks of one message. The replacement of a secret moves the offsets after it. */
 function chunksOf(slices: readonly TextRow[], redact: Redact): Chunk[] {
   const whole = slices.reduce((text, { char_offset: at, body }) => text.slice(0, at) + body, '');
   const text = redact(whole).slice(0, longestEmbedded);
@@ -164,7 +173,7 @@ function chunksOf(slices: readonly TextRow[], redact: Redact): Chunk[] {
   for (let offset = 0; ;) {
     const end = edgeAt(text, Math.min(text.length, offset + chunkLength));
     const { seq, slice, speaker } = slices.findLast(({ char_offset: at }) => at <= offset) ?? slices[0]!;
-    // Endpoints refuse a text of nothing; its vector keeps its place.
+    // Endpoints refuse an empty text, but its vector must keep its place.
     const said = text.slice(offset, end).trim() || '-';
     chunks.push({
       ...{ seq, slice, chunk: chunks.length, offset: Math.min(offset, whole.length) },
@@ -177,7 +186,7 @@ function chunksOf(slices: readonly TextRow[], redact: Redact): Chunk[] {
 
 const edgeAt = (text: string, at: number): number => (splitsPair(text, at) ? at - 1 : at);
 
-/** Whole messages, about one request's worth of chunks. */
+/** Batches of whole messages, each with about as many chunks as one request takes. */
 function* batchesOf(chunks: readonly Chunk[]): Generator<Chunk[]> {
   let batch: Chunk[] = [];
   for (const [index, chunk] of chunks.entries()) {

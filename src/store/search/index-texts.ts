@@ -12,7 +12,7 @@ import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
 
-/** UTF-16 code units written with one statement. */
+/** UTF-16 code units written by one statement. */
 const batchLength = 500_000;
 
 /** One slice of one message as a row of `message_texts`. */
@@ -27,10 +27,10 @@ interface Row {
 }
 
 /**
- * Makes the log searchable up to `throughSeq` (the whole log where left out), from where the last call ended. Works in
- * pages, so that memory does not follow the length of the log; rows are durable before the session's mark moves past
- * them, so that a call that is cut off is taken up by the next, and two at once write the same rows once.
- * Throws `Store.SessionNotFound`; `Store.StaleGeneration` where the session is erased and begun anew meanwhile.
+ * Makes the log searchable up to `throughSeq` (default: the whole log), from where the last call ended. Works in
+ * pages, so that memory does not grow with the log. Rows are durable before the session's mark moves past them: the
+ * next call continues where an aborted one ended, and two concurrent calls write the same rows once.
+ * Throws `Store.SessionNotFound`; `Store.StaleGeneration` where the session is erased and recreated meanwhile.
  */
 export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: number): Promise<void> {
   const caller = currentCaller();
@@ -40,7 +40,7 @@ export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: numbe
   const { tenant, session } = ids;
   const leave = await indexing.take({ tenant, session: { tenant, session }, signal: caller.signal });
   try {
-    // Another caller may have done it meanwhile.
+    // Another caller may have indexed the session meanwhile.
     await index(pool, ids, await loadSession(pool, ids), throughSeq);
   } finally {
     leave();
@@ -48,8 +48,8 @@ export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: numbe
 }
 
 /**
- * For callers of the API: a session is made searchable once, however many searches ask for it, and a tenant has one of its
- * sessions in work. Splitting texts into words takes the processor, of which a process has one.
+ * Limits callers of the API: a session is indexed once, however many searches ask for it, and a tenant indexes one
+ * session at a time. Splitting texts into words occupies the processor, and a process has only one.
  */
 const indexing = new Places({
   limit: { name: 'indexing', counts: 'sessions that may be made searchable at once' },
@@ -98,10 +98,10 @@ async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessag
   return rows.flat();
 }
 
-/** Milliseconds of the processor's time in one go. */
+/** Milliseconds of processor time in one slice. */
 const turnMs = 10;
 
-/** `map` that lets everything else of the process have its turn in between. */
+/** `map` that lets other work of the process run in between. */
 async function inTurns<In, Out>(all: readonly In[], work: (one: In) => Out): Promise<Out[]> {
   const done: Out[] = [];
   let until = performance.now() + turnMs;

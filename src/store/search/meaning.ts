@@ -1,4 +1,4 @@
-/** What a session holds that means what a query says, whatever its words. */
+/** Search by meaning: finds messages by the meaning of a query, whatever words they use. */
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
@@ -12,18 +12,21 @@ import { embedTexts, embedWithin, redactorOf } from './embed-texts.js';
 import type { Ranked } from './rank.js';
 import { conditionsOf, isNarrow, type Scope } from './scope.js';
 
-/** Messages that one query finds by meaning at most. */
+/** Messages that one query finds at most. */
 const mostFound = 50;
 
-/** Texts that a search asks the vectors of at most, where no worker has come to them yet. */
+/** Texts whose vectors a search requests at most, where no worker has embedded them yet. */
 const mostEmbedded = 256;
 
 interface Found extends Ranked {
-  /** Where the chunk that answers begins in the message's text. */
+  /** Where the matching chunk begins in the message's text. */
   at: number;
 }
 
-/** The nearest messages first, and what was looked through; none, and why, where the endpoint fails. */
+/**
+ * Returns the nearest messages first, and what was searched. Where the endpoint fails, it returns no messages and the
+ * failure.
+ */
 export async function searchByMeaning(
   pool: Pool,
   ids: SessionIds,
@@ -47,7 +50,7 @@ export async function searchByMeaning(
   }
 }
 
-/** What the endpoint, or a pattern of `redact`, failed with. Anything else is thrown. */
+/** The failure of the endpoint or of a `redact` pattern. Rethrows all other errors. */
 function failureOf(error: unknown): string {
   if (isFailure(error) && (error.type.startsWith('Llm.') || error.type === 'Input.Invalid'))
     return `${error.type}: ${error.message}`;
@@ -63,7 +66,7 @@ interface Near {
 
 interface Nearest {
   found: Found[];
-  /** Compared, and the messages that they are of. */
+  /** Number of compared vectors, and the range of their messages. */
   vectors: number;
   fromSeq: number | null;
   throughSeq: number | null;
@@ -80,7 +83,7 @@ async function nearest(
   const given = (value: unknown): string => `$${values.push(value)}`;
   const model = given(embedder.name);
   const of = isNarrow(scope)
-    ? // A place at a time: as a join it is planned badly where the tables have just grown.
+    ? // A sub-select: the planner does badly with a join where the tables have just grown.
       `(select true from palimpsest.message_texts t
          where ${conditionsOf(scope, given).join(' and ')} and t.seq = v.seq and t.slice = v.slice)`
     : `v.seq between ${given(scope.fromSeq)} and ${given(scope.throughSeq)}`;
@@ -100,7 +103,7 @@ async function nearest(
   return { found: bestOfEach(rows), vectors, fromSeq, throughSeq };
 }
 
-/** The schema that pgvector is in, as SQL names it; null where the vectors are not kept for it. */
+/** The quoted name of pgvector's schema; null where the table has no column for pgvector. */
 async function extensionOf(pool: Pool): Promise<string | null> {
   const [row] = await read<{ schema: string }>(
     pool,
@@ -111,10 +114,10 @@ async function extensionOf(pool: Pool): Promise<string | null> {
   return row?.schema ?? null;
 }
 
-/** Rows that are fetched at once: 2,000 of 1,536 dimensions are 3 MB. */
+/** Rows fetched at once: 2,000 rows of 1,536 dimensions take 3 MB. */
 const rowsAtOnce = 2_000;
 
-/** Compares the newest `most` vectors here: a server without pgvector has no fast way to. */
+/** Compares the newest `most` vectors in this process, because a server without pgvector cannot do so fast. */
 async function scanned(
   pool: Pool,
   from: string,
@@ -142,7 +145,7 @@ async function scanned(
   return { found: bestOfEach(near), vectors, fromSeq, throughSeq };
 }
 
-/** Between -1 and 1; 0 for vectors of several lengths. */
+/** Cosine between -1 and 1; 0 for vectors of different lengths. */
 function cosine(query: Int8Array, bytes: Buffer): number {
   const numbers = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (numbers.length !== query.length) return 0;
@@ -165,12 +168,15 @@ function bestOfEach(near: readonly Near[]): Found[] {
   return [...best.values()];
 }
 
-/** Of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009): how little the first places count for more than later ones. */
+/**
+ * The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009). The higher it is, the less the first
+ * places count.
+ */
 const flatness = 60;
 
 /**
- * Both rankings as one: a message counts 1 / (60 + place) for each that has it. What holds an identifier as it was
- * written stays before all others.
+ * Merges both rankings: each ranking that has a message adds 1 / (60 + place) to its rank. Messages that hold an
+ * identifier verbatim stay before all others.
  */
 export function fused(byWords: readonly Ranked[], byMeaning: readonly Found[]): (Ranked & { at?: number })[] {
   const merged = new Map<number, Ranked & { at?: number }>();

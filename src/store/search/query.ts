@@ -3,51 +3,51 @@ import { quoted, runsOf, sliceOverlap, splitsPair, type Run } from './words.js';
 import { storable } from '../connection/values.js';
 import type { SearchMode } from '../../contract/archive.js';
 
-/** One way in which a text can answer a word of the query. */
+/** One way in which a text can match a word of the query. */
 interface Alternative {
-  /** As PostgreSQL reads it. */
+  /** In the syntax of PostgreSQL's `tsquery`. */
   tsquery: string;
-  /** Of the word's own weight: 1 for the word itself, less for a part of it. */
+  /** Share of the word's weight: 1 for the whole word, less for a part of it. */
   share: number;
 }
 
-/** A query understood. */
+/** A parsed query. */
 export type Pattern =
   | {
       mode: 'words';
-      /** The words of the query. Of each, alternatives behind the first count only where nothing holds the first. */
+      /** The words of the query. The later alternatives of a word count only where no text holds the first one. */
       terms: Alternative[][];
-      /** Each word and the next, side by side, as PostgreSQL reads it: `shipment 12` is not a shipment of 12 pieces. */
+      /** Each word together with the next one, as `tsquery`: `shipment 12` does not mean a shipment of 12 pieces. */
       pairs: string[];
-      /** Stood in quotation marks: found in every hit, character by character and as whole words, whatever their case. */
+      /** Quoted phrases. Every hit holds them character by character and as whole words, in any case. */
       exact: string[];
-      /** Paths, codes and names of code as they were written: a text that holds one goes before all others. */
+      /** Paths, codes and names from code, verbatim. Texts that hold one rank before all others. */
       identifiers: string[];
-      /** Words to mark in a snippet, and the beginning of one. */
+      /** Words to mark in a snippet, and the beginning of a word to mark. */
       words: Set<string>;
       prefix: string | null;
     }
   | { mode: 'substring'; text: string };
 
-/** What a query asks for, and where a text answers it. */
+/** A parsed query of words. */
 export type WordsPattern = Extract<Pattern, { mode: 'words' }>;
 
 const longestQuery = 10_000;
 
-/** Words of a query that are looked for; further ones add no more than time. */
+/** Words of a query that are searched. Further words would only take more time. */
 const mostTerms = 24;
 
-/** Shorter pieces of an identifier, and beginnings of a word, say nothing by themselves. */
+/** Shorter pieces of an identifier, and shorter beginnings of a word, carry no meaning. */
 const shortestPiece = 3;
 const shares = { part: 0.3, beginning: 0.5 };
 
 /**
- * A query of words when it holds some, or something in quotation marks, else (`%`, `=>`) these very characters. Throws
- * `Input.Invalid` for one that is empty or too long.
+ * Parses a query of words if it holds a word or a quoted phrase, and otherwise a literal text such as `%` or `=>`.
+ * Throws `Input.Invalid` for a query that is empty or too long.
  */
 export function parseQuery(query: string, mode: SearchMode = 'words'): Pattern {
   if (typeof query !== 'string' || query.trim() === '') {
-    throw invalid('The query is empty.', 'query', 'Name words, or characters to look for.');
+    throw invalid('The query is empty.', 'query', 'Give words or characters to search for.');
   }
   const text = storable(query.trim());
   const pattern = mode === 'words' && text.length <= longestQuery ? wordsPattern(text) : null;
@@ -61,7 +61,7 @@ function tooLong(text: string, longest: number) {
   return invalid(
     `The query has ${text.length} characters, more than ${longest}.`,
     'query',
-    'Look for a part of it, or for a few of its words.',
+    'Search for a part of it, or for a few of its words.',
   );
 }
 
@@ -91,15 +91,15 @@ function wordsPattern(text: string): WordsPattern | null {
   };
 }
 
-/** What stands between blanks. */
+/** A piece of the query between spaces. */
 interface Chunk {
   text: string;
   alternatives: [Alternative, ...Alternative[]];
-  /** Where it is one plain word. */
+  /** Set where the piece is one plain word. */
   word?: string;
-  /** Where it is made of several pieces, or of letters and digits. */
+  /** Set where the piece has several parts, or mixes letters and digits. */
   identifier?: string;
-  /** Words to mark where the chunk itself is not found. */
+  /** Words to mark where the text does not hold the whole piece. */
   marked: string[];
 }
 
@@ -133,30 +133,36 @@ function chunkOf(text: string): Chunk[] {
   ];
 }
 
-/** Without the marks of a sentence around it. */
+/** The text without punctuation around it. */
 const trimmed = (text: string): string => text.replace(/^[^\p{L}\p{N}_$/.~-]+|[^\p{L}\p{N}_$/]+$/gu, '');
 
-/** Neighbours in the text; an identifier by itself also under its whole name (`userId` finds `userid` and `user_id`). */
+/**
+ * The parts as neighbours in the text. A single identifier also matches under its whole name (`userId` finds `userid`
+ * and `user_id`).
+ */
 function phraseOf(runs: readonly Run[]): string {
   const phrase = runs.flatMap(({ parts }) => parts.map(({ word }) => quoted(word))).join(' <-> ');
   const whole = runs.length === 1 ? runs[0]?.whole : null;
   return whole ? `(${quoted(whole)} | (${phrase}))` : `(${phrase})`;
 }
 
-/** In scripts without spaces every character is a part: pairs of them, or of other short pieces, tell more than one. */
+/**
+ * In scripts without spaces every character is a part, and pairs of characters say more than single ones. The same
+ * holds for other short pieces.
+ */
 function neighbours(parts: readonly string[]): string[] {
   return parts.slice(1).map((part, index) => `(${parts[index]!} <-> ${part})`);
 }
 
-/** Around the first match of a snippet; the text may hold such marks itself. */
+/** Marks around the first match of a snippet. The text may hold such marks itself. */
 const matchMarks = { open: '«', close: '»' } as const;
 
-/** Code units before and behind a match. */
+/** UTF-16 code units before and after a match. */
 const around = { before: 100, behind: 200 };
 
 /**
- * Where the slice answers, as an offset into it, and a line that shows it with the match between `«` and `»`. `at`: where
- * it answers without a match.
+ * The offset of the match in the slice, and a line that shows it with the match between `«` and `»`. `at` gives the
+ * offset of a hit without a match.
  */
 export function snippetOf(text: string, pattern: Pattern, at?: number): { offset: number; snippet: string } {
   const { from, to } = at === undefined ? placeOf(text, pattern) : { from: at, to: at };
@@ -169,7 +175,7 @@ export function snippetOf(text: string, pattern: Pattern, at?: number): { offset
   return { offset: from, snippet: line.replace(/\s+/g, ' ').trim() };
 }
 
-/** The first match; with several words, the one that has most others close behind it. */
+/** The first match. With several words, the match that has the most other words close after it. */
 function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
   if (pattern.mode === 'substring') return literalIn(text, pattern.text) ?? { from: 0, to: 0 };
   for (const exact of pattern.exact) {
@@ -208,7 +214,7 @@ function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
   return place ? { from: place.from, to: place.to } : { from: 0, to: 0 };
 }
 
-/** Whether a literal begins, or ends, within a word: there its neighbour must not belong to the same word. */
+/** Whether a literal begins or ends with a word character. There its neighbour must not belong to the same word. */
 export function wordEdges(literal: string): { before: boolean; behind: boolean } {
   return { before: /^[A-Za-z0-9_]/.test(literal), behind: /[A-Za-z0-9_]$/.test(literal) };
 }

@@ -1,11 +1,14 @@
-/** Which of the texts that hold something of a query answer it best. */
+/** Ranking of the texts that match a part of the query. */
 import type { WordsPattern } from './query.js';
 
-/** A slice of a message that holds something of the query. */
+/** A slice of a message that matches a part of the query. */
 export interface Candidate {
   seq: number;
   slice: number;
-  /** A `1` for each alternative of the terms, in order, that the slice holds, then for each pair, then for each identifier. */
+  /**
+   * One bit for each alternative of the terms, then for each pair, then for each identifier: `1` where the slice
+   * holds it.
+   */
   mask: string;
 }
 
@@ -14,29 +17,29 @@ export interface Ranked {
   slice: number;
   /** Higher is better. */
   rank: number;
-  /** Identifiers of the query that it holds as they were written. */
+  /** How many identifiers of the query it holds verbatim. */
   named: number;
 }
 
-/** A message, or one of its slices where each ranks by itself. */
+/** A message, or a slice of it where slices rank separately. */
 interface Unit extends Ranked {
-  /** What each term of the query weighs here, then each pair. */
+  /** Weight of each term of the query here, then of each pair. */
   weights: number[];
-  /** What the words of its best slice weigh. */
+  /** Weight of the words of its best slice. */
   best: number;
 }
 
-/** Share of a word's weight that a message gets for one said just before or just behind it, by distance. */
+/** Share of a word's weight that a message gets from the messages just before and after it, by distance. */
 const nearShares = [0, 0.4, 0.2];
 
 /**
- * Best first: texts that hold an identifier as it was written, then by the sum of what their words weigh; newest first
- * among equals. A word weighs the more the fewer messages hold it (inverse document frequency, Spärck Jones 1972), and
- * counts a little for the messages beside the one that holds it: a question and its answer are two messages. Two words
- * side by side weigh what their pair is rarer than either.
+ * Ranks best first: texts that hold an identifier verbatim, then by the sum of their words' weights; newest first
+ * among equals. A word weighs more the fewer messages hold it (inverse document frequency, Spärck Jones 1972). It
+ * also counts a little for the neighbouring messages, because a question and its answer are two messages. A pair of
+ * adjacent words weighs the amount by which it is rarer than either word.
  *
- * @param messages how many messages were looked through
- * @param apart each slice ranks by itself: all of them are of one message
+ * @param messages number of messages searched
+ * @param apart each slice ranks separately, because all slices belong to one message
  */
 export function ranked(
   candidates: readonly Candidate[],
@@ -69,11 +72,11 @@ export function ranked(
     .map(({ seq, slice, rank, named }) => ({ seq, slice, rank, named }));
 }
 
-/** What each part of the query is worth, given who holds it. */
+/** The weight of each part of the query, by the messages that hold it. */
 class Scale {
-  /** More than all words together. */
+  /** Outweighs all words together. */
   readonly identifier: number;
-  /** The term that each bit of a mask belongs to, and what the bit is worth. */
+  /** The term that each bit of a mask belongs to, and the weight of the bit. */
   private readonly bits: { term: number; worth: number }[];
 
   constructor(
@@ -117,7 +120,7 @@ class Scale {
   }
 }
 
-/** How many messages hold each alternative. */
+/** Counts the messages that hold each alternative. */
 function holdersOf(candidates: readonly Candidate[], bits: number): number[] {
   const holders = Array.from({ length: bits }, () => new Set<number>());
   for (const { seq, mask } of candidates)

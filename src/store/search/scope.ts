@@ -1,8 +1,8 @@
-/** Which messages a search looks at: by number, role, speaker, tool and time. */
+/** The messages that a search covers: by number, role, speaker, tool and time. */
 import type { SearchRequest } from '../../contract/archive.js';
-import { roles, type Role } from '../../conversation/message.js';
+import type { Role } from '../../conversation/message.js';
 import { invalid } from '../../errors.js';
-import { checkWhole, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
 
 export interface Scope {
   fromSeq: number;
@@ -12,17 +12,13 @@ export interface Scope {
   speaker: string | null;
   tool: string | null;
   from: Date | null;
-  /** The first moment behind the time that was asked for. */
+  /** The first moment after the requested time. */
   before: Date | null;
 }
 
-/** Throws `Input.Invalid` with the field. */
+/** Throws `Input.Invalid` naming the field. */
 export function scopeOf(request: SearchRequest): Scope {
   const { fromSeq = 1, throughSeq = 2 ** 31 - 1, role, speaker, tool, from, through } = request;
-  checkWhole(fromSeq, 'fromSeq', 1);
-  checkWhole(throughSeq, 'throughSeq', 1);
-  if (role !== undefined && !roles.includes(role))
-    throw invalid(`${String(role)} is no role`, 'role', `Give one of ${roles.join(', ')}.`);
   return {
     fromSeq,
     throughSeq,
@@ -34,7 +30,7 @@ export function scopeOf(request: SearchRequest): Scope {
   };
 }
 
-/** `2023`, `2023-05`, `2023-05-07`, in UTC; a moment lasts a millisecond. */
+/** A year, month or day in UTC (`2023`, `2023-05`, `2023-05-07`). An exact time is a period of one millisecond. */
 function periodOf(text: string, path: string): { begins: Date; ends: Date } {
   const [, year, month, day] = /^(\d{4})(?:-(\d\d)(?:-(\d\d))?)?$/.exec(text.trim()) ?? [];
   if (year !== undefined) {
@@ -52,24 +48,24 @@ function periodOf(text: string, path: string): { begins: Date; ends: Date } {
     if (!Number.isNaN(time)) return { begins: new Date(time), ends: new Date(time + 1) };
   }
   throw invalid(
-    `${JSON.stringify(text)} is no date.`,
+    `${JSON.stringify(text)} is not a date.`,
     path,
     'Give a day (2023-05-07), a month (2023-05), a year, or an ISO 8601 time.',
   );
 }
 
-/** Whether more than numbers of messages decides. */
+/** Whether the scope has conditions other than message numbers. */
 export function isNarrow({ role, speaker, tool, from, before }: Scope): boolean {
   return [role, speaker, tool, from, before].some((one) => one !== null);
 }
 
 /**
- * The conditions on rows `t` of `message_texts` whose tenant and session are $1 and $2; `given` answers the placeholder
- * of a value.
+ * The conditions on rows `t` of `message_texts`, whose tenant and session are $1 and $2. `given` returns the
+ * placeholder of a value.
  */
 export function conditionsOf(scope: Scope, given: (value: unknown) => string): string[] {
   const { fromSeq, throughSeq, role, speaker, tool, from, before } = scope;
-  // A place at a time: as a join it is planned badly where the tables have just grown.
+  // A sub-select: the planner does badly with a join where the tables have just grown.
   const said = `(select coalesce(m.at, m.created_at) from palimpsest.messages m
        where m.tenant_id = $1 and m.session_id = $2 and m.seq = t.seq)`;
   return [

@@ -1,6 +1,5 @@
 import type { Pool } from 'pg';
 import type { Role } from '../../conversation/message.js';
-import { checkWhole } from '../connection/values.js';
 import { indexTexts } from './index-texts.js';
 import { parseQuery, snippetOf, wordEdges, type Pattern } from './query.js';
 import { ranked, type Candidate, type Ranked } from './rank.js';
@@ -21,11 +20,12 @@ import type {
 const followingCharacters = 500;
 
 /**
- * Messages of the archive and the tail that answer the query, best first. Throws `Input.Invalid`, `Store.SessionNotFound`.
- * A session's texts are read through by their primary key: 0.1 to
- * 0.5 s for 100,000 messages (88 MB), 0.05 s for one result of 20 MB. GIN indexes over words and trigrams would answer in
- * milliseconds, but made each write sixteen times as expensive, took more room than the texts, and trigrams need an
- * extension that managed servers may refuse.
+ * Finds messages of the archive and the tail that match the query, best first. Throws `Input.Invalid`,
+ * `Store.SessionNotFound`.
+ * The texts of a session are scanned by their primary key: 0.1 to 0.5 s for 100,000 messages (88 MB), 0.05 s for one
+ * result of 20 MB. GIN indexes over words and trigrams would answer in milliseconds, but made each write sixteen
+ * times as expensive and took more room than the texts. Trigrams also need an extension that managed servers may
+ * refuse.
  */
 export async function search(
   pool: Pool,
@@ -35,9 +35,6 @@ export async function search(
 ): Promise<SearchResult> {
   const { limit = 10, offset = 0, after = 0 } = request;
   const pattern = parseQuery(request.query, request.mode);
-  checkWhole(limit, 'limit', 1, 50);
-  checkWhole(offset, 'offset', 0);
-  checkWhole(after, 'after', 0, 10);
   const scope = scopeOf(request);
   await indexTexts(pool, ids);
   const candidates = await candidatesFor(pool, ids, pattern, scope);
@@ -66,7 +63,7 @@ export async function search(
   };
 }
 
-/** The slices that hold something of the query; their texts stay where they are. */
+/** Finds the slices that match a part of the query, without reading their texts. */
 async function candidatesFor(
   pool: Pool,
   ids: SessionIds,
@@ -106,7 +103,10 @@ async function candidatesFor(
 
 const isAscii = (text: string): boolean => !/[^\0-\x7f]/.test(text);
 
-/** For PostgreSQL: the literal in any case, also where the server's locale knows that of ASCII alone. */
+/**
+ * A pattern for PostgreSQL that matches the literal in any case, even where the server's locale knows case for ASCII
+ * only.
+ */
 function inAnyCase(literal: string): string {
   return Array.from(literal, (character) => {
     if (isAscii(character)) return character.replace(/[^A-Za-z0-9_\s]/, '\\$&');
@@ -117,7 +117,7 @@ function inAnyCase(literal: string): string {
   }).join('');
 }
 
-/** For PostgreSQL: the literal, not in the middle of a word at either end. */
+/** A pattern for PostgreSQL that matches the literal where neither end is inside a word. */
 function wholeWords(literal: string): string {
   const escaped = inAnyCase(literal);
   const { before, behind } = wordEdges(literal);
@@ -208,7 +208,7 @@ async function followingOf(
   });
 }
 
-/** Slices overlap: what stands in two of them is one place. */
+/** Slices overlap: a match in two slices is one hit. */
 function onceEach<Hit extends { seq: number; offset: number }>(hits: readonly Hit[]): Hit[] {
   const places = new Set<string>();
   return hits.filter(({ seq, offset }) => {

@@ -1,7 +1,7 @@
 /**
- * What search knows of a message: its text in slices, and the words of a text. Words are made here and not by a text
+ * The searchable text of a message in slices, and the words of a text. Words are computed here instead of by a text
  * search configuration of the server, so that they depend neither on its locale nor on its parser, which keeps
- * `getUserName` whole and takes `src/store/pool.ts` for one word.
+ * `getUserName` whole and treats `src/store/pool.ts` as one word.
  */
 import type { ChatMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
@@ -9,25 +9,25 @@ import { textOf } from '../../conversation/validate.js';
 import { storable } from '../connection/values.js';
 
 /**
- * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB of a `tsvector`.
+ * UTF-16 code units of a slice: at most 98,304 bytes in UTF-8, whose words stay below the 1 MB limit of a `tsvector`.
  * @internal Tests put words across the edge of a slice.
  */
 export const sliceLength = 32_768;
-/** Code units that a slice shares with the one before it: what is no longer is found across the edge, too. */
+/** Code units that two neighbouring slices share. A literal up to this length is found across the edge, too. */
 export const sliceOverlap = 2_000;
-/** How far before its end a slice looks for whitespace. */
+/** How far before its end a slice searches for whitespace. */
 const edgeReach = 200;
 
 export interface TextSlice {
-  /** Where it begins in the message's text, in UTF-16 code units. */
+  /** Where the slice begins in the message's text, in UTF-16 code units. */
   offset: number;
   text: string;
 }
 
 /**
  * The text of a message: its content (media as `[image]`), then each call as its name and its arguments with strings
- * unescaped, then reasoning. Content comes first, so that an offset into a string content is one into this text. NUL
- * and halves of surrogate pairs are replaced one for one.
+ * unescaped, then reasoning. Content comes first, so that an offset into string content is also an offset into this
+ * text. NUL and lone surrogates are replaced one for one.
  */
 export function searchableText(message: ChatMessage): string {
   const { tool_calls: calls, function_call: legacy } = message;
@@ -42,8 +42,8 @@ export function searchableText(message: ChatMessage): string {
 }
 
 /**
- * `{"path":"a.ts","id":12345678901234567890}` → `{path:a.ts,id:12345678901234567890}`: string literals as they read, all
- * else as it is written. What is no JSON keeps the quotes that do not pair.
+ * `{"path":"a.ts","id":12345678901234567890}` → `{path:a.ts,id:12345678901234567890}`: unescapes string literals and
+ * keeps all other text. Invalid JSON keeps quotes without a partner.
  */
 function unescaped(json: string): string {
   let text = '';
@@ -56,7 +56,10 @@ function unescaped(json: string): string {
   return text + json.slice(at);
 }
 
-/** Index behind the closing quote of the literal that opens at `open`; the end where it has none. */
+/**
+ * Index after the closing quote of the literal that opens at `open`; the end of the text where there is no closing
+ * quote.
+ */
 function endOfLiteral(json: string, open: number): number {
   for (let at = open + 1; at < json.length; at += 1) {
     const character = json[at];
@@ -74,7 +77,7 @@ function literalText(literal: string): string {
   }
 }
 
-/** Cuts a text into overlapping slices, at whitespace where there is some and never through a surrogate pair. */
+/** Cuts a text into overlapping slices, preferably at whitespace and never through a surrogate pair. */
 export function slicesOf(text: string): TextSlice[] {
   const slices: TextSlice[] = [];
   for (let offset = 0; ;) {
@@ -93,7 +96,7 @@ function edgeBefore(text: string, limit: number): number {
   return splitsPair(text, limit) ? limit - 1 : limit;
 }
 
-/** True where cutting `text` before index `at` would separate the halves of a surrogate pair. */
+/** Whether a cut of `text` before index `at` would separate a surrogate pair. */
 export function splitsPair(text: string, at: number): boolean {
   if (at <= 0 || at >= text.length) return false;
   const before = text.charCodeAt(at - 1);
@@ -101,29 +104,35 @@ export function splitsPair(text: string, at: number): boolean {
   return before >= 0xd800 && before <= 0xdbff && after >= 0xdc00 && after <= 0xdfff;
 }
 
-/** One word of a text; `from` and `to` are where it stands, in UTF-16 code units. */
+/** One word of a text. `from` and `to` are its bounds in UTF-16 code units. */
 interface Word {
   word: string;
   from: number;
   to: number;
 }
 
-/** Longer runs are data (base64, hashes joined): one word, of their first characters. */
+/** Longer runs are data (base64, joined hashes). They count as one word, made of their first characters. */
 const longestWord = 128;
 const runs = /[\p{L}\p{M}\p{N}_$]+|\p{Extended_Pictographic}/gu;
 const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]/u;
-/** Inside an identifier: underscores, a change to upper case, the last capital of an acronym, a script without spaces. */
+/**
+ * Boundaries in an identifier: underscores, a change to upper case, the last capital of an acronym, a script without
+ * spaces.
+ */
 const inner =
   /[_$]+|(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})|(?<=[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}])|(?=[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}])/u;
 const plain = /^(?:[a-z0-9]+|[A-Z]?[a-z0-9]*|[A-Z0-9]+)$/;
 
-/** One run of letters and digits: its parts, and the whole where it has several (`getUserName`: get, user, name; getusername). */
+/**
+ * One run of letters and digits: its parts, and the whole where it has several parts (`getUserName`: get, user, name;
+ * getusername).
+ */
 export interface Run {
   parts: Word[];
   whole: string | null;
 }
 
-/** The runs of a text in order; `parts` of consecutive runs are neighbours in a phrase. */
+/** The runs of a text in order. Parts of consecutive runs are neighbours in a phrase. */
 export function* runsOf(text: string): Generator<Run> {
   for (const match of text.matchAll(runs)) {
     const [run] = match;
@@ -152,12 +161,12 @@ function identifier(run: string, from: number): Run {
   return { parts, whole };
 }
 
-/** Compatibility forms and case do not tell words apart. */
+/** Folds compatibility forms and case, which do not distinguish words. */
 function folded(word: string): string {
   return storable(word.normalize('NFKC').toLowerCase());
 }
 
-/** More positions than these of one word in one slice help neither rank nor phrases. */
+/** Further positions of a word in a slice help neither rank nor phrases. */
 const mostPositions = 64;
 
 /** The words of a slice as the text form of a `tsvector`. */
@@ -176,7 +185,7 @@ export function wordsVector(text: string): string {
   return Array.from(positions, ([word, at]) => `${quoted(word)}:${at.join(',')}`).join(' ');
 }
 
-/** A word as `tsvector` and `tsquery` read it. */
+/** A word in the syntax of `tsvector` and `tsquery`. */
 export function quoted(word: string): string {
   return `'${word.replace(/['\\]/g, '$&$&')}'`;
 }

@@ -1,4 +1,4 @@
-/** Another policy for a session that exists: what its owner configures, and what its tenant changed meanwhile. */
+/** Policy changes of existing sessions, made by their owners or by their tenants. */
 import type { SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
@@ -13,21 +13,21 @@ import {
   withSession,
   withTransaction,
 } from '../connection/transaction.js';
-import { checkId, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
 import { liveSizes, recount, type Recount } from './recount.js';
 import { notFound, type SessionRow, type TenantPolicy } from './session-row.js';
 import { cleared, lockSession, readSession, unlessMeasured, updateSession } from './session-table.js';
 import { type SessionSettings, settle } from './settings.js';
 
-/** How often counting outside the lock is tried before it happens under the lock. */
+/** Attempts to count outside the lock before the count happens under the lock. */
 const attemptsOutsideLock = 3;
 
 /**
- * Replaces the session's own policy by one that follows from the present one: nobody else's change between the two is
- * lost. The tenant's layer is the newest, those of file and environment are `deployment`'s, or where it is absent what they
- * were. With another tokenizer, what the context is made of is counted anew: leading system messages, head, tail and
- * reductions; evicted messages keep their counts. Clears the exhausted mark and failures. Throws `Input.Invalid`,
- * `Store.SessionNotFound`.
+ * Replaces the session's own policy by `change` of the present one, so that no concurrent change is lost. The
+ * tenant's layer is the newest. The layers of file and environment come from `deployment`, or stay as they were where
+ * it is absent. With another tokenizer, everything in the context is counted again: leading system messages, head,
+ * tail and reductions. Evicted messages keep their counts. Clears the exhausted mark and failures. Throws
+ * `Input.Invalid`, `Store.SessionNotFound`.
  */
 export async function changePolicy(
   pool: Pool,
@@ -44,8 +44,9 @@ export async function changePolicy(
 }
 
 /**
- * The row with its tenant's present policy, and sizes that what was learnt supports: the same one where it has both
- * already, which costs nothing. A tenant's policy that contradicts the session's own is not taken over, and the row's `lastError` says why.
+ * Returns the row with its tenant's present policy and with sizes that the calibration supports; the same row, at no
+ * cost, where it has both already. A tenant's policy that contradicts the session's own is not adopted; the row's
+ * `lastError` states the reason.
  */
 export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow> {
   const { newerTenantPolicy } = row;
@@ -58,15 +59,15 @@ export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow>
     );
   } catch (error) {
     if (newerTenantPolicy === undefined) throw error;
-    // A counter that only this process lacks says nothing against the policy.
+    // A tokenizer that only this process lacks is no error of the policy.
     if (!isFailure(error, 'Input.Invalid') || error.path === 'policy.tokenizer') throw error;
     return keepLayers(pool, row, newerTenantPolicy.version, error);
   }
 }
 
 /**
- * Under the session's lock; what would take long is counted before it. `layersFor` answers null to leave all as it is;
- * `also` is written with the policy.
+ * Replaces the layers under the session's lock. Slow counts are made before the lock is taken. `layersFor` returns
+ * null to change nothing. `also` is written with the policy.
  */
 async function replaceLayers(
   pool: Pool,
@@ -126,7 +127,7 @@ async function apply(
   return { ...rest, ...change };
 }
 
-/** Remembers that this version was looked at, so that it is not looked at on every read. */
+/** Records that this version was refused, so that not every read tries it again. */
 async function keepLayers(
   pool: Pool,
   ids: SessionIds,
@@ -135,12 +136,12 @@ async function keepLayers(
 ): Promise<SessionRow> {
   const refused = {
     type,
-    message: storable(`The tenant's policy of version ${version} was not taken over: ${message}`),
+    message: storable(`The tenant's policy of version ${version} was not adopted: ${message}`),
   };
   return withSession(pool, ids, async (tx) => {
     const { newerTenantPolicy, ...row } = await lockSession(tx, ids);
     if (newerTenantPolicy?.version !== version) return { ...row, newerTenantPolicy };
-    // A model that is left alone stays so, and its sessions go on without it.
+    // A session that works without its model continues to do so.
     const lastError = { ...refused, ...(row.lastError?.fallback ? { fallback: true } : {}) };
     const change = { tenantPolicyVersion: version, lastError };
     await updateSession(tx, ids, change);
@@ -152,14 +153,14 @@ function tenantLayer({ policy, newerTenantPolicy }: SessionRow): PolicyLayers {
   return defined({ tenant: newerTenantPolicy?.policy ?? policy.tenant });
 }
 
-/** Layers without those that nobody gave. */
+/** The layers without those that are undefined. */
 export function defined(layers: PolicyLayers): PolicyLayers {
   return Object.fromEntries(Object.entries(layers).filter(([, policy]) => policy !== undefined));
 }
 
 /**
- * Replaces the policy of all sessions of a tenant that say nothing else. A session takes it over when it is next
- * appended to, read, measured or compacted. It must hold for a session that says nothing of its own.
+ * Replaces the tenant's policy, which applies to all sessions that set nothing else. A session adopts it with its
+ * next append, read, measurement or compaction. The policy must be valid for a session without own settings.
  * Throws `Input.Invalid`.
  */
 export async function configureTenant(
@@ -168,7 +169,6 @@ export async function configureTenant(
   policy: PolicyInput,
   deployment: DeploymentPolicy = {},
 ): Promise<{ policyVersion: number }> {
-  checkId(tenant, 'tenant');
   const parsed = parsePolicy(policy);
   limitsOf(policyOf(defined({ ...deployment, tenant: parsed })));
   const policyVersion = await withTransaction(pool, async ({ query }) => {
@@ -186,7 +186,6 @@ export async function configureTenant(
 
 /** Null where the tenant has none. */
 export async function findTenantPolicy(pool: Pool, tenant: string): Promise<TenantPolicy | null> {
-  checkId(tenant, 'tenant');
   const [stored] = await read<{ policy: string; version: number }>(
     pool,
     'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1',

@@ -2,11 +2,14 @@ import type { Pool } from 'pg';
 import { isFailure } from '../../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
 import { forget } from './session-table.js';
-import { checkIds, notFound } from './session-row.js';
+import { notFound } from './session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, withSession, withTransaction, type Query } from '../connection/transaction.js';
 
-/** Children before their parents; the head of the session and its compactions point at each other, checked at the end. */
+/**
+ * Tables in the order of deletion, children before parents. The session's head and its compactions refer to each
+ * other; that constraint is checked at the end.
+ */
 const tables = [
   'reductions',
   'compaction_digests',
@@ -21,19 +24,19 @@ const tables = [
   'sessions',
 ] as const;
 
-/** What there was. */
+/** The number of deleted rows. */
 export interface ErasedRows {
   messages: number;
   /** Committed compactions. */
   generations: number;
-  /** Texts that models wrote and that nobody else refers to. */
+  /** Texts by models to which nothing else refers. */
   digests: number;
 }
 
 /**
- * Deletes a session with everything stored of it, and of the texts that models wrote about it those that no other session
- * refers to or is compacting with; notes that its executions are still to be deleted. Forks of it stay, and count as forks
- * of what it was forked from. The guards of the log let this transaction delete rows of this one session
+ * Deletes a session with everything stored of it, including the models' texts that no other session refers to or is
+ * compacting with. Records that the session's executions must still be deleted. Forks of the session stay and become
+ * forks of its origin. The guards of the log let this transaction delete rows of this one session
  * (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
  */
 export async function eraseSession(pool: Pool, ids: SessionIds): Promise<ErasedRows> {
@@ -41,8 +44,8 @@ export async function eraseSession(pool: Pool, ids: SessionIds): Promise<ErasedR
 }
 
 /**
- * Erases the forks of a session, their forks and so on, then the session itself: each in a transaction of its own and
- * the origin last, so that a call that was cut off is repeated and goes on where it ended. `erased` is told of each.
+ * Erases all descendants of a session, then the session itself. Each erasure has its own transaction and the origin
+ * comes last, so that a repeated call continues where an aborted one ended. Calls `erased` for each session.
  * Throws `Store.SessionNotFound`.
  */
 export async function eraseWithForks(
@@ -64,12 +67,11 @@ export async function eraseWithForks(
   }
 }
 
-/** Null, and nothing erased, where it is to be without forks and has some. */
+/** Returns null and erases nothing where `withoutForks` is set and the session has forks. */
 async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
-  checkIds(ids);
   const { tenant, session } = ids;
   const rows = await withSession(pool, ids, async ({ query }) => {
-    // Also against those who store what a model wrote about it, and those who fork it.
+    // The lock also excludes transactions that store a model's text about the session or fork it.
     const [row] = await query<{ messages: number; generation: number }>(
       `select next_seq - 1 as messages, generation from palimpsest.sessions
        where tenant_id = $1 and session_id = $2 for update`,
@@ -92,7 +94,7 @@ async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promis
     const digests = await releaseDigests(query, ids, keys);
     await forgetInBackfills(query, ids);
     await noteErasure(query, ids, row.generation + 1);
-    // The genesis is no compaction.
+    // The genesis does not count as a compaction.
     return { messages: row.messages, generations: (deleted.get('compactions') ?? 1) - 1, digests };
   });
   if (rows !== null) forget(pool, ids);
@@ -108,7 +110,7 @@ async function forksOf(query: Query, { tenant, session }: SessionIds): Promise<s
   return rows.map((row) => row.session);
 }
 
-/** A fork of a fork holds messages of the first session as well, and remains to be found as such. */
+/** A fork of a fork also holds messages of the first session and must remain a known fork of it. */
 async function giveForksToOrigin(query: Query, { tenant, session }: SessionIds): Promise<void> {
   await query(
     `update palimpsest.sessions f set fork_of = case when origin.fork_of is not null then jsonb_build_object(
@@ -122,8 +124,8 @@ async function giveForksToOrigin(query: Query, { tenant, session }: SessionIds):
 }
 
 /**
- * What this session paid for or refers to, locked: from here on no compaction can come to use it. One that a commit is
- * coming to refer to at this moment is somebody else's as well, and is left to `releaseLeftDigests`.
+ * Locks the digests that this session paid for or refers to, so that no compaction can begin to use them. Skips
+ * digests that a running commit locks: they belong to another session as well, and `releaseLeftDigests` handles them.
  */
 async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise<string[]> {
   const rows = await query<{ key: string }>(
@@ -136,9 +138,9 @@ async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise
 }
 
 /**
- * Deletes those that no session refers to or is compacting with. The others name such a session as their payer, since it
- * has the same messages: they go when it is erased. It pays nothing for them. One statement, so that a compaction that
- * ends meanwhile is seen by both halves or by none.
+ * Deletes the digests that no session refers to or is compacting with. Each remaining digest gets such a session as
+ * its payer, because that session has the same messages: the digest goes when the payer is erased. The new payer pays
+ * nothing. One statement, so that both halves see a compaction that ends meanwhile, or neither does.
  */
 async function releaseDigests(
   query: Query,
@@ -166,7 +168,7 @@ async function releaseDigests(
   return released?.gone ?? 0;
 }
 
-/** The same for those that a commit of another session was coming to refer to when this one was erased. */
+/** Releases the digests that a commit of another session was about to refer to when this session was erased. */
 export async function releaseLeftDigests(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
   await withTransaction(pool, async ({ query }) => {
     const rows = await query<{ key: string }>(
@@ -179,7 +181,7 @@ export async function releaseLeftDigests(pool: Pool, { tenant, session, erasedAt
   });
 }
 
-/** A job goes on behind the session before; one that selected this session alone no longer says so. */
+/** Moves the cursor of a job to the session before, and removes the id from a job that selected only this session. */
 async function forgetInBackfills(query: Query, { tenant, session }: SessionIds): Promise<void> {
   await query(
     `update palimpsest.backfills b set "cursor" = (select max(i.session_id) from palimpsest.backfill_items i

@@ -2,17 +2,17 @@ import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
-/** Erased sessions whose executions are still to be deleted: work that outlives the call that erased. */
+/** Erased sessions whose executions must still be deleted. This work outlives the call that erased the session. */
 export interface Erasure extends SessionIds {
-  /** What began earlier belongs to the erased session. */
+  /** Executions that began earlier belong to the erased session. */
   erasedAt: Date;
-  /** The last generation that a compaction of it may have prepared. */
+  /** The last generation that one of its compactions may have prepared. */
   generation: number;
-  /** When Temporal was last told to delete all that was found of it; null: never yet. */
+  /** When Temporal was last told to delete all executions found; null: never. */
   toldAt: Date | null;
 }
 
-/** In the transaction that erases, or where only executions are left of a session. */
+/** Runs in the transaction that erases, or where only executions of a session are left. */
 export async function noteErasure(
   query: Query,
   { tenant, session }: SessionIds,
@@ -27,7 +27,7 @@ export async function noteErasure(
   );
 }
 
-/** Those first that Temporal was never told of, then those of which it was told longest ago. */
+/** Erasures that Temporal was never told of come first, then those that it was told of longest ago. */
 export async function pendingErasures(pool: Pool, most: number): Promise<Erasure[]> {
   return erasuresWhere(pool, 'true order by told_at nulls first, erased_at limit $1', [most]);
 }
@@ -56,7 +56,7 @@ export async function noteTold(pool: Pool, { tenant, session, erasedAt }: Erasur
   );
 }
 
-/** Nothing is left of it. An erasure of a session begun anew since stays. */
+/** Removes an erasure that is complete. A newer erasure of a session under the same id stays. */
 export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
   await read(
     pool,
@@ -66,7 +66,7 @@ export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: E
   );
 }
 
-/** Whether another session has the id by now. */
+/** Whether another session has the id now. */
 export async function isBegunAnew(pool: Pool, { tenant, session }: SessionIds): Promise<boolean> {
   const rows = await read(pool, 'select from palimpsest.sessions where tenant_id = $1 and session_id = $2', [
     tenant,
@@ -75,7 +75,7 @@ export async function isBegunAnew(pool: Pool, { tenant, session }: SessionIds): 
   return rows.length > 0;
 }
 
-/** Whether a session was erased at this moment or later, as far as its executions are not deleted yet. */
+/** Whether a session was erased at this moment or later. Erasures whose executions are deleted do not count. */
 export async function erasedSince(
   query: Query,
   { tenant, session }: SessionIds,

@@ -1,13 +1,14 @@
 /**
- * Sessions that have reached a mark and that nobody may be at work on: what a signal that was lost, a failed compaction whose
- * time has come, or a fork leaves behind. `overdue_at` says since when, `sweep_at` when the sweep looks at the session next.
+ * Sessions that have reached a mark and that possibly no workflow works on. Lost signals, failed compactions whose
+ * retry is due, and forks leave such sessions. `overdue_at` is the time since when; `sweep_at` is when the sweep next
+ * looks at the session.
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from './session-row.js';
 import { read } from '../connection/transaction.js';
 
-/** Nobody has to look for the session in the next `ms`: the workflow that measures it has it in hand. */
+/** The sweep can ignore the session for the next `ms`, because the workflow that measures it is responsible for it. */
 export async function takeInHand(
   pool: Pool,
   { tenant, session, incarnation }: SessionRow,
@@ -21,7 +22,7 @@ export async function takeInHand(
   );
 }
 
-/** Nothing is to be done about the session as it was judged; a turn or policy that came since is to be looked at. */
+/** Marks the session as one that needs nothing, unless a turn or policy came after it was judged. */
 export async function asksForNothing(
   pool: Pool,
   { tenant, session, incarnation, nextSeq, policyVersion }: SessionRow,
@@ -38,19 +39,19 @@ export async function asksForNothing(
 export interface OverdueSession extends SessionIds {
   /** JSON of the policy's layers. */
   policy: string;
-  /** A backfill that runs has it, or comes to it. */
+  /** A running backfill has selected the session or will select it. */
   inBackfill: boolean;
 }
 
-/** More owners than this at once are served by later sweeps. */
+/** Tenants served by one sweep. Later sweeps serve the others. */
 const mostOwners = 10_000;
 
-/** A backfill gives the model as long for a summary; what it has not come to by then, it may never. */
+/** A backfill gives the model this long for a summary. A session that it has not reached by then counts as not covered. */
 const longestBackfill = "interval '1 day'";
 
 /**
- * At most `most` sessions that are to be looked at now: of every tenant that has some the same number, the longest waiting first. Reads the
- * partial index alone to find them: two probes a tenant, and as many entries as it answers.
+ * Reads at most `most` sessions that are due: the same number from every tenant that has some, longest waiting first.
+ * Finds them with the partial index alone, by two probes for each tenant and as many entries as it returns.
  */
 export async function readOverdue(pool: Pool, most: number): Promise<OverdueSession[]> {
   const rows = await read<{ tenant: string; session: string; policy: string; in_backfill: boolean }>(
@@ -97,8 +98,9 @@ order by s.place, s.sweep_at
 limit $1`;
 
 /**
- * The sweep has looked at these. As long as no workflow measures them they stay overdue, and are looked at again after as
- * long as they have waited so far, an hour at most; after a minute where they could not be `told`.
+ * Postpones sessions that the sweep has looked at. They stay overdue until a workflow measures them. The next look
+ * follows after as long as they have waited so far, at most an hour; or after a minute where they could not be
+ * `told`.
  */
 export async function postpone(pool: Pool, sessions: readonly SessionIds[], told: boolean): Promise<void> {
   if (sessions.length === 0) return;
@@ -115,11 +117,11 @@ export async function postpone(pool: Pool, sessions: readonly SessionIds[], told
 
 export interface Overdue {
   sessions: number;
-  /** Since when the longest waiting one is. */
+  /** Start of the longest wait. */
   since: Date | null;
 }
 
-/** Of all tenants. Reads the partial index alone, whatever the number of sessions. */
+/** Counts the overdue sessions of all tenants. Reads the partial index alone, whatever the number of sessions. */
 export async function countOverdue(pool: Pool): Promise<Overdue> {
   const [row] = await read<{ sessions: number; since: Date | null }>(
     pool,

@@ -8,7 +8,7 @@ import { countMessage } from '../../tokens/message.js';
 import type { Query } from '../connection/transaction.js';
 import { headMessages, messagePages } from '../log/messages.js';
 
-/** New counts of everything a context is made of, not yet stored. */
+/** New counts of everything in a context, not yet stored. */
 export interface Recount {
   store(query: Query): Promise<void>;
 }
@@ -94,9 +94,9 @@ interface ContextRange {
 }
 
 /**
- * Tokens and messages of the context by stored counts: leading system messages, head, tail, with the reductions
- * committed with the generation in place of what they stand for. An upper bound but for synthetic results: empty
- * messages count although they are never shown.
+ * Tokens and messages of the context by stored counts: leading system messages, head and tail, with the reductions
+ * committed with the generation in place of their originals. This is an upper bound except for synthetic results:
+ * empty messages count although they are never shown.
  */
 export async function liveSizes(
   query: Query,

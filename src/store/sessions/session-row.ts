@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import type { SessionIds } from '../../contract/ids.js';
-import type { FormatName } from '../../conversation/format-names.js';
+import { checkId, type SessionIds } from '../../contract/ids.js';
 import { PalimpsestError } from '../../errors.js';
 import type { SessionFacts } from '../../limits/limits.js';
 import type { PolicyLayers } from '../../policy/layers.js';
@@ -13,8 +12,7 @@ import {
   type Request,
   SETTLED_REQUESTS,
 } from '../../tokens/calibration.js';
-import type { TokenizerName } from '../../tokens/counter.js';
-import { checkId } from '../connection/values.js';
+import type { InSnakeCase } from '../schema/columns.js';
 import type { sessions } from '../schema/log.js';
 
 type Columns = typeof sessions.$inferSelect;
@@ -25,17 +23,17 @@ export interface TenantPolicy {
   version: number;
 }
 
-/** A session as stored; `policy` as it was given, without defaults. */
+/** A session as stored; `policy` as given, without defaults. */
 export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy' | 'begunMode'> &
   SessionIds & {
     policy: PolicyLayers;
-    /** The tenant's policy where the session has not taken it over yet. */
+    /** The tenant's policy, where the session has not adopted it yet. */
     newerTenantPolicy?: TenantPolicy;
-    /** Its sizes come from a factor that nothing supports: they must be worked out anew before they are stored again. */
+    /** Its sizes come from a factor that no request supports. They must be recomputed before they are stored again. */
     outdatedSizes?: true;
   };
 
-/** What the sizes of a session's policy follow. */
+/** The facts that the sizes of a session's policy depend on. */
 export function factsOf({
   appliedFactor,
   appliedOverhead,
@@ -44,18 +42,18 @@ export function factsOf({
   return { factor: appliedFactor, overhead: appliedOverhead, meanTurnTokens };
 }
 
-/** Refuses ids that Postgres would refuse or change: a read with such an id could find another session. */
+/** Refuses ids that PostgreSQL would refuse or change: a read with such an id could find another session. */
 export function checkIds({ tenant, session }: SessionIds): void {
-  checkId(tenant, 'tenant');
-  checkId(session, 'session');
+  checkId(tenant, 'tenant', 'stored');
+  checkId(session, 'session', 'stored');
 }
 
-/** The session that the caller had read was erased, and another one was begun under its id. Nothing is written. */
+/** The error for a session that was erased and recreated under its id after the caller read it. Nothing is written. */
 export function replaced({ tenant, session }: SessionIds): PalimpsestError {
   return new PalimpsestError(
     'Store.StaleGeneration',
-    `session ${session} of tenant ${tenant} was erased meanwhile, and begun anew`,
-    { hint: 'Nothing of the erased session was written. Read the session again.' },
+    `session ${session} of tenant ${tenant} was erased and recreated meanwhile`,
+    { hint: 'Nothing was written. Read the session again.' },
   );
 }
 
@@ -67,54 +65,20 @@ export function checkIncarnation(ids: SessionIds, { incarnation }: { incarnation
 export function notFound({ tenant, session }: SessionIds): never {
   throw new PalimpsestError('Store.SessionNotFound', `tenant ${tenant} has no session ${session}`, {
     path: 'session',
-    hint: 'A session exists from its first appended turn on.',
+    hint: 'The first appended turn creates a session.',
   });
 }
 
-/** The row as the driver or `row_to_json` gives it. */
-export interface SessionRecord {
-  tenant_id: string;
-  session_id: string;
-  incarnation: string;
-  policy: string;
-  begun_mode: 'incremental' | null;
-  policy_version: number;
-  tenant_policy_version: number;
-  calibration: unknown;
-  applied_factor: number;
-  applied_overhead: number;
-  turns: number;
-  mean_turn_tokens: number;
-  indexed_through_seq: number;
-  fork_of: SessionRow['forkOf'];
-  format: FormatName;
-  tokenizer: TokenizerName;
-  budget: number;
-  next_seq: number;
-  system_through_seq: number;
-  generation: number;
-  through_seq: number;
-  live_tokens: number;
-  live_messages: number;
-  measure_at_tokens: number | null;
-  measure_at_messages: number | null;
-  exhausted: SessionRow['exhausted'];
-  failures: number;
-  retry_at: string | Date | null;
-  last_error: SessionRow['lastError'];
-  paused_at: string | Date | null;
-  overdue_at: string | Date | null;
-  sweep_at: string | Date | null;
-  closed_at: string | Date | null;
-  created_at: string | Date;
-  updated_at: string | Date;
+/** The row as the driver or `row_to_json` returns it. */
+export type SessionRecord = InSnakeCase<Columns, Date | string> & {
   newer_tenant_policy?: string | null;
   newer_tenant_version?: number | null;
-}
+};
 
 /**
- * The row with the tenant's policy beside it where that is newer: what `toSession` reads. `ids` is a relation with
- * tenant_id and session_id; a session that does not exist is a row of nulls, beside the tenant's policy if there is one.
+ * Selects the row together with the tenant's policy where it is newer, as `toSession` reads it. `ids` is a relation
+ * with tenant_id and session_id. A session that does not exist yields a row of nulls, with the tenant's policy if
+ * there is one.
  */
 export const sessionWithTenant = (ids: string): string =>
   `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
@@ -181,7 +145,7 @@ export function toSession(record: SessionRecord): SessionRow {
   };
 }
 
-/** Calibration as a session's row holds it, whichever version has written it. */
+/** Calibration in a session's row, as any version wrote it. */
 
 const tokens = z.number().min(0);
 const requests = z.array(z.tuple([z.number().min(1), tokens]));
@@ -189,7 +153,7 @@ const requests = z.array(z.tuple([z.number().min(1), tokens]));
 const storedSample = z.object({
   factor: z.number().positive(),
   samples: tokens,
-  // Before there were these, the overhead was taken to be the declared one, and no request was kept.
+  // Earlier versions stored none of these: they used the declared overhead and kept no requests.
   overhead: tokens.catch(0),
   fitted: z.boolean().catch(false),
   recent: requests.catch([]),
@@ -198,7 +162,7 @@ const storedSample = z.object({
 });
 
 /**
- * What cannot be read is forgotten. A factor below 1 holds only with the requests that support it.
+ * Drops values that cannot be read. A factor below 1 is valid only with the requests that support it.
  * @internal Tests read what earlier versions stored.
  */
 export function readCalibration(stored: unknown): Calibration {
@@ -219,7 +183,7 @@ export function readCalibration(stored: unknown): Calibration {
   return samples;
 }
 
-/** Whether the factor that sizes were worked out with is one that the requests allow; earlier versions took others. */
+/** Whether the stored requests support the factor behind the sizes. Earlier versions used others. */
 function isAllowed(factor: number, calibration: Calibration): boolean {
   if (factor >= 1) return true;
   return Object.values(calibration).some((sample) => sample.factor < 1 && factor >= 0.9 * sample.factor);

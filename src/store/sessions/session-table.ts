@@ -1,4 +1,4 @@
-/** The statements on a session's own row, as it stands. */
+/** The statements on a session's own row, without its tenant's newer policy. */
 import { and, eq, sql } from 'drizzle-orm';
 import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
 import type { Pool } from 'pg';
@@ -22,19 +22,20 @@ import {
 import type { SessionSettings } from './settings.js';
 
 /**
- * Of a session that may now ask to be measured: overdue unless a workflow measures it within this time. A signal takes
- * milliseconds, its measurement hardly more. Nothing where it has reached no mark.
+ * The overdue time of a session that may now ask to be measured: it is overdue unless a workflow measures it within
+ * this time. A signal takes milliseconds and its measurement hardly more. Has no effect where the session has reached
+ * no mark.
  */
 export const noticedBy = "now() + interval '15 seconds'";
 export const unlessMeasured = sql.raw(noticedBy);
 
-/** What a commit or a new policy forgets: earlier failures, and that nothing could be done. */
+/** Fields that a commit or a new policy clears: earlier failures, and the exhausted mark. */
 export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError: null } as const;
 
 /**
- * The row as it stands, null where there is none, and the tenant's policy where the session has not taken it over, in
- * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` where the id belongs
- * to another session by now.
+ * Reads the stored row (null where there is none) and the tenant's policy where the session has not adopted it, in
+ * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` where the id now
+ * belongs to another session.
  */
 export async function readSession(
   pool: Pool,
@@ -60,8 +61,8 @@ function exists(record: SessionRecord | Nulls<SessionRecord>): record is Session
 const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text as session_id) ids');
 
 /**
- * The session's row, locked against every other writer of this session until the transaction ends. Throws
- * `Store.SessionNotFound`, `Store.StaleGeneration` where the id belongs to another session by now.
+ * Reads the session's row and locks it against every other writer of this session until the transaction ends. Throws
+ * `Store.SessionNotFound`, `Store.StaleGeneration` where the id now belongs to another session.
  */
 export async function lockSession({ query }: Transaction, ids: SessionIds): Promise<SessionRow> {
   const [record] = await query<SessionRecord>(
@@ -76,7 +77,7 @@ export async function lockSession({ query }: Transaction, ids: SessionIds): Prom
   return toSession(record);
 }
 
-/** Holds off an erasure until the transaction ends, and nobody else. Throws as `lockSession` does. */
+/** Blocks only an erasure until the transaction ends. Throws as `lockSession` does. */
 export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: SessionIds): Promise<void> {
   const [record] = await query<{ incarnation: string }>(
     'select incarnation from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share',
@@ -86,7 +87,7 @@ export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: Se
   checkIncarnation(ids, record);
 }
 
-/** Throws `Store.SessionNotFound` where there is nothing to update, `Store.StaleGeneration` as `lockSession` does. */
+/** Throws `Store.SessionNotFound` where there is no row to update, `Store.StaleGeneration` as `lockSession` does. */
 export async function updateSession(
   { db, query }: Transaction,
   ids: SessionIds,
@@ -108,7 +109,7 @@ export async function updateSession(
 }
 
 /**
- * Writes a new session and its genesis, the compaction every later one descends from. Does nothing where another
+ * Writes a new session and its genesis, the compaction from which all later ones descend. Does nothing where another
  * writer was first.
  */
 export async function insertSession(
@@ -142,8 +143,8 @@ export async function insertSession(
 }
 
 /**
- * What an append needs to know of a session before its transaction: its format and tokenizer. Both rarely change, and
- * the transaction notices when they have, so a process that has seen the session need not ask.
+ * The facts about a session that an append needs before its transaction: format and tokenizer. Both rarely change,
+ * and the transaction detects a change, so that a process that knows the session need not ask.
  */
 export interface KnownSession {
   format: FormatName;
@@ -151,7 +152,7 @@ export interface KnownSession {
 }
 
 /**
- * Sessions remembered for each pool, some 200 bytes each; the one used least recently is forgotten first.
+ * Sessions cached for each pool, about 200 bytes each. The least recently used one is dropped first.
  * @internal A test goes beyond it.
  */
 export const mostKnown = 10_000;
@@ -168,7 +169,7 @@ export function remember(pool: Pool, ids: SessionIds, { format, tokenizer }: Kno
   const known = byPool.get(pool) ?? new Map<string, KnownSession>();
   byPool.set(pool, known);
   const key = keyOf(ids);
-  // A map keeps the order of insertion: what is put in anew comes last.
+  // A map keeps the order of insertion: a key that is inserted again comes last.
   known.delete(key);
   known.set(key, { format, tokenizer });
   const [oldest] = known.keys();

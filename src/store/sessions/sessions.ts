@@ -1,11 +1,10 @@
 import { sql, type SQL } from 'drizzle-orm';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
-import type { LastError, ListedSession } from '../../contract/sessions.js';
-import { invalid } from '../../errors.js';
+import type { LastError, ListRequest, SessionList, SessionSummary } from '../../contract/sessions.js';
 import { marksBeyond, measureAt } from '../../limits/limits.js';
 import { read, withSession } from '../connection/transaction.js';
-import { checkId, storable } from '../connection/values.js';
+import { storable } from '../connection/values.js';
 import { sessions } from '../schema/log.js';
 import { upToDate } from './configure.js';
 import { checkIds, factsOf, notFound, type SessionRow } from './session-row.js';
@@ -13,8 +12,8 @@ import { lockSession, readSession, unlessMeasured, updateSession } from './sessi
 import { limitsOfSession, settingsOf } from './settings.js';
 
 /**
- * The session with its tenant's present policy; null where there is none. Throws `Input.Invalid` for ids that no
- * session can have.
+ * Reads the session with its tenant's present policy; null where there is none. Throws `Input.Invalid` for ids that
+ * no session can have.
  */
 export async function findSession(pool: Pool, ids: SessionIds): Promise<SessionRow | null> {
   const { row } = await readSession(pool, ids);
@@ -26,7 +25,7 @@ export async function loadSession(pool: Pool, ids: SessionIds): Promise<SessionR
   return (await findSession(pool, ids)) ?? notFound(ids);
 }
 
-/** The newest generation of the session. Throws `Store.SessionNotFound`. */
+/** Reads the newest generation of the session. Throws `Store.SessionNotFound`. */
 export async function generationOf(pool: Pool, ids: SessionIds): Promise<number> {
   checkIds(ids);
   const [row] = await read<{ generation: number }>(
@@ -38,9 +37,9 @@ export async function generationOf(pool: Pool, ids: SessionIds): Promise<number>
 }
 
 /**
- * Marks the session as one that compacting cannot help (invariant 9), or takes the mark away. While it stands, the
- * session asks to be measured again only once it has grown by the policy's `minGain`. `judged`: the session as it was
- * when that was found; where it has a new policy or new messages since, whoever brought them asks to be measured.
+ * Marks the session as one that compaction cannot help (invariant 9), or removes the mark. A marked session asks to
+ * be measured again only once it has grown by the policy's `minGain`. `judged` is the session as it was judged: where
+ * its policy or messages have changed since, nothing is written, because that change asks for a new measurement.
  */
 export async function setExhausted(
   pool: Pool,
@@ -64,8 +63,8 @@ export async function setExhausted(
 }
 
 /**
- * Arguments have been looked at, and there was too little to truncate: the session asks again where a trigger fires.
- * `judged`: as for `setExhausted`.
+ * Records that arguments were examined and that too little could be truncated: the session asks again when a trigger
+ * fires. `judged`: see `setExhausted`.
  */
 export async function passReduceMark(
   pool: Pool,
@@ -80,7 +79,10 @@ export async function passReduceMark(
   });
 }
 
-/** Counts a failed attempt (not one that only waited for the deployment's own limit); `retryAt` is when the next one may be made. */
+/**
+ * Counts a failed attempt, except one that only waited for the deployment's own limit. `retryAt` is the time of the
+ * next attempt.
+ */
 export async function recordFailure(
   pool: Pool,
   ids: SessionIds,
@@ -103,41 +105,29 @@ export async function recordFailure(
   );
 }
 
-/** No more turns are expected. Closing twice keeps the first time; a later append opens the session again. */
+/** Records that no more turns are expected. Closing twice keeps the first time. A later append opens the session again. */
 export async function closeSession(pool: Pool, ids: SessionIds): Promise<void> {
   const closedAt: SQL = sql`coalesce(${sessions.closedAt}, now())`;
   await withSession(pool, ids, (tx) => updateSession(tx, ids, { closedAt }));
 }
 
-/** From now on no compaction begins, or again may. What is in flight ends as it ends. Throws `Store.SessionNotFound`. */
+/** Stops or allows new compactions. A running compaction continues. Throws `Store.SessionNotFound`. */
 export async function setPaused(pool: Pool, ids: SessionIds, paused: boolean): Promise<void> {
   const pausedAt: SQL = paused ? sql`coalesce(${sessions.pausedAt}, now())` : sql`null`;
   const overdueAt = paused ? null : unlessMeasured;
   await withSession(pool, ids, (tx) => updateSession(tx, ids, { pausedAt, overdueAt }));
 }
 
-const mostListed = 1_000;
-
 /**
- * Sessions of a tenant in the order of their ids' code points, after one id. `next` is the id to go on from, null at
- * the end. Throws `Input.Invalid` with the field's path.
+ * Lists sessions of a tenant in the order of their ids' code points, after one id. `next` is the id to continue from,
+ * null at the end.
  */
 export async function listSessions(
   pool: Pool,
   tenant: string,
-  {
-    after,
-    limit = 100,
-    prefix,
-    failed = false,
-  }: { after?: string; limit?: number; prefix?: string; failed?: boolean } = {},
-): Promise<{ sessions: ListedSession[]; next: string | null }> {
-  checkId(tenant, 'tenant');
-  if (after !== undefined) checkId(after, 'after');
-  if (prefix !== undefined) checkId(prefix, 'prefix');
-  if (!Number.isInteger(limit) || limit < 1 || limit > mostListed)
-    throw invalid(`limit must be a whole number from 1 to ${mostListed}`, 'limit');
-  // One more than asked for tells whether there are more.
+  { after, limit = 100, prefix, failed = false }: ListRequest = {},
+): Promise<SessionList> {
+  // One row more than requested shows whether there are more.
   const rows = await read<ListedRow>(pool, listStatement, [
     tenant,
     after ?? '',
@@ -149,7 +139,7 @@ export async function listSessions(
   return { sessions, next: rows.length > limit ? (sessions.at(-1)?.session ?? null) : null };
 }
 
-interface ListedRow extends Omit<ListedSession, 'lastError' | 'closedAt' | 'createdAt' | 'updatedAt'> {
+interface ListedRow extends Omit<SessionSummary, 'lastError' | 'closedAt' | 'createdAt' | 'updatedAt'> {
   [column: string]: unknown;
   error: LastError | null;
   closed: Date | null;
@@ -166,7 +156,7 @@ where tenant_id = $1 and session_id collate "C" > $2 and session_id collate "C" 
   and (not $4 or last_error is not null)
 order by session_id collate "C" limit $5`;
 
-function toListed({ error, closed, created, updated, ...row }: ListedRow): ListedSession {
+function toListed({ error, closed, created, updated, ...row }: ListedRow): SessionSummary {
   return {
     ...row,
     lastError: error && { type: error.type, message: error.message },

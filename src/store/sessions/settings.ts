@@ -1,12 +1,12 @@
 import { isFailure } from '../../errors.js';
 import { policyOf, type PolicyLayers } from '../../policy/layers.js';
 import { type Limits, limitsOf, marksFor, type SessionFacts } from '../../limits/limits.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { learntOf, overdue } from '../../limits/learnt.js';
 import type { TokenizerName } from '../../tokens/counter.js';
 import { factsOf, type SessionRow } from './session-row.js';
 
-/** What a policy, and what the session has shown of itself, fix on the session row. */
+/** The columns of the session row that follow from its policy and its calibration. */
 export interface SessionSettings {
   policy: PolicyLayers;
   tokenizer: TokenizerName;
@@ -14,19 +14,19 @@ export interface SessionSettings {
   budget: number;
   measureAtTokens: number | null;
   measureAtMessages: number | null;
-  /** What was learnt of the provider, as the sizes above take it: its tokens for one of ours, and of overhead. */
+  /** The calibration that the sizes above use: the provider's tokens for one counted token, and the overhead. */
   appliedFactor: number;
   appliedOverhead: number;
 }
 
-/** A session's effective policy in sizes, as its row has them. */
+/** A session's effective policy, with its sizes from the stored facts. */
 export function limitsOfSession(row: SessionRow): { policy: Policy; limits: Limits } {
   const policy = policyOf(row.policy);
   return { policy, limits: limitsOf(policy, factsOf(row)) };
 }
 
 /**
- * The settings of a session whose context has `liveTokens`. Throws `Input.Invalid` for parts of the policy that
+ * The settings of a session whose context has `liveTokens`. Throws `Input.Invalid` where parts of the policy
  * contradict each other.
  */
 export function settingsOf(layers: PolicyLayers, facts: SessionFacts = {}, liveTokens = 0): SessionSettings {
@@ -44,7 +44,7 @@ export function settingsOf(layers: PolicyLayers, facts: SessionFacts = {}, liveT
   };
 }
 
-/** The settings of another policy for this session, with what was learnt of its model. */
+/** The settings of another policy for this session, with the calibration of its model. */
 export function settle(
   layers: PolicyLayers,
   row: Pick<SessionRow, 'calibration' | 'meanTurnTokens' | 'liveTokens'>,
@@ -53,7 +53,7 @@ export function settle(
   return settingsOf(layers, { ...learntOf(policyOf(layers), calibration), meanTurnTokens }, liveTokens);
 }
 
-/** The settings of a session after more was learnt; null where those it has may stay. */
+/** The settings of a session after new calibration; null where its present settings may stay. */
 export function recalibrated(
   policy: Policy,
   row: Pick<
@@ -69,7 +69,7 @@ export function recalibrated(
   });
 }
 
-/** Null where the policy does not hold with these facts. */
+/** Null where the policy is invalid with these facts. */
 export function settingsIfValid(
   layers: PolicyLayers,
   facts: SessionFacts,

@@ -13,46 +13,46 @@ export type Digest = string & { readonly [accepted]: 'digest' };
 /** The consolidated summary of everything evicted. */
 export type Snapshot = string & { readonly [accepted]: 'snapshot' };
 
-/** A well-formed summary that may be too long for a snapshot: material for a repair, never for a context. */
+/** A well-formed summary that may be too long for a snapshot. It may be repaired, but never enters a context. */
 export type Draft = string & { readonly [accepted]: 'draft' };
 
 /**
- * The only way in which text becomes a digest or a snapshot. Peers put error texts, refusals and empty answers in place
- * of the history (langchain-ai/langchain#38867); here such a text cannot have the type.
+ * The only way in which text becomes a digest or a snapshot. Other systems replace the history by error texts, refusals and
+ * empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
  */
 export interface Acceptance {
-  /** Tokens of what the text stands for: the slice for a digest, all that the head will replace for a snapshot. */
+  /** Tokens that the text replaces: the slice for a digest, everything that the head replaces for a snapshot. */
   inputTokens: number;
-  /** The limit that was asked for. */
+  /** The requested limit. */
   maxTokens: number;
   counter: TokenCounter;
-  /** Those that the text was asked for with. */
+  /** The requested sections. */
   sections?: readonly Section[];
 }
 
-/** An answer of a model is judged by what it holds of the record that it was asked about. */
+/** The acceptance of a model's answer, which must have content of its record. */
 export interface AnswerAcceptance extends Acceptance {
   ground: Ground;
 }
 
 /**
- * Models count with their own tokenizer and overrun a limit given in words. A digest may exceed its limit by this factor,
- * for it is read once more; a snapshot stays in the context and may not exceed it at all.
+ * Models overrun a limit given in words. A digest may exceed its limit by this factor, since it is read only once more; a
+ * snapshot stays in the context and must not exceed its limit.
  */
 const DIGEST_TOLERANCE = 1.5;
 
-/** A draft beyond this factor is no summary that a repair could shorten. */
+/** A draft beyond this factor cannot be shortened by a repair. */
 const DRAFT_TOLERANCE = 3;
 
-/** Tokens that a digest may have which was asked for with this limit. */
+/** Maximum tokens of a digest with this requested limit. */
 export function digestLimit(maxTokens: number): number {
   return Math.floor(maxTokens * DIGEST_TOLERANCE);
 }
 
 /**
- * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is no summary (empty, or it holds
- * nothing of its record, as refusals and error texts do), `Summary.NotSmaller` where it is not smaller than its source or
- * far above its limit.
+ * The digest in a model's answer, without wrappers. Throws `Llm.BadOutput` for text that is not a summary (empty, or without
+ * content of its record, such as refusals and error texts), and `Summary.NotSmaller` if it is not smaller than its source or far
+ * above its limit.
  */
 export function acceptDigest(text: string, { maxTokens, ground, ...rest }: AnswerAcceptance): Digest {
   const limits = { ...rest, maxTokens: digestLimit(maxTokens) };
@@ -60,16 +60,16 @@ export function acceptDigest(text: string, { maxTokens, ground, ...rest }: Answe
 }
 
 /**
- * A snapshot from the extractive summarizer, or from a draft that was accepted as one; `ground`: as for an answer. Throws
- * like {@link acceptDigest}; never trimmed.
+ * Accepts a snapshot of the extractive summarizer, or an accepted draft; `ground` as for an answer. Throws like
+ * {@link acceptDigest}; never trims.
  */
 export function acceptSnapshot(text: string, limits: Acceptance, ground?: Ground): Snapshot {
   return accept(text, 'snapshot', limits, ground) as Snapshot;
 }
 
 /**
- * A journal joined from accepted entries, as `layeredSnapshot` made it. The text stays as it is, so that its beginning
- * never changes. Throws like {@link acceptDigest}, also where a layer says nothing.
+ * Accepts a journal that `layeredSnapshot` joined from accepted entries. The text stays unchanged, so that its beginning never
+ * changes. Throws like {@link acceptDigest}, also if a layer is empty.
  */
 export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {
   const layers = layersOf(text);
@@ -79,7 +79,7 @@ export function acceptLayered(text: string, { sections, ...size }: Acceptance): 
   return text as Snapshot;
 }
 
-/** A summary well formed and at most three times as long as asked for; whether it is a snapshot is decided after its repair. Throws like {@link acceptDigest}. */
+/** Accepts a well-formed summary of at most three times the requested length, which a repair may make a snapshot. Throws like {@link acceptDigest}. */
 export function draftOf(text: string, { maxTokens, ground, ...rest }: AnswerAcceptance): Draft {
   const limits = { ...rest, maxTokens: maxTokens * DRAFT_TOLERANCE, inputTokens: Infinity };
   return accept(text, 'draft', limits, ground) as Draft;
@@ -128,7 +128,7 @@ function refuseSize(text: string, kind: string, { inputTokens, maxTokens, counte
   });
 }
 
-/** The answer without reasoning, a fence or tag around the whole of it, and characters that a database refuses. */
+/** The answer without reasoning, without a fence or tag around it, and without characters that a database refuses. */
 export function unwrapped(answer: string, sections: readonly Section[] = builtIn): string {
   let text = answer
     .replaceAll('\0', '')
@@ -144,7 +144,7 @@ export function unwrapped(answer: string, sections: readonly Section[] = builtIn
 
 const thoughtTags = ['think', 'thinking', 'thought', 'reasoning', 'scratchpad', 'analysis'];
 
-/** Thoughts before the answer; without an end, all of it is thought. Some templates leave out the opening tag. */
+/** Removes reasoning before the answer; without an end tag, all text is reasoning. Some templates omit the opening tag. */
 function withoutThoughts(text: string, sections: readonly Section[]): string {
   const opening = /^<(\w{1,12})>/.exec(text)?.[1]?.toLowerCase();
   if (opening !== undefined && thoughtTags.includes(opening)) {
@@ -153,7 +153,7 @@ function withoutThoughts(text: string, sections: readonly Section[]): string {
   }
   const end = text.indexOf('</think>');
   if (end < 0 || text.slice(0, end).includes('<think>')) return text;
-  // A text that begins with a section of ours is a summary that quotes the tag.
+  // A text that begins with a known section is a summary that quotes the tag.
   return hasSections(text.split('\n', 1)[0]!, sections) ? text : text.slice(end + 8).trim();
 }
 
@@ -186,7 +186,7 @@ export interface HeadAcceptance {
   head: string;
 }
 
-/** Throws `Summary.NotSmaller` where the new context saves too little, `Summary.PinsLost` where a pin is not in the head word for word. */
+/** Throws `Summary.NotSmaller` if the new context saves too little, `Summary.PinsLost` if the head lacks a pin word for word. */
 export function acceptHead({ tokensBefore, tokensAfter, minGain, pins, head }: HeadAcceptance): void {
   if (tokensAfter >= tokensBefore || tokensBefore - tokensAfter < minGain * tokensBefore) {
     const change = `${tokensBefore} → ${tokensAfter} tokens`;

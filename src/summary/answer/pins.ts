@@ -1,6 +1,6 @@
 /**
- * Pins: texts that every head carries word for word. Only the operator's policy makes them, never a message: a pattern
- * is matched in what users and the system said, never in a tool's output or the agent's own words.
+ * Pins are texts that every head carries word for word. Only the operator's policy defines them: a pattern is matched in user
+ * and system messages, never in tool output or the agent's messages.
  */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
@@ -11,15 +11,15 @@ import type { Steps } from '../../steps.js';
 import { plainTextOf } from '../text/sentences.js';
 
 /**
- * What all tags of a head bear where a pin, which stands there untouched, spells one of them: a hash of the pins, which no
- * text can hold of itself, so that none ends or opens a part of the head. '' where no pin does.
+ * A suffix for all tags of a head if a pin, which is not escaped, spells one of them: a hash of the pins, which no pin can
+ * contain, so that no pin ends or opens a part of the head. '' if no pin spells a tag.
  */
 export function nonceFor(pins: readonly string[]): string {
   if (pins.every((pin) => escapeTags(pin) === pin)) return '';
   return ` ${createHash('sha256').update(JSON.stringify(pins)).digest('hex').slice(0, 16)}`;
 }
 
-/** The pins as they stand in the head, each between its own tags, untouched. Empty without pins. */
+/** The pins as written in the head, unchanged, each in its own tags. Empty without pins. */
 export function pinsBlock(pins: readonly string[]): string {
   if (pins.length === 0) return '';
   const nonce = nonceFor(pins);
@@ -30,20 +30,20 @@ export function pinsBlock(pins: readonly string[]): string {
   ].join('\n');
 }
 
-/** Indexes of the pins that a text does not hold word for word. */
+/** Indexes of the pins that a text does not contain word for word. */
 export function missingPins(pins: readonly string[], text: string): number[] {
   return pins.flatMap((pin, index) => (text.includes(pin) ? [] : [index]));
 }
 
-/** Most texts that one pattern pins, the newest, and characters of each; a pattern that matches everything stays bounded. */
+/** Maximum number of texts that one pattern pins, newest first, and of characters of each, so that every pattern is bounded. */
 export const MOST_MATCHES = 50;
 const LONGEST_MATCH = 1_000;
 
 /**
- * What the pins say, word for word, each once, in the order of `pins`: texts as they are; a message with its number and
- * role before it; for a pattern its newest {@link MOST_MATCHES} matches of up to {@link LONGEST_MATCH} characters, oldest
- * first. Messages that are not given, or hold no text, pin nothing, nor do {@link skippedPins}. Throws `Input.Invalid` where
- * the matching takes too long.
+ * The pinned texts, word for word and without duplicates, in the order of `pins`: texts unchanged; a message after its number
+ * and role; for a pattern its newest {@link MOST_MATCHES} matches of up to {@link LONGEST_MATCH} characters, oldest first.
+ * Missing messages, messages without text and {@link skippedPins} pin no text. Throws `Input.Invalid` if the matching takes too
+ * long.
  */
 export function* pinnedTexts(
   pins: readonly Pin[],
@@ -77,7 +77,7 @@ export function* pinnedTexts(
   return [...texts];
 }
 
-/** A pattern of a policy that was stored before it was checked as it is now: it pins nothing more. */
+/** A refused pattern in a policy that was stored before the current checks. It pins no further text. */
 export interface SkippedPin {
   /** `policy.pins[2].pattern` */
   path: string;
@@ -95,8 +95,8 @@ export function skippedPins(pins: readonly Pin[]): SkippedPin[] {
 }
 
 /**
- * Whether a text that was pinned earlier may be a match of this pattern. What stood around it is not known any more, so a
- * pattern that looks at words' edges keeps what it could have found, and so does one that cannot be matched any more.
+ * Whether an earlier pinned text may be a match of this pattern. Its surroundings are unknown, so a pattern with word boundaries
+ * keeps texts that it could have matched, and a refused pattern keeps all.
  */
 export function mayHaveMatched(pattern: string, text: string): boolean {
   if (/\\b/i.test(pattern) || problemOfPattern(pattern) !== null) return true;

@@ -1,4 +1,4 @@
-/** What a snapshot is divided into: the built-in sections, or those of a policy; and the entries of a journal. */
+/** The sections of a snapshot, built in or from a policy, and the entries of a journal. */
 import type { SectionInput } from '../../policy/summary-schema.js';
 
 /** One section of a snapshot: `## <title>`, then `- ` bullets. `asks` tells the summarizer what belongs there. */
@@ -40,12 +40,12 @@ export const sections = [
 
 export type SectionKey = (typeof sections)[number]['key'];
 
-/** Where claims of tools stand, whatever the sections of a policy are. */
+/** The section for claims of tools, regardless of the policy's sections. */
 export const factsSection: Section = sections[4];
 
 /**
- * The sections of a policy, in its order. Built-in keys take what is not given from the built-in section; a key given
- * twice counts once, where it stands first. null: the built-in ones.
+ * The sections of a policy, in its order. Built-in keys take missing fields from the built-in section; only the first of
+ * duplicate keys counts. null: the built-in sections.
  */
 export function resolveSections(input: readonly SectionInput[] | null): Section[] {
   if (input === null) return sections.map((section) => ({ ...section }));
@@ -93,7 +93,7 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
   return `### Messages ${range}${days === undefined ? '' : `, ${daysText(days)}`}`;
 }
 
-/** The line in the place of a layer that had to give way. */
+/** The line in place of a dropped layer. */
 export const leftOutLine = '- left out for want of room; the archive holds it';
 
 /** The same under its heading. */

@@ -1,4 +1,4 @@
-/** A summary asked for as JSON by schema, and read whatever came: endpoints may ignore a schema, models may bend it. */
+/** Requests summaries as JSON by schema, and reads answers tolerantly: endpoints may ignore a schema, models may deviate from it. */
 import { PalimpsestError } from '../../errors.js';
 import { unwrapped } from './accept.js';
 import { hasSections, formatSnapshot, oneLine, sectionNamed } from './snapshot.js';
@@ -12,7 +12,7 @@ export interface SummarySchema {
   additionalProperties: false;
 }
 
-/** As OpenAI's strict mode wants it: every property required, none besides. */
+/** The form of OpenAI's strict mode: every property is required, and others are forbidden. */
 export function schemaOf(sections: readonly Section[]): SummarySchema {
   return {
     type: 'object',
@@ -71,7 +71,7 @@ function jsonStart(text: string, sections: readonly Section[]): number | null {
   return hasSections(text.slice(0, start), sections) ? null : start;
 }
 
-/** Position after the value that begins at `start`; null where it does not end. Braces in strings do not count. */
+/** Position after the value that begins at `start`; null if it does not end. Braces in strings do not count. */
 function endOfObject(text: string, start: number): number | null {
   let depth = 0;
   let inString = false;
@@ -212,7 +212,7 @@ function itemsOf(value: unknown, depth = 0): string[] {
   return typeof value === 'number' || typeof value === 'boolean' ? [String(value)] : [];
 }
 
-/** An entry of a list is one bullet, whatever its shape. */
+/** Makes one bullet of a list entry of any shape. */
 function oneItem(entry: unknown, depth: number): string[] {
   if (typeof entry === 'string') return saysSomething(entry) ? [bullet(oneLine(entry))] : [];
   const inside = itemsOf(entry, depth + 1);

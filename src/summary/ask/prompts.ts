@@ -6,7 +6,7 @@
 import { createHash, createHmac } from 'node:crypto';
 import { escapeTags } from '../../conversation/tags.js';
 import { RENDER_VERSION } from '../../conversation/render.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { resolveSections, type Section } from '../answer/sections.js';
 import { schemaOf, type SummarySchema } from '../answer/structured.js';
 

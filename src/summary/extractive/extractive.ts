@@ -7,8 +7,8 @@ import { argumentValues } from '../journal/exact.js';
 import { clip, clipMiddle, linesOf, plainTextOf, sentencesOf } from '../text/sentences.js';
 
 /**
- * A snapshot without a model: the same sections, filled by rule. Reads every message once, whatever their number; which
- * section a sentence may enter depends on who said it, so nothing a tool returned becomes an intent or a rule.
+ * A snapshot without a model: the same sections, filled by rule. Every message is read once. The sections open to a sentence
+ * depend on its speaker, so that tool output never becomes an intent or a rule.
  */
 interface ExtractiveInput {
   previous: string | null;
@@ -17,10 +17,10 @@ interface ExtractiveInput {
   counter: TokenCounter;
 }
 
-/** Most of the input that the result may have, so that it always shrinks. */
+/** Maximum size of the result as a share of the input, so that it is always smaller. */
 const LARGEST_SHARE = 0.6;
 
-/** Snapshot text of at most `maxTokens`, and of at most 60 % of what it replaces. Same input, same text. */
+/** A snapshot of at most `maxTokens`, and at most 60 % of the text that it replaces. Deterministic. */
 export function extractiveSnapshot({ previous, messages, maxTokens, counter }: ExtractiveInput): string {
   const reading = new Reading();
   let tokens = previous === null ? 0 : counter.count(previous);
@@ -32,7 +32,7 @@ export function extractiveSnapshot({ previous, messages, maxTokens, counter }: E
   return formatSnapshot(fillSections(reading.candidates(previous), limit, counter));
 }
 
-/** Longest quotation of an item that is not the newest of its kind, characters. */
+/** Maximum characters of a quotation, except for the newest item of its kind. */
 const QUOTE = 400;
 
 /** The newest request and answer, characters; what fits is decided by tokens afterwards. */
@@ -50,7 +50,7 @@ const LONGEST_RULE = 240;
 
 const reported =
   /(?:^|[\s:])(?:[A-Z]\w{0,60})?(?:error|exception|fatal|panic|failed)(?: [A-Z]{1,5}\d{1,6})?: |(?:: |^)(?:command not found|no such file|permission denied)/i;
-/** The beginning of a line says best which error it is. */
+/** Maximum characters of an error line, whose beginning identifies the error. */
 const LONGEST_ERROR = 140;
 
 const coveredLine = /^Covered by rule, without a model: /;
@@ -60,7 +60,7 @@ interface Entry {
   text: string;
 }
 
-/** The last entries of a kind, in order, each text once: where it came last. Memory stays bounded for any session. */
+/** The last entries of a kind, in order, each text once at its last place. Memory is bounded for any session. */
 class Latest {
   private readonly entries = new Map<string, Entry>();
   constructor(private readonly most: number) {}
@@ -162,7 +162,7 @@ class Reading {
     if (returned !== '') this.results.add(seq, `${origin} returned: ${returned}`);
   }
 
-  /** Per section what could be said, the most important first. */
+  /** The candidates of each section, most important first. */
   candidates(previous: string | null): Map<SectionKey, Candidate[]> {
     const before: Map<string, string[]> = parseSnapshot((previous ?? '').replaceAll('\0', ''));
     const of = (key: SectionKey, ...groups: Entry[][]): [SectionKey, Candidate[]] => {
@@ -213,7 +213,7 @@ class Reading {
   }
 }
 
-/** Newest first within each group; then what an earlier snapshot said, its last item first. */
+/** Newest first within each group, then the items of an earlier snapshot, last first. */
 function ranked(old: readonly string[], groups: readonly Candidate[][]): Candidate[] {
   const fresh = groups.flatMap((group) => [...group].reverse());
   const said = new Set(fresh.map(({ text }) => text));
@@ -265,7 +265,7 @@ function interleaved(a: readonly Entry[], b: readonly Entry[]): Entry[] {
   return [...a, ...b].sort((x, y) => x.seq - y.seq);
 }
 
-/** Something that may stand in a section; `order` is its place among the others there. */
+/** A possible item of a section; `order` is its place among the others. */
 interface Candidate {
   text: string;
   order: number;
@@ -282,7 +282,7 @@ const shares: Record<SectionKey, number> = {
   next: 0.04,
 };
 
-/** Fewest tokens, and characters, of an item that is shortened; less says nothing. */
+/** Minimum tokens and characters of a shortened item; shorter ones are useless. */
 const SHORTEST = { tokens: 16, characters: 60 };
 
 interface Placed extends Candidate {

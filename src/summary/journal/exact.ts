@@ -1,6 +1,6 @@
 /**
- * Exact values that a summary lacks, from structure: arguments that the agent passed, by name; ids of results that a later
- * call used; what the user marked as a value or wrote in the form of one. They are frozen behind an entry or a snapshot as
+ * Extracts exact values that a summary lacks: named arguments of the agent's calls; ids in results that a later call used;
+ * values that the user marked or wrote in the form of one. They are written once after an entry or a snapshot, as
  * `exact: reservation_id 2FBBAH [m88] · path src/get.ts [m12]`.
  */
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
@@ -9,20 +9,20 @@ import { containsAtom, plainTextOf } from '../text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 
 export interface ExactInput {
-  /** Lines that were frozen before, oldest first, and that these take the place of. */
+  /** Earlier lines, oldest first, which the new ones replace. */
   before: readonly string[];
   evicted: readonly LoggedMessage[];
-  /** The entry or snapshot that the line stands behind. */
+  /** The entry or snapshot that the line follows, and the others with their values. */
   text: string;
-  /** What stays in the context for now: its values wait until their last mention is evicted. */
+  /** Text that stays in the context for now: its values wait until their last mention is evicted. */
   visible: string;
-  /** What stays for good: system messages and pins. */
+  /** Text that always stays: system messages and pins. */
   fixed: string;
   maxTokens: number;
   counter: TokenCounter;
 }
 
-/** A value as a line says it, and how much it was used beside the others. */
+/** A value as written in a line, and how often it was used. */
 interface Value {
   item: string;
   value: string;
@@ -32,9 +32,9 @@ interface Value {
 interface Found {
   label: string;
   value: string;
-  /** Where it was first met. */
+  /** Message of its first occurrence. */
   seq: number;
-  /** Messages of agent and user that wrote it. */
+  /** Number of messages of agent and user that contain it. */
   uses: number;
 }
 
@@ -42,22 +42,26 @@ interface Found {
 const LONGEST_VALUE = 160;
 const SHORTEST_VALUE = 4;
 const LONGEST_LABEL = 40;
-/** A longer message of the user is a document: its values are no more the user's than a tool's. */
+/** Characters read of a message. */
 const LONGEST_MESSAGE = 8_000;
-/** Values that wait at most; of more, those used least are forgotten. */
+/** A longer user message contains a document or tool output: only values that the agent used count. */
+const LONGEST_SAID = 400;
+/** Maximum number of waiting values; the least used ones are dropped. */
 const MOST_WAITING = 60;
-/** Different words of results that are remembered as possible ids. */
+/** Maximum number of different words of results that are kept as possible ids. */
 const MOST_SEEN = 50_000;
 
 const separator = ' · ';
 const marks = { exact: 'exact: ', waiting: 'waiting: ' };
 
-/** Both lines, '' where there is nothing to say; `waiting` is for the next generation alone. */
+/** Both lines, '' if they have no values; `waiting` is for the next generation only. */
 export function exactValues(input: ExactInput): { exact: string; waiting: string } {
   const { before, evicted, text, visible, fixed, maxTokens, counter } = input;
   const used = valuesIn(evicted);
   const holds = (held: string) => (one: { value: string }) =>
-    containsAtom(held, one.value) || (isPath(one.value) && containsAtom(held, baseOf(one.value)));
+    [[one.value], isPath(one.value) ? [baseOf(one.value)] : one.value.split('/')].some((parts) =>
+      parts.every((part) => containsAtom(held, part)),
+    );
   const lacking = ranked([valuesBy(used), ...before.map(valuesOfLine).toReversed()]).filter(
     (one) => !holds(text)(one) && !holds(fixed)(one),
   );
@@ -70,12 +74,12 @@ export function exactValues(input: ExactInput): { exact: string; waiting: string
   };
 }
 
-/** Whether a line of the journal holds exact values. */
+/** Whether a line of the journal has exact values. */
 export function isExactLine(line: string): boolean {
   return line.startsWith(marks.exact);
 }
 
-/** As much as fits, '' for nothing. */
+/** A line of as many values as fit; '' for none. */
 function lineWithin(values: readonly Value[], maxTokens: number, counter: TokenCounter): string {
   const kept: string[] = [];
   let tokens = counter.count(marks.exact);
@@ -92,7 +96,7 @@ function lineWithin(values: readonly Value[], maxTokens: number, counter: TokenC
   return kept.length === 0 ? '' : marks.exact + kept.join(separator);
 }
 
-/** The values of several lists, each most used first, as one such list; the first list goes first among equals. */
+/** Merges several lists, each with the most used value first; among equal values, the first list has precedence. */
 function ranked(lists: readonly Value[][]): Value[] {
   const merged = new Map<string, Value>();
   for (const one of lists.flat()) {
@@ -104,7 +108,7 @@ function ranked(lists: readonly Value[][]): Value[] {
 
 const written = /^(?:(\S{1,40}) )?("[^"]*"|\S+) \[m\d+\]$/;
 
-/** The values of a line as it was frozen; none in a ledger of earlier versions. */
+/** The values of a written line; none in a ledger of earlier versions. */
 function valuesOfLine(line: string): Value[] {
   const mark = Object.values(marks).find((one) => line.startsWith(one));
   const items = mark === undefined ? [] : line.slice(mark.length).split(separator);
@@ -114,7 +118,7 @@ function valuesOfLine(line: string): Value[] {
   });
 }
 
-/** Most used first, the newer before the older. */
+/** Values sorted by use, then newest first. */
 function valuesBy(found: readonly Found[]): Value[] {
   const most = Math.max(1, ...found.map(({ uses }) => uses));
   return found
@@ -126,16 +130,17 @@ function valuesBy(found: readonly Found[]): Value[] {
     }));
 }
 
-/** Used by agent or user. */
+/** Values used by agent or user. */
 function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   const used = new Map<string, Found>();
   const seen = new Set<string>();
+  const taken = takenUp(messages);
   for (const { seq, message } of messages) {
     if (message.role === 'tool' || message.role === 'function') {
       for (const word of wordsOf(plainTextOf(message))) if (seen.size < MOST_SEEN) seen.add(word);
       continue;
     }
-    const values = new Map(valuesOf(message, seen).filter(([value]) => isWritable(value)));
+    const values = new Map(valuesOf(message, seen, taken).filter(([value]) => isWritable(value)));
     for (const [value, label] of values) {
       const known = used.get(value);
       if (known) known.uses++;
@@ -145,42 +150,60 @@ function valuesIn(messages: readonly LoggedMessage[]): Found[] {
   return [...used.values()];
 }
 
+/** Words in the agent's texts and calls. */
+function takenUp(messages: readonly LoggedMessage[]): Set<string> {
+  const said = messages.filter(({ message }) => message.role === 'assistant');
+  const words = said.flatMap(({ message }) => [plainTextOf(message), ...callsOf(message)].flatMap(wordsOf));
+  return new Set(words.slice(0, MOST_SEEN));
+}
+
 function nameOf(label: string): string {
   return label.trim().replace(/\s+/g, '_').slice(0, LONGEST_LABEL);
 }
 
-/** Neither what redaction put in the place of a secret, nor anything that a line could not give back. */
+/**
+ * Whether a value may be written. Excluded are placeholders of redaction, values that a line cannot represent, lines of
+ * listings, and days, which are useless without their events.
+ */
 function isWritable(value: string): boolean {
   return (
-    value.length >= SHORTEST_VALUE && value.length <= LONGEST_VALUE && !/[\n\r"]|\[REDACTED:| · /.test(value)
+    value.length >= SHORTEST_VALUE &&
+    value.length <= LONGEST_VALUE &&
+    !/[\n\r"]|\[REDACTED:| · |^\d+:|^\d{1,4}[-/]\d{1,2}[-/]\d{1,4}$/.test(value)
   );
 }
 
-/** By value, what it is called. */
+/** A value and its name. */
 type Labelled = [value: string, label: string];
 
-function valuesOf(message: ChatMessage, seen: ReadonlySet<string>): Labelled[] {
-  if (message.role === 'user') return writtenValues(plainTextOf(message)).map((value) => [value, '']);
+function valuesOf(message: ChatMessage, seen: ReadonlySet<string>, taken: ReadonlySet<string>): Labelled[] {
+  if (message.role === 'user') {
+    const text = plainTextOf(message);
+    const values = writtenValues(text);
+    return values
+      .filter((value) => text.length <= LONGEST_SAID || taken.has(value))
+      .map((value) => [value, '']);
+  }
   if (message.role !== 'assistant') return [];
-  const calls = [
-    ...(message.tool_calls ?? []).map(argumentsOf),
-    ...(message.function_call ? [message.function_call.arguments] : []),
-  ];
-  return calls.flatMap((json) => argumentValues(json, seen));
+  return callsOf(message).flatMap((json) => argumentValues(json, seen));
 }
 
-/** What a call names exactly: ids and paths, and what `seen` holds of what earlier results have named. */
+function callsOf({ tool_calls, function_call }: ChatMessage): string[] {
+  return [...(tool_calls ?? []).map(argumentsOf), ...(function_call ? [function_call.arguments] : [])];
+}
+
+/** The exact values of a call: ids, paths, and words of earlier results in `seen`. */
 export function argumentValues(json: string, seen: ReadonlySet<string> = new Set()): Labelled[] {
   return leavesOf(json).flatMap(([label, leaf]): Labelled[] => {
     if (isId(leaf) || isPath(leaf) || (seen.has(leaf) && !isPlain(leaf))) return [[leaf, label]];
-    // A command, a query, a text: what of it a result has named, and its paths.
+    // Of a command, query or text: its paths, and words that a result contained.
     return wordsOf(leaf.slice(0, LONGEST_MESSAGE)).flatMap((word): Labelled[] =>
       isPath(word) || (seen.has(word) && isIdAlone(word)) ? [[word, '']] : [],
     );
   });
 }
 
-/** Texts and numbers of a JSON text by the name nearest to them; none in what is no JSON. */
+/** Texts and numbers of a JSON text with their nearest names; none if the text is not JSON. */
 function leavesOf(json: string): [label: string, leaf: string][] {
   let parsed: unknown;
   try {
@@ -202,22 +225,20 @@ function leavesOf(json: string): [label: string, leaf: string][] {
   }
 }
 
-/** Letters with digits, addresses, and numbers too long to count anything: nobody would write them again from memory. */
+/** Whether a text is an id: letters with digits, an address, or a number too long to be a count. */
 function isId(text: string): boolean {
   if (/\s/.test(text) || text.length < SHORTEST_VALUE) return false;
   if (/^\d+$/.test(text)) return text.length >= 5 && !text.endsWith('000');
-  // A line of a listing, a day.
-  if (/^\d+:|^\d{4}-\d\d-\d\d$/.test(text)) return false;
   if (/^[\w.+-]+@[\w-]+\.\w/.test(text)) return true;
   return /\p{L}/u.test(text) && /\d/.test(text) && !isPlain(text);
 }
 
-/** Without a name beside it a number says nothing. */
+/** Whether a text is an id without a name: numbers need a name. */
 function isIdAlone(text: string): boolean {
   return isId(text) && !/^\d+$/.test(text);
 }
 
-/** Words, with the number of a version or of a unit at most: `python3`, `utf-8`, `HTTP/2`, `in_progress`, `30min`, `1990s`. */
+/** Whether a text is an ordinary word, with at most a version number or a unit: `python3`, `utf-8`, `HTTP/2`, `in_progress`, `30min`, `1990s`. */
 function isPlain(text: string): boolean {
   return (
     /^\p{L}?[\p{Ll}_]+(?:-?\d{1,3}(?:\.\d{1,3})*)?$/u.test(text) ||
@@ -226,7 +247,7 @@ function isPlain(text: string): boolean {
   );
 }
 
-/** The name of a file, which finds it where its path is lost. */
+/** The name of a file, by which it can be found without its path. */
 function baseOf(path: string): string {
   const name = path.slice(path.lastIndexOf('/') + 1);
   return name.length >= SHORTEST_VALUE && name.includes('.') ? name : path;
@@ -241,7 +262,9 @@ function isPath(text: string): boolean {
   );
 }
 
-const word = /[^\s"'`“”«»<>(){}[\],;|=]{4,160}/g;
+/** Characters and punctuation of scripts without spaces end a word, since values are not written in them. */
+const word =
+  /[^\s"'`“”‘’«»<>(){}[\],;|=、。，；：！？（）【】《》「」『』…—\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}]{4,160}/gu;
 
 function wordsOf(text: string): string[] {
   return [...text.matchAll(word)].map(([found]) => found.replace(/[.:!?…\\]+$/, ''));
@@ -249,7 +272,7 @@ function wordsOf(text: string): string[] {
 
 const quoted = /`([^`\n]{4,160})`|"([^"\n]{4,40})"|“([^”\n]{4,40})”/g;
 
-/** What a user marks as a value, or writes in the form of one. */
+/** Values that a user marks, or writes in the form of a value. */
 function writtenValues(text: string): string[] {
   if (text.length > LONGEST_MESSAGE) return [];
   const marked = [...text.matchAll(quoted)]

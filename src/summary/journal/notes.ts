@@ -1,12 +1,12 @@
-/** What a model answers when it is asked for notes on a chunk: the notes, and the changes of the state where it was asked for them. */
+/** A model's answer to a request for notes on a chunk: the notes, and the changes of the state if requested. */
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { LoggedMessage } from '../../conversation/message.js';
-import { referencesIn, withoutStrayReferences, type Reference } from './references.js';
+import { referencesIn, referencesWithin, type Reference } from './references.js';
 import { writtenIn } from './witness.js';
 
 export interface NotesAnswer {
   notes: string;
-  /** Null where the answer has no such part. */
+  /** Null if the answer has no such part. */
   changes: string | null;
 }
 
@@ -22,12 +22,12 @@ export function readNotes(answer: string): NotesAnswer {
   return { notes: linesOf(notes).join('\n'), changes: after };
 }
 
-/** The form in which an answer is stored: both parts, the changes with the state that they change. */
+/** The stored form of an answer: both parts, with the hash of the state that the changes apply to. */
 export function writeNotes({ notes, changes }: NotesAnswer, ofState: string): string {
   return changes === null ? notes : `${notes}\n\n## State ${ofState}\n${changes}`;
 }
 
-/** The changes of a stored answer, where they are of this state. */
+/** The changes of a stored answer if they apply to this state, else null. */
 export function changesOf(stored: string, ofState: string): string | null {
   const heading = stateHeading.exec(stored);
   if (!heading?.[0].endsWith(` ${ofState}`)) return null;
@@ -35,16 +35,14 @@ export function changesOf(stored: string, ofState: string): string | null {
 }
 
 /**
- * The notes with references to messages of `range` only: no other can be what a line rests on. A quotation that differs from
- * a cited message of `messages` in white space or letter case alone is put as it was said.
+ * The notes with their references limited to `range`, since lines can only rest on its messages. A quotation that differs from
+ * a cited message only in white space or letter case is replaced by the original words.
  */
 export function groundedNotes(notes: string, range: Reference, messages: readonly LoggedMessage[]): string {
-  const within = ({ fromSeq, throughSeq }: Reference) =>
-    fromSeq >= range.fromSeq && throughSeq <= range.throughSeq;
   return notes
     .split('\n')
     .map((written) => {
-      const line = withoutStrayReferences(written, within);
+      const line = referencesWithin(written, range);
       return line.replace(quotation, (whole, ...groups: (string | undefined)[]) => {
         const quoted = groups.slice(0, 3).find((group) => group !== undefined) ?? '';
         const said = asSaid(quoted, referencesIn(line), messages);
@@ -54,10 +52,10 @@ export function groundedNotes(notes: string, range: Reference, messages: readonl
     .join('\n');
 }
 
-/** In backticks or quotes; of a word or two nothing can be told. */
+/** A quotation in backticks or quotes; one or two words are too short to compare. */
 const quotation = /`([^`\n]{8,300})`|"([^"\n]{8,300})"|\u201C([^\u201D\n]{8,300})\u201D/g;
 
-/** The words of a quotation as a cited message holds them, on one line; null where it holds them so, or not at all. */
+/** The words of a quotation as in a cited message, on one line; null if they are equal or not in the message. */
 function asSaid(
   quoted: string,
   cited: readonly Reference[],
@@ -73,13 +71,13 @@ function asSaid(
   return said === undefined || said.includes('\n') ? null : said;
 }
 
-/** An answer that was cut off, as far as its lines are whole. */
+/** The complete lines of an answer that was cut off. */
 export function wholeLines(answer: string): string {
   const end = answer.lastIndexOf('\n');
   return end < 0 ? '' : answer.slice(0, end);
 }
 
-/** As many lines as fit, from the first on. */
+/** As many of the first lines as fit. */
 export function linesWithin(notes: string, maxTokens: number, counter: TokenCounter): string {
   const lines = notes.split('\n');
   while (lines.length > 1 && counter.count(lines.join('\n')) > maxTokens) lines.pop();
@@ -96,7 +94,7 @@ function linesOf(text: string): string[] {
 
 const dateLine = /^\W{0,4}\d{4}-\d\d-\d\d\W{0,4}$/;
 
-/** The end of notes as the next chunk's reader is shown it: the last lines, and the last date before them. */
+/** The end of notes as shown with the next chunk: the last lines, and the last date before them. */
 export function endOf(notes: string, lines = 3): string {
   const all = notes.split('\n');
   const last = all.slice(-lines);

@@ -1,4 +1,4 @@
-/** The messages that a line of the memory rests on, written last on the line: `[m412]`, `[m412-415]`, `[m412, m420]`. */
+/** The messages that a line of journal or state rests on, written at its end: `[m412]`, `[m412-415]`, `[m412, m420]`. */
 export interface Reference {
   fromSeq: number;
   throughSeq: number;
@@ -16,17 +16,24 @@ function rangeOf(written: string): Reference {
   return from <= through ? { fromSeq: from, throughSeq: through } : { fromSeq: through, throughSeq: from };
 }
 
-/** The line without references to messages that it cannot rest on. */
-export function withoutStrayReferences(line: string, isKnown: (reference: Reference) => boolean): string {
+/** The line with its references limited to `range`, since it can rest on no other messages. */
+export function referencesWithin(line: string, range: Reference): string {
   return line.replace(bracket, (whole, listed: string) => {
     const all = listed.split(/[,;]\s?/);
-    const known = all.filter((written) => isKnown(rangeOf(written)));
-    if (known.length === all.length) return whole;
-    return known.length === 0 ? '' : ` [${known.join(', ')}]`;
+    const kept = all.flatMap((written) => {
+      const { fromSeq, throughSeq } = rangeOf(written);
+      if (fromSeq >= range.fromSeq && throughSeq <= range.throughSeq) return [written];
+      const from = Math.max(fromSeq, range.fromSeq);
+      const through = Math.min(throughSeq, range.throughSeq);
+      if (from > through) return [];
+      return [from === through ? `m${from}` : `m${from}-${through}`];
+    });
+    if (kept.join() === all.join()) return whole;
+    return kept.length === 0 ? '' : ` [${kept.join(', ')}]`;
   });
 }
 
-/** The references of a line, as they are written. */
+/** The references of a line as written. */
 export function writtenReferences(line: string): string {
   return [...line.matchAll(bracket)].map(([whole]) => whole.trim()).join(' ');
 }

@@ -1,32 +1,32 @@
-/** The journal as it stands: its entries, and how often their lines were rewritten. */
+/** Describes a journal: its entries, and how often their lines were rewritten. */
 import type { TokenCounter } from '../../tokens/counter.js';
 import { layersOf } from '../answer/sections.js';
 import type { KeptLayer } from '../ask/layers.js';
 
 export interface JournalEntry {
-  /** Messages that it stands for. */
+  /** First and last message of the entry. */
   fromSeq: number;
   throughSeq: number;
-  /** Merges that it went through: 0 as it was written from the originals, then one more than the highest that went in. */
+  /** Number of merges: 0 for an entry written from the originals, else one more than the highest rank merged into it. */
   rank: number;
-  /** Merges that its lines went through in the mean: one more than those of the lines that went in, by their tokens. */
+  /** Mean number of merges of its lines: one more than that of the merged lines, weighted by tokens. */
   rewrites: number;
-  /** That a summarizer wrote; 0 where only a pointer to the archive is left. */
+  /** Lines written by a summarizer; 0 if only a pointer to the archive is left. */
   lines: number;
-  /** With what code has put behind these lines; without the heading. */
+  /** Tokens including lines added by code, without the heading. */
   tokens: number;
-  /** No model answered: the rules wrote it, or a part of it. */
+  /** Whether the rules wrote it, or a part of it, because no model answered. */
   byRule: boolean;
 }
 
 export interface Journal {
   /** Oldest first. */
   entries: JournalEntry[];
-  /** Mean over the lines. */
+  /** Mean over all lines. */
   rewritesPerLine: number;
 }
 
-/** `snapshot`: the text that the layers make up. */
+/** `snapshot`: the text of all layers. */
 export function describeJournal(
   layers: readonly KeptLayer[],
   snapshot: string,

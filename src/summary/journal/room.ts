@@ -1,20 +1,20 @@
-/** Sizes of the journal: how long an entry may be, and which entries are merged once they exceed their room. Tokens. */
+/** Sizes of the journal in tokens: lengths of entries, and the entries to merge once they exceed their room. */
 
 export interface JournalRoom {
-  /** For all entries together. */
+  /** Room for all entries together. */
   entries: number;
-  /** What merging brings them down to: most compactions then merge nothing. */
+  /** Size of the entries after merging, small enough that most compactions merge none. */
   mergedDown: number;
-  /** For the state. */
+  /** Room for the state. */
   state: number;
 }
 
-/** Most of the memory's room that the state may take; entries have what it leaves. */
+/** Maximum share of the room for the state; entries have the rest. */
 const STATE_SHARE = 0.2;
 const SMALLEST_STATE = 100;
 const MERGED_DOWN = 0.85;
 
-/** `room`: of the whole memory; `framing`: of it what stands around entries and state; `stateTokens`: of the state so far. */
+/** `room`: tokens for journal and state; `framing`: the part of them around entries and state; `stateTokens`: tokens of the current state. */
 export function journalRoom(room: number, framing: number, stateTokens: number): JournalRoom {
   const most = Math.floor(STATE_SHARE * room);
   const reserved = Math.min(most, Math.max(SMALLEST_STATE, Math.floor(1.3 * stateTokens)));
@@ -22,18 +22,18 @@ export function journalRoom(room: number, framing: number, stateTokens: number):
   return { entries, mergedDown: Math.floor(MERGED_DOWN * entries), state: most };
 }
 
-/** No entry is asked to be shorter. */
+/** Minimum requested length of an entry. */
 const SHORTEST_ENTRY = 60;
-/** Share of what people and the agent said: more while the journal is less than half full, since most sessions never fill it. */
+/** Length of an entry as a share of the messages of people and agent; larger while the journal is less than half full, since most sessions never fill it. */
 const ENTRY_SHARE = { early: 1 / 5, late: 1 / 7 };
-/** Share of the entries' room that those of one compaction may take once it is half full. */
+/** Maximum share of the entries' room for one compaction once it is half full. */
 const LATE_SHARE = 1 / 8;
-/** Of what tools returned half as much is worth keeping. */
-const TOOL_WEIGHT = 0.5;
+/** Weight of a token of tool output relative to one of other messages. */
+const TOOL_WEIGHT = 0.65;
 
 /**
- * Tokens asked of the entry for a chunk, of whose `tokens` tools returned `toolTokens`; `standing`: what the entries before
- * take of the room; `chunks`: of this compaction.
+ * Requested tokens of the entry for a chunk with `tokens`, of which `toolTokens` are tool output. `standing`: tokens of the
+ * existing entries; `chunks`: number of chunks of this compaction.
  */
 export function entryTokens(
   { tokens, toolTokens = 0 }: { tokens: number; toolTokens?: number },
@@ -48,16 +48,16 @@ export function entryTokens(
   return Math.max(SHORTEST_ENTRY, asked);
 }
 
-/** Most of an entry's tokens that the values behind it may take on top, and claims that nobody made. */
+/** Maximum additional share of an entry's tokens for exact values, and for unfounded claims. */
 export const EXACT_SHARE = 0.15;
 
 /** Tokens of the heading above an entry. */
 const HEADING_TOKENS = 8;
 
-/** Tokens of the days in it, where they are known. */
+/** Tokens of the days in the heading, if known. */
 const DAYS_TOKENS = 8;
 
-/** Tokens that an entry takes in the memory. */
+/** Tokens of an entry in the journal. */
 export function sizeOfEntry({ tokens, addedTokens = 0, days }: EntrySize): number {
   return tokens + addedTokens + HEADING_TOKENS + (days === undefined ? 0 : DAYS_TOKENS);
 }
@@ -68,34 +68,34 @@ interface EntrySize {
   days?: unknown;
 }
 
-/** The same of one that is still to be written, with the most that code may put behind it. */
+/** Expected tokens of an unwritten entry, with the maximum of lines added by code. */
 export function expectedEntry(tokens: number): number {
   return Math.ceil(tokens * (1 + EXACT_SHARE)) + HEADING_TOKENS;
 }
 
-/** An entry as merging sees it. */
+/** The size of an entry, as input of merging. */
 export interface Sized {
   rank: number;
   tokens: number;
 }
 
 export interface Merge {
-  /** Index of the first entry, and how many neighbours become one. */
+  /** Index of the first entry, and number of neighbours to merge. */
   first: number;
   count: number;
-  /** Tokens of the merged entry at most. */
+  /** Maximum tokens of the merged entry. */
   maxTokens: number;
 }
 
 const MOST_MERGED = 4;
-/** A merge that left less of its entries would drop more than it joins. */
+/** Minimum share of its entries that a merge must keep; a smaller one drops too much. */
 const LEAST_LEFT = 0.45;
 const MOST_LEFT = 0.85;
 
 /**
- * The next merge; null while all entries fit their room, once they are down to what merging brings them to, or where only
- * the newest is left to be merged. Neighbours of equal, low rank go first, the older before the newer, as many as it takes for the
- * one merge to reach the goal without squeezing any. The newest entry is never merged.
+ * The next merge; null if the entries fit, have reached the goal, or only the newest one is left. Neighbours of equal, low rank are
+ * merged first, older ones before newer ones, and as many as one merge needs to reach the goal without compressing them too much.
+ * The newest entry is never merged.
  */
 export function nextMerge(entries: readonly Sized[], goal: number): Merge | null {
   const over = sum(entries) - goal;
@@ -116,7 +116,7 @@ export function nextMerge(entries: readonly Sized[], goal: number): Merge | null
   return { first: best.first, count: best.count, maxTokens: Math.max(SHORTEST_ENTRY, Math.floor(wanted)) };
 }
 
-/** Ranks apart, rewriting what was rewritten, squeezing, and youth speak against a merge. */
+/** The score against a merge: different ranks, repeated rewriting, strong compression and recent entries raise it. */
 function harmOf(group: readonly Sized[], first: number, over: number): number {
   const ranks = group.map(({ rank }) => rank);
   const left = 1 - over / sum(group);

@@ -1,15 +1,16 @@
 /**
- * What holds at the end of the evicted part: rules, requests in force, open questions, progress and next step. Code carries
- * every item on word for word; the model answers changes only.
+ * The state at the end of the evicted part: rules, requests in force, open questions, progress and next step. Code carries
+ * every item on word for word; the model answers only with changes.
  */
 import type { TokenCounter } from '../../tokens/counter.js';
+import { spaced } from '../text/sentences.js';
 import { referencesIn, withoutReferences, writtenReferences, type Reference } from './references.js';
 
 type ItemKind = 'rule' | 'request' | 'open';
 
 interface StateItem {
   kind: ItemKind;
-  /** R1, T2, Q3: no two items of a state share a number. */
+  /** R1, T2, Q3: unique numbers within a state. */
   id: string;
   /** One line with its reference. */
   text: string;
@@ -29,13 +30,16 @@ const titles: Record<ItemKind, { title: string; letter: string }> = {
 const kinds = Object.keys(titles) as ItemKind[];
 const kindOfLetter = new Map(kinds.map((kind) => [titles[kind].letter, kind]));
 
-/** As it is shown to agent and model, and stored; '' where there is nothing to say. */
-export function formatState({ items, progress, next }: State): string {
+/** The stored form, which is also shown to the model; '' for an empty state. */
+export function formatState({ items, progress, next }: State, withIds = true): string {
   const lists = kinds.flatMap((kind) => {
     const shown = items.filter((item) => item.kind === kind);
     return shown.length === 0
       ? []
-      : [`${titles[kind].title}:`, ...shown.map(({ id, text }) => `- ${id} ${text}`)];
+      : [
+          `${titles[kind].title}:`,
+          ...shown.map(({ id, text }) => (withIds ? `- ${id} ${text}` : `- ${text}`)),
+        ];
   });
   return [
     ...lists,
@@ -56,32 +60,45 @@ export function parseState(text: string): State {
   return state;
 }
 
-/** Without requests that rest on one message alone, which the context still shows. */
-export function withoutRequest(text: string, seq: number): string {
+/**
+ * The form shown to the agent: without the ids by which a model changes items, without quotations from the carried message in
+ * requests and rules, and without requests that rest on that message alone, since it follows below.
+ */
+export function shownState(text: string, carried: { seq: number; text: string } | null): string {
   const state = parseState(text);
-  const isShown = ({ kind, text: line }: StateItem) => {
-    const references = referencesIn(line);
-    const isOfIt = references.every(({ fromSeq, throughSeq }) => fromSeq === seq && throughSeq === seq);
-    return kind === 'request' && references.length > 0 && isOfIt;
-  };
-  return formatState({ ...state, items: state.items.filter((item) => !isShown(item)) });
+  if (carried === null) return formatState(state, false);
+  const below = spaced(carried.text);
+  const items = state.items.flatMap((item) => {
+    if (item.kind === 'open') return [item];
+    const quoted = [...item.text.matchAll(quotation)].map(([whole]) => whole);
+    const left = quoted.filter((one) => !below.includes(spaced(one.slice(1, -1))));
+    if (left.length > 0 && left.length < quoted.length)
+      return [{ ...item, text: `${left.join(' ')} ${writtenReferences(item.text)}`.trim() }];
+    const references = referencesIn(item.text);
+    const isOfIt = references.every(
+      ({ fromSeq, throughSeq }) => fromSeq === carried.seq && throughSeq === carried.seq,
+    );
+    const isBelow = left.length === 0 && (item.kind === 'request' || quoted.length > 0);
+    return isBelow && isOfIt && references.length > 0 ? [] : [item];
+  });
+  return formatState({ ...state, items }, false);
 }
 
-/** Who may carry a line of the state, by the messages that it cites. */
+/** Checks by the cited messages whether a line may enter the state. */
 export interface Witness {
-  /** The user said this. */
+  /** Whether the user said this. */
   said(references: readonly Reference[], claim: string): boolean;
-  /** The user said this word for word. */
+  /** Whether the user said this word for word. */
   quoted(references: readonly Reference[], words: string): boolean;
-  /** The user spoke of it in a message that came after those in which it was stated. */
+  /** Whether the user mentioned it in a message after those in which it was stated. */
   takenBack(references: readonly Reference[], statedIn: readonly Reference[]): boolean;
-  /** Whose plan it is; null where it repeats words that only tools used, or holds hardly a word of people and agent. */
+  /** Whose plan it is; null if it repeats words that only tools used, or has too few words of people and agent. */
   planned(references: readonly Reference[], claim: string): 'user' | 'agent' | 'notes' | null;
 }
 
 export interface Changed {
   state: State;
-  /** Lines that rest on nothing that may carry them. */
+  /** Lines without a message that supports them. */
   unfounded: string[];
 }
 
@@ -95,7 +112,7 @@ const restated = /^([RTQ]\d{1,6})\b[ \t:.)-]+(.*)$/;
 const replaced = /^(progress|done so far|next(?:[ \t]+steps?)?)[ \t]*:[ \t]*(\S.*)$/i;
 const nothing = /^(?:none|no changes?|nothing|unchanged|n\/a)\b[.\s]*$/i;
 
-/** Whether a text has a line in the form of a change: a refusal, an error text or a placeholder has none. */
+/** Whether a text has a line in the form of a change; refusals, error texts and placeholders have none. */
 export function holdsChanges(text: string): boolean {
   const forms = [nothing, ending, added, restated, replaced];
   return linesOf(text).some((line) => forms.some((form) => form.test(line)));
@@ -105,7 +122,7 @@ function linesOf(changes: string): string[] {
   return changes.split('\n').map((line) => line.replace(bullet, '').replace(/\s+/g, ' ').trim());
 }
 
-/** The state after the changes that a model answered. */
+/** Applies the changes of a model's answer. */
 export function changed(before: State, changes: string, witness: Witness): Changed {
   const items = [...before.items];
   const unfounded: string[] = [];
@@ -128,13 +145,13 @@ export function changed(before: State, changes: string, witness: Witness): Chang
   function remove(id: string, line: string): void {
     const at = items.findIndex((item) => item.id === id);
     if (at < 0) return;
-    // What the user stated, only the user takes back.
+    // Only the user can withdraw what the user stated.
     const { kind, text } = items[at]!;
     if (kind === 'rule' && !witness.takenBack(referencesIn(line), referencesIn(text))) return;
     items.splice(at, 1);
   }
 
-  /** What user and system said stays word for word; a question may come to be put otherwise. */
+  /** Statements of user and system stay word for word; a question may be reworded. */
   function restate(id: string, text: string): void {
     const at = items.findIndex((item) => item.id === id);
     if (items[at]?.kind === 'open' && text !== '') items[at] = { ...items[at], text };
@@ -152,7 +169,7 @@ export function changed(before: State, changes: string, witness: Witness): Chang
     else unfounded.push(text);
   }
 
-  /** Of a claim that says more than was said: what it quotes word for word. */
+  /** The verbatim quotations of a claim that goes beyond its source. */
   function quotedOf(text: string): string | null {
     const references = referencesIn(text);
     const quoted = [...text.matchAll(quotation)].map(([whole]) => whole);
@@ -173,7 +190,7 @@ export function changed(before: State, changes: string, witness: Witness): Chang
   }
 }
 
-/** As the state before showed it. */
+/** Prefix of a plan as shown in the previous state. */
 const planner = /^\((?:agent's plan|proposed by these notes)\) +/;
 const planners = { user: '', agent: "(agent's plan) ", notes: '(proposed by these notes) ' };
 
@@ -195,8 +212,8 @@ function plain(text: string): string {
 }
 
 /**
- * The state within `maxTokens`: open questions go first, the oldest before the newer, then progress, requests, the next
- * step, rules last. What goes stands in the entries still.
+ * The state within `maxTokens`: open questions are dropped first, oldest first, then progress, requests, the next step, and
+ * rules last. The entries still contain dropped items.
  */
 export function stateWithin(state: State, maxTokens: number, counter: TokenCounter): State {
   const fits = (one: State) => counter.count(formatState(one)) <= maxTokens;

@@ -1,23 +1,23 @@
-import { plainTextOf } from '../text/sentences.js';
+import { plainTextOf, spaced } from '../text/sentences.js';
 import { wordsOf } from '../origins/wording.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf } from '../../conversation/render.js';
 import type { Reference } from './references.js';
 import type { Witness } from './state.js';
 
-/** Share of a claim's words that the cited message must hold, in the same or another form. */
+/** Minimum share of a claim's words in the cited message, in the same or another form. */
 const SHARE_SAID = 0.5;
-/** Most of a claim's words that only tools may have used: a file name, no order. */
+/** Maximum share of a claim's words that only tools used: enough for a file name, not for an instruction. */
 const PLANTED = 1 / 8;
-/** Share of a plan's words that people or agent have used: a plan translated or decoded from what a tool returned has none. */
+/** Minimum share of a plan's words used by people or agent: a plan translated or decoded from tool output has none. */
 const SHARE_KNOWN = 1 / 3;
-/** A cited message of fewer words confirms what it answers: "yes, do that". */
+/** A shorter cited message, such as "yes, do that", confirms the message that it answers. */
 const CONFIRMATION_WORDS = 12;
 
 /**
- * The user (or system, or developer) said what a message of theirs that the claim cites holds half the words of; a short
- * answer counts with the message it answers. A plan may be put in other words, but neither it nor what the user said holds
- * words that only tools used.
+ * The user (or system, or developer) said a claim if a cited message of theirs has half of its words; a short answer counts
+ * together with the message that it answers. A plan may use other words, but neither a plan nor a user's claim may have words
+ * that only tools used.
  */
 export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   const bySeq = new Map(messages.map((logged) => [logged.seq, logged]));
@@ -45,7 +45,7 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
     return cited.some((logged) => sideOf(logged) === 'user' && carries(logged, claim)) && isOwn(claim, 0);
   }
 
-  /** In words of people and agent, at least so large a share of them. */
+  /** Whether at least this share of the claim's words was used by people and agent. */
   function isOwn(claim: string, shareKnown: number): boolean {
     const { people, tools } = (spoken ??= spokenIn(messages));
     const words = contentWords(claim);
@@ -80,11 +80,7 @@ export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   }
 }
 
-function spaced(text: string): string {
-  return text.replace(/\s+/g, ' ').trim().toLowerCase();
-}
-
-/** Words of people and agent, and of tools; reading them all takes time that few compactions need. */
+/** Words of people and agent, and of tools. Reading them takes time, so callers do it only if needed. */
 function spokenIn(messages: readonly LoggedMessage[]): { people: Set<string>; tools: Set<string> } {
   const spoken = { people: new Set<string>(), tools: new Set<string>() };
   for (const logged of messages) {
@@ -106,7 +102,7 @@ function sideOf({ message: { role } }: LoggedMessage): 'user' | 'agent' | 'tool'
 
 const wordless = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]$/u;
 
-/** Beginnings of the words that mean something; where no spaces part words, pairs of characters. */
+/** Beginnings of the content words; in scripts without spaces, pairs of characters. */
 function contentWords(text: string): string[] {
   const words = wordsOf(text).map((word) => word.text);
   return words.flatMap((word, index) => {

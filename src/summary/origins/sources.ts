@@ -5,11 +5,11 @@ import { factsSection, type Section } from '../answer/sections.js';
 import { parseSnapshot } from '../answer/snapshot.js';
 import { inWords, type Said, type Wording } from './wording.js';
 
-/** Who said what: the sources that the wording of a summary is compared with. */
+/** The sources, by speaker, that the wording of a summary is compared with. */
 export interface Sources {
-  /** What user and system said, and the assistant in words of its own. */
+  /** Texts of user and system, and of the assistant unless they mention a suspected instruction. */
   trusted: Iterable<Said>;
-  /** What tools returned; `origin` is `tool:<name>`, or `tool` where no name is known. */
+  /** Tool output; `origin` is `tool:<name>`, or `tool` if no name is known. */
   tools: Iterable<{ origin: string; text: Said }>;
   /**
    * Summaries that were folded in: their facts, and what is labelled in them, are tools' claims still; the rest passed
@@ -18,7 +18,7 @@ export interface Sources {
   previous?: readonly string[];
 }
 
-/** Messages by who speaks in them. Each side can be read once. */
+/** The messages by speaker. Each side can be read once. */
 export function sourcesIn(
   messages: Iterable<LoggedMessage>,
   previous: readonly (string | null)[] = [],

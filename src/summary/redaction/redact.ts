@@ -1,21 +1,21 @@
 /**
- * Takes secrets out of what summarizer, snapshot and exact values see. The log keeps the original. A secret becomes
- * `[REDACTED:kind:hash]`; the hash is keyed by the tenant, so that equal secrets look equal within one and nowhere else.
+ * Removes secrets before summarizer, summary and exact values get a text. The log keeps the original. A secret becomes
+ * `[REDACTED:kind:hash]`; the hash is keyed by tenant, so that equal secrets have equal hashes within one tenant only.
  */
 import { createHmac } from 'node:crypto';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 import { atOnce, type Steps } from '../../steps.js';
 import { assertPattern, Matching } from '../../conversation/pattern.js';
 
 interface SecretForm {
   kind: string;
-  /** Every match holds one of these; a text without any is not searched. Compared in lower case. */
+  /** Every match contains one of these, in lower case; a text without any is not searched. */
   signs: readonly string[];
-  /** The secret is its group `secret`, or the whole match. Bounded everywhere, so that any text takes linear time. */
+  /** The secret is the group `secret`, or the whole match. All repetitions are bounded, so that matching takes linear time. */
   form: RegExp;
 }
 
-/** What stands for a secret. Never looked into again, so that redacting twice changes nothing. */
+/** The placeholder of a secret. It is never searched, so that redaction is idempotent. */
 const placeholder = /\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]/g;
 const fullMark = /^\[REDACTED:[a-z_]{1,30}:[0-9a-f]{8}\]$/;
 
@@ -28,12 +28,12 @@ const keyEdge = (edge: string): string => `-----${edge} (?:[A-Z0-9]{1,20} ){0,3}
 const secretWord =
   'pass(?:word|wd|phrase)?|pwd|secret(?:[_-]?(?:access[_-]?)?key)?|(?:api|access|auth|private|encryption|signing|account|client)[_-]?(?:key|secret|token)|(?:auth|access|refresh|session|bearer|id|bot|csrf|personal[_-]?access)[_-]?token|token|credentials?';
 
-/** The forms that issuers document. The most telling first: what one has taken, the next does not see. */
+/** Secret forms as documented by their issuers, most specific first: later forms do not see earlier matches. */
 const secretForms: readonly SecretForm[] = [
   {
     kind: 'private_key',
     signs: ['private key'],
-    // A key that is cut off, at either end of a slice, is one too.
+    // Includes keys that are cut off at either end.
     form: form(
       `${keyEdge('BEGIN')}(?:(?:(?!-----)[^]){0,20000}${keyEdge('END')}|(?:(?:\\\\[nr]|\\s){1,4}[A-Za-z0-9+/=]{16,100})*(?:(?:\\\\[nr]|\\s){1,4}[A-Za-z0-9+/=]{1,100})?)|(?:^|[\\s"])(?<secret>(?:[A-Za-z0-9+/=]{20,80}(?:\\\\[nr]|\\s){1,4}){1,200}${keyEdge('END')})`,
     ),
@@ -117,7 +117,7 @@ const secretForms: readonly SecretForm[] = [
   },
 ];
 
-/** Values that stand where a secret would: placeholders of documentation, references to where it is kept. */
+/** Values in place of a secret: placeholders in documentation, and references to the place of a secret. */
 const noSecret =
   /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|self\.|this\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
 
@@ -129,18 +129,18 @@ function isHarmless(secret: string, match: string): boolean {
   return !isQuoted && !/[\d!#$%^&*]/.test(secret) && !/pass|pwd|--/i.test(match);
 }
 
-/** Redacts a text at once; `steps`, where there are any, does the same for a long one in steps. */
+/** Redacts a text at once; `steps`, if present, redacts a long text in steps. */
 export type Redact = ((text: string) => string) & { steps?: (text: string) => Steps<string> };
 
-/** Redacts with whatever steps there are. */
+/** Redacts in steps if possible. */
 export function* redacting(redact: Redact, text: string): Steps<string> {
   return redact.steps ? yield* redact.steps(text) : redact(text);
 }
 
 /**
- * What redacts a text, linear in it and idempotent for the known forms; null where the policy wants nothing redacted.
- * Throws `Input.Invalid` with its path for a pattern that cannot be matched: a policy stored before patterns were checked
- * may hold one, and leaving it out would show what it hides. So does the redactor where matching takes too long.
+ * The redactor of a policy, which takes linear time and is idempotent for the known forms; null if redaction is off.
+ * Throws `Input.Invalid` with the path of a refused pattern: a policy stored before patterns were checked may have one, and
+ * ignoring it would reveal its matches. The redactor throws the same if matching takes too long.
  */
 export function redactorFor(
   redact: Policy['redact'],
@@ -158,7 +158,7 @@ export function redactorFor(
   function* steps(text: string): Steps<string> {
     const hidden = redact!.secrets ? yield* secretsIn(text, shown) : [];
     if (redact!.patterns.length === 0) return withMarks(text, hidden);
-    // Each looks at the text as it was: what one has hidden may be the middle of what another finds.
+    // Each pattern searches the original text: one match may be inside another.
     const found: Span[] = [];
     for (const [index, pattern] of redact!.patterns.entries())
       yield* matchesIn(text, pattern, pathOf(index), matching, found);
@@ -169,10 +169,10 @@ export function redactorFor(
 
 type Shown = (kind: string, secret: string) => string;
 
-/** Most rounds: what stands beside a secret may be seen as one only when that is gone. */
+/** Maximum rounds: a secret next to another may be recognized only after the other is replaced. */
 const MOST_ROUNDS = 4;
 
-/** A stretch of the text as it was, and what stands for it. */
+/** A span of the original text, and its replacement. */
 interface Hidden extends Span {
   mark: string;
 }
@@ -192,7 +192,7 @@ function* secretsIn(text: string, shown: Shown): Steps<Hidden[]> {
   return hidden;
 }
 
-/** The same, or with what this form finds in the text as it is shown now. */
+/** Adds the matches of this form in the text as redacted so far. */
 function withForm(
   text: string,
   hidden: Hidden[],
@@ -261,7 +261,7 @@ function marksIn(text: string): Span[] {
   }));
 }
 
-/** Whether a stretch begins or ends inside what stands for a secret. */
+/** Whether a span begins or ends inside a placeholder. */
 function cutsMark(marks: readonly Span[], from: number, to: number): boolean {
   const isInside = (at: number) => {
     let [low, high] = [0, marks.length];
@@ -294,7 +294,7 @@ function* matchesIn(
   let last: Span | undefined;
   for (const found of matching.searchHidden(text, pattern, path)) {
     yield;
-    // What is redacted already is no match, nor the beginning or end of one.
+    // A placeholder is never a match, nor the beginning or end of one.
     if (found === null || cutsMark(kept, found.from, found.to)) continue;
     if (last?.to === found.from) last.to = found.to;
     else all.push((last = { from: found.from, to: found.to }));

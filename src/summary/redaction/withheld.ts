@@ -1,20 +1,20 @@
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { redacting, type Redact } from './redact.js';
 import { inSlices, type Steps } from '../../steps.js';
-import type { Policy } from '../../policy/resolve.js';
+import type { Policy } from '../../policy/defaults.js';
 
-/** A policy that may redact, and what does it. */
+/** The redaction settings of a policy, and the redactor. */
 interface Redaction {
   policy: Pick<Policy, 'redact'>;
   redact: Redact;
 }
 
-/** Fields that name and link; they hold no text of anybody. */
+/** Fields with names and links, which have no written text. */
 const links = new Set(['role', 'type', 'id', 'tool_call_id', 'name']);
 
 /**
- * Messages as code may quote from them. Redacting the quote would come too late: what is a secret often shows only by
- * the words beside it, and those a quote leaves behind.
+ * Redacts messages before code quotes from them. Redacting a quotation is too late: a secret is often recognized only by the
+ * words next to it, which the quotation lacks.
  */
 export function* withoutSecrets(messages: readonly LoggedMessage[], redact: Redact): Steps<LoggedMessage[]> {
   const shown: LoggedMessage[] = [];
@@ -41,7 +41,7 @@ function* redactedValue(value: unknown, redact: Redact): Steps<unknown> {
   return Object.fromEntries(fields);
 }
 
-/** The messages as a summarizer may read them; chunks are cut of these. */
+/** The messages as a summarizer may read them; chunks are made from these. */
 export async function readable(
   messages: readonly LoggedMessage[],
   { redaction }: { redaction: string },
@@ -50,7 +50,7 @@ export async function readable(
   return redaction === '' ? messages : inSlices(withoutSecrets(messages, redact));
 }
 
-/** Of these messages, those of which something is withheld from a summarizer. */
+/** The messages of which a part is withheld from the summarizer. */
 export function* redactedIn(
   messages: readonly LoggedMessage[],
   { policy, redact }: Redaction,

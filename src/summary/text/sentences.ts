@@ -1,7 +1,7 @@
-/** Text in lines, sentences and whole words, and text made shorter without tearing a code point. */
+/** Splits text into lines, sentences and words, and shortens it without splitting a code point. */
 import type { ChatMessage } from '../../conversation/message.js';
 
-/** Sentences and lines, white space made single, list marks removed. */
+/** Sentences and lines with single spaces and without list marks. */
 export function* sentencesOf(text: string): Generator<string> {
   for (const line of linesOf(text)) {
     const plain = line.slice(0, 20_000).replace(/\s+/g, ' ').trim();
@@ -30,13 +30,13 @@ export function* linesOf(text: string): Generator<string> {
   }
 }
 
-/** At most `length` characters, an ellipsis where something is missing, never half a code point. */
+/** At most `length` characters, with an ellipsis if text is missing; code points stay whole. */
 export function clip(text: string, length: number): string {
   if (text.length <= length) return text;
   return `${text.slice(0, Math.max(0, length - 1)).replace(/[\uD800-\uDBFF]$/, '')}…`;
 }
 
-/** At most `length` characters: the beginning and, for people ask at the end, two fifths from the end. */
+/** At most `length` characters: three fifths from the beginning and two fifths from the end, where people put their question. */
 export function clipMiddle(text: string, length: number): string {
   if (text.length <= length || length < 10) return clip(text, length);
   const tail = Math.floor((length - 3) * 0.4);
@@ -44,14 +44,14 @@ export function clipMiddle(text: string, length: number): string {
   return `${start} ${text.slice(text.length - tail).replace(/^[\uDC00-\uDFFF]/, '')}`;
 }
 
-/** What a message says in words; media left out, characters that a database refuses too. */
+/** The text of a message, without media and without characters that a database refuses. */
 export function plainTextOf({ content }: ChatMessage): string {
   const text =
     typeof content === 'string' ? content : (content ?? []).map((part) => part.text ?? '').join('\n');
   return text.replaceAll('\0', '');
 }
 
-/** Whether a text holds an atom word for word and whole: `item_1` is not held by `item_10`, nor `src/a.ts` by `src/a.tsx`. */
+/** Whether a text contains a whole atom: `item_10` does not contain `item_1`, nor `src/a.tsx` `src/a.ts`. */
 export function containsAtom(text: string, atom: string): boolean {
   if (atom === '') return true;
   for (let at = text.indexOf(atom); at >= 0; at = text.indexOf(atom, at + 1)) {
@@ -67,4 +67,9 @@ function isWordChar(code: number): boolean {
   return (
     (code >= 48 && code <= 57) || (code >= 65 && code <= 90) || (code >= 97 && code <= 122) || code === 95
   );
+}
+
+/** Normalizes white space and letter case for comparisons. */
+export function spaced(text: string): string {
+  return text.replace(/\s+/g, ' ').trim().toLowerCase();
 }

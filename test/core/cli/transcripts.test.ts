@@ -147,10 +147,10 @@ describe('wrong input is named with its place', () => {
     const [missing] = await readTranscripts(path.join(folder, 'nowhere.jsonl'));
     expect(missing?.id).toBe('nowhere');
     expect(errorOf(missing)).toMatchObject({ type: 'Input.Invalid' });
-    expect(errorOf(missing).message).toMatch(/no such file.*nowhere\.jsonl/i);
+    expect(errorOf(missing).message).toMatch(/does not exist.*nowhere\.jsonl/i);
     mkdirSync(path.join(folder, 'empty'));
     const [directory] = await readTranscripts(path.join(folder, 'empty'));
-    expect(errorOf(directory).message).toMatch(/no transcript lies in .*empty/i);
+    expect(errorOf(directory).message).toMatch(/no transcript in .*empty/i);
   });
 
   test('broken JSON: line and column', async () => {
@@ -185,7 +185,7 @@ describe('wrong input is named with its place', () => {
     expect((await failure('[]')).message).toMatch(/no message/);
     expect((await failure(Buffer.from([0x5b, 0xff, 0xfe, 0x5d]))).message).toMatch(/UTF-8/);
     expect((await failure(gzipSync(line(hello)).subarray(0, 20))).message).toMatch(/gzip/);
-    expect((await failure('42')).message).toMatch(/no known format: it is a number/);
+    expect((await failure('42')).message).toMatch(/not in a known format: it is a number/);
     expect((await failure('{"turns": []}')).message).toMatch(/object with the fields "turns"/);
   });
 });

@@ -101,7 +101,12 @@ describe('the environment', () => {
     [{ PALIMPSEST_SUMMARY_WINDOW: '-5' }, 'PALIMPSEST_SUMMARY_WINDOW', /at least 1/, /tokens/],
     [{ LOG_LEVEL: 'loud' }, 'LOG_LEVEL', /one of trace, debug/, undefined],
     [{ PALIMPSEST_WORKER_ROLES: 'model,cook' }, 'PALIMPSEST_WORKER_ROLES[1]', /one of workflow/, undefined],
-    [{ PALIMPSEST_WORKER_MODEL_CALLS: '0' }, 'PALIMPSEST_WORKER_MODEL_CALLS', /at least 1/, /in flight/],
+    [
+      { PALIMPSEST_WORKER_MODEL_CALLS: '0' },
+      'PALIMPSEST_WORKER_MODEL_CALLS',
+      /at least 1/,
+      /concurrent model calls/,
+    ],
     [{ PALIMPSEST_WORKER_BACKFILL_SHARE: '0' }, 'PALIMPSEST_WORKER_BACKFILL_SHARE', /above 0/, /live/],
     [{ PALIMPSEST_WORKER_BACKFILL_SHARE: '2' }, 'PALIMPSEST_WORKER_BACKFILL_SHARE', /at most 1/, /live/],
     [{ PALIMPSEST_METRICS_ADDRESS: '9464' }, 'PALIMPSEST_METRICS_ADDRESS', /host:port/, /9464/],
@@ -198,7 +203,7 @@ describe('the policy of the environment', () => {
   test.each([
     [{ PALIMPSEST_CONTEXT_WINDOW: '64k' }, 'PALIMPSEST_CONTEXT_WINDOW', /a number, not "64k"/],
     [{ PALIMPSEST_CONTEXT_WINDOW: '0' }, 'PALIMPSEST_CONTEXT_WINDOW', /contextWindow must be at least 1/],
-    [{ PALIMPSEST_TRIGGER: 'often' }, 'PALIMPSEST_TRIGGER', /"often" is not understood/],
+    [{ PALIMPSEST_TRIGGER: 'often' }, 'PALIMPSEST_TRIGGER', /"often" is not a size/],
     [{ PALIMPSEST_TRIGGER: '1.5' }, 'PALIMPSEST_TRIGGER', /fraction must be at most 1/],
     [{ PALIMPSEST_SUMMARY_MODE: 'sometimes' }, 'PALIMPSEST_SUMMARY_MODE', /one of journal/],
     [{ PALIMPSEST_ENABLED: 'maybe' }, 'PALIMPSEST_ENABLED', /0, 1, true, false/],
@@ -208,7 +213,7 @@ describe('the policy of the environment', () => {
       /PALIMPSEST_POLICY, line 1: .*not a known field/,
     ],
     [{ PALIMPSEST_POLICY: '{"trigger": }' }, 'trigger', /PALIMPSEST_POLICY: Line 1, column 13/],
-    [{ PALIMPSEST_POLICY: '[]' }, 'PALIMPSEST_POLICY', /a policy is a JSON object/],
+    [{ PALIMPSEST_POLICY: '[]' }, 'PALIMPSEST_POLICY', /a policy must be a JSON object/],
   ])('%j is refused by name', (env, name, reason) => {
     const error = refusal(env);
     expect(error.message).toMatch(reason);
@@ -244,9 +249,9 @@ describe('the policy file', () => {
     const missing = refusal({ PALIMPSEST_POLICY_FILE: '/nowhere/policy.json' });
     expect(missing).toMatchObject({
       path: 'PALIMPSEST_POLICY_FILE',
-      message: 'There is no policy file /nowhere/policy.json.',
+      message: 'Policy file /nowhere/policy.json not found.',
     });
-    expect(refusal({ PALIMPSEST_POLICY_FILE: folder }).message).toContain('cannot be read: EISDIR');
+    expect(refusal({ PALIMPSEST_POLICY_FILE: folder }).message).toContain(': EISDIR');
   });
 
   test('that is malformed is refused with its name, the line and the field', () => {
@@ -349,14 +354,19 @@ policy:
 
   test.each([
     ['worker:\n  modelcalls: 5', 'worker.modelcalls', /line 2: .*not a known field/, /modelCalls/],
-    ['worker:\n\n  modelCalls: many', 'worker.modelCalls', /line 3: .*a number, not "many"/, /in flight/],
+    [
+      'worker:\n\n  modelCalls: many',
+      'worker.modelCalls',
+      /line 3: .*a number, not "many"/,
+      /concurrent model calls/,
+    ],
     ['loglevel: info', 'loglevel', /not a known field/, /logLevel/],
     ['worker: 5', 'worker', /must be an object, not 5/, undefined],
     ['api:\n  tokens:\n    - justatoken', 'api.tokens[0]', /line 3: /, undefined],
     ['policy:\n  target: 0.5\n  triger: 1', 'policy.triger', /line 3: .*not a known field/, /trigger/],
     ['worker: {roles: [', 'PALIMPSEST_CONFIG', /line 1, column/, undefined],
     ['a: 1\na: 2', 'PALIMPSEST_CONFIG', /line 2, column 1: Map keys must be unique/, undefined],
-    ['- a', 'PALIMPSEST_CONFIG', /holds no settings/, /logLevel/],
+    ['- a', 'PALIMPSEST_CONFIG', /contains no settings/, /logLevel/],
   ])('%j is refused with its place', (text, place, reason, hint) => {
     const error = refusalOf(text);
     expect(error.path).toBe(place);
@@ -368,7 +378,7 @@ policy:
   test('that is missing is named; a complaint about a variable is not put down to it', () => {
     const missing = refusal({ PALIMPSEST_CONFIG: '/nowhere/palimpsest.yaml' });
     expect(missing).toMatchObject({ path: 'PALIMPSEST_CONFIG' });
-    expect(missing.message).toContain('There is no configuration file /nowhere/palimpsest.yaml');
+    expect(missing.message).toContain('Configuration file /nowhere/palimpsest.yaml not found');
     const variable = refusalOf(everything, { PALIMPSEST_WORKER_MODEL_CALLS: 'x' });
     expect(variable.path).toBe('PALIMPSEST_WORKER_MODEL_CALLS');
     expect(variable.message).not.toContain('config.yaml');

@@ -41,7 +41,7 @@ async function played(
   return conversation;
 }
 
-const runs = { numRuns: 40, endOnFailure: true, interruptAfterTimeLimit: sized(4_000, 20_000) };
+const runs = { numRuns: sized(4, 40), endOnFailure: true };
 const journals = policies.filter(({ summary }) => summary?.mode === 'journal');
 
 describe('the breakdown of a context', () => {

@@ -21,8 +21,8 @@ describe('the time of a turn', () => {
     ['yesterday', 'must be an ISO 8601 instant with its zone'],
     [1_683_464_645, 'must be an ISO 8601 instant with its zone'],
     [null, 'must be an ISO 8601 instant with its zone'],
-    ['1969-12-31T23:59:59Z', 'lies before 1970'],
-    ['2026-03-03T09:00:01Z', 'lies more than a day ahead'],
+    ['1969-12-31T23:59:59Z', 'is before 1970'],
+    ['2026-03-03T09:00:01Z', 'is more than a day ahead'],
   ])('%s is refused', (given, why) =>
     expect(() => readInstant(given, 'turns[2].at', now)).toThrowError(
       expect.objectContaining({

@@ -18,7 +18,7 @@ import { anthropicHistories, geminiHistories } from '../../support/native-histor
 import { sessions } from '../../support/random-sessions.js';
 
 const policy = resolvePolicy(parsePolicy({ contextWindow: 4_000, tokenizer: 'chars/4' }));
-const runs = { numRuns: 150, interruptAfterTimeLimit: 15_000 };
+const runs = { numRuns: 150 };
 
 function fittedUnits(log: LoggedMessage[], budget: number, format: ContextFormat) {
   try {

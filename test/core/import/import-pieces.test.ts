@@ -168,7 +168,7 @@ describe('pieces', () => {
       for await (const piece of (await piecesOf(chunksOf(text, 5), long)).pieces) found.push(valueOf(piece));
     };
     await expect(readAll('[{"a":1},\n{"a":2},')).rejects.toThrow('Line 2: the array is not closed.');
-    await expect(readAll('[{"a":3}\n] x')).rejects.toThrow('Line 2: nothing may follow the array.');
+    await expect(readAll('[{"a":3}\n] x')).rejects.toThrow('Line 2: text follows the array.');
     expect(found).toEqual([{ a: 1 }, { a: 2 }, { a: 3 }]);
   });
 

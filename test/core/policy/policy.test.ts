@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { PalimpsestError } from '../../../src/errors.js';
 import { isTriggered, limitsOf, measureAt, type Limits } from '../../../src/limits/limits.js';
-import { DEFAULT_ACKNOWLEDGMENT } from '../../../src/policy/resolve.js';
+import { DEFAULT_ACKNOWLEDGMENT } from '../../../src/policy/defaults.js';
 import { parsePolicy, type PolicyInput } from '../../../src/policy/schema.js';
 import { resolvePolicy } from '../../../src/policy/layers.js';
 import { PROMPT_TOKENS } from '../../../src/limits/economics.js';
@@ -52,14 +52,19 @@ describe('refused as written, with path and hint', () => {
     ],
     [{ trigger: { fraction: 0 } }, 'policy.trigger.fraction', /above 0, not 0/, /Share/],
     [{ trigger: { fraction: -0.1 } }, 'policy.trigger.fraction', /above 0, not -0.1/, /Share/],
-    [{ trigger: { tokens: 0 } }, 'policy.trigger.tokens', /at least 1/, /Tokens/],
-    [{ trigger: { messages: 1.5 } }, 'policy.trigger.messages', /a whole number, not 1.5/, /Messages/],
-    [{ trigger: { messages: '20' } }, 'policy.trigger.messages', /a number, not "20"/, /Messages/],
-    [{ trigger: { messages: true } }, 'policy.trigger.messages', /a number, not true/, /Messages/],
+    [{ trigger: { tokens: 0 } }, 'policy.trigger.tokens', /at least 1/, /Number of tokens/],
+    [
+      { trigger: { messages: 1.5 } },
+      'policy.trigger.messages',
+      /a whole number, not 1.5/,
+      /Number of messages/,
+    ],
+    [{ trigger: { messages: '20' } }, 'policy.trigger.messages', /a number, not "20"/, /Number of messages/],
+    [{ trigger: { messages: true } }, 'policy.trigger.messages', /a number, not true/, /Number of messages/],
     [{ trigger: {} }, 'policy.trigger', /names no size/, /at least one of tokens, messages, fraction/],
-    [{ trigger: 0.85 }, 'policy.trigger', /an object or a list, not 0.85/, /When to compact/],
+    [{ trigger: 0.85 }, 'policy.trigger', /an object or a list, not 0.85/, /starts a compaction/],
     [{ trigger: [] }, 'policy.trigger', /needs at least one trigger/, /enabled: false/],
-    [{ keep: {} }, 'policy.keep', /names no ceiling/, /leave keep out/],
+    [{ keep: {} }, 'policy.keep', /names no ceiling/, /omit keep/],
     [{ keep: { fraction: 1 } }, 'policy.keep.fraction', /below 1, not 1/, /share of the window/],
     [{ overhead: 1.5 }, 'policy.overhead', /a whole number, a list or an object, not 1.5/, /System prompt/],
     [{ overhead: ['tools', 3] }, 'policy.overhead[1]', /a string, not 3/, undefined],
@@ -83,19 +88,19 @@ describe('refused as written, with path and hint', () => {
       { trigger: { economic: false } },
       'policy.trigger.economic',
       /cannot be false here/,
-      /go together: tokens, messages, fraction; or economic; or idle/,
+      /one form: tokens, messages, fraction; or economic; or idle/,
     ],
     [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache is cold/],
     [
       { trigger: { economic: true, idle: 60_000 } },
       'policy.trigger.idle',
       /cannot be 60000 here/,
-      /go together: tokens, messages, fraction; or economic; or idle/,
+      /one form: tokens, messages, fraction; or economic; or idle/,
     ],
     [
       { pins: [{ pattern: '(' }] },
       'policy.pins[0].pattern',
-      /not a regular expression/,
+      /not valid RE2 syntax/,
       /RE2: JavaScript without lookaround/,
     ],
     [{ pins: [5] }, 'policy.pins[0]', /a string or an object, not 5/, undefined],
@@ -129,7 +134,7 @@ describe('refused as written, with path and hint', () => {
     [{ overhead: { tool: [] } }, 'policy.overhead.tool', /not a known field/, /Known fields: system, tools/],
     [{ prices: { input: 0 } }, 'policy.prices.input', /above 0, not 0/, /per million tokens/],
     [{ redact: true }, 'policy.redact', /false or an object, not true/, /REDACTED/],
-    [{ target: 1 }, 'policy.target', /too little below the threshold/, /up to 0.9/],
+    [{ target: 1 }, 'policy.target', /too close to the threshold/, /up to 0.9/],
     [null, 'policy', /an object, not null/, undefined],
     [[], 'policy', /an object/, undefined],
   ])('%j', (input, path, reason, hint) => {
@@ -238,7 +243,7 @@ describe('refused where its parts contradict each other, with the numbers', () =
       'a spend limit without prices',
       { spend: { perCompaction: 0.5 } },
       'policy.spend.perCompaction',
-      /limit of 0.5 means nothing without prices/,
+      /limit of 0.5 needs prices/,
     ],
     [
       'the same for a session, where only the summarizer has a price',
@@ -265,7 +270,7 @@ describe('refused where its parts contradict each other, with the numbers', () =
         summary: { contextWindow: 8_000, prompt: 'Mind every rule. '.repeat(1_100) },
       },
       'policy.summary.contextWindow',
-      /beside the prompt \(4,\d{3}\)/,
+      /in addition to the prompt \(4,\d{3}\)/,
     ],
   ])('%s', (_what, input, path, reason) => {
     const error = refusal(input);

@@ -32,11 +32,7 @@ const writes: Summarizer = (request) => {
 const mostInARow = 6;
 
 /** A failing session is reported with its seed as it was found: shrinking megabytes of text would take hours. */
-const runs = (numRuns: number) => ({
-  numRuns,
-  endOnFailure: true,
-  interruptAfterTimeLimit: sized(3_000, 12_000),
-});
+const runs = (most: number) => ({ numRuns: sized(Math.ceil(most / 10), most), endOnFailure: true });
 
 interface Played {
   conversation: Conversation;

@@ -15,7 +15,7 @@ import { isFailure } from '../../../src/errors.js';
 import { policyOf } from '../../../src/policy/layers.js';
 import { learntOf, overdue, requestOf, type Learnt } from '../../../src/limits/learnt.js';
 import { limitsOf } from '../../../src/limits/limits.js';
-import type { Policy } from '../../../src/policy/resolve.js';
+import type { Policy } from '../../../src/policy/defaults.js';
 import { calibrated, calibrationKey, type Calibration } from '../../../src/tokens/calibration.js';
 
 const window = 128_000;

@@ -19,7 +19,7 @@ const parts: HeadParts = {
   snapshot: snapshotOf('## Session intent\n- Fix the login test'),
   exact: 'exact: path src/auth/login.ts [m3]',
   pins: ['Never deploy on Fridays.\n  Two spaces stay.', 'Köln → <b>42</b>'],
-  archive: { parts: 3, throughSeq: 120 },
+  evicted: { fromSeq: 1, throughSeq: 120, resultSeq: 120 },
   method: 'model',
   carried: null,
   acknowledgment: 'Understood, I go on from there.',
@@ -36,7 +36,7 @@ describe('the summary turn', () => {
       parts.pins[0]!,
       parts.pins[1]!,
       '<state_snapshot>\n## Session intent\n- Fix the login test\nexact: path src/auth/login.ts [m3]\n</state_snapshot>',
-      'Messages 1–120 are kept word for word in 3 archive parts.',
+      'Messages 1–120 are kept word for word. Below stand messages 121 on.',
     ].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at >= 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
@@ -66,7 +66,7 @@ describe('the summary turn', () => {
     for (const name of tools) expect(without).not.toContain(name);
     expect(without).not.toContain('look into the archive');
     expect(without.split('\n').at(-1)).toBe(
-      'Messages 1–120 are kept word for word in 3 archive parts, which you cannot read from here.',
+      'Messages 1–120 are kept word for word where you cannot read them from here. Below stand messages 121 on.',
     );
   });
 
@@ -102,7 +102,7 @@ describe('the plain form', () => {
         'Here is a summary of the conversation to date:\n\n## Session intent\n- Fix the login test\nexact: path src/auth/login.ts [m3]\n\n<pins>',
       ),
     ).toBe(true);
-    const order = ['</pins>', 'in 3 archive parts'].map((piece) => text.indexOf(piece));
+    const order = ['</pins>', 'kept word for word'].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at > 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
     expect(textOf({ form: 'plain', method: 'extractive' })).toContain('without a model');
@@ -172,7 +172,7 @@ describe('pins', () => {
     const pins = ['a', { pattern: '(?<=RULE: )\\w+' }, { pattern: '^RULE: be .*' }];
     expect(atOnce(pinnedTexts(pins, messages))).toEqual(['a', 'RULE: be brief.']);
     expect(skippedPins(pins)).toEqual([
-      { path: 'policy.pins[1].pattern', reason: expect.stringContaining('looks around') },
+      { path: 'policy.pins[1].pattern', reason: expect.stringContaining('a lookaround') },
     ]);
     expect(mayHaveMatched('(?<=RULE: )\\w+', 'never')).toBe(true);
     expect(mayHaveMatched('^RULE: be .*', 'never')).toBe(false);

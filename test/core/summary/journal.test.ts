@@ -21,7 +21,7 @@ import {
   formatState,
   parseState,
   stateWithin,
-  withoutRequest,
+  shownState,
   type State,
 } from '../../../src/summary/journal/state.js';
 import { witnessIn } from '../../../src/summary/journal/witness.js';
@@ -58,6 +58,10 @@ describe('references', () => {
   test('to messages that the chunk does not hold are taken away, the line stays', () => {
     const notes = '- one [m4]\n- two [m40]\n- three [m5, m40]';
     expect(groundedNotes(notes, { fromSeq: 4, throughSeq: 9 }, [])).toBe('- one [m4]\n- two\n- three [m5]');
+    const overlapping = '- from before [m2-6]\n- to after [m8-12, m20]\n- both [m9-40]';
+    expect(groundedNotes(overlapping, { fromSeq: 4, throughSeq: 9 }, [])).toBe(
+      '- from before [m4-6]\n- to after [m8-9]\n- both [m9]',
+    );
   });
 
   test('to what was quoted put the quotation as it was said, in white space and case alone', () => {
@@ -252,15 +256,29 @@ describe('the state', () => {
   });
 });
 
-test('a request that stands right behind the memory is not said in it again', () => {
+test('what stands below the memory is not said in it again, and nothing bears an id', () => {
   const state = parseState('');
   state.items.push(
     { kind: 'request', id: 'T1', text: 'Move the reports [m4]' },
     { kind: 'request', id: 'T2', text: 'Keep the old names [m4, m9]' },
     { kind: 'rule', id: 'R3', text: 'Ask before deleting [m4]' },
+    { kind: 'rule', id: 'R4', text: '"Never touch the archive" [m4]' },
+    { kind: 'rule', id: 'R5', text: '"Write to the owner first" [m4]' },
+    { kind: 'request', id: 'T7', text: '"never touch the archive" "Send the list" [m4, m9]' },
+    { kind: 'open', id: 'Q6', text: 'Which reports? [m4]' },
   );
-  const shown = parseState(withoutRequest(formatState(state), 4));
-  expect(shown.items.map(({ id }) => id)).toEqual(['R3', 'T2']);
+  const text = 'Move the reports. Never touch\nthe archive, and […]';
+  expect(shownState(formatState(state), { seq: 4, text }).split('\n')).toEqual([
+    'Rules and wishes in force:',
+    '- Ask before deleting [m4]',
+    '- "Write to the owner first" [m4]',
+    'Requests in force:',
+    '- Keep the old names [m4, m9]',
+    '- "Send the list" [m4, m9]',
+    'Open questions:',
+    '- Which reports? [m4]',
+  ]);
+  expect(shownState(formatState(state), null).split('\n')).toHaveLength(10);
 });
 
 test('notes that a model will not merge are merged by rule, and the compaction is the model’s', async () => {
@@ -366,9 +384,10 @@ test('a chunk at which a model fails each time is given to it three times, and a
 });
 
 describe('what is asked', () => {
-  const asked = (hasCalls: boolean, prompt: string | null) => {
+  const asked = (hasCalls: boolean, prompt: string | null, hasHours = false) => {
     const request = notesRequest({
-      ...{ transcript: '<ab12>1 user\nHello', before: null, follows: '', state: null, hasCalls },
+      ...{ transcript: '<ab12>1 user\nHello', before: null, follows: '', state: null },
+      ...{ hasCalls, hasHours },
       ...{ key: 'key', maxTokens: 300, prompt: journalPrompt({ prompt }) },
     });
     return request.messages.map(({ content }) => content);
@@ -381,6 +400,13 @@ describe('what is asked', () => {
     expect(talk[1]).toContain('Where the agent works');
     expect(work[1]).toContain('Where the agent works');
     expect(work[1]).not.toContain('Where people talk');
+  });
+
+  test('are days where people talk or the record says hours', () => {
+    const rule = 'Where the day is known';
+    expect(asked(false, null)[1]).toContain(rule);
+    expect(asked(true, null, true)[1]).toContain(rule);
+    expect(asked(true, null)[1]).not.toContain(rule);
   });
 
   test('with a prompt of the policy’s own is what that says', () => {
@@ -403,6 +429,29 @@ describe('exact values', () => {
       ...{ maxTokens: 200, counter },
       ...more,
     });
+
+  test('end where a script without spaces begins, and are none of its words', () => {
+    const messages: ChatMessage[] = [
+      { role: 'user', content: '订单号YT208831。寒假想带家里人去云南玩，航班MU5701：改不了。' },
+      result('{"options": ["儿童座椅", "窗边座位"], "seat": "K31-A"}'),
+      call({ options: '儿童座椅', seat: 'K31-A' }),
+    ];
+    const { exact } = found(messages);
+    expect(exact).toContain('YT208831 [m1]');
+    expect(exact).toContain('MU5701 [m1]');
+    expect(exact).toContain('seat K31-A [m3]');
+    expect(exact).not.toMatch(/\p{sc=Han}/u);
+  });
+
+  test('of a long message of the user are what the agent took up; a day and a line of a listing are none', () => {
+    const listing = `${'nothing to see here, '.repeat(30)} 86:class src/late.py src/early.py 2024-05-30`;
+    const messages: ChatMessage[] = [
+      { role: 'user', content: listing },
+      { role: 'assistant', content: 'I will open src/early.py now.' },
+      call({ day: '2024-05-30' }),
+    ];
+    expect(found(messages).exact).toBe('exact: src/early.py [m1]');
+  });
 
   test('are what the agent passed and the user wrote, not what an entry, the tail, a system message or a pin says', () => {
     const messages: ChatMessage[] = [
@@ -506,12 +555,12 @@ describe('exact values', () => {
 });
 
 describe('room', () => {
-  test('an entry is a fifth of what was said until half of the room is taken, then a seventh, and of a compaction an eighth of the room; half of that for what tools returned', () => {
+  test('an entry is a fifth of what was said until half of the room is taken, then a seventh, and of a compaction an eighth of the room; 0.65 of that for what tools returned', () => {
     expect(entryTokens({ tokens: 2_400 }, 3_000, 0)).toBe(480);
-    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 0)).toBe(240);
+    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 0)).toBe(312);
     expect(entryTokens({ tokens: 2_400 }, 3_000, 1_100)).toBe(400);
     expect(entryTokens({ tokens: 2_400 }, 3_000, 1_500)).toBe(342);
-    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 1_500)).toBe(171);
+    expect(entryTokens({ tokens: 2_400, toolTokens: 2_400 }, 3_000, 1_500)).toBe(222);
     expect(entryTokens({ tokens: 100 }, 3_000, 0)).toBe(60);
     expect(entryTokens({ tokens: 100_000 }, 3_000, 0)).toBe(1_500);
     expect(entryTokens({ tokens: 100_000 }, 3_000, 2_900)).toBe(375);

@@ -87,7 +87,7 @@ describe('a tag of ours in a text', () => {
 describe('a head', () => {
   const counter = counterFor('o200k_base');
   const parts = {
-    archive: { parts: 1, throughSeq: 9 },
+    evicted: { fromSeq: 1, throughSeq: 9, resultSeq: 9 },
     method: 'model',
     carried: null,
     acknowledgment: '',

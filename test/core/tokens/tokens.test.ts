@@ -350,7 +350,7 @@ describe('a custom counter', () => {
     expect(failureOf(() => counterFor('custom:odd').count('text'))).toMatchObject({
       type: 'Input.Invalid',
       path: 'policy.tokenizer',
-      message: expect.stringContaining(`custom:odd answered ${String(answer)}`),
+      message: expect.stringContaining(`custom:odd returned ${String(answer)}`),
     });
   });
 

@@ -7,7 +7,8 @@ import { MockActivityEnvironment } from '@temporalio/testing';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { RepairWanted } from '../../../activities/commit.js';
-import type { CompactionOutcome } from '../../../src/contract/workflows.js';
+import type { CompactionOutcome } from '../../../src/contract/compactions.js';
+import type { SessionIds } from '../../../src/contract/ids.js';
 import {
   createDatabaseActivities,
   createModelActivities,
@@ -22,7 +23,6 @@ import type { ModelClient } from '../../../src/llm/client.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
-import type { SessionIds } from '../../../src/contract/ids.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { dialogue, words } from '../../support/dialogue.js';

@@ -18,7 +18,7 @@ let pool: Pool;
 let bench: BackfillBench;
 
 beforeAll(async () => {
-  stack = await startStack({ modelTimeoutMs: 60_000 });
+  stack = await startStack();
   pool = openPool(stack.databaseUrl, { max: 3 });
   bench = await openBackfills(stack);
 });

@@ -132,7 +132,7 @@ const bodies: Wrong[] = [
     asked: { ...post, body: { for: 5 } },
     status: 400,
     at: 'for',
-    hint: /^No field/,
+    hint: /takes no fields/,
   },
   {
     what: 'a pin on a message beyond any log',
@@ -140,7 +140,7 @@ const bodies: Wrong[] = [
     asked: put({ pins: [{ seq: 2 ** 31 }] }),
     status: 400,
     at: 'pins[0].seq',
-    hint: /message of the log/,
+    hint: /message in the log/,
   },
   {
     what: 'malformed JSON',
@@ -202,7 +202,7 @@ const bodies: Wrong[] = [
     asked: raw('{}', { 'content-encoding': 'gzip' }),
     status: 415,
     at: 'headers.content-encoding',
-    hint: /as it is/,
+    hint: /without Content-Encoding/,
   },
   {
     what: 'JSON in another charset',
@@ -298,7 +298,7 @@ const bodies: Wrong[] = [
     asked: { body: { job: 'j', spendLimit: 0 } },
     status: 400,
     at: 'spendLimit',
-    hint: /Money/,
+    hint: /Limit on the cost/,
   },
   {
     what: 'an unknown format',
@@ -379,6 +379,13 @@ const bodies: Wrong[] = [
     at: 'concurrency',
   },
   {
+    what: 'a backfill of sessions of half a token',
+    path: '/v1/backfills',
+    asked: { body: { job: 'j', select: { minTokens: 0.5 } } },
+    status: 400,
+    at: 'select.minTokens',
+  },
+  {
     what: 'a backfill of an unknown selection',
     path: '/v1/backfills',
     asked: { body: { job: 'j', select: { tenant: 'x' } } },
@@ -445,6 +452,13 @@ const queries: Wrong[] = [
   { what: 'a flag that is none', path: '/v1/sessions?failed=yes', status: 400, at: 'failed' },
   { what: 'a NUL in a query', path: '/v1/sessions?after=%00', status: 400, at: 'after' },
   { what: 'a NUL in a prefix', path: '/v1/sessions?prefix=a%00', status: 400, at: 'prefix' },
+  {
+    what: 'a prefix longer than any id',
+    path: `/v1/sessions?prefix=${'a'.repeat(201)}`,
+    status: 400,
+    at: 'prefix',
+    hint: /shorter/,
+  },
   { what: 'a part that is no number', path: '/v1/sessions/here/archive/one', status: 400, at: 'part' },
   { what: 'a part that is not there', path: '/v1/sessions/here/archive/7', status: 400, at: 'part' },
   { what: 'neither call nor message', path: '/v1/sessions/here/tool-response', status: 400, at: 'callId' },

@@ -3,8 +3,6 @@ import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { z } from 'zod';
-import { component } from '../../../src/api/schemas/component.js';
 import { startApi } from '../../../src/api/server.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { ask, digestOf, startApiStack, type ApiStack } from '../../support/api.js';
@@ -281,24 +279,4 @@ describe('settings', () => {
       await api.close();
     }
   });
-});
-
-test('a schema that differs from the client in a field, its type or its absence does not compile', () => {
-  interface Wanted {
-    seq: number;
-    name?: string;
-  }
-  const document = { description: '', example: { seq: 1 } };
-  const same = component<Wanted>()(
-    'TestSame',
-    z.object({ seq: z.int(), name: z.string().optional() }),
-    document,
-  );
-  // @ts-expect-error a field is missing
-  component<Wanted>()('TestMissing', z.object({ seq: z.int() }), document);
-  // @ts-expect-error a type differs
-  component<Wanted>()('TestOther', z.object({ seq: z.int(), name: z.int().optional() }), document);
-  // @ts-expect-error what may be absent must be there
-  component<Wanted>()('TestAbsent', z.object({ seq: z.int(), name: z.string() }), document);
-  expect(same.parse({ seq: 1 })).toEqual({ seq: 1 });
 });

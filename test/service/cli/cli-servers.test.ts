@@ -10,7 +10,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { sweepId } from '../../../src/temporal/names.js';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
@@ -178,7 +179,7 @@ describe('doctor', () => {
     await client.query('drop schema palimpsest cascade');
     await client.end();
     expect((await doctorOf(env, ['--no-model'])).of('schema')).toMatchObject({
-      ...{ level: 'fail', next: 'Run `palimpsest migrate` first.' },
+      ...{ level: 'fail', next: expect.stringMatching(/^Run `.*palimpsest migrate` first\.$/) as string },
     });
     const applied = await runCli(['migrate', '--json'], env);
     expect(linesOf<{ applied: number }>(applied.stdout)[0]?.applied).toBeGreaterThan(0);
@@ -189,7 +190,7 @@ describe('doctor', () => {
   test('no servers at all: one line says what to do', async () => {
     const { stdout, code } = await runCli(['doctor']);
     expect(stdout).toMatch(/^FAIL +servers +.*DATABASE_URL is not set/m);
-    expect(stdout).toMatch(/→ Start one with `npm start`/);
+    expect(stdout).toMatch(/→ Start one with `.*palimpsest dev`/);
     expect(code).toBe(1);
   });
 });
@@ -281,9 +282,18 @@ describe('beside a running dev', () => {
     const { of } = await doctorOf(env);
     expect(of('PostgreSQL')?.detail).toMatch(/\(embedded\)/);
     expect(of('disk')?.level).toBe('ok');
+    expect(readFileSync(path.join(dataDir, '.gitignore'), 'utf8')).toBe('*\n');
+    expect(dev.stdout).toContain(`await Palimpsest.connect();\n`);
+    expect(dev.stdout).toContain(`HttpPalimpsest.connect({ url: '${new URL(curl).origin}' })`);
+    vi.stubEnv('PALIMPSEST_DATA', dataDir);
+    const found = await Palimpsest.connect();
+    expect((await found.context({ session })).messages).toEqual(dialogue(2, 20).flat());
+    await found.close();
     dev.child.kill('SIGINT');
     expect(await dev.ended).toMatchObject({ code: 0 });
     squatter.close();
+    await expect(Palimpsest.connect()).rejects.toMatchObject({ type: 'Input.Invalid', path: 'DATABASE_URL' });
+    vi.unstubAllEnvs();
     const after = await runCli(['sessions', '--json'], env);
     expect(after.code).toBe(2);
     expect(linesOf(after.stdout)).toMatchObject([
@@ -291,7 +301,7 @@ describe('beside a running dev', () => {
         error: {
           type: 'Input.Invalid',
           path: 'DATABASE_URL',
-          hint: expect.stringContaining('npm start') as string,
+          hint: expect.stringMatching(/palimpsest dev`.*DATABASE_URL and TEMPORAL_ADDRESS/) as string,
         },
       },
     ]);

@@ -181,7 +181,7 @@ describe('changing', () => {
     expect(stdout).toMatch(/^context +[\d,]+ → [\d,]+ tokens, \d+ % less$/m);
     expect(await cli.json(['compact', 'short'])).toBeNull();
     const nothing = await cli.run(['compact', 'short', '--exit-code']);
-    expect(nothing).toMatchObject({ code: 3, stdout: 'short: nothing to do, the context stays as it is.\n' });
+    expect(nothing).toMatchObject({ code: 3, stdout: 'short: nothing to do, the context is unchanged.\n' });
     expect(await cli.json(['resummarize', 'by-hand'])).toBeNull();
   });
 
@@ -192,7 +192,7 @@ describe('changing', () => {
     const restored = await cli.json(['restore', 'undo', '0']);
     expect(restored).toMatchObject({ reason: 'restore', generation: before.generation + 1 });
     const forked = await cli.spawn(['fork', 'undo', '--through', '4', '--to', 'undo-b']);
-    expect(forked.stdout).toMatch(/^undo-b is made: 4 messages, generation \d+\.\n$/);
+    expect(forked.stdout).toMatch(/^undo-b was created: 4 messages, generation \d+\.\n$/);
     expect(await cli.json(['fork', 'undo', '--through', '4', '--to', 'undo-b'])).toMatchObject({
       repeated: true,
     });
@@ -288,7 +288,7 @@ describe.concurrent('wrong input', () => {
         },
       },
     ]);
-    expect(stderr).toMatch(/^Store\.SessionNotFound: .*nobody\n {2}A session exists/);
+    expect(stderr).toMatch(/^Store\.SessionNotFound: .*nobody\n {2}The first appended turn/);
   });
 
   test.each([

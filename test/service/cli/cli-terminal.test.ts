@@ -217,6 +217,6 @@ describe('numbers', () => {
     ]);
     expect(moment('2026-01-31', '--x')).toBe('2026-01-31T00:00:00.000Z');
     expect(Date.parse(moment('30d', '--x'))).toBeLessThan(Date.now() - 29 * 86_400_000);
-    expect(() => moment('yesterday', '--x')).toThrow('--x must be a moment');
+    expect(() => moment('yesterday', '--x')).toThrow('--x must be a time');
   });
 });

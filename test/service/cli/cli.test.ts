@@ -1,6 +1,6 @@
 /**
  * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
- * prints, on which stream, its exit codes, and that a killed run is carried on by the next.
+ * prints, on which stream, and its exit codes.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -162,7 +162,7 @@ describe('wrong usage and missing input end before anything is started', () => {
     [['dev', '--trigger', '1.5'], 2, /policy\.trigger\[0\]\.fraction/],
     [['dev', '--out', '/nowhere/at/all.json'], 2, /--out/],
     [['dev', '-', '-'], 2, /Standard input/],
-    [['dev', 'nowhere.jsonl'], 1, /no such file: nowhere\.jsonl/],
+    [['dev', 'nowhere.jsonl'], 1, /The file does not exist: nowhere\.jsonl/],
     [['migrate'], 2, /DATABASE_URL is not set/],
   ])('%j', async (args, code, message) => {
     const untouched = path.join(folder, `untouched-${args.join('').replaceAll('/', '')}`);
@@ -381,19 +381,5 @@ describe.sequential('a user plays sessions', () => {
       new RegExp(`^${type}\\.Unavailable: The embedded ${name} has ended\\.\\n  Start again`, 'm'),
     );
     expect(code).toBe(1);
-  });
-
-  test('killed in the middle, the next start carries on and finishes', async () => {
-    const args = ['dev', '--once', '--window', '15000'];
-    const cli = new Cli(args);
-    await cli.shows(/generation 2/);
-    cli.kill('SIGKILL');
-    expect(await cli.ended).toMatchObject({ signal: 'SIGKILL' });
-    const { code, stdout } = await run(args);
-    expect(stdout).toMatch(/already running/);
-    expect(stdout).toMatch(/continues: \d+ of 41 turns are stored already/);
-    expect((stdout.match(/^│ \d │ trigger │ extractive/gm) ?? []).length).toBeGreaterThanOrEqual(3);
-    expect(stdout).toMatch(/^replay: 147 messages, identical$/m);
-    expect(code).toBe(0);
   });
 });

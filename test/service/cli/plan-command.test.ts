@@ -50,7 +50,7 @@ describe('the command', () => {
     expect(stdout).toMatch(/│ flags +│ 16,000 \/ 32,000 │ +[1-9]\d*× │ 2–\d+ [ua].*USD \d/);
     expect(stdout).toMatch(/^flags, compaction 1 after turn \d+ \(\w+\): [\d,]+ → [\d,]+ tokens/m);
     expect(stdout).toMatch(/^ {2}✂ +\d+ {2}(tool|assistant|user): /m);
-    expect(stdout).toMatch(/No model was asked/);
+    expect(stdout).toMatch(/No model was called/);
     expect(readFileSync(svg, 'utf8')).toMatch(/^<svg .*<\/svg>\n$/s);
     expect(code).toBe(0);
   });
@@ -81,15 +81,15 @@ describe('the command', () => {
 
   test.each([
     [[], 2, /missing required argument 'files'/],
-    [['nowhere.jsonl'], 1, /no such file: nowhere\.jsonl/],
+    [['nowhere.jsonl'], 1, /The file does not exist: nowhere\.jsonl/],
     [[sample, '--window', 'wide'], 2, /--window must be a number of tokens/],
-    [[sample, '--preset', 'adk,other'], 2, /no preset "other"[\s\S]*langchain/],
+    [[sample, '--preset', 'adk,other'], 2, /preset "other" does not exist[\s\S]*langchain/],
     [[sample, '--policy', 'mine={"trigger":{"fraction":2}}'], 2, /policy\.trigger\.fraction/],
-    [[sample, '--policy', 'nowhere.json'], 2, /no such policy file: nowhere\.json/],
+    [[sample, '--policy', 'nowhere.json'], 2, /policy file does not exist: nowhere\.json/],
     [[sample, '--prices', 'cheap'], 2, /--prices/],
-    [[sample, '--cuts', 'other'], 2, /no policy "other" among those compared/],
+    [[sample, '--cuts', 'other'], 2, /comparison has no policy "other"/],
     [[sample, '--session', 'other'], 2, /No session "other" was read[\s\S]*debugging-session/],
-    [[sample, '--svg', '/nowhere/at/all.svg'], 2, /--svg: there is no folder/],
+    [[sample, '--svg', '/nowhere/at/all.svg'], 2, /--svg: the folder .+ does not exist/],
   ])('wrong usage says what to do: %j', async (args, code, message) => {
     const ended = await run(...args);
     expect(ended.stdout + ended.stderr).toMatch(message);
@@ -100,7 +100,7 @@ describe('the command', () => {
   test('--svg draws one session, which --session chooses', async () => {
     const [day, svg] = [path.join(folder, 'day.jsonl'), path.join(folder, 'one.svg')];
     const many = await run(day, '--svg', svg);
-    expect(many.stderr).toMatch(/--svg draws one session, and 2 were read\./);
+    expect(many.stderr).toMatch(/--svg draws one session, but 2 were read\./);
     expect(many.code).toBe(2);
     expect((await run(day, '--svg', svg, '--session', 'first')).code).toBe(0);
     expect(readFileSync(svg, 'utf8')).toContain('Context of first');
@@ -109,7 +109,7 @@ describe('the command', () => {
   test('--help teaches by example', async () => {
     const { code, stdout } = await run('--help');
     expect(stdout).toMatch(
-      /--prices <spec>[\s\S]*Examples:\n {2}# the default.*\n {2}palimpsest plan session\.jsonl --window 128000/,
+      /--prices <spec>[\s\S]*Examples:\n {2}# compare the default.*\n {2}palimpsest plan session\.jsonl --window 128000/,
     );
     expect(code).toBe(0);
   });
@@ -174,7 +174,7 @@ describe('what is printed', () => {
     const wide = planTable(rows);
     expect(wide).toMatch(/│ default │ 12,600 \/ 16,000 │ +\d× │ 2–/);
     const narrow = planTable(rows, wide.indexOf('\n') - 1);
-    expect(narrow).toMatch(/│ default │ 12,600[\s\S]*For want of room without: repeats/);
+    expect(narrow).toMatch(/│ default │ 12,600[\s\S]*Columns omitted to fit the width: repeats/);
     expect(narrow.split('\n').every((line) => line.length < wide.indexOf('\n'))).toBe(true);
     expect(planTable(rows, 40)).toMatch(
       /^default\n {2}at \/ window 12,600 \/ 16,000\n {2}\d compactions\n {2}cuts 2–/,

@@ -7,7 +7,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { CompactionOutcome, SessionStatus } from '../../../src/contract/workflows.js';
+import type { CompactionOutcome } from '../../../src/contract/compactions.js';
+import type { SessionStatus } from '../../../src/contract/workflows.js';
 import { smallPolicy } from '../../support/dialogue.js';
 import { startStack, type Stack } from '../../support/stack.js';
 

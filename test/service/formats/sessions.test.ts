@@ -119,7 +119,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     await stack.palimpsest.appendTurn({
       session,
       turnId: `t-${turn}`,
-      messages: items as Json[],
+      messages: items,
       ...(turn === 0 ? { format, policy: { contextWindow: 8_000, ...policy } } : {}),
     });
   };

@@ -182,7 +182,7 @@ describe('an import', () => {
       error: {
         type: 'Input.Invalid',
         path: 'messages[2]',
-        message: expect.stringContaining('another message 3') as string,
+        message: expect.stringContaining('a different message 3') as string,
       },
     });
     expect(await stored('one')).toEqual(talk(4));
@@ -247,7 +247,7 @@ describe('an import', () => {
           type: 'Input.Invalid',
           message: 'Line 4: payload.name must not be empty.',
           path: 'payload.name',
-          hint: 'Every call names the tool it calls.',
+          hint: 'Every call must name its tool.',
         },
       }),
     ]);
@@ -285,12 +285,12 @@ describe('an import', () => {
     );
     expect(reasons).toEqual([
       expect.stringMatching(/^1 Input.Invalid Line 1, column 37: the string is not closed/),
-      expect.stringMatching(/^3 Input.Invalid session holds a NUL/),
+      expect.stringMatching(/^3 Input.Invalid session contains a NUL/),
       expect.stringMatching(/^4 Input.Invalid session takes 300 bytes/),
       expect.stringMatching(/^5 Input.Invalid Line 5: messages\[0\].role must be/),
-      expect.stringMatching(/^6 Input.Invalid Line 6: The session holds no message/),
+      expect.stringMatching(/^6 Input.Invalid Line 6: The session has no message/),
       expect.stringMatching(/^7 Input.Invalid Line 7, column 58: the number 9007199254740993 cannot be kept/),
-      expect.stringMatching(/^8 Input.Invalid session holds half of a surrogate pair/),
+      expect.stringMatching(/^8 Input.Invalid session contains half of a surrogate pair/),
       expect.stringMatching(/^9 Input.Invalid /),
       expect.stringMatching(/^10 Input.Invalid Line 10: /),
     ]);
@@ -334,7 +334,7 @@ describe('an import', () => {
     expect(reason('latin1')).toBe('The text is not valid UTF-8.');
     await expect(fileSources([path.join(folder, 'absent')])).rejects.toMatchObject({ type: 'Input.Invalid' });
     await expect(fileSources([path.join(folder, '.hidden', '..', 'nothing')])).rejects.toThrow(
-      'no such file',
+      'does not exist',
     );
   });
 
@@ -368,7 +368,7 @@ describe('an import', () => {
     const { statuses, reports } = await run([file], { longestSession: 20_000 });
     expect(statuses).toEqual(['a: stored', 'a#2: refused', 'c: stored']);
     expect(reports[1]?.error).toMatchObject({
-      message: expect.stringContaining('longer than one import takes') as string,
+      message: expect.stringContaining('longer than the import allows') as string,
     });
   });
 
@@ -482,7 +482,7 @@ describe('a query', () => {
     const shuffled = query(
       'select s as id, as_text as message from public.old order by position % 2, position',
     );
-    await expect(shuffled).rejects.toThrow('rows of session first stood further above');
+    await expect(shuffled).rejects.toThrow('rows of session first are not adjacent');
   });
 
   test('reads many rows a few at a time', async () => {

@@ -8,7 +8,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
-import type { AppendedTurn } from '../../../src/contract/client.js';
+import type { AppendedTurn } from '../../../src/contract/turns.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';

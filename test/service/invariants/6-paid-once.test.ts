@@ -91,8 +91,11 @@ describe('invariant 6: a model result is never paid for again', () => {
     const session = 'second attempt';
     const policy = policyOf('second', { fallback: 'none' });
     // The chunk with the fourth request is refused, whatever comes before and after it is answered.
-    const poisoned: Script = (request) =>
-      request.body.messages[1]!.content.includes('Request 4:') ? status(403)(request) : ok()(request);
+    const poisoned: Script = async (request) => {
+      if (!request.body.messages[1]!.content.includes('Request 4:')) return ok()(request);
+      await expect.poll(() => answered(requestsOf('second')).length).toBeGreaterThan(1);
+      return status(403)(request);
+    };
     script({ second: poisoned });
     await palimpsest.appendTurn({ session, turnId: 't', messages: dialogue(16).flat(), policy });
     await palimpsest.settled({ session });

@@ -23,8 +23,8 @@ const summarize: Summarizer = ({ messages }) => summaryOf(messages.at(-1)?.conte
 test.for(['incremental', 'full_rewrite', 'journal'] as const)('%s', async (mode) => {
   const { palimpsest } = stack;
   const policy: PolicyInput = {
-    contextWindow: 18_000,
-    summary: { mode, model: 'test-summarizer', contextWindow: 18_000 },
+    contextWindow: 16_000,
+    summary: { mode, model: 'test-summarizer', contextWindow: 16_000 },
   };
   const conversation = new Conversation({ policy, now: () => Date.now() });
   for (const [index, turn] of turnsOf(recorded).entries()) {

@@ -7,6 +7,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { openPool } from '../../../src/store/connection/pool.js';
 import { leftOutLine } from '../../../src/summary/answer/sections.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
+import { shownState } from '../../../src/summary/journal/state.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { completion, contentFilter, notesOn, type Script } from '../../support/model-replies.js';
@@ -124,7 +125,7 @@ test('a compaction asks once; entries stay as they were written and the rule is 
   const head = await headOf('notes');
   expect(head).toMatch(/<journal>\n### Messages 1/);
   expect(head).toMatch(
-    /<session_state>\nAs of message \d+; what follows is newer\.\nRules and wishes in force:\n- R1 /,
+    /<session_state>\nAs of message \d+; what follows is newer and may have settled it\.\nRules and wishes in force:\n- /,
   );
 });
 
@@ -148,7 +149,10 @@ test('status and context tell what stands there, also counted otherwise', async 
   const { breakdown, journal, promptCache } = await told();
   const newest = (await rows(session)).at(-1)!;
   const counter = counterFor('o200k_base');
-  expect(breakdown.parts).toMatchObject({ state: counter.count(newest.state!), snapshot: 0 });
+  expect(breakdown.parts).toMatchObject({
+    state: counter.count(shownState(newest.state!, null)),
+    snapshot: 0,
+  });
   expect(breakdown.parts!.journal).toBeGreaterThan(100);
   expect(journal!.entries.map(({ fromSeq, throughSeq, rank }) => [fromSeq, throughSeq, rank])).toEqual(
     newest.layers.map(({ fromSeq, throughSeq, rank }) => [fromSeq, throughSeq, rank]),
@@ -160,7 +164,9 @@ test('status and context tell what stands there, also counted otherwise', async 
 
   await stack.palimpsest.configure({ session, policy: { ...policy, tokenizer: 'chars/4' } });
   const recounted = await told();
-  expect(recounted.breakdown.parts).toMatchObject({ state: Math.ceil(newest.state!.length / 4) });
+  expect(recounted.breakdown.parts).toMatchObject({
+    state: Math.ceil(shownState(newest.state!, null).length / 4),
+  });
   expect(recounted.breakdown.parts!.journal).not.toBe(breakdown.parts!.journal);
 
   await stack.palimpsest.fork({ session, throughSeq: recounted.messages, to: 'notes-fork' });

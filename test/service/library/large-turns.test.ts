@@ -200,7 +200,7 @@ describe('a large turn', () => {
     ['[1,2,3]'.padEnd(100_000), /must be a JSON object/],
     [`{"turnId":"t-1","messages":"${'x'.repeat(100_000)}"}`, /must be a list of messages/],
     [`{"turnId":"t-1","nothing":"${'x'.repeat(100_000)}"}`, /not a known field/],
-    [`{"turnId":"t-1","messages":[${' '.repeat(100_000)}`, /must stand here/],
+    [`{"turnId":"t-1","messages":[${' '.repeat(100_000)}`, /expected/],
   ])('that is no turn is refused as a short one would be: %#', async (body, problem) => {
     const { status, json } = await server.ask(turnsOf('wrong'), { method: 'POST', body });
     expect(status).toBe(400);

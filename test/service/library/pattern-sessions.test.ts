@@ -64,7 +64,7 @@ describe('a policy stored before its patterns were checked', () => {
     const { lastError, skippedPins } = await palimpsest.status({ session });
     expect(lastError).toBeNull();
     expect(skippedPins).toEqual([
-      { path: 'policy.pins[0].pattern', reason: expect.stringContaining('looks around') },
+      { path: 'policy.pins[0].pattern', reason: expect.stringContaining('a lookaround') },
     ]);
     const { messages } = await palimpsest.context({ session });
     expect(JSON.stringify(messages)).toContain('<pin>port 8080</pin>');
@@ -79,7 +79,7 @@ describe('a policy stored before its patterns were checked', () => {
     const asked = model.requests.length;
     await expect(palimpsest.compact({ session })).rejects.toMatchObject({
       type: 'Input.Invalid',
-      message: expect.stringMatching(/^policy\.redact\.patterns\[0\] .*looks around/),
+      message: expect.stringMatching(/^policy\.redact\.patterns\[0\] .*a lookaround/),
       hint: expect.stringContaining('Match the words around it'),
     });
     expect(model.requests).toHaveLength(asked);
@@ -87,7 +87,7 @@ describe('a policy stored before its patterns were checked', () => {
     const { lastError } = await palimpsest.status({ session });
     expect(lastError).toMatchObject({
       type: 'Input.Invalid',
-      message: expect.stringContaining('looks around'),
+      message: expect.stringContaining('a lookaround'),
     });
 
     await palimpsest.configure({ session, policy: { ...policy, redact: { patterns: ['port \\d+'] } } });

@@ -33,7 +33,7 @@ afterAll(async () => {
 function sourceOf(tenant: string): RecoverySource {
   const idsOf = (session: string) => ({ tenant, session });
   return {
-    toolResponse: (of) => toolResponse(pool, idsOf(of.session), of, of),
+    toolResponse: (of) => toolResponse(pool, idsOf(of.session), of),
     search: ({ session, ...request }) => search(pool, idsOf(session), request),
     expand: ({ session, ...request }) => expand(pool, idsOf(session), request),
   };
@@ -127,7 +127,7 @@ describe('the tools of the agent', () => {
       ['get_tool_response', '{}', /either call_id or message/],
       ['get_tool_response', '{"call_id":"none"}', /no call "none"/],
       ['get_tool_response', '{"message":99}', /no message 99/],
-      ['search_history', '{"query":"x","from":"yesterday"}', /no date/],
+      ['search_history', '{"query":"x","from":"yesterday"}', /is not a date/],
       ['expand_history', '{"part":7}', /no archive part 7/],
     ];
     for (const [name, args, error] of mistakes) {

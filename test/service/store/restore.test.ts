@@ -166,7 +166,6 @@ describe('restore', () => {
   it('refuses a generation that is not there', async () => {
     const ids = await sessionWith(pool, talk(4));
     await expect(restore(pool, ids, 1)).rejects.toMatchObject({ type: 'Input.Invalid', path: 'generation' });
-    await expect(restore(pool, ids, -1)).rejects.toMatchObject({ type: 'Input.Invalid', path: 'generation' });
     await expect(restore(pool, newSession(), 0)).rejects.toMatchObject({ type: 'Store.SessionNotFound' });
   });
 });

@@ -285,7 +285,7 @@ describe('a long result', () => {
     ] as const) {
       const { hits } = await search(pool, ids, { query });
       expect(hits).toMatchObject([{ seq: 2, tool: 'dump' }]);
-      const page = await toolResponse(pool, ids, { callId: 'big' }, { offset: hits[0]!.offset, limit: 6 });
+      const page = await toolResponse(pool, ids, { callId: 'big', offset: hits[0]!.offset, limit: 6 });
       expect(page.content).toBe('needle');
       expect(hits[0]!.offset).toBe(at);
     }
@@ -309,7 +309,7 @@ describe('a long result', () => {
     const ids = await sessionWith(pool, [call('huge', 'dump', {}), result('huge', huge)]);
     expect(await seqs(ids, '"very end"')).toEqual([2]);
     expect(await seqs(ids, { query: 'ZEBRA\nTHE VERY', mode: 'substring' })).toEqual([2]);
-    const last = await toolResponse(pool, ids, { callId: 'huge' }, { offset: huge.length - 12 });
+    const last = await toolResponse(pool, ids, { callId: 'huge', offset: huge.length - 12 });
     expect(last).toMatchObject({ content: 'the very end', totalCharacters: huge.length, nextOffset: null });
   });
 });
@@ -415,7 +415,6 @@ describe('any query', () => {
     await expect(search(pool, ids, { query: 'a'.repeat(2_001), mode: 'substring' })).rejects.toMatchObject(
       refused,
     );
-    await expect(search(pool, ids, { query: 'a', limit: 51 })).rejects.toMatchObject({ path: 'limit' });
   });
 
   it('made of words of a message finds that message', async () => {

@@ -70,8 +70,8 @@ describe('the time of a turn', () => {
 
   it.each([
     ['last Friday', 'at must be an ISO 8601 instant with its zone.'],
-    ['1950-01-01T00:00:00Z', 'at lies before 1970.'],
-    ['2999-01-01T00:00:00Z', 'at lies more than a day ahead.'],
+    ['1950-01-01T00:00:00Z', 'at is before 1970.'],
+    ['2999-01-01T00:00:00Z', 'at is more than a day ahead.'],
   ])('is refused as %s, and nothing is stored', async (at, message) => {
     const ids = newSession();
     await expect(appendTurn(pool, { ...ids, turnId: 't-1', messages: [question], at })).rejects.toMatchObject(

@@ -41,7 +41,7 @@ describe('a tool response', () => {
         const ids = await sessionWith(pool, [calls(['a', 'run']), result('a', content), user('next')]);
         let read = '';
         for (let offset: number | null = 0; offset !== null;) {
-          const page = await toolResponse(pool, ids, { callId: 'a' }, { offset, limit });
+          const page = await toolResponse(pool, ids, { callId: 'a', offset, limit });
           expect(page).toMatchObject({
             seq: 2,
             tool: 'run',
@@ -156,9 +156,6 @@ describe('a tool response', () => {
     expect(await refusal('open')).toMatch(/Message 1 made the call/);
     expect(await refusal('\0\ud800%')).toMatch(/Nearest/);
     await expect(toolResponse(pool, ids, { seq: 3 })).rejects.toMatchObject({ path: 'seq' });
-    await expect(toolResponse(pool, ids, { callId: 'call_abc' }, { limit: 0 })).rejects.toMatchObject({
-      path: 'limit',
-    });
     await expect(toolResponse(pool, newSession(), { seq: 1 })).rejects.toMatchObject({
       type: 'Store.SessionNotFound',
     });
@@ -181,12 +178,10 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       const view = buildView(source, counterFor('o200k_base'));
       const results = view.filter(({ message, source: from }) => message.role === 'tool' && from === 'log');
       for (const { fromSeq, message } of results.slice(-12)) {
-        const { seq, content } = await toolResponse(
-          pool,
-          ids,
-          { callId: message.tool_call_id ?? '' },
-          { limit: 1e8 },
-        );
+        const { seq, content } = await toolResponse(pool, ids, {
+          callId: message.tool_call_id ?? '',
+          limit: 1e8,
+        });
         const original = messages[fromSeq - 1]?.content;
         expect([seq, content]).toEqual([
           fromSeq,

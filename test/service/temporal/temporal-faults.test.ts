@@ -58,7 +58,7 @@ describe('an error of the client of Temporal', () => {
     [
       'a system error',
       Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:7233'), { code: 'ECONNREFUSED' }),
-      { code: 'ECONNREFUSED', message: 'connect ECONNREFUSED 127.0.0.1:7233' },
+      { code: 'ECONNREFUSED', message: 'nothing listens at 127.0.0.1:7233' },
     ],
     [
       'a closed channel',

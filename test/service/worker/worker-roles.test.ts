@@ -58,7 +58,11 @@ test('processes with a role each compact a session and old ones; only the model 
 
 describe('what a role lacks is said before anything starts', () => {
   test.each([
-    [{ roles: ['database' as const], databaseUrl: undefined }, 'DATABASE_URL', /another role than workflow/],
+    [
+      { roles: ['database' as const], databaseUrl: undefined },
+      'DATABASE_URL',
+      /any role other than workflow/,
+    ],
     [{ roles: [] }, 'worker.roles', /needs a role/],
     [{ roles: ['cook' as 'model'] }, 'worker.roles', /no role "cook"/],
   ])('%j', async (own, path, reason) => {

@@ -18,7 +18,7 @@ let bench: BackfillBench;
 let client: Client;
 
 beforeAll(async () => {
-  stack = await startStack({ modelTimeoutMs: 60_000 });
+  stack = await startStack();
   // Pages smaller than what runs at once: compactions are handed from run to run.
   bench = await openBackfills(stack, { pageSize: 4 });
   client = new Client({ connection: await Connection.connect(stack.temporal) });
@@ -58,7 +58,7 @@ async function expectAllOnce(sessions: number): Promise<void> {
 }
 
 test('paused, nothing new begins and what is in flight ends; resumed, it goes on', async () => {
-  await held(20, 6);
+  await held(12, 6);
   expect(await ours().pause({ job })).toMatchObject({ state: 'paused' });
   expect(await ours().pause({ job })).toMatchObject({ state: 'paused' });
   stack.model.release();
@@ -67,8 +67,8 @@ test('paused, nothing new begins and what is in flight ends; resumed, it goes on
   expect(stack.model.inFlight()).toBe(0);
   expect(await ours().resume({ job })).toMatchObject({ state: 'running' });
   const report = await until(ours(), job, ended);
-  expect(report).toMatchObject({ state: 'completed', counts: { selected: 20, compacted: 20 } });
-  await expectAllOnce(20);
+  expect(report).toMatchObject({ state: 'completed', counts: { selected: 12, compacted: 12 } });
+  await expectAllOnce(12);
 });
 
 test('a pause by signal, and what the query says meanwhile', async () => {
@@ -85,7 +85,7 @@ test('a pause by signal, and what the query says meanwhile', async () => {
 });
 
 test('resized, more run at once from then on, or fewer', async () => {
-  await held(30, 2);
+  await held(16, 2);
   expect(await ours().resize({ job, concurrency: 7 })).toMatchObject({
     concurrency: 7,
     request: { concurrency: 2 },
@@ -105,7 +105,7 @@ test('resized, more run at once from then on, or fewer', async () => {
   expect(await ours().start({ job, concurrency: 2 })).toMatchObject({ concurrency: 3 });
   stack.model.release();
   await until(ours(), job, ended);
-  await expectAllOnce(30);
+  await expectAllOnce(16);
 });
 
 test('cancelled, what is in flight ends as it ends and the rest is skipped; a retry takes the rest up', async () => {
@@ -139,18 +139,18 @@ test('cancelled in the Temporal UI it ends in the same order', async () => {
 });
 
 test('compactions in flight are handed from run to run', async () => {
-  await held(40, 10);
+  await held(24, 10);
   // Ten run at once, four a page: this is the third run.
   const query = `WorkflowId = "${backfillWorkflowId({ tenant, job })}" and ExecutionStatus = "ContinuedAsNew"`;
   await expect.poll(async () => (await client.workflow.count(query)).count).toBeGreaterThanOrEqual(2);
   stack.model.release();
   const report = await until(ours(), job, ended);
-  expect(report).toMatchObject({ state: 'completed', counts: { selected: 40, compacted: 40 } });
-  await expectAllOnce(40);
+  expect(report).toMatchObject({ state: 'completed', counts: { selected: 24, compacted: 24 } });
+  await expectAllOnce(24);
 });
 
 test('its workflow terminated, the job is taken up by starting it again: nothing twice, nothing left', async () => {
-  await held(16, 6);
+  await held(10, 6);
   await until(ours(), job, ({ counts }) => counts.running === 6);
   await handle().terminate('by somebody');
   stack.model.release();
@@ -159,9 +159,9 @@ test('its workflow terminated, the job is taken up by starting it again: nothing
     .toBe(6);
   await ours().start({ job, concurrency: 6 });
   const report = await until(ours(), job, ended);
-  expect(report).toMatchObject({ state: 'completed', counts: { selected: 16, compacted: 16 } });
-  expect(report.modelCalls).toBe(16);
-  await expectAllOnce(16);
+  expect(report).toMatchObject({ state: 'completed', counts: { selected: 10, compacted: 10 } });
+  expect(report.modelCalls).toBe(10);
+  await expectAllOnce(10);
 });
 
 test('terminated and taken up while its compactions still run', async () => {

@@ -10,7 +10,7 @@ import { startStack } from '../../support/stack.js';
 test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
   'an answer is paid for once although $table is held when it comes',
   async ({ table }) => {
-    const stack = await startStack({ worker: false, modelTimeoutMs: 60_000 });
+    const stack = await startStack({ worker: false });
     const holder = new pg.Client({ connectionString: stack.databaseUrl });
     await holder.connect();
     try {

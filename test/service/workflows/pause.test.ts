@@ -33,6 +33,18 @@ async function play(session: string, turns: number, from = 0): Promise<void> {
     });
 }
 
+/** How often this activity has come to its end. */
+async function completed(session: string, activity: string): Promise<number> {
+  const events = (await handleOf(session).fetchHistory()).events ?? [];
+  const scheduled = events.filter(
+    ({ activityTaskScheduledEventAttributes: begun }) => begun?.activityType?.name === activity,
+  );
+  const ids = new Set(scheduled.map(({ eventId }) => String(eventId)));
+  return events.filter(({ activityTaskCompletedEventAttributes: ended }) =>
+    ids.has(String(ended?.scheduledEventId)),
+  ).length;
+}
+
 async function until(condition: () => Promise<boolean>): Promise<void> {
   await expect.poll(condition).toBe(true);
 }
@@ -66,6 +78,7 @@ test('the last of several signals holds', async () => {
   await palimpsest.settled({ session });
   for (const signal of ['pause', 'resume', 'pause', 'resume', 'pause'])
     await handleOf(session).signal(signal);
+  await until(async () => (await completed(session, 'setPaused')) === 5);
   await until(async () => (await palimpsest.status({ session })).paused);
   await handleOf(session).executeUpdate('configure');
   await palimpsest.settled({ session });

@@ -11,7 +11,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { Metrics } from '../../../src/process/metrics.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { insertBackfill, loadBackfill, parseBackfill } from '../../../src/store/backfills/jobs.js';
+import { type FullRequest, insertBackfill, loadBackfill } from '../../../src/store/backfills/jobs.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { findErasure } from '../../../src/store/sessions/erasures.js';
 import { openPool } from '../../../src/store/connection/pool.js';
@@ -242,7 +242,9 @@ test('an erasure whose process was killed before Temporal was told is finished b
 
 describe('a backfill that has not ended and has no workflow', () => {
   const ids = (job: string) => ({ tenant: stack.queuePrefix, job });
-  const request = (job: string, prefix: string) => parseBackfill({ job, mode: 'due', select: { prefix } });
+  const request = (job: string, prefix: string): FullRequest => ({
+    ...{ job, mode: 'due', select: { prefix }, concurrency: 16 },
+  });
   const stateOf = async (job: string) => (await loadBackfill(pool, ids(job))).state;
   const jobOf = (job: string) => client.workflow.getHandle(backfillWorkflowId(ids(job)));
 

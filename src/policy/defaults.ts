@@ -1,4 +1,4 @@
-/** The complete policy: every knob with its value. */
+/** The complete policy and its defaults. */
 import { tokenizerForModel, type TokenizerName } from '../tokens/counter.js';
 import { isKnownAnthropicModel } from '../tokens/windows.js';
 import {
@@ -14,7 +14,7 @@ import {
 import { resolveReduce, type Reduce } from './reduce-schema.js';
 import type { SectionInput } from './summary-schema.js';
 
-/** A policy with every default filled in. null: nothing given, `limitsOf` derives it from the window. */
+/** A policy with every default filled in. A field is null if `limitsOf` derives it from the window. */
 export interface Policy {
   enabled: boolean;
   model: string | null;
@@ -25,10 +25,10 @@ export interface Policy {
   tokenizer: TokenizerName;
   calibration: boolean;
   roles: 'auto' | 'alternate' | 'free';
-  /** The sizes among the triggers, in the order given; empty where only `economic` or `idle` were given. */
+  /** The triggers that name sizes, in the order given; empty if only `economic` or `idle` were given. */
   trigger: TriggerClause[];
   economic: boolean;
-  /** Quiet milliseconds after which a cold cache triggers; null: never. */
+  /** Idle milliseconds after which the cache is cold and the trigger fires; null: never. */
   idleTrigger: number | null;
   target: number;
   keep: KeepCeilings | null;
@@ -50,23 +50,23 @@ export interface Policy {
     reservedOutputTokens: number | null;
     deadline: number;
     retryAfterFailure: number;
-    /** '' for none. */
+    /** '' stands for no acknowledgment. */
     acknowledgment: string;
     minGain: number;
     fallback: 'extractive' | 'none';
   };
-  /** What the agent can read originals with. */
+  /** Whether the agent has tools that read originals. */
   recovery: 'tools' | 'none';
   memory: {
-    /** Of the budget, for notes and state in `journal` mode. */
+    /** Share of the budget for notes and state in `journal` mode. */
     share: number;
-    /** The next compaction's notes are asked for ahead of its trigger. */
+    /** Whether the next compaction is written ahead. */
     eager: boolean;
   };
   pins: Pin[];
   prices: Prices;
   spend: Spend;
-  /** null: nothing is redacted. */
+  /** null: redaction is off. */
   redact: { secrets: boolean; patterns: string[] } | null;
   retention: { digests: number };
   deadCallAfter: number;
@@ -74,14 +74,14 @@ export interface Policy {
   idleAfter: number;
 }
 
-/** What a text that stands for an original may name. */
+/** Decides whether a stand-in may name the recovery tools. */
 export type Recovery = Policy['recovery'];
 
 /** @internal A test holds the policy to it. */
 export const DEFAULT_ACKNOWLEDGMENT =
   'Understood. I have the earlier work as summarized above and continue from there.';
 
-/** What was given, with every default filled in; presets were taken over before. */
+/** Fills in every default. Presets have been merged before. */
 export function withDefaults(input: PolicyInput): Policy {
   const { summary = {} } = input;
   const { mode: named = 'journal' } = summary;

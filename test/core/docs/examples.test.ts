@@ -1,0 +1,69 @@
+/** The TypeScript of README and docs compiles against what the package exports. */
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import ts from 'typescript';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { document, documents, examplesIn } from '../../support/documents.js';
+
+const root = fileURLToPath(new URL('../../..', import.meta.url));
+const packages = { palimpsest: ['./src/index.ts'], 'palimpsest/http': ['./src/http-client/index.ts'] };
+
+/** Compiler options of the sources, with the package's own names. */
+function options(): ts.CompilerOptions {
+  const text = ts.sys.readFile(path.join(root, 'tsconfig.json')) ?? '';
+  const { config } = ts.parseConfigFileTextToJson('tsconfig.json', text) as {
+    config: { compilerOptions: object };
+  };
+  const named = { ...config.compilerOptions, paths: packages, noUnusedLocals: false };
+  return ts.convertCompilerOptionsFromJson(named, root).options;
+}
+
+/** What the compiler says of modules in the root of the repository, with the line. */
+function complaints(files: ReadonlyMap<string, string>): Map<string, string[]> {
+  const host = ts.createCompilerHost(options());
+  const { getSourceFile, fileExists, readFile } = host;
+  host.getSourceFile = (file, language, ...rest) => {
+    const text = files.get(file);
+    return text === undefined
+      ? getSourceFile.call(host, file, language, ...rest)
+      : ts.createSourceFile(file, text, language);
+  };
+  host.fileExists = (file) => files.has(file) || fileExists.call(host, file);
+  host.readFile = (file) => files.get(file) ?? readFile.call(host, file);
+  const program = ts.createProgram([...files.keys()], options(), host);
+  const complaintsOf = (file: string): string[] => {
+    const source = program.getSourceFile(file);
+    const found = [...program.getSyntacticDiagnostics(source), ...program.getSemanticDiagnostics(source)];
+    return found.map(({ messageText, start = 0 }) => {
+      const line = (source?.getLineAndCharacterOfPosition(start).line ?? 0) + 1;
+      return `line ${line}: ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
+    });
+  };
+  return new Map([...files.keys()].map((file) => [file, complaintsOf(file)]));
+}
+
+const inRoot = (name: string): string => path.posix.join(root, name);
+const wrong = inRoot('wrong.ts');
+const examples = documents.flatMap((file) =>
+  examplesIn(document(file))
+    .filter(({ language }) => language === 'ts')
+    // A complaint has the line of the document.
+    .map(({ code, line }) => [inRoot(`${file}.${line}.ts`), '\n'.repeat(line - 1) + code] as const),
+);
+
+describe('the TypeScript of README and docs', () => {
+  let found: Map<string, string[]>;
+  beforeAll(() => {
+    const misspelt = "import { Palimpsest } from 'palimpsest';\nawait Palimpsest.conect({});\n";
+    found = complaints(new Map([...examples, [wrong, misspelt]]));
+  });
+
+  test.each(examples.map(([file]) => [path.posix.relative(root, file), file]))('%s compiles', (_, file) =>
+    expect(found.get(file)).toEqual([]),
+  );
+
+  test('would not compile if it called what is not there', () => {
+    expect(examples.length).toBeGreaterThan(5);
+    expect(found.get(wrong)).toEqual([expect.stringMatching(/^line 2: Property 'conect' does not exist/)]);
+  });
+});

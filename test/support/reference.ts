@@ -1,0 +1,144 @@
+/** Tables of `docs` that the sources decide. `npm run docs` writes them; a test fails when a file is stale. */
+import { z } from 'zod';
+import { operations } from '../../src/api/operations/index.js';
+import { policyVariables } from '../../src/config/policy-sources.js';
+import { settings, type Setting } from '../../src/config/schema.js';
+import { describePolicy } from '../../src/policy/describe.js';
+import { effectivePolicy } from '../../src/policy/layers.js';
+import { policySchema } from '../../src/policy/schema.js';
+
+/** Files with a place for such a table: `<!-- table: policy -->` … `<!-- end of table -->`. */
+export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md', 'docs/policy.md'];
+
+const tables: Readonly<Record<string, () => string[]>> = {
+  configuration: configurationTable,
+  operations: () => [
+    '| operation | what it does |',
+    '|---|---|',
+    ...operations.map(({ method, path, summary }) => `| \`${method} ${path}\` | ${summary} |`),
+  ],
+  policy: () => [
+    '| field | value | default | meaning |',
+    '|---|---|---|---|',
+    ...policyFields().map(
+      ({ path, value, otherwise, meaning }) => `| \`${path}\` | ${value} | ${otherwise} | ${meaning} |`,
+    ),
+  ],
+};
+
+/** The document with every table as the sources have it. Throws where it names a table that does not exist. */
+export function withTables(document: string): string {
+  return document.replaceAll(
+    /(<!-- table: (\w+) -->\n)[^]*?(<!-- end of table -->)/g,
+    (_, begin: string, name: string, end: string) => {
+      const table = tables[name];
+      if (table === undefined) throw new Error(`There is no table ${name}.`);
+      return `${begin}\n${table().join('\n')}\n\n${end}`;
+    },
+  );
+}
+
+interface PolicyField {
+  path: string;
+  value: string;
+  otherwise: string;
+  meaning: string;
+}
+
+interface Schema {
+  description?: string;
+  type?: string;
+  const?: unknown;
+  enum?: unknown[];
+  minimum?: number;
+  maximum?: number;
+  exclusiveMinimum?: number;
+  exclusiveMaximum?: number;
+  anyOf?: Schema[];
+  items?: Schema;
+  properties?: Record<string, Schema>;
+}
+
+/** Every described field of a policy, in the order of the schema. */
+export function policyFields(): PolicyField[] {
+  const schema = z.toJSONSchema(policySchema, { io: 'input', unrepresentable: 'any' }) as Schema;
+  const defaults = new Map(
+    describePolicy(effectivePolicy({})).map(({ path, value }) => [path, value === null ? '' : shown(value)]),
+  );
+  const fields = new Map<string, PolicyField>();
+  const walk = (at: Schema, path: string): void => {
+    if (at.description !== undefined && !fields.has(path)) {
+      const [meaning, otherwise] = divided(at.description);
+      const value = valuesOf(at);
+      fields.set(path, { path, value, otherwise: otherwise || defaults.get(path) || '–', meaning });
+    }
+    for (const [name, field] of Object.entries(at.properties ?? {}))
+      walk(field, path ? `${path}.${name}` : name);
+    for (const one of [...(at.anyOf ?? []), ...(at.items ? [at.items] : [])]) walk(one, path);
+  };
+  walk(schema, '');
+  return [...fields.values()];
+}
+
+/** A description ends with its default in most cases. */
+function divided(description: string): [meaning: string, otherwise: string] {
+  const [, meaning = description, otherwise = ''] = /^(.*?)\s*\bDefault:? (.+)\.$/s.exec(description) ?? [];
+  return [cell(meaning), cell(otherwise)];
+}
+
+function valuesOf({ type, const: only, enum: names, anyOf, items, ...limits }: Schema): string {
+  if (only !== undefined) return shown(only);
+  if (names !== undefined) return names.map(shown).join(', ');
+  if (anyOf !== undefined) return [...new Set(anyOf.map(valuesOf))].join(' or ');
+  if (type === 'integer' || type === 'number') return numbersOf(type, limits);
+  if (type === 'array') return items?.type === 'string' ? 'texts' : 'list';
+  return type === 'string' ? 'text' : (type ?? 'any');
+}
+
+function numbersOf(type: string, { minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema): string {
+  const known = (limit: number | undefined) =>
+    limit !== undefined && Math.abs(limit) < Number.MAX_SAFE_INTEGER ? shown(limit) : undefined;
+  const [least, above] = [known(minimum), known(exclusiveMinimum)];
+  const [most, below] = [known(maximum), known(exclusiveMaximum)];
+  const limits = [
+    ...(least === undefined ? [] : [`≥ ${least}`]),
+    ...(above === undefined ? [] : [`> ${above}`]),
+    ...(most === undefined ? [] : [`≤ ${most}`]),
+    ...(below === undefined ? [] : [`< ${below}`]),
+  ];
+  return [type, ...(limits.length > 0 ? [limits.join(', ')] : [])].join(' ');
+}
+
+function configurationTable(): string[] {
+  return [
+    '| in the file | variable | meaning | default |',
+    '|---|---|---|---|',
+    '| – | `PALIMPSEST_CONFIG` | the configuration file, YAML or JSON | `palimpsest.yaml`, `.yml` or `.json` in the current folder, where there is one |',
+    ...settings().flatMap((one) => (one.path[0] === 'policy' ? [row(one), ...policyRows()] : [row(one)])),
+  ];
+}
+
+function row({ path, variable, description, schema, otherwise }: Setting): string {
+  const value = schema.parse(undefined);
+  return `| \`${path.join('.')}\` | \`${variable}\` | ${description} | ${otherwise ?? (shown(value) || 'none')} |`;
+}
+
+/** Single fields of the policy, which go before all of `policy`. */
+function policyRows(): string[] {
+  return Object.entries(policyVariables).map(([variable, { path }]) => {
+    const place = path.join('.');
+    return `| \`policy.${place}\` | \`${variable}\` | [\`${place}\`](policy.md#fields) alone, before \`PALIMPSEST_POLICY\` | none |`;
+  });
+}
+
+/** A value as a reader of the table expects it; '' where there is none. */
+function shown(value: unknown): string {
+  if (value === undefined) return '';
+  if (typeof value === 'number') return value.toLocaleString('en', { maximumFractionDigits: 6 });
+  if (typeof value === 'boolean') return String(value);
+  if (typeof value === 'string') return `\`${cell(value)}\``;
+  if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value.join(', ');
+  return `\`${cell(JSON.stringify(value))}\``;
+}
+
+const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');

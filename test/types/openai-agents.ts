@@ -1,0 +1,25 @@
+/** What the Agents SDK of OpenAI sends and receives, without a cast. Compiled by `npm run check`, never run. */
+import { Agent, type AgentInputItem, run, tool } from '@openai/agents';
+import { callRecoveryTool, recoveryTools, type PalimpsestClient } from '../../src/index.js';
+
+export async function turn(palimpsest: PalimpsestClient, input: AgentInputItem[]): Promise<void> {
+  const session = 's-1';
+  const tools = recoveryTools.map(({ function: { name, description, parameters } }) =>
+    tool({
+      name,
+      description,
+      parameters: { ...parameters, required: parameters.required ?? [], additionalProperties: true },
+      strict: false,
+      execute: (input) => callRecoveryTool(palimpsest, session, name, input),
+    }),
+  );
+  const agent = new Agent({ name: 'support', tools });
+  const { newItems, lastResponseId = 't-1' } = await run(agent, input);
+  const said: AgentInputItem[] = newItems.flatMap(({ rawItem }) => (rawItem === undefined ? [] : [rawItem]));
+  await palimpsest.appendTurn({
+    session,
+    format: 'openai-agents',
+    turnId: lastResponseId,
+    messages: [...input, ...said],
+  });
+}
