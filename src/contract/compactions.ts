@@ -2,18 +2,22 @@
 import { z } from 'zod';
 import { component, id, moment } from './schema.js';
 
+const committed = {
+  reason: z.string(),
+  method: z.string(),
+  tokensBefore: z.number(),
+  tokensAfter: z.number(),
+  evicted: z.int().describe('Number of evicted messages.'),
+  chunks: z.int(),
+  chunksByRule: z.int().describe('Chunks that the fallback wrote, because the model failed at them.'),
+};
+
 export type CompactionOutcome = z.infer<typeof compactionOutcome>;
 export const compactionOutcome = component(
   'CompactionOutcome',
   z.object({
     generation: z.int(),
-    reason: z.string(),
-    method: z.string(),
-    tokensBefore: z.number(),
-    tokensAfter: z.number(),
-    evicted: z.int().describe('Number of evicted messages.'),
-    chunks: z.int(),
-    chunksByRule: z.int().describe('Chunks that the fallback wrote, because the model failed at them.'),
+    ...committed,
     modelCalls: z.int(),
     modelInputTokens: z.number(),
     modelOutputTokens: z.number(),
@@ -101,13 +105,7 @@ const timelineCompaction = component(
     generation: z.int(),
     at: moment,
     turn: z.int().describe('The turn after which it was committed; 0: before the first.'),
-    reason: z.string(),
-    method: z.string(),
-    tokensBefore: z.number(),
-    tokensAfter: z.number(),
-    evicted: z.int().describe('Number of evicted messages.'),
-    chunks: z.int(),
-    chunksByRule: z.int().describe('Chunks that the fallback wrote, because the model failed at them.'),
+    ...committed,
     part: z.int().nullable().describe('The archive part.'),
   }),
   {
