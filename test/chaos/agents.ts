@@ -1,6 +1,6 @@
 /**
- * Agents that talk through the HTTP API, one turn after the other, and never give one up: a turn whose answer was lost is sent
- * again until it is acknowledged. After each turn they read their context and look at it as a provider would.
+ * Agents that append turn after turn over the HTTP API. A turn whose answer was lost is sent again until it is acknowledged.
+ * After each turn they read their context and validate it like a provider.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChatMessage } from '../../src/conversation/message.js';

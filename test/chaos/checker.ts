@@ -1,6 +1,6 @@
 /**
- * Holds the database against what the agents were told. It shares no code with the product: it reads the tables by SQL of
- * its own and works out every hash, chain and counter anew.
+ * Compares the database with the answers that the agents got. It shares no code with the product: it reads the tables with
+ * separate SQL and recomputes every hash, chain and counter.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';

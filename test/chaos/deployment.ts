@@ -1,6 +1,6 @@
 /**
- * The product as an operator runs it: two worker processes and an API on servers of their own, restarted whenever they end, each behind
- * relays of its own to PostgreSQL and Temporal.
+ * The product as in operation: two worker processes and an API on separate servers, restarted whenever they end, each with
+ * relays to PostgreSQL and Temporal.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** A model endpoint that misbehaves in every way that one was seen to, and otherwise answers with a fair summary. */
+/** A model endpoint that shows every observed fault, and otherwise answers with a good summary. */
 import {
   blank,
   contentFilter,

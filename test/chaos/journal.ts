@@ -1,6 +1,6 @@
 /**
- * What the agents were told was stored: the truth that the database is held against. Each message carries a marker that
- * occurs nowhere else, so that wherever one is read it says whose it is.
+ * The turns that were acknowledged to the agents, with which the database is compared. Each message has a unique marker, which
+ * identifies it wherever it is read.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';
 

@@ -1,7 +1,7 @@
 /**
- * `npm run chaos -- --seed N --minutes M`: agents talk, operators act and everything breaks; then nothing breaks any more, the
- * system settles for three sweeps, and a checker reads the database. Exit code 1 where it finds anything. The journal of what was
- * acknowledged and the logs of all processes stay in the folder that the report names.
+ * `npm run chaos -- --seed N --minutes M`: agents append, operators act and everything breaks; then the faults end, the system
+ * settles for three sweeps, and a checker reads the database. The exit code is 1 if it finds a violation. The journal of
+ * acknowledged turns and the logs of all processes stay in the folder that the report names.
  */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import os from 'node:os';

@@ -1,4 +1,4 @@
-/** Operators who act on random sessions at once, whatever else is going on. Their calls may fail, with a type. */
+/** Operators who act on random sessions concurrently. Their calls may fail, but only with a type. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import { chaosPolicy } from './agents.js';

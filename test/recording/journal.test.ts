@@ -73,7 +73,7 @@ test('written ahead, found by the compaction, and by the session', async () => {
   await recorder.record('session-ahead', recorder.sessionOf('journal-ahead').workflowId);
 });
 
-test('what fails ahead is asked by the compaction', async () => {
+test('a request that fails ahead is repeated by the compaction', async () => {
   const session = 'journal-unheard';
   recorder.stack.model.reply(contentFilter());
   const ahead = aheadWorkflowId(recorder.ids(session), 0);
@@ -93,7 +93,7 @@ test('what fails ahead is asked by the compaction', async () => {
   await recordCompaction(session, 1);
 });
 
-test('given up by a pause, and written after it', async () => {
+test('ended by a pause, and written after it', async () => {
   const session = 'journal-paused';
   const { palimpsest, model } = recorder.stack;
   const before = model.requests.length;

@@ -30,7 +30,7 @@ function fairSummarizer(random: Random): Summarizer {
 }
 
 test.for(['journal', 'incremental', 'full_rewrite'] as const)(
-  'a model that behaves writes every chunk of every compaction: %s',
+  'a model without faults writes every chunk of every compaction: %s',
   async (mode) => {
     const random = new Random(11);
     const conversation = new Conversation({

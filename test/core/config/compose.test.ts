@@ -66,7 +66,7 @@ test('every variable is a setting, and its default can be read', () => {
   }
 });
 
-test('what runs for long says whether it is well, and may end in peace', () => {
+test('long-running services have a health check and time to stop', () => {
   const { worker, api } = readConfig({});
   for (const [name, service] of ours.filter(([name]) => name !== 'migrate')) {
     expect(service.healthcheck, name).toBeDefined();

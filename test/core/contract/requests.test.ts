@@ -24,7 +24,7 @@ describe('an id', () => {
     ['contains half of a surrogate pair', 'a\ud800', /surrogate/],
     ['is long once percent-encoded', 'ü'.repeat(34), /204 bytes/],
   ];
-  test.each(wrong)('that %s is refused alike wherever it is checked', (_, given, message) => {
+  test.each(wrong)('that %s is refused in the same way by every check', (_, given, message) => {
     for (const check of [
       () => encodeIdPart(given as string, 'to'),
       () => checkId(given, 'to'),
@@ -41,7 +41,7 @@ describe('an id', () => {
     );
   });
 
-  test('may be longer where it is no part of a workflow id', () => {
+  test('may be longer if it is not part of a workflow id', () => {
     expect(id('stored').safeParse('t'.repeat(512)).success).toBe(true);
     expect(id('stored').safeParse('ü'.repeat(257)).success).toBe(false);
     expect(encodeIdPart('a/ü', 'session')).toBe('a%2F%C3%BC');

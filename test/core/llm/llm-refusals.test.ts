@@ -11,7 +11,7 @@ const llm = useModelClient();
 type Case = [name: string, script: model.Script, type: string, message: RegExp];
 const error = (message: string, code: string | null = null) => model.failure(message, code);
 
-describe('a refused request is typed by what it means', () => {
+describe('a refused request gets its type by its meaning', () => {
   const cases: Case[] = [
     ['429', model.rateLimited(), 'Llm.RateLimited', /rate_limit_exceeded.*Rate limit reached/],
     [
@@ -183,7 +183,7 @@ describe('Retry-After', () => {
   });
 });
 
-describe('a failure tells nothing that was said', () => {
+describe('a failure repeats no text of the prompt', () => {
   const echoes: [string, model.Script][] = [
     ['the prompt', model.status(400, error(`Invalid input: '${secret}'`))],
     [

@@ -29,7 +29,7 @@ describe.skipIf(cases === null)("peers' cases", () => {
       ]++;
     });
 
-  test('are all there, and every deviation is of a case that exists and says why', () => {
+  test('are complete, and every deviation names an existing case and a reason', () => {
     expect(cases).toHaveLength(197);
     for (const { cases: indexes, why } of deviations) {
       expect(why.length).toBeGreaterThan(40);

@@ -104,7 +104,7 @@ describe('the budget of a session', () => {
     );
   });
 
-  test('follows what is reported no further than it supports, whatever that is', () => {
+  test('changes no further than any reports support', () => {
     const report = fc.oneof(
       fc.tuple(contexts, fc.oneof(contexts, fc.nat(1_000), fc.constantFrom(1, 1e12))),
       fc
@@ -130,7 +130,7 @@ describe('the budget of a session', () => {
     );
   });
 
-  test('is not moved by a provider that reports only what missed the cache', () => {
+  test('does not change for a provider that reports only uncached tokens', () => {
     fc.assert(
       fc.property(
         policies,

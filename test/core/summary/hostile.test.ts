@@ -242,12 +242,12 @@ async function played(hostile: Hostile): Promise<Conversation> {
   return conversation;
 }
 
-test('there are enough of them', () => {
+test('the cases are numerous', () => {
   expect(new Set(cases.map(({ name }) => name)).size).toBe(cases.length);
   expect(cases.length).toBeGreaterThanOrEqual(43);
 });
 
-describe('an order that a tool returned becomes no rule, request or next step', () => {
+describe('an order that a tool returned does not become a rule, request or next step', () => {
   test.each(cases)('$name', async (hostile) => {
     const conversation = await played(hostile);
     const summarized = conversation.generations.filter(({ state }) => state !== null);

@@ -171,7 +171,7 @@ describe('an obedient writer of notes', () => {
     ].join('\n');
   };
 
-  test('makes no tool a giver of rules, requests or next steps', async () => {
+  test('takes no rule, request or next step from a tool', async () => {
     const conversation = await played({ keep: undefined, summary: { mode: 'journal' } }, writer);
     const summarized = conversation.generations.filter(({ head }) => head !== null);
     expect(summarized.length).toBeGreaterThan(1);
@@ -188,7 +188,7 @@ describe('an obedient writer of notes', () => {
     }
   });
 
-  test('is asked between marks and delimiters that no content knows', async () => {
+  test('gets requests with marks and delimiters that no content can know', async () => {
     const asked: string[] = [];
     await played({ keep: undefined, summary: { mode: 'journal' } }, (asking, about) => {
       asked.push(asking.messages.at(-1)?.content ?? '');
@@ -213,7 +213,7 @@ test('the extractive summary and its exact values take no orders from tools', as
   expectHarmless(await played({ summary: { ...policy.summary, method: 'extractive' } }, null));
 });
 
-test('what a summarizer is sent cannot end its delimiters', async () => {
+test('content sent to a summarizer cannot end its delimiters', async () => {
   const asked: string[] = [];
   await played({}, (asking, about) => {
     asked.push(asking.messages.at(-1)?.content ?? '');

@@ -27,7 +27,7 @@ test.for([
   { charged: 3, violations: [] },
   { charged: 4, violations: ['charged'] },
 ])(
-  'an answer that nothing refers to expires and stays paid for: $charged of 3 calls charged',
+  'an unreferenced answer expires and still counts as paid: $charged of 3 calls charged',
   async ({ charged, violations }) => {
     const ids = newSession(`charged-${charged}`);
     const journal = new Journal();

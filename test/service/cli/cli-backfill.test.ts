@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 afterAll(() => stack?.stop());
 
-test('estimate and --dry-run say what it would do, and do nothing', async () => {
+test('estimate and --dry-run show the effect and change nothing', async () => {
   const { stdout } = await cli.run(['backfill', 'estimate', '--prefix', 'old-', '--mode', 'all']);
   expect(stdout).toMatch(/^sessions +3 of 3 that match would be compacted$/m);
   expect(stdout).toMatch(/^tokens +[\d,]+ → [\d,]+, \d+ % less$/m);

@@ -18,7 +18,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-test('`dev`, started again, carries on and finishes', async () => {
+test('`dev`, started again, continues and finishes', async () => {
   const start = () => new CliProcess(['dev', '--once', '--window', '15000'], { PALIMPSEST_DATA: dataDir });
   const killed = start();
   await killed.shows(/generation 2/);

@@ -70,7 +70,7 @@ async function waitsForLock(pool: Pool): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-describe('a session erased and begun anew while its worker is stopped in a commit has no trace of the old one,', () => {
+describe('a session erased and begun again while its worker is stopped in a commit has no trace of the old one,', () => {
   async function play(before: 'begin' | 'commit', times: number): Promise<void> {
     const stack = await startStack({ worker: false });
     const pool = openPool(stack.databaseUrl);

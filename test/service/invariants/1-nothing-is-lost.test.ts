@@ -115,7 +115,7 @@ const odyssey = fc
   });
 
 describe('invariant 1: nothing is lost', () => {
-  test('whatever was appended in whatever turns is replayed as the same JSON text, over any compactions', async () => {
+  test('any messages in any turns are replayed as the same JSON text, after any compactions', async () => {
     const { palimpsest } = stack;
     let run = 0;
     let compacted = 0;

@@ -142,7 +142,7 @@ function turnOf({ kind, size, id }: Step, index: number): ChatMessage[] {
 }
 
 describe('invariant 10: a stable prefix', () => {
-  test('between two commits every context begins with the one before, emergencies apart', async () => {
+  test('between two commits every context begins with the one before, except for emergencies', async () => {
     const { palimpsest } = stack;
     let run = 0;
     const sum: Tally = { extended: 0, emergencies: 0, commits: 0 };
@@ -190,7 +190,7 @@ describe('invariant 10: a stable prefix', () => {
     expect(tally.extended + tally.emergencies).toBe(119);
   });
 
-  test('readers that come at once at the moment of an emergency see the same context', async () => {
+  test('concurrent readers in an emergency see the same context', async () => {
     const { palimpsest, model } = stack;
     model.hold();
     const session = 'readers';

@@ -130,7 +130,7 @@ describe('invariant 12: undo, end to end', () => {
   });
   afterAll(() => stack.stop());
 
-  test('a compaction of the model is undone and done again by restoring', async () => {
+  test('restores undo and redo a compaction of the model', async () => {
     const { palimpsest } = stack;
     const session = 'undone';
     const turns = dialogue(16);
@@ -159,7 +159,7 @@ describe('invariant 12: undo, end to end', () => {
     expect(await replayedTexts(palimpsest, session)).toEqual(texts);
   });
 
-  test('a fork compacts by itself and leaves its source alone', async () => {
+  test('a fork compacts and does not change its source', async () => {
     const { palimpsest } = stack;
     const session = 'source';
     const turns = dialogue(16);

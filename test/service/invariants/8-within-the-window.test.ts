@@ -50,7 +50,7 @@ describe('a report of usage', () => {
     expect(6_000 + context.tokens).toBeLessThanOrEqual(128_000);
   });
 
-  it('that leaves out what was read from the cache never lets more into the window', async () => {
+  it('without cached tokens never lets more into the window', async () => {
     const ids = newSession();
     const policy: PolicyInput = { model: 'claude-sonnet-4-5' };
     await appendTurn(pool, { ...ids, turnId: '0', messages: talk(1, 40_000), policy });

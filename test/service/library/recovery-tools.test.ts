@@ -43,7 +43,7 @@ describe('the tools of the agent', () => {
   const ask = async (ids: SessionIds, name: string, args: string): Promise<Record<string, unknown>> =>
     JSON.parse(await callRecoveryTool(sourceOf(ids.tenant), ids.session, name, args));
 
-  it('are definitions that a request takes', () => {
+  it('are valid definitions for a request', () => {
     expect(recoveryTools.map(({ function: { name } }) => name)).toEqual([
       'get_tool_response',
       'search_history',
@@ -92,7 +92,7 @@ describe('the tools of the agent', () => {
     });
   });
 
-  it('find by speaker and time in one call, with dates and what was answered', async () => {
+  it('find by speaker and time in one call, with dates and replies', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'How is Max?', name: 'Joanna' },
       { role: 'assistant', content: 'He died.', name: 'Nate' },
@@ -116,7 +116,7 @@ describe('the tools of the agent', () => {
     });
   });
 
-  it('answer a mistake of the model with what to do, and throw what is none', async () => {
+  it('answer a mistake of the model with the next step, and throw other failures', async () => {
     const ids = await sessionWith(pool, talk(3));
     const mistakes: [string, string, RegExp][] = [
       ['nothing', '{}', /no tool "nothing"/],

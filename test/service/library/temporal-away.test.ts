@@ -13,7 +13,7 @@ beforeAll(async () => {
 
 afterAll(() => stack.stop());
 
-test('a turn is stored while Temporal is away, the context is readable, and the repeated turn is told', async () => {
+test('a turn is stored while Temporal is away, the context is readable, and the repeated turn is signalled', async () => {
   const way = new Way(stack.temporal.address);
   const port = await way.open();
   const { databaseUrl, queuePrefix } = stack;

@@ -136,7 +136,7 @@ async function expectDoneOnce(tenant: string): Promise<void> {
   expect({ before: tokensBefore, after: tokensAfter, calls: modelCalls }).toEqual(rows[0]);
 }
 
-describe.sequential('killed in the middle, every session is done exactly once', () => {
+describe.sequential('after a kill in the middle every session is compacted exactly once', () => {
   test('the worker, twice', async () => {
     const first = await underWay('worker');
     await kill(first);

@@ -29,7 +29,7 @@ describe.skipIf(skipWithoutTranscripts())('a job over recorded sessions', () => 
     await stack.stop();
   });
 
-  test('does each once, and loses nothing', async () => {
+  test('compacts each once, and loses nothing', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const originals = new Map<string, string[]>();
     await fillSessions(bench.pool, tenant, made, { policy, turns: 40 });

@@ -8,7 +8,7 @@ import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { startStack } from '../../support/stack.js';
 
 test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
-  'an answer is paid for once although $table is held when it comes',
+  'an answer is paid once although $table is locked when it arrives',
   async ({ table }) => {
     const stack = await startStack({ worker: false });
     const holder = new pg.Client({ connectionString: stack.databaseUrl });

@@ -88,7 +88,7 @@ async function drain(calls: number): Promise<string[]> {
   return order();
 }
 
-test('live work overtakes a queue full of backfill, and of two backfills the small one is not kept waiting', async () => {
+test('live work overtakes a queue full of backfills, and a small backfill does not wait for a large one', async () => {
   const [large, small] = [`${stack.queuePrefix}-large`, `${stack.queuePrefix}-small`];
   await backfill(large, 40);
   await backfill(small, 4);
