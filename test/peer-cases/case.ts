@@ -1,4 +1,4 @@
-/** The peers' black-box cases as they are recorded: facts read from public test suites, one object a case. */
+/** The recorded black-box cases of other systems: facts from public test suites, one object per case. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ChatMessage } from '../../src/conversation/message.js';

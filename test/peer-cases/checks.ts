@@ -1,4 +1,4 @@
-/** One check for each key of a case's `expect`. A check answers what is wrong, or null. */
+/** One check for each key of a case's `expect`. A check returns the deviation, or null. */
 import { isFailure } from '../../src/errors.js';
 import { checks as aboutContent } from './checks-content.js';
 import { checks as aboutSummary } from './checks-summary.js';

@@ -1,4 +1,4 @@
-/** Cases that ask something other than one pass: a cut, a size, a repair, an earlier state, a smaller context. */
+/** Cases of operations other than one compaction: a cut, a size, a repair, an earlier generation, a smaller context. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';

@@ -1,4 +1,4 @@
-/** What holds after any replay, whichever indexes a peer's algorithm asks for. */
+/** Properties after every replay, whatever indexes the other system expects. */
 import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
 import { metaOf } from '../../src/conversation/validate.js';

@@ -1,4 +1,4 @@
-/** Steps of a backfill leave live sessions the process: they rest while those are at work, and only then. */
+/** Steps of a backfill give way to live sessions: they pause while those are active, and only then. */
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { BackfillThrottle } from '../../../activities/interceptors.js';

@@ -1,4 +1,4 @@
-/** The ruler of the quality bench: what it calls an identifier, when one is needed, and what it counts as kept. */
+/** The measure of the quality bench: the definition of an identifier, of a needed one, and of a kept one. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { counterFor } from '../../../src/tokens/counter.js';

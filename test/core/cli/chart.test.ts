@@ -1,6 +1,6 @@
 /**
- * A chart is read by people on light and dark pages and by nothing else: it must be well-formed whatever a session is
- * called, must not lose a peak where thousands of turns share a pixel, and must come from nowhere but itself.
+ * People read charts on light and dark pages. A chart must be well-formed for any session id, must not lose a peak if thousands
+ * of turns share a pixel, and must load nothing else.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** A file that a command writes is there whole, or as it was before. */
+/** A command writes a file completely, or leaves it unchanged. */
 import {
   existsSync,
   mkdirSync,

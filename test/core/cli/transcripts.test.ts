@@ -1,6 +1,6 @@
 /**
- * Transcripts come in several shapes, and people's files are broken in many ways. What a reader needs then is the place:
- * file, line, column, path of the field. A broken session among many must not cost the others.
+ * Transcripts have several shapes, and files are broken in many ways. Errors give the place: file, line, column, path of the
+ * field. A broken session must not affect the others.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-/** What a session in memory guarantees whoever calls it, and however: promises that neither callers nor summarizers can break. */
+/** Guarantees of a session in memory that neither callers nor summarizers can break. */
 import { counterFor } from '../../../src/tokens/counter.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { policyOf } from '../../../src/policy/layers.js';

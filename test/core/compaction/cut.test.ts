@@ -1,6 +1,6 @@
 /**
- * Where a compaction may cut and where it does: groups stay whole, calls that can still be answered stay in the tail, the newest user message
- * stays verbatim, and long runs without a user turn are cut too.
+ * The legal cuts and the chosen one: groups stay whole, calls that can still be answered stay in the tail, the newest user
+ * message stays verbatim, and long runs without a user turn are also cut.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** What has to hold over many compactions, over many readings of one history, and for any history at all. */
+/** Properties over many compactions, over many readings of one history, and for any history. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

@@ -1,6 +1,6 @@
 /**
- * A journal made for a large window is read in a small one, by another model or after the provider was found to count more
- * tokens: whole entries give way, oldest first, and the compaction that follows merges the rest to the new room.
+ * A journal made for a large window is read in a small one, for another model or after a calibration: whole entries are
+ * dropped, oldest first, and the next compaction merges the rest into the new room.
  */
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

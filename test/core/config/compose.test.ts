@@ -1,4 +1,6 @@
-/** docker-compose.yml is a description of a deployment: checked by docker-compose where there is one, and against the settings. */
+/**
+ * docker-compose.yml describes a deployment. It is checked by docker-compose, if that is installed, and against the settings.
+ */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

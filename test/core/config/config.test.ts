@@ -1,4 +1,4 @@
-/** Environment and configuration file are read in one place; what cannot be used is refused by name before any server is started. */
+/** Environment and configuration file are read in one place; invalid settings are refused by name before any server starts. */
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

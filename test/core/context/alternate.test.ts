@@ -1,4 +1,4 @@
-/** For providers that want turns to alternate: neighbours are joined, nothing is lost, changed in place or rewritten later. */
+/** For providers that require alternating turns, neighbours are joined, and nothing is lost, mutated or rewritten later. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { alternateRoles, wantsAlternation } from '../../../src/context/view/alternate.js';

@@ -1,4 +1,4 @@
-/** What operators are shown of a context adds up, and comes from the context itself: over random sessions and policies. */
+/** The breakdown of a context adds up and equals the context's own counts, for random sessions and policies. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

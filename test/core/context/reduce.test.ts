@@ -1,6 +1,7 @@
 /**
- * Invariant 8, the context always fits: reductions are deterministic, in the order of the design, and stop only at the irreducible floor.
- * With invariant 7: whatever is reduced, the result is valid. With invariant 10: what was reduced stays reduced, and the context grows at its end.
+ * Invariant 8, the context always fits: reductions are deterministic, in the order of the design, and stop only at the
+ * irreducible floor. Also invariant 7: every reduced context is valid. Also invariant 10: reductions stay, and the context
+ * grows at its end.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Reductions at a commit point, before a model is asked: what is truncated, retained, dropped or summarized by itself, with which
- * precedence, and that the context built from the stored reductions is the one that was planned.
+ * Reductions at a commit, before any model call: truncated, retained, dropped and separately summarized messages, their
+ * precedence, and the equality of the planned context with the one built from the stored reductions.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Invariant 7, the context is always valid for its provider, and the part of invariant 10 that the projection holds: between two commits
- * it only grows at its end. Validity is judged by `linkViolations`, which shares no code with the projection.
+ * Invariant 7, the context is always valid for its provider, and the projection's part of invariant 10: between two commits the
+ * context only grows at its end. Validity is judged by `linkViolations`, which shares no code with the projection.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

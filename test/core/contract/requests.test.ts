@@ -1,4 +1,4 @@
-/** What a request may be: one rule for the library, the API and every place in the store. */
+/** The rules for requests are the same in the library, the API and the store. */
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { expandRequest, responseRequest, searchRequest } from '../../../src/contract/archive.js';

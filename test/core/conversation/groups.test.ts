@@ -1,6 +1,6 @@
 /**
- * Messages that belong together are found by occurrence. Every case here stands in recorded transcripts: ids are used again within a turn and across
- * turns, results come late, twice, not at all, or without an id.
+ * Messages that belong together are found by their order. Every case here occurs in recorded transcripts: ids are used again
+ * within a turn and across turns, results come late, twice, not at all, or without an id.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * What comes in is stored exactly or refused at the door (invariant 1). `JSON.parse` is no such door: it keeps the last
- * of two equal keys, rounds numbers and reorders integer-like keys without a word.
+ * Input is stored exactly or refused (invariant 1). `JSON.parse` is not enough: it silently keeps the last of two equal keys,
+ * rounds numbers and reorders integer-like keys.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** Patterns of a policy meet texts that others chose: any text takes linear time, and matches are found all the same. */
+/** Patterns of a policy are matched against texts of others: any text takes linear time, and all matches are found. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { LONGEST_FOUND, Matching, problemOfPattern, type Match } from '../../../src/conversation/pattern.js';

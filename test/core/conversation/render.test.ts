@@ -1,4 +1,7 @@
-/** What a summarizer is shown is data that no content can break out of: labels are ours, and tags of ours inside content are defused. */
+/**
+ * Content cannot break out of the data that a summarizer reads: labels are genuine, and reserved tags inside content are
+ * escaped.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';

@@ -1,6 +1,6 @@
 /**
- * The door for messages: what is malformed inside one message is refused with its path, what real transcripts get wrong
- * between messages is stored as it came and reported.
+ * The check of messages: a defect inside one message is refused with its path; defects between messages, as in real
+ * transcripts, are stored unchanged and reported.
  */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';

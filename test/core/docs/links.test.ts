@@ -1,4 +1,4 @@
-/** A reader who follows a link of README or docs arrives. */
+/** Every link of README and docs has a target. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';

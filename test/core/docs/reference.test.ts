@@ -1,4 +1,4 @@
-/** What the documentation tells of policy, configuration, operations, failures and tests is what the sources have. */
+/** The documentation of policy, configuration, operations, failures and tests agrees with the sources. */
 import { existsSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { failureTypes } from '../../../src/errors.js';

@@ -1,4 +1,4 @@
-/** What the logs of Codex, the Agents SDK, SWE-agent and OpenHands mean. */
+/** The meaning of logs of Codex, the Agents SDK, SWE-agent and OpenHands. */
 import { describe, expect, it } from 'vitest';
 import { formatOf } from '../../../src/formats/index.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';

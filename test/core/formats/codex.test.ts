@@ -1,4 +1,4 @@
-/** Rollouts of Codex: what stands after turns were taken back, and items that are not as they should be. */
+/** Rollouts of Codex: turns that were rolled back, and malformed items. */
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
 import type { Json } from '../../../src/conversation/message.js';

@@ -1,4 +1,4 @@
-/** Files: which format they are in, and what is said of one in none. */
+/** Files: the recognition of their format, and the errors for unknown ones. */
 import { describe, expect, it } from 'vitest';
 import { classifyLine, closeDocument, openDocument } from '../../../src/formats/documents.js';
 import { formatOf } from '../../../src/formats/index.js';

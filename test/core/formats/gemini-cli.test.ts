@@ -1,4 +1,4 @@
-/** Recordings of Gemini CLI, which are appended to: records written again, taken back, and checkpoints of the whole conversation. */
+/** Recordings of Gemini CLI, which only grow: rewritten and rewound records, and checkpoints of the whole conversation. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';

@@ -1,4 +1,4 @@
-/** Gemini contents: nothing of them is lost, and whatever a session holds, the API takes its context. */
+/** Gemini contents: no part of them is lost, and the API accepts the context of any session. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anthropic } from '../../../src/formats/anthropic.js';

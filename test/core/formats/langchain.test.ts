@@ -1,4 +1,4 @@
-/** LangChain messages: three ways to write one down, one meaning. */
+/** LangChain messages: three serialized forms with one meaning. */
 import { describe, expect, it } from 'vitest';
 import { langchain } from '../../../src/formats/langchain.js';
 import type { Json } from '../../../src/conversation/message.js';

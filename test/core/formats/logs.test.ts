@@ -1,4 +1,4 @@
-/** Logs of agents: what their lines, records and nodes mean, and how their provider is shown them. */
+/** Logs of agents: the meaning of their lines, records and nodes, and their form for the provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';

@@ -1,4 +1,4 @@
-/** OpenAI Responses: what items mean, and which of them a context may show as they came. */
+/** OpenAI Responses: the meaning of items, and the items that a context may show unchanged. */
 import { describe, expect, it } from 'vitest';
 import { openaiResponses } from '../../../src/formats/openai-responses.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';

@@ -1,4 +1,4 @@
-/** What holds for every format, for whatever was recorded in it: nothing is lost, and every context is valid for its provider. */
+/** Properties of every format for any history: no item is lost, and every context is valid for its provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';

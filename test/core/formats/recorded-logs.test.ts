@@ -1,4 +1,4 @@
-/** Logs of agents: every recorded one is read, shown to its provider in a valid form, and closed again as it was. */
+/** Every recorded log of an agent is read, shown to its provider in a valid form, and exported unchanged. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';

@@ -1,6 +1,6 @@
 /**
- * Items of the Responses API that belong together: programs with what they call, calls and outputs of every type, known or
- * not. They are one group by their call id, and come back to the API as they came in.
+ * Items of the Responses API that belong together: programs with their calls, calls and outputs of every type, known or not.
+ * They are one group by their call id, and are returned to the API unchanged.
  */
 import { describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';

@@ -1,4 +1,4 @@
-/** When messages were said, as each format bears it. */
+/** The times of messages in each format. */
 import { describe, expect, test } from 'vitest';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';

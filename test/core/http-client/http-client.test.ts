@@ -1,6 +1,6 @@
 /**
- * `palimpsest/http` on a network that fails: what is sent again and what is not, what a caller is told, and that an
- * unchanged context is not sent twice. The server here is scripted; test/service/contract/conformance.test.ts asks the real one.
+ * `palimpsest/http` on a failing network: the retried requests, the failures for callers, and unchanged contexts, which are not
+ * sent twice. The server here is scripted; test/service/contract/conformance.test.ts uses the real one.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

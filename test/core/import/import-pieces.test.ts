@@ -1,4 +1,4 @@
-/** A stream of JSON cut into pieces: whatever chunks it arrives in, the pieces are the same, and each parses as it stood in the whole. */
+/** A stream of JSON is divided into pieces: for any chunks the pieces are the same, and each parses as in the whole. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { piecesOf, type Piece } from '../../../src/import/pieces.js';

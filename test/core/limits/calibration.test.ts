@@ -1,6 +1,6 @@
 /**
- * A provider's reported usage corrects our counts: in both directions, per model and tokenizer, without following single
- * odd reports, and without moving a session's sizes for trifles.
+ * A provider's reported usage corrects the local counts: in both directions, per model and tokenizer, without an effect of
+ * single odd reports or of small differences.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

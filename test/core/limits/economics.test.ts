@@ -1,6 +1,6 @@
 /**
- * The cost model: what compacting costs and saves, and the growth between two compactions that is cheapest. Its figures are
- * those of the published derivation (prices: cache reads 0.1, cache writes 1.25, output 5 times the input).
+ * The cost model: costs and savings of a compaction, and the cheapest growth between two compactions. Its figures are those of
+ * the published derivation (prices: cache reads 0.1, cache writes 1.25, output 5 times the input).
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

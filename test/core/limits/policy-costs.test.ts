@@ -1,6 +1,6 @@
 /**
- * Sizes that follow from what a session has shown: the cost-optimal trigger from its mean turn, the trigger of a quiet
- * session from prices, all sizes from the provider's own count; and the sizes from which something becomes shorter.
+ * Sizes that depend on the session: the cost-optimal trigger on its mean turn, the trigger of an idle session on prices, all
+ * sizes on the provider's count; and the sizes above which messages are reduced.
  */
 import { describe, expect, test } from 'vitest';
 import { optimum } from '../../../src/limits/economics.js';

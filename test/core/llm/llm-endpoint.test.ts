@@ -1,6 +1,6 @@
 /**
- * Endpoints differ in what they take. What one refuses is learnt once for each model, so that it is not refused on every call; and
- * a limit too low for a model that reasons is raised once, within the call.
+ * Endpoints accept different parameters. A refused parameter is learnt once for each model, so that it is not refused on every
+ * call. A limit too low for a reasoning model is raised once, within the call.
  */
 import { describe, expect, test } from 'vitest';
 import { failureOf, useModelClient } from '../../support/model-client.js';

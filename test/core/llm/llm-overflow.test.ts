@@ -1,6 +1,6 @@
 /**
- * An overflow that is not recognised ends a compaction; anything else taken for one halves chunks for nothing. One message of each
- * endpoint, as it is sent, and the endpoints that say nothing and cut.
+ * An overflow that is not recognised ends a compaction; another failure taken for one halves chunks in vain. The cases are one
+ * real message of each endpoint, and endpoints that truncate silently.
  */
 import { describe, expect, test } from 'vitest';
 import type { SummaryRequest } from '../../../src/summary/ask/prompts.js';

@@ -1,6 +1,6 @@
 /**
- * Endpoints refuse in many words and shapes. Which failure it is decides whether the workflow waits, halves the chunk or falls
- * back, so a wrong reading costs money or loses a summary; and what a refusal repeats must not reach workflow histories.
+ * Endpoints refuse in many forms. By the type of the failure the workflow waits, halves the chunk or falls back, so a wrong
+ * type costs money or loses a summary. Text that a refusal repeats must not reach workflow histories.
  */
 import { describe, expect, test } from 'vitest';
 import { longestRetryAfterMs, retryAfter } from '../../../src/llm/classify.js';

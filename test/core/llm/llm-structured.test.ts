@@ -1,6 +1,6 @@
 /**
- * A summary is asked for by schema where an endpoint takes one. One that refuses is asked without from then on; one that ignores the
- * schema answers Markdown, and that is a summary too.
+ * A summary is requested by schema if the endpoint accepts one. After a refusal, requests have no schema. An endpoint that
+ * ignores the schema answers Markdown, which is also a valid summary.
  */
 import { describe, expect, test } from 'vitest';
 import { defaultPrompt, chunkRequest, promptSettings } from '../../../src/summary/ask/prompts.js';

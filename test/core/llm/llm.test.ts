@@ -1,6 +1,6 @@
 /**
- * What the summarizer's caller gets: a text with what it cost, one typed failure for everything an endpoint can do wrong, or the
- * abort it asked for. Real HTTP on loopback.
+ * The result of a summarizer call: a text with its cost, a typed failure for every fault of an endpoint, or the requested
+ * abort. Real HTTP on loopback.
  */
 import { describe, expect, test, vi } from 'vitest';
 import { PalimpsestError } from '../../../src/errors.js';

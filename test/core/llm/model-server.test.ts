@@ -1,6 +1,4 @@
-/**
- * The endpoint that the other tests talk to must itself be right: what it holds back, counts and answers.
- */
+/** Tests of the scripted endpoint that the other tests use: its delays, counts and answers. */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest } from '../../../src/summary/answer/accept.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';

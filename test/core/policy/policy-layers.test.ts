@@ -1,6 +1,6 @@
 /**
- * A policy is put together from session, tenant, file and environment: what stands higher wins, whole or field by field
- * as documented, and every value says where it came from.
+ * A policy is merged from session, tenant, file and environment: the higher layer wins, as a whole or field by field as
+ * documented, and every value names its source.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * A policy is refused where it is misspelt or contradicts itself, and otherwise becomes sizes that always leave a way
- * down: what a compaction is to reach lies below what triggers the next one.
+ * A policy is refused if it is misspelt or contradicts itself. Otherwise its sizes are consistent: the target of a compaction
+ * is below the threshold of the next one.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** The documented defaults of other systems, by their names, for every window that their users have. */
+/** The documented defaults of other systems, by name, for all usual windows. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * The invariants over random sessions and random policies, on the same core as the service: whatever was said and however a session is
- * configured, the context is valid and fits, nothing is lost, failures change nothing, and no session compacts for ever.
+ * The invariants over random sessions and random policies, on the same core as the service: for any messages and any policy,
+ * the context is valid and fits, nothing is lost, failures change nothing, and no session compacts for ever.
  */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Invariant 8 in the provider's own tokens, for any provider and any reports. A provider counts `overhead + factor ×
- * ours` for a request; `window` is what it takes, `budget` what a session's sizes allow a context to have, in our tokens.
+ * Invariant 8 in the provider's own tokens, for any provider and any reports. A provider counts
+ * `overhead + factor × local count` for a request; `window` is its maximum, `budget` the maximum of a context in local tokens.
  *
  * - Truth: a provider takes, and reports, no request that exceeds its window. From two reports on whose contexts differ by a tenth (and 500 tokens), `overhead + factor × budget ≤ window`,
  *   whatever overhead the policy declares, and whatever impossible reports came between.

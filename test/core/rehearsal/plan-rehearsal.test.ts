@@ -1,6 +1,6 @@
 /**
- * What is said of a policy must be what the service would do with the same turns: the same cuts, contexts and requests
- * to the summarizer, for recorded sessions as they are, malformed ones too.
+ * The simulation of a policy must equal the service with the same turns: the same cuts, contexts and requests to the
+ * summarizer, for recorded sessions, also malformed ones.
  */
 import { Readable } from 'node:stream';
 import fc from 'fast-check';

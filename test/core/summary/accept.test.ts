@@ -1,6 +1,6 @@
 /**
- * Failure leaves the context unchanged: no error text, empty string, placeholder or refusal can become a summary. And a summary
- * that speaks of errors or refusals is a summary.
+ * Failure leaves the context unchanged: no error text, empty string, placeholder or refusal can become a summary. A summary
+ * that mentions errors or refusals is accepted.
  */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../../../src/summary/answer/accept.js';

@@ -1,4 +1,7 @@
-/** What our code adds to a summary never makes a fair answer too long: the answer is measured as the model wrote it, and what is added is bounded. */
+/**
+ * Lines that code adds to a summary never make a good answer too long: only the model's text is measured, and the additions are
+ * bounded.
+ */
 import { describe, expect, test } from 'vitest';
 import { storable, type Asking, type Asked } from '../../../src/compaction/summarize/answers.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

@@ -1,4 +1,4 @@
-/** The summary that needs no model: deterministic, bounded, covering every message, with each speaker kept to its sections. */
+/** The extractive summary is deterministic and bounded, covers every message, and keeps each speaker to its sections. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';

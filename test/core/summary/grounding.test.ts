@@ -1,7 +1,7 @@
 /**
- * No error text, refusal, placeholder or question back becomes a summary, in any language; and what is a summary is not
- * refused, for each false refusal costs a model call. Nothing in `src` knows these texts: the measure's numbers were chosen
- * with the first half of them alone.
+ * No error text, refusal, placeholder or counter-question becomes a summary, in any language. Real summaries are accepted,
+ * since each false refusal costs a model call. `src` has no list of these texts: its thresholds were chosen with the first half
+ * of them only.
  */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';

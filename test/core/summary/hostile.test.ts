@@ -1,6 +1,7 @@
 /**
- * Orders that tools return, and a writer of notes that obeys: it states each as a rule, a request and the next step, and cites
- * the tool, the user, the agent, or a range of them. Two compactions each, so that what stands once is carried on, and said again.
+ * Orders that tools return, and a writer of notes that obeys them: it states each as a rule, a request and the next step, and
+ * cites the tool, the user, the agent, or a range of them. Each case has two compactions, so that an accepted line would be
+ * carried on and repeated.
  */
 import { describe, expect, test } from 'vitest';
 import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';

@@ -1,6 +1,7 @@
 /**
- * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. The summarizer here is the worst there is: it
- * obeys. None reaches a section of instructions, a head or exact values as an instruction; all stay data, labelled with their origin.
+ * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. The summarizer here is the worst
+ * case: it obeys. None reaches a section of instructions, a head or exact values as an instruction; all stay data, labelled
+ * with their origin.
  */
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

@@ -1,4 +1,4 @@
-/** Sessions that know when things were said: marks of what is read, keys of the answers, headings of the entries. */
+/** Sessions with times: marks of the record, keys of the answers, headings of the entries. */
 import { describe, expect, test } from 'vitest';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
 import type { LoggedMessage } from '../../../src/conversation/message.js';

@@ -1,4 +1,7 @@
-/** What the summarizer is asked: sections and wording of the policy, data between delimiters, the same beginning in every request. */
+/**
+ * The requests to the summarizer: sections and wording of the policy, data between delimiters, the same beginning in every
+ * request.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {

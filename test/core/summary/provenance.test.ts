@@ -1,6 +1,7 @@
 /**
- * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. An obedient summarizer copies them;
- * none stays in a section of instructions, all are labelled with their origin. What user, system and agent said stays where it is.
+ * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. An obedient summarizer copies
+ * them; none stays in a section of instructions, all are labelled with their origin. Text of user, system and agent stays in
+ * its place.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

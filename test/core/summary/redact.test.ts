@@ -1,4 +1,7 @@
-/** Secrets of known forms, and what a policy names, never reach a summarizer; equal ones look equal within a tenant only. */
+/**
+ * Secrets of known forms, and matches of a policy's patterns, never reach a summarizer; equal ones look equal within a tenant
+ * only.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { redactorFor } from '../../../src/summary/redaction/redact.js';

@@ -1,4 +1,4 @@
-/** Whatever form a summary comes in, it is read as the Markdown of its sections, and nothing is made of half an answer. */
+/** A summary in any form is read as the Markdown of its sections, and half an answer is refused. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { acceptSnapshot } from '../../../src/summary/answer/accept.js';

@@ -1,4 +1,4 @@
-/** A delimiter of ours cannot be opened or closed by what a record or a model says, however it spells the tag. */
+/** No text of a record or a model can open or close a delimiter, however it spells the tag. */
 import { describe, expect, test } from 'vitest';
 import { escapeTags } from '../../../src/conversation/tags.js';
 import { acceptSnapshot } from '../../../src/summary/answer/accept.js';

@@ -1,6 +1,6 @@
 /**
- * Images, audio and files weigh what providers charge for them: by pixels, seconds and pages read from a few bytes of
- * their data. Their base64 is never weighed as text, however large it is, and no data makes counting fail.
+ * Images, audio and files count with the tokens that providers charge: by pixels, seconds and pages read from a few bytes of
+ * their data. Their base64 is never counted as text, and no data makes the count fail.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * What a conversation weighs. The counts decide when sessions are compacted and whether a context fits, so they are the
- * tokenizer's own on ordinary text, and stay linear on text that would take the tokenizer minutes.
+ * The tokens of a conversation. The counts decide when sessions are compacted and whether a context fits. They equal the
+ * tokenizer's on ordinary text, and take linear time on text that would take the tokenizer minutes.
  */
 import fc from 'fast-check';
 import { encode as cl100k } from 'gpt-tokenizer/encoding/cl100k_base';
