@@ -1,4 +1,4 @@
-/** A way to the Temporal server that answers chosen calls with faults of its own: gRPC over HTTP/2, call by call. */
+/** A proxy of the Temporal server that answers chosen calls with faults: gRPC over HTTP/2, call by call. */
 import { once } from 'node:events';
 import {
   connect,

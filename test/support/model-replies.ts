@@ -1,4 +1,4 @@
-/** What the scripted model endpoint can answer: good summaries, bad ones, and every kind of fault. */
+/** The answers of the scripted model endpoint: good summaries, bad ones, and every kind of fault. */
 import { counterFor } from '../../src/tokens/counter.js';
 import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';

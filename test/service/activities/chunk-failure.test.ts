@@ -1,6 +1,6 @@
 /**
- * One chunk at which the model fails costs that chunk: the rules write its digest, marked, and what the model wrote of the
- * others is used and kept. The next compaction and `resummarize` ask again for the marked part alone, and pay nothing twice.
+ * A failure of the model at one chunk affects that chunk only: the rules write its digest, marked, and the model's digests of
+ * the others are used. The next compaction and `resummarize` request only the marked part again, and pay nothing twice.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';

@@ -1,6 +1,6 @@
 /**
- * Invariants 3, 6 and 9 where digests vanish under a running compaction: what it has read is held for it, what is gone
- * nevertheless is asked for again, and every compaction comes to an end that an operator can read.
+ * Invariants 3, 6 and 9 if digests are deleted during a compaction: those that it has read are protected, deleted ones are
+ * requested again, and every compaction ends with a readable outcome.
  */
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';

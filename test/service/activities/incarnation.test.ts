@@ -1,6 +1,6 @@
 /**
- * A writer that has read a session and is then held up writes nothing into another session that was begun under the same
- * id after an erasure: whatever it is about to write, the new session stays as one that never had a predecessor.
+ * A writer that has read a session and is then delayed writes nothing into a later session with the same id: for every kind of
+ * write, the new session has no trace of the erased one.
  */
 import { randomUUID } from 'node:crypto';
 import { MockActivityEnvironment } from '@temporalio/testing';

@@ -1,6 +1,6 @@
 /**
- * No tenant stops another: what one asks too much of takes its own places, it is told which limit it has reached, and the
- * others are answered. Real sockets, real locks, callers that go away.
+ * No tenant blocks another: excessive requests take only their tenant's places, the refusal names the limit, and other tenants
+ * are served. Real sockets, real locks, callers that disconnect.
  */
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
- * The API under SIGKILL: it holds nothing of its own. A job that was started through it goes on without it, what clients
- * repeat is stored once, and what it answered was stored.
+ * The API under SIGKILL: it has no state. A job started through it continues without it, repeated turns are stored once, and
+ * acknowledged turns are stored.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** The API as a process of an operator: what it takes at most, what it logs, whom it serves, and how it ends. */
+/** The API as an operator's process: its limits, its log, its callers, and its shutdown. */
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';

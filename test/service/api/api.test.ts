@@ -1,6 +1,6 @@
 /**
- * Every operation of the OpenAPI document against the running server: an operation without a case here fails, and so
- * does an answer that is not what the document says, a field that it does not name included.
+ * Every operation of the OpenAPI document against the running server: an operation without a case here fails, and so does an
+ * answer that differs from the document, also by an additional field.
  */
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

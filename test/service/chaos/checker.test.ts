@@ -1,4 +1,4 @@
-/** The fault runner's checker tells violations from what is allowed, also where a run alone would leave it in doubt. */
+/** The chaos checker distinguishes violations from allowed states, also in cases that a run alone does not decide. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';

@@ -1,4 +1,4 @@
-/** A backfill from the command line: estimated, started, looked at while it runs, steered, retried, and its report. */
+/** A backfill from the command line: estimate, start, status while it runs, control, retry, and report. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Backfill, BackfillEstimate, BackfillItem } from '../../../src/contract/backfills.js';
 import { cliOf, linesOf } from '../../support/cli.js';

@@ -1,6 +1,6 @@
 /**
- * A session is written back as the file that it came from: every recorded file and a small one of each format, over HTTP
- * and by the command line; while others export, append or erase; and never by half.
+ * A session is exported as the file of its import: every recorded file and a small one of each format, over HTTP and by the
+ * command line; during other exports, appends and erasures; and always completely or not at all.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

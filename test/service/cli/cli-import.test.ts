@@ -1,4 +1,4 @@
-/** `palimpsest import` as people and scripts meet it: what it prints where, and its exit codes. */
+/** `palimpsest import` for people and scripts: its output and its exit codes. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';

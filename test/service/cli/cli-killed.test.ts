@@ -1,4 +1,4 @@
-/** Commands that are killed with SIGKILL in the middle: the same command again does the rest. */
+/** Commands that are killed with SIGKILL in the middle: a repeated command does the rest. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

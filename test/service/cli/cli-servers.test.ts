@@ -1,6 +1,6 @@
 /**
- * What serves, and what checks it: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers
- * of a running `dev`, and completion as bash asks for it.
+ * Commands for servers: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers of a running
+ * `dev`, and completion as bash requests it.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

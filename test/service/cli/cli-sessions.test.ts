@@ -1,6 +1,6 @@
 /**
- * Commands on sessions as operators and scripts meet them: what they print for people, what with `--json`, their exit
- * codes, and what they say to wrong input, on a real stack. `spawn` is a process of its own: one of each kind.
+ * Commands on sessions for operators and scripts: their output for people and with `--json`, their exit codes, and their errors
+ * for wrong input, on a real stack. `spawn` starts a separate process, once for each kind of command.
  */
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

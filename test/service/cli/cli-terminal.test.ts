@@ -1,4 +1,4 @@
-/** What fits into a terminal, what is coloured where, and how long work tells how far it is. */
+/** Widths in a terminal, colours, and the progress of long work. */
 import { Writable } from 'node:stream';
 import type { WriteStream } from 'node:tty';
 import { spawnSync } from 'node:child_process';

@@ -1,4 +1,4 @@
-/** `verify` on a database with damage in it, interrupted, and read by somebody who had enough; large outputs stream. */
+/** `verify` on a damaged database, with an interruption, and with a reader that closes the pipe; large outputs stream. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';

@@ -1,6 +1,6 @@
 /**
- * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
- * prints, on which stream, and its exit codes.
+ * The command line for people and scripts: a real process with real servers in a separate folder. The tests check its output on
+ * both streams and its exit codes.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
- * People compare policies before they adopt one. `palimpsest plan` must teach how, say what was wrong and what to do, and
- * leave nothing behind: no server, no data folder, no changed file.
+ * People compare policies before they adopt one. `palimpsest plan` must explain its use, name errors and next steps, and leave
+ * no server, data folder or changed file.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
  * A worker that is stopped in the middle of a commit (SIGSTOP: a paused container, a long collection of garbage) while its
- * session is erased and begun anew: when it goes on, the new session is one that never had a predecessor.
+ * session is erased and begun again: when it continues, the new session has no trace of the old one.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

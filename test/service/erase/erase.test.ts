@@ -1,6 +1,6 @@
 /**
- * Erasing a session takes everything of it and nothing of anybody else's, although the database refuses to delete
- * anything of a log otherwise.
+ * The erasure of a session deletes all its data and no other data, although the database otherwise refuses to delete from a
+ * log.
  */
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';

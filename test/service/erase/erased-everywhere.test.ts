@@ -1,6 +1,6 @@
 /**
- * After an erasure nothing of the session is left, wherever one looks: a text that only it held, and its id, are looked
- * for in every row of every table and in every history that Temporal keeps of its tenant.
+ * After an erasure no data of the session is left: the tests search every row of every table, and every history in Temporal of
+ * its tenant, for its id and for a text that only it had.
  */
 import { randomUUID } from 'node:crypto';
 import { WorkflowNotFoundError, type Client } from '@temporalio/client';

@@ -1,6 +1,6 @@
 /**
- * Images, audio and files in messages whose role may not hold them at a provider: they stand in a labelled user message
- * behind the complete batch of results, and the log keeps what came in.
+ * Images, audio and files in messages whose role may not have them at a provider: they move to a labelled user message after
+ * the complete batch of results, and the log keeps the original.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Sessions held in the formats of providers, end to end: appended, compacted, read in their own format and in others,
- * and given back item for item.
+ * Sessions in the formats of providers, end to end: appended, compacted, read in their own format and in others, and replayed
+ * item by item.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { contextFormatOf } from '../../../src/formats/index.js';

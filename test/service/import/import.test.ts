@@ -1,4 +1,4 @@
-/** Old sessions are stored once, exactly, whatever becomes of the process, the database or the files on the way. */
+/** Old sessions are stored exactly once, despite failures of the process, the database or the files. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * Invariant 1. Nothing is lost: the log is append-only; replaying the archive parts in order and then the tail gives back
- * every message exactly. What was changed behind the store is reported, never replayed as if it were the original.
+ * Invariant 1. Nothing is lost: the log is append-only; a replay of the archive parts in order and then the tail returns every
+ * message exactly. Data that was changed outside the store is reported, never replayed as an original.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

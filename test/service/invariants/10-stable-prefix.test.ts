@@ -1,6 +1,6 @@
 /**
- * Invariant 10. A stable prefix: between two commits the context only grows at its end, so that a provider's cache holds.
- * Emergency reductions are stored when first applied and never taken back before the next commit.
+ * Invariant 10. A stable prefix: between two commits the context only grows at its end, so that a provider's cache stays valid.
+ * Emergency reductions are stored when first applied and never removed before the next commit.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

@@ -1,7 +1,7 @@
 /**
- * Invariant 12. Any earlier generation can be restored: that commits a new generation whose parent is the restored one,
- * and replay follows the head's chain of parents. Whatever is appended, compacted, restored and forked in whatever
- * order, every context that ever was can come back, and nothing is lost.
+ * Invariant 12. Any earlier generation can be restored: that commits a new generation whose parent is the restored one, and
+ * replay follows the head's chain of parents. After any order of appends, compactions, restores and forks, every earlier
+ * context can be restored, and nothing is lost.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

@@ -1,6 +1,6 @@
 /**
- * Invariant 4. Coverage: the summarizer reads the original of every evicted message, whole or in pieces. Judged by what the
- * model server received and answered, put together again from nothing but the requests.
+ * Invariant 4. Coverage: the summarizer reads the original of every evicted message, whole or in pieces. The evidence is
+ * reconstructed only from the requests that the model server received and its answers.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

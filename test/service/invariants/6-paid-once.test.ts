@@ -1,6 +1,6 @@
 /**
- * Invariant 6. A model result that reached the database is never paid for again: chunks, halves, consolidations. Counted at
- * the endpoint, where money is spent.
+ * Invariant 6. A model result that reached the database is never paid for again: chunks, halves, consolidations. Requests are
+ * counted at the endpoint.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Invariant 7. The context is always valid for its provider: whatever malformed history an agent platform appends, in
- * whatever turns, read after every turn and around every compaction.
+ * Invariant 7. The context is always valid for its provider: for any malformed history in any turns, read after every turn and
+ * around every compaction.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

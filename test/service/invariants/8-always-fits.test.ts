@@ -1,6 +1,6 @@
 /**
- * Invariant 8. The context always fits: with a model that never answers, no compaction that needs it ever commits, and
- * still every read stays within the budget. `Budget.Unreachable` is the answer only where the floor does not fit.
+ * Invariant 8. The context always fits: with a model that never answers, no compaction that needs it commits, but every read
+ * stays within the budget. A read fails with `Budget.Unreachable` only if the smallest possible context does not fit.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

@@ -1,6 +1,6 @@
 /**
- * Invariant 8 in the provider's own tokens: whatever usage was reported, what a session sends and the request overhead
- * stay within the declared window. The provider is played: it counts `overhead + factor × our count`.
+ * Invariant 8 in the provider's own tokens: for any reported usage, context and request overhead stay within the declared
+ * window. The provider is simulated: it counts `overhead + factor × local count`.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Invariant 9. No loop: a session that compacting cannot help is left alone until something compactable arrives. Counted by
- * the child workflows that its own workflow started, and by the requests at the model.
+ * Invariant 9. No loop: an exhausted session is not compacted until something compactable arrives. The tests count the child
+ * workflows that its workflow started, and the requests at the model.
  */
 import type { Client } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** How a connection is asked for, and what is said where it cannot come about: a typed failure with the next step. */
+/** Options of a connection, and the typed failures with the next step if it fails. */
 import { beforeAll, afterAll, describe, expect, test, vi } from 'vitest';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PalimpsestOptions } from '../../../src/library/connections.js';

@@ -1,6 +1,6 @@
 /**
- * What a policy can ask of the engine, end to end on real servers: summary modes, the one repair, messages summarized by
- * themselves, summaries written anew once a model is back, the cold cache, money, and the form of the summary.
+ * The policy's options of the engine, end to end on real servers: summary modes, the single repair, separately summarized
+ * messages, summaries rewritten once a model answers again, the cold cache, spend limits, and the form of the summary.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * The example is what a platform's own agent loop looks like, so its claim is tested as it stands: a hundred turns with
- * tools against a model that refuses what exceeds its window, and nothing is ever refused or lost.
+ * The example is a model for a platform's agent loop, so its claim is tested: a hundred turns with tools on a model that
+ * refuses requests over its window, and no request is refused and no message lost.
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

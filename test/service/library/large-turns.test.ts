@@ -1,4 +1,7 @@
-/** Turns of megabytes and of very many messages: refused early where they are too large, otherwise stored exactly while everything else goes on. */
+/**
+ * Turns of megabytes and of very many messages: refused early if they are too large, otherwise stored exactly while other work
+ * continues.
+ */
 import { once } from 'node:events';
 import net from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** What holds of the library beyond single calls: views of tenants, waiting without a worker, erasing under way. */
+/** The library beyond single calls: views of tenants, waits without a worker, erasures during a compaction. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';

@@ -1,6 +1,6 @@
 /**
- * `reduce.newestUserMessage`: agents whose tools answer in user messages get observations larger than the window. The
- * context then shows head and tail of the newest one with a pointer; log, replay and summarizer have the original.
+ * `reduce.newestUserMessage`: agents whose tools answer in user messages get observations larger than the window. The context
+ * then shows beginning and end of the newest one with a pointer; log, replay and summarizer have the original.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

@@ -1,4 +1,7 @@
-/** Sessions whose policy matches patterns: hostile ones stop nobody, and what was stored before they were checked breaks nothing. */
+/**
+ * Sessions whose policy has patterns: hostile ones block no other session, and patterns stored before the check cause no
+ * defect.
+ */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';

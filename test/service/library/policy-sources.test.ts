@@ -1,4 +1,4 @@
-/** What a platform sees of its policy and counts: every effective value with its source, and what usage has corrected. */
+/** The policy and counts in `status`: every effective value with its source, and the corrections by usage. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';

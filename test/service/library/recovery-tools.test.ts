@@ -1,4 +1,4 @@
-/** The agent finds and reads by itself what left its context, and learns from its mistakes. */
+/** The agent can find and read evicted messages, and gets a hint for each mistake. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

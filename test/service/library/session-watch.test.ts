@@ -1,4 +1,4 @@
-/** Waiting costs as much as looking does, and looking is shared: by all that wait for a session, and among sessions. */
+/** Waiting callers share checks of a session, and sessions share the capacity for checks. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { asCaller, CallerGone } from '../../../src/store/connection/places.js';

@@ -1,4 +1,4 @@
-/** The agent is not held up by a Temporal server that is away: its turn is stored, and told when the server is back. */
+/** An absent Temporal server does not delay the agent: its turn is stored, and signalled when the server is back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { dialogue } from '../../support/dialogue.js';

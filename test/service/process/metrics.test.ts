@@ -1,6 +1,6 @@
 /**
- * What a worker tells of itself, in a process of its own: figures that add up, and never a word of what was said. The planted
- * secret is in every message; the endpoint fails in ways that repeat it.
+ * Logs and metrics of a worker in a separate process: the figures add up, and no text of a message appears. A planted secret is
+ * in every message; the endpoint fails in ways that repeat it.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** A test process that is killed leaves nothing behind that it has started. */
+/** A killed test process leaves no process that it has started. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';

@@ -1,6 +1,6 @@
 /**
- * The servers of `palimpsest dev` belong to a folder, not to a process: whoever uses the folder finds them, whatever was killed
- * before. Everything here starts servers of its own and kills only what it started.
+ * The servers of `palimpsest dev` belong to a folder, not to a process: every process that uses the folder finds them, also
+ * after a kill. Each test starts separate servers and kills only those.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

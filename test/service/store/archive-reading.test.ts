@@ -1,4 +1,4 @@
-/** What was archived is read again in pages, as a history log and as records, by its own tenant only. */
+/** Archived messages can be read in pages, as a history log and as records, by their tenant only. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

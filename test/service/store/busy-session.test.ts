@@ -1,6 +1,6 @@
 /**
- * One session whose row another writer holds: its writers are told to come again, they take one connection of a process
- * however many they are, and every other session is served.
+ * A session whose row another writer has locked: its writers fail with Store.Busy, together they use one connection of a
+ * process, and all other sessions are served.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** Digests outlive a crash, and go once nobody needs them: only those that no compaction refers to. */
+/** Digests survive a crash, and only those to which no compaction refers expire. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expireDigests, findDigest, storeDigest } from '../../../src/store/compactions/digests.js';

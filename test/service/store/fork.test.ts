@@ -1,4 +1,4 @@
-/** A fork is a session of its own that has the same past. */
+/** A fork is a separate session with the same past. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';

@@ -1,6 +1,6 @@
 /**
- * What an agent waits for: an append is one database transaction and one signal, a context one statement, whatever the
- * length of the session. And what a process remembers of a session never decides anything that is no longer so.
+ * The calls for which an agent waits: an append is one database transaction and one signal, a context one statement, for any
+ * length of the session. Cached facts of a session are never used once they are outdated.
  */
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';

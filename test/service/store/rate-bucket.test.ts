@@ -1,4 +1,7 @@
-/** Tokens per minute that all workers share: one row, drawn from by many at once. Real waiting, at rates of thousands a second. */
+/**
+ * Tokens per minute that all workers share: one row with many concurrent callers. The waits are real, at rates of thousands per
+ * second.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

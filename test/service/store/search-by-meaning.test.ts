@@ -1,4 +1,6 @@
-/** With embeddings, search finds what was meant in other words; without, or where their endpoint fails, it finds by words. */
+/**
+ * With embeddings, search also finds messages with other words; without them, or if their endpoint fails, it searches by words.
+ */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { callRecoveryTool, type RecoverySource } from '../../../src/contract/recovery-tools.js';

@@ -1,4 +1,4 @@
-/** Search finds what was said, in the archive and in the tail, whatever the texts and the queries hold. */
+/** Search finds messages in the archive and in the tail, for any texts and queries. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

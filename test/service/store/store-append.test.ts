@@ -1,6 +1,6 @@
 /**
- * Appending is the one write every agent makes on every turn: it must be safe to repeat, refuse what it cannot keep
- * without leaving a trace, and give back exactly what it was given.
+ * Every agent appends on every turn. An append must be safe to repeat, refuse messages that cannot be stored exactly without
+ * leaving a trace, and return exactly the stored messages.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

@@ -1,4 +1,4 @@
-/** One commit replaces one planned prefix, or nothing at all; what readers see before and after it. */
+/** One commit replaces one planned prefix, or nothing; readers before and after it. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

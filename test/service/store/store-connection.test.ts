@@ -1,6 +1,6 @@
 /**
- * The ground under every other function: transactions that leave nothing behind, connections that come back, failures
- * with a type, and a schema that is exactly the one this code was written for.
+ * The basis of all store functions: transactions without leftovers, connections that return to the pool, typed failures, and
+ * exactly the schema of this version.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * The promises that the database holds by itself: tried with SQL, as a bug or a hurried operator would. Each refusal is
- * asked for by the name of the constraint, so that no other mistake in the statement can pass for it.
+ * The guarantees that the database enforces: the tests break them with SQL, as a bug or an operator could. Each refusal is
+ * checked by the name of its constraint, so that no other error in the statement counts.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

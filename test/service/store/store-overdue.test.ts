@@ -1,6 +1,6 @@
 /**
- * What the row of a session says of itself: since when it asks for something that nobody may be at work on, whoever wrote the
- * row, and that the sweep finds such sessions without reading the others.
+ * The row of a session says since when it has waited for work without a workflow, for every kind of write, and the sweep finds
+ * such sessions without reading the others.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /**
- * Usage reported with a turn corrects what a session's window holds: stored with the append that brings it, compared
- * with our count of the same request, and taken into the session's sizes only when it makes a difference.
+ * Usage reported with a turn corrects the sizes of a session: it is stored with its append, compared with the local count of
+ * the same request, and applied to the sizes only if the difference matters.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';

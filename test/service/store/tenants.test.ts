@@ -1,6 +1,6 @@
 /**
- * A tenant's policy holds for all its sessions, as far as they say nothing themselves: new ones from the start, others
- * from their next use on. Deployment layers lie below it and are frozen into a session.
+ * A tenant's policy applies to all its sessions, for fields that they do not set: to new ones from the start, to others from
+ * their next use on. Deployment layers are below it and are stored in a session.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';

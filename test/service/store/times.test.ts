@@ -1,4 +1,4 @@
-/** When a message was said stays with it wherever its session goes, and nobody makes it up. */
+/** The time of a message stays with it everywhere, and is never invented. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** A tool's result is read again exactly, by the id that the log or the context gives it, or by its message. */
+/** A tool result can be read exactly, by its id in the log or in the context, or by its message. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

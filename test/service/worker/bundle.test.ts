@@ -1,4 +1,4 @@
-/** Workflow code runs in a small sandbox, cached once a session: a heavy import would be paid by every worker. */
+/** Workflow code runs in a small sandbox, cached once for each session: a heavy import would cost every worker memory. */
 import { readFile } from 'node:fs/promises';
 import { expect, inject, test } from 'vitest';
 

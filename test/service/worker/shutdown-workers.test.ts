@@ -1,4 +1,7 @@
-/** SIGTERM ends a worker without loss: it takes nothing new, lets steps finish within the grace time, and what it aborts is done elsewhere. */
+/**
+ * SIGTERM ends a worker without loss: it takes no new work, lets steps finish within the grace time, and another worker repeats
+ * the aborted ones.
+ */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startCliWorker, type CliWorker } from '../../support/cli-worker.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';

@@ -1,4 +1,4 @@
-/** What an operator makes of a running job: hold it, let it go, more or fewer at once, end it, and take it up again. */
+/** An operator's control of a running job: pause, resume, resize, end, and continue it. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { backfillWorkflowId } from '../../../src/temporal/names.js';

@@ -1,4 +1,4 @@
-/** A job over many old sessions: each that is due is compacted once, and the report says what became of every one. */
+/** A job over many old sessions: each due session is compacted once, and the report has the outcome of every one. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';

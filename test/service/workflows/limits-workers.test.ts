@@ -1,6 +1,6 @@
 /**
- * Limits of the provider's account hold over all workers together; live sessions go before backfills; and who only waited
- * for a limit is not said to have failed.
+ * Limits of the provider's account apply to all workers together; live sessions are served before backfills; and a wait for a
+ * limit does not count as a failure.
  */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';

@@ -1,6 +1,6 @@
 /**
- * Invariant 6 over all workers: what several compactions ask at the same time is asked of the model once. Whoever waits
- * takes the answer and pays nothing; where the one that asks dies or fails, another asks. Counted at the endpoint.
+ * Invariant 6 over all workers: equal concurrent requests of several compactions make one model call. The waiting ones get the
+ * answer and pay nothing; if the calling one dies or fails, another makes the call. Calls are counted at the endpoint.
  */
 import { once } from 'node:events';
 import type { ChildProcess } from 'node:child_process';

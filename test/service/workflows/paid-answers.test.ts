@@ -1,6 +1,6 @@
 /**
- * Invariant 6 at the moment when an answer has come and is to be written down: another transaction that holds what it takes
- * (a worker that was stopped, a migration) delays the compaction and does not make it pay once more. Counted at the endpoint.
+ * Invariant 6 when an answer has arrived and must be stored: another transaction with the needed locks (of a stopped worker or
+ * a migration) delays the compaction and does not make it pay again. Calls are counted at the endpoint.
  */
 import pg from 'pg';
 import { expect, test } from 'vitest';

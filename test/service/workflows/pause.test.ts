@@ -1,4 +1,4 @@
-/** What an operator does from the Temporal UI: hold a session, let it go, try a failed compaction once more. */
+/** An operator's actions in the Temporal UI: pause a session, resume it, retry a failed compaction. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { CompactAnswer } from '../../../src/contract/workflows.js';

@@ -1,5 +1,5 @@
 /**
- * The queue of model calls holds more than its workers can do: live work goes first, and tenants share what is left. The
+ * The queue of model calls is longer than its workers can serve: live work is served first, and tenants share the rest. The
  * model worker starts last and makes one call at a time, so that the order of the queue is the order at the endpoint.
  */
 import { Client, Connection } from '@temporalio/client';

@@ -1,6 +1,6 @@
 /**
- * Invariants 2, 3 and 6 under SIGKILL: whatever step of a compaction the worker dies at, the next worker finishes it
- * with one archive part and one head, nothing stored is paid again, and the context stays as it was until the commit.
+ * Invariants 2, 3 and 6 under SIGKILL: if a worker dies at any step of a compaction, the next worker finishes it with one
+ * archive part and one head, no stored answer is paid again, and the context stays unchanged until the commit.
  */
 import { once } from 'node:events';
 import { describe, expect, test } from 'vitest';

@@ -1,7 +1,7 @@
 /**
- * Workflow code must stay deterministic against runs that are under way: every recorded history is replayed against
- * today's code. Recordings are kept for good. After a change that adds paths,
- * `RECORD_HISTORIES=<label> npx vitest run test/recording` makes a further one, `test/histories/<label>`.
+ * Workflow code must stay deterministic for running workflows: every recorded history is replayed with the current code.
+ * Recordings are never deleted. After a change that adds paths, `RECORD_HISTORIES=<label> npx vitest run test/recording` makes
+ * a further one, `test/histories/<label>`.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';

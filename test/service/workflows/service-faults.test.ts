@@ -1,7 +1,4 @@
-/**
- * What a session keeps while the model fails, its policy changes and its owners ask for different things, end to end on
- * real servers.
- */
+/** Sessions during failures of the model, changes of the policy and conflicting requests, end to end on real servers. */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * What must not hold a session up: signals that are no turns, another parent that compacts it, outages of its database,
- * a model that stays away, callers and messages that arrive at the wrong moment.
+ * Events that must not block a session: invalid signals, compactions by another parent, outages of its database, a permanently
+ * failed model, and calls and messages at bad moments.
  */
 import { Client, Connection } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';

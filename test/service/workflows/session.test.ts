@@ -1,6 +1,6 @@
 /**
- * The entity workflow of a session, end to end: what triggers a compaction, who waits for it, and what a failing model
- * does to the agent (nothing).
+ * The entity workflow of a session, end to end: the triggers of a compaction, the callers that wait for it, and a failing
+ * model, which does not affect the agent.
  */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';

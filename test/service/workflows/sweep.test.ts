@@ -1,6 +1,6 @@
 /**
- * Nothing waits for ever: whatever kept a session's workflow from being told, or from trying again, a sweep finds the session,
- * on real servers, and leaves alone what somebody is at work on or nobody wants compacted.
+ * Nothing waits for ever: after every cause of a lost signal or retry a sweep finds the session, on real servers, but it does
+ * not touch sessions in progress or those that must not be compacted.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
