@@ -170,7 +170,7 @@ test.each([
   [['-', '--concurrency', '0'], '--concurrency must be a whole number from 1 to 64'],
   [['-', '--policy', '{"contextWindow":-1}'], 'contextWindow'],
   [['-', '--rejects', '/nowhere/at/all'], '--rejects: the folder /nowhere/at does not exist'],
-  [['--from', 'postgresql://x/y'], '--from says where'],
+  [['--from', 'postgresql://x/y'], '--from names a database'],
   [['--query', 'selec'], 'The query failed: syntax error'],
 ])('refuses %j', async (args, message) => {
   const { code, stdout, stderr } = await run(args);
