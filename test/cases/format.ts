@@ -20,7 +20,7 @@ export interface Step {
   say?: Line[];
   /** Minutes that pass. */
   wait?: number;
-  /** `due`: where a trigger asks for it. `rule`: by hand, without a model. */
+  /** `due`: if a trigger fires. `rule`: on request, without a model. */
   compact?: 'due' | 'by hand' | 'rule';
   model?: Script;
   restore?: number;
@@ -44,7 +44,7 @@ export interface Expectation {
   calls?: string[];
   /** Requests to the summarizer in this step. */
   asked?: number;
-  /** What the summarizer read in this step, and did not. */
+  /** Texts that the summarizer must and must not read in this step. */
   reads?: string[];
   readsNot?: string[];
   /** The head's snapshot is this. */

@@ -104,7 +104,7 @@ export class Deployment {
     say: (line: string) => void;
   }): Promise<Deployment> {
     const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-chaos-'));
-    // PostgreSQL runs under an account of its own where this process is root; it must be able to enter.
+    // If this process is root, PostgreSQL runs under another account, which needs access.
     chmodSync(dataDir, 0o755);
     const [postgres, temporal, apiPort] = await Promise.all([
       startPostgres({ dataDir, log: options.say, settings: postgresSettings }),

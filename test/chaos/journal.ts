@@ -7,11 +7,11 @@ import type { ChatMessage } from '../../src/conversation/message.js';
 export interface SessionJournal {
   tenant: string;
   session: string;
-  /** Rises when the session is erased and begun anew. */
+  /** Increases when the session is erased and begun again. */
   incarnation: number;
   /** JSON of each acknowledged message, in order. */
   messages: string[];
-  /** Acknowledged turns: id, and how many messages the log held after it. */
+  /** Acknowledged turns: id, and number of messages in the log after it. */
   turns: { turnId: string; throughSeq: number }[];
   /** Nothing of it is stored: no turn was acknowledged yet, or none since it was erased. */
   erased: boolean;

@@ -36,9 +36,9 @@ const sessionsPerTenant = wholeNumber('sessions', values.sessions);
 if (!(minutes > 0 && minutes <= 24 * 60)) fail('--minutes must be more than 0 and at most 1440');
 
 const sweepEveryMs = 5_000;
-/** A wait of the product for its own retries is no stuck one: this much longer than three sweeps, though nothing ends meanwhile. */
+/** Waits for the product's retries do not count as stuck: additional time after three sweeps without progress. */
 const settleWithinMs = 180_000;
-/** A backfill of many sessions takes its time; what goes on for ever is stuck as well. */
+/** A backfill of many sessions takes long; one that never ends is also stuck. */
 const settleAtMostMs = 1_200_000;
 const tenants: Tenant[] = [
   { tenant: 'a', token: 'token-of-tenant-a-0123456789abcdef' },
@@ -165,7 +165,7 @@ async function settle(
   await sleep(3 * sweepEveryMs);
 }
 
-/** The product's own reading: every session answers its context and replays what was acknowledged. */
+/** The product's view: every session returns its context and replays the acknowledged messages. */
 async function readEverythingOnce(clients: ReadonlyMap<string, HttpPalimpsest>): Promise<void> {
   for (const { tenant, session, erased, messages } of journal.all()) {
     if (erased) continue;

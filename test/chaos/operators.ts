@@ -90,8 +90,8 @@ export async function operate(
 }
 
 /**
- * Whatever an operator left half done: paused sessions, paused jobs. Faults are over by now; what an operator asked for in vain
- * may still come to pass, so this is repeated until everything is quiet.
+ * Ends unfinished actions of operators: paused sessions, paused jobs. The faults have ended, but a failed request of an
+ * operator may still take effect, so this is repeated until the system is quiet.
  */
 export async function tidyUp(
   clients: ReadonlyMap<string, HttpPalimpsest>,

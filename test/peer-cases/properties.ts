@@ -6,7 +6,7 @@ import { isFailure } from '../../src/errors.js';
 import { violations } from './checks-content.js';
 import { textOfItem, type Outcome } from './outcome.js';
 
-/** Every violation as a sentence; an empty list is what is wanted. */
+/** Every violation as a sentence; the list must be empty. */
 export function violatedProperties({ peer, conversation, ...outcome }: Outcome): string[] {
   const { before, after, failure, generation } = outcome;
   const faults = [...violations(before), ...violations(after)];

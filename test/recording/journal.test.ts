@@ -11,7 +11,7 @@ let recorder: Recorder;
 
 const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' }, memory: { eager: false } };
 const eager: PolicyInput = { ...policy, memory: { eager: true } };
-/** Several chunks a compaction: the state is asked for by itself. */
+/** Several chunks in a compaction: a separate request for the state. */
 const chunked: PolicyInput = { ...policy, summary: { mode: 'journal', chunkTokens: 500 } };
 
 /** Nine tenths of the trigger of a window of 4,000 tokens. */

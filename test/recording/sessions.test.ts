@@ -16,7 +16,7 @@ afterAll(() => recorder.close());
 
 beforeEach(() => recorder.stack.model.reply([]));
 
-/** Nothing is due by itself. */
+/** No compaction is due without a request. */
 const wide: PolicyInput = { contextWindow: 32_000 };
 
 const recordSession = (session: string, runId?: string, name = session) =>

@@ -32,7 +32,7 @@ export function wordsFrom(material: string, most = 16): string[] {
   return [...words.filter((word) => longest.includes(word)), ...numbers];
 }
 
-/** A text as the summary of a request's last message: with one more bullet that holds words of the record. */
+/** A text as a summary of a request's last message: with one more bullet that has words of the record. */
 export function saidOf(
   text: string,
   { messages }: { messages: readonly { content: string }[] },

@@ -30,7 +30,7 @@ export async function replayed(palimpsest: Palimpsest, session: string): Promise
   return texts;
 }
 
-/** Null where not even the floor fits. */
+/** Null if not even the smallest possible context fits. */
 export async function contextOrNull(palimpsest: Palimpsest, session: string): Promise<SessionContext | null> {
   try {
     return await palimpsest.context({ session });
@@ -49,7 +49,7 @@ export async function compactIfPossible(palimpsest: Palimpsest, session: string)
   }
 }
 
-/** Rows behind a session that a refused or broken commit must leave as they were. */
+/** Rows of a session that a refused or broken commit must not change. */
 export interface Rows {
   /** Generations of all compactions, the genesis included. */
   generations: number[];

@@ -57,7 +57,7 @@ export async function startStack({
     return running;
   };
   if (worker) await work();
-  // Workflow ids are shared by all tests on one server: the tenant tells them apart.
+  // All tests on one server share its workflow ids; the tenant distinguishes them.
   const palimpsest = await Palimpsest.connect({
     databaseUrl: database.url,
     temporal,
