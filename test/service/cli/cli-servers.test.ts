@@ -268,7 +268,7 @@ describe('with a running dev', () => {
       squatter.listen(0, '127.0.0.1', () => resolve((squatter.address() as { port: number }).port)),
     );
     const dev = started(new CliProcess(['dev', talk], { ...env, PALIMPSEST_API_PORT: String(port) }));
-    await dev.shows(/Ctrl-C ends it[\s\S]*--help/);
+    await dev.shows(/until Ctrl-C[\s\S]*--help/);
     expect(dev.stdout).toMatch(
       new RegExp(
         `^HTTP API {4}http://127\\.0\\.0\\.1:\\d+ \\(tenant default, no token asked for; port ${port} is taken\\)$`,

@@ -287,7 +287,7 @@ describe.sequential('a user plays sessions', () => {
     const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
       PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
     });
-    await cli.shows(/Ctrl-C ends it/);
+    await cli.shows(/until Ctrl-C/);
     const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
     const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
     expect((await fetch(`${api}/healthz`)).status).toBe(200);
@@ -374,7 +374,7 @@ describe.sequential('a user plays sessions', () => {
     ],
   ])('an embedded %s that is killed ends the job with its name', async (name, type, pidOf) => {
     const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
-    await cli.shows(/Ctrl-C ends it/);
+    await cli.shows(/until Ctrl-C/);
     process.kill(Number.parseInt(pidOf()), 'SIGKILL');
     const { code, stderr } = await cli.ended;
     expect(stderr).toMatch(
