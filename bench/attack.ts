@@ -87,7 +87,7 @@ async function runOnce(servers: Servers, kind: string, run: number, seconds: num
     return { kind, run, phase, healthy: summaries(healthy), attack: noted, memory, cpu: shares };
   };
   try {
-    // Both processes compile what is hot.
+    // Lets both processes compile their hot code.
     await healthyBy('warm-up', Math.min(10, seconds));
     const alone = await measured('alone', null);
     return [alone, await measured('attacked', startAttacker(kind, api.target))];

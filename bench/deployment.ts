@@ -88,7 +88,7 @@ async function startWorkerProcess(settings: WorkerSettings): Promise<Deployment[
   const child = fork(script, {
     execArgv: ['--import', 'tsx'],
     env: { ...process.env, WORKER: JSON.stringify(settings) },
-    // The core's log of a worker that is told to stop is of no interest here.
+    // The core's log of a stopping worker is not needed here.
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   });
   let errors = '';

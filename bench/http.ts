@@ -21,7 +21,7 @@ const policy: PolicyInput = { contextWindow: 1_000_000 };
 /** A session is left after so many turns, so that contexts stay of one size. */
 const turnsPerSession = 20;
 const rounds = 5;
-/** Until both processes have compiled what is hot; not counted. */
+/** Requests before both processes have compiled their hot code; not counted. */
 const warmUpRounds = 4;
 const callsPerRound = 60;
 

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 
 const lookEveryMs = 25;
 
-/** Looks again and again at what the database's connections are doing; the answer tells the mean number of them at each. */
+/** Samples the states of the database's connections; returns the mean number of connections in each state. */
 export function watchActivity(pool: Pool): () => Promise<string> {
   const seen = new Map<string, number>();
   let looks = 0;

@@ -12,7 +12,7 @@ export interface Target {
   address: string;
   /** Bearer token of the attacker's tenant. */
   token: string;
-  /** Of the API's database: for attacks that stand for a process of this product that stopped. */
+  /** URL of the API's database, for attacks that simulate a stopped process of this product. */
   databaseUrl: string;
 }
 
@@ -35,7 +35,7 @@ export const attacks: Readonly<Record<string, Attack>> = {
   'stopped-worker': stoppedWorker,
 };
 
-/** One request of the attacker; answers the status, or the error's code where no answer came. */
+/** One request of the attacker; returns the status, or the error's code if there was no answer. */
 export async function send(
   { address, token }: Target,
   method: string,

@@ -24,7 +24,7 @@ const everyMs = { request: 100, probe: 200, compaction: 2_500 };
 const patienceMs = 60_000;
 const turnsPerSession = 20;
 
-/** Asks for `seconds`, then waits for what is under way. @param name begins the ids of its sessions, new for each run */
+/** Sends requests for `seconds`, then waits for those in progress. @param name prefix of its session ids, new for each run */
 export async function healthyClient(
   address: string,
   token: string,
@@ -38,7 +38,7 @@ export async function healthyClient(
   const turn = (n: number) => ({ turnId: `t-${n}`, messages: agentTurn(200, n) });
   const policy = { contextWindow: 1_000_000 };
   await ask(none(), 'POST', `${session(0)}/turns`, { ...turn(0), policy });
-  // What holds a session to be compacted; small windows, so that there is always something to do.
+  // A policy with a small window, so that compactions are always due.
   const compacted = `/v1/sessions/${name}-compacted`;
   await ask(none(), 'POST', `${compacted}/turns`, {
     ...turn(0),

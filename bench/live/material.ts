@@ -57,7 +57,7 @@ export function oldSessionOf({ scripts }: Material, index: number): { id: string
   return { id, messages: taken(turns, oldSession) };
 }
 
-/** A live session: what it begins with, then its turns. */
+/** A live session: its first messages, then its turns. */
 export function liveSessionOf({ scripts }: Material, index: number, id: string): Script {
   const turns = endless(scripts[index % scripts.length]!, id, index);
   const begun = taken(turns, head * Math.random());
@@ -72,7 +72,7 @@ function taken(turns: Iterator<ChatMessage[], never>, size: number): ChatMessage
   return messages;
 }
 
-/** What the system says, then turn after turn, from the first again where the recording ends; users name the session. */
+/** The system message, then turn after turn, from the first again after the end of the recording; users name the session. */
 function* endless(script: Script, id: string, from: number): Generator<ChatMessage[], never> {
   const isSystem = ({ role }: ChatMessage): boolean => role === 'system' || role === 'developer';
   const system = script[0]!.filter(isSystem);

@@ -140,8 +140,8 @@ export async function compactedSessions(
 }
 
 /**
- * `journal` of this version beside `incremental` of another, at equal context tokens: that one keeps as much of the tail
- * as its target leaves beside its largest head.
+ * `journal` of this version and `incremental` of another, at equal context tokens: the latter keeps as much of the tail as its
+ * target leaves with its largest head.
  */
 export async function besideVersion(
   sessions: readonly Recorded[],

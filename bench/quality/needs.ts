@@ -7,7 +7,7 @@
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { classes, identifiersOf, type IdentifierClass } from './grammar.js';
 
-/** A session as the scorer reads it: per message what it names and what its action names. */
+/** A session for the scorer: the identifiers of each message and of its action. */
 export interface Indexed {
   /** All text of each message: content and the values of its call arguments. */
   texts: string[];

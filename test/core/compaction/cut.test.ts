@@ -315,7 +315,7 @@ test('a cut that evicts too much is moved forward, to a near user turn if there 
   expect(bounded(talk, 110)).toBe(10);
   const run = tail([user, ...Array.from({ length: 9 }, (_, index) => step(`c${index}`)).flat()]);
   expect(bounded(run, 100)).toBe(9);
-  // One group larger than the bound goes whole.
+  // One group larger than the bound is evicted as a whole.
   expect(bounded(tail([user, calls('a'), result('a'), user, says], { 3: 500 }), 100)).toBe(3);
 });
 

@@ -63,7 +63,7 @@ const headOf = ({ generations }: Conversation) => String(generations.at(-1)?.hea
 const sizeOf = (shown: string) => counter.count(shown);
 const turnOf = ({ messages }: { messages: ChatMessage[] }) => String(messages[0]!.content);
 
-/** The text behind the line for the entries that gave way; null where none did. */
+/** The text after the line for the dropped entries; null if none was dropped. */
 function behindLeft(shown: string): string | null {
   const at = shown.indexOf(leftOutLine);
   return at === -1 ? null : shown.slice(at + leftOutLine.length);

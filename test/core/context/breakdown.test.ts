@@ -88,7 +88,7 @@ describe('the breakdown of a context', () => {
             const texts = Object.fromEntries(headParts.map((part) => [part, '']));
             for (const { part, characters } of stretches) texts[part] += text.slice(at, (at += characters));
             expect(at).toBe(text.length);
-            // What a joint takes is at most a token for each part.
+            // A joint takes at most one token for each part.
             const framing = 4 + counter.count(texts['note'] ?? '');
             expect(Math.abs(tokens.note - framing)).toBeLessThanOrEqual(stretches.length);
             for (const part of headParts)

@@ -410,7 +410,7 @@ describe('inside a compaction', () => {
   });
 });
 
-/** Independent of the code under test: what nothing may touch, and what the rest costs when each side of it is one note. */
+/** Independent of the code under test: the tokens of protected messages, and of the rest if each side of them is one note. */
 function floorOf(log: readonly LoggedMessage[], source: ContextSource, view: readonly ViewItem[]) {
   const newest = source.tail.findLast(
     ({ message, seq }) => message.role === 'user' && view.some(({ fromSeq }) => fromSeq === seq),

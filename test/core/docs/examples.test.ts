@@ -18,7 +18,7 @@ function options(): ts.CompilerOptions {
   return ts.convertCompilerOptionsFromJson(named, root).options;
 }
 
-/** What the compiler says of modules in the root of the repository, with the line. */
+/** The compiler's errors for modules in the root of the repository, with their lines. */
 function complaints(files: ReadonlyMap<string, string>): Map<string, string[]> {
   const host = ts.createCompilerHost(options());
   const { getSourceFile, fileExists, readFile } = host;

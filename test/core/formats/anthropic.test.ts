@@ -232,10 +232,10 @@ describe('for random histories of Anthropic messages', () => {
   it('appending changes only the end', () => {
     fc.assert(
       fc.property(anthropicHistories, anthropicHistories, (before, after) => {
-        // A late result replaces the one that stood for it: that is the session's own rule.
+        // A late result replaces the synthetic one, by the rule of the session.
         const later = after.filter((item) => !JSON.stringify(item).includes('tool_result'));
         const first = shown(logged([before], 'anthropic'), 'anthropic');
-        // So does what interrupts a call that the provider has yet to answer.
+        // So does a message that interrupts an unanswered call of the provider.
         fc.pre(!isAwaiting(first.messages));
         const both = shown(logged([before, later], 'anthropic'), 'anthropic');
         const kept = first.messages.slice(0, -1);

@@ -151,7 +151,7 @@ describe('a recording of Gemini CLI', () => {
     });
   });
 
-  /** What the CLI would load, but for checkpoints. */
+  /** The conversation that the CLI would load, without checkpoints. */
   function loaded(lines: readonly Json[]): string[] {
     const messages = new Map<string, string>();
     for (const line of lines as Record<string, string>[]) {

@@ -175,7 +175,7 @@ describe('for random histories of Gemini contents', () => {
   it('appending changes only the end', () => {
     fc.assert(
       fc.property(geminiHistories, geminiHistories, (before, after) => {
-        // A late result replaces the one that stood for it: that is the session's own rule.
+        // A late result replaces the synthetic one, by the rule of the session.
         const later = after.filter((item) => !JSON.stringify(item).includes('functionResponse'));
         const first = shown(logged([before], 'gemini'), 'gemini');
         const both = shown(logged([before, later], 'gemini'), 'gemini');

@@ -26,7 +26,7 @@ const kinds: [string, FormatName, fc.Arbitrary<Item[]>][] = [
   ['AI SDK (UIMessage)', 'ai-sdk', uiMessageHistories],
 ];
 
-/** Results stand in the order of their calls, as a context shows them. */
+/** Results are in the order of their calls, as in a context. */
 function isInOrder(log: LoggedMessage[]): boolean {
   const seqs = buildView(sourceOf(log), counterFor('chars/4')).map(({ fromSeq }) => fromSeq);
   return seqs.every((seq, index) => index === 0 || seq > seqs[index - 1]!);
@@ -73,7 +73,7 @@ describe.each(kinds)('random histories of %s', (_title, format, arbitrary) => {
   it('change only at the end when more is appended', () => {
     fc.assert(
       fc.property(arbitrary, arbitrary, (before, after) => {
-        // A late result replaces the one that stood for it: that is the session's own rule.
+        // A late result replaces the synthetic one, by the rule of the session.
         const later = after.filter(
           (item) =>
             !/_output"|"tool"|tool-result|ToolMessage|FunctionMessage|"function"/.test(JSON.stringify(item)),

@@ -26,10 +26,10 @@ const folders: Partial<Record<string, FormatName>> = {
   cline: 'cline',
 };
 
-/** How many messages each file means, and what is odd among them. */
+/** The number of messages in each file, and their defects. */
 const meaning: Record<string, [number, string[]]> = {
   'anthropic-messages/vercel+ai--anthropic-compaction.1.json': [1, []],
-  // Thoughts by themselves are no message; nothing else of them is said.
+  // Thoughts alone are not a message.
   'chatgpt-export/Sinity+polylogue--native-conversation-v1.json': [7, ['empty_turn', 'empty_turn']],
   'claude-code/daaain+claude-code-log--edge_cases.jsonl': [12, ['unanswered_call', 'unanswered_call']],
   'claude-code/daaain+claude-code-log--representative_messages.jsonl': [11, []],

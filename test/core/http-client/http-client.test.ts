@@ -315,7 +315,7 @@ it('needs no package but zod, and no code for PostgreSQL, Temporal or models', (
   expect(files.filter((file) => /\/(store|temporal|llm|runtime|library|api|cli)\//.test(file))).toEqual([]);
 });
 
-/** Everything that a module imports when it is run; imports of types alone are gone by then. */
+/** All runtime imports of a module, without type imports. */
 function imported(entry: URL): { files: string[]; packages: string[] } {
   const root = new URL('../../..', import.meta.url).href;
   const files = new Set<string>();

@@ -9,7 +9,7 @@ const compilerOptions = {
   verbatimModuleSyntax: true,
 };
 
-/** What a file imports once its types are erased. */
+/** The runtime imports of a file, without type imports. */
 function importedBy(file: URL): string[] {
   const { outputText } = ts.transpileModule(readFileSync(file, 'utf8'), { compilerOptions });
   return ts.preProcessFile(outputText).importedFiles.map(({ fileName }) => fileName);

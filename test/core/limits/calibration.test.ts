@@ -339,7 +339,7 @@ describe('calibration of another version', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('on recorded sessions', () => {
-  /** What is expected of each request of the provider's count of it: by our count, and as the requests before it say; sorted. */
+  /** The ratio of expected to provider's count for each request: by the local count, and by the earlier requests; sorted. */
   async function expectations(ours: TokenizerName, providers: TokenizerName, overhead: number) {
     const [counter, provider] = [counterFor(ours), counterFor(providers)];
     const plain: number[] = [];

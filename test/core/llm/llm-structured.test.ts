@@ -14,7 +14,7 @@ const request = chunkRequest({ transcript: 'user: hi', key: 'k', maxTokens: 500 
 const summarize = (asked = request, name = 'test-model') =>
   llm.client.summarize(asked, { model: name, expectedInputTokens: 400, signal: never });
 
-/** Refuses a schema with this message, and answers what comes without. */
+/** Refuses requests with a schema with this message, and answers those without. */
 const refusing =
   (message: string, status = 400, param: string | null = null): model.Script =>
   (received) =>

@@ -12,7 +12,7 @@ import { resolvePolicy } from '../../../src/policy/layers.js';
 import { PROMPT_TOKENS } from '../../../src/limits/economics.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 
-/** Sizes of `incremental`; those of the journal have tests of their own. */
+/** Sizes of `incremental`; separate tests cover those of the journal. */
 const limitsFor = (input: unknown): Limits => {
   const policy = parsePolicy(input);
   return limitsOf(resolvePolicy({ ...policy, summary: { mode: 'incremental', ...policy.summary } }));
@@ -605,7 +605,7 @@ describe('for any policy that is accepted', () => {
         }
         const { factor, budget, window, overhead, reservedOutput } = limits;
         if (factor !== Math.max(0.5, facts.factor ?? 1)) {
-          // No room with what was learnt: the sizes stand as declared, but for the budget.
+          // With the learnt values no tokens are left: the sizes stay as declared, except the budget.
           expect(factor).toBe(1);
           expect(budget).toBeLessThanOrEqual(
             (window - overhead - reservedOutput) / Math.max(1, facts.factor ?? 1),

@@ -19,7 +19,7 @@ import { countMessage } from '../../../src/tokens/message.js';
 import { policies, sessions, type Turn } from '../../support/random-sessions.js';
 import { sized } from '../../support/size.js';
 
-/** A model that does what it is asked for, in few words; different for different requests. */
+/** A model that answers every request properly in few words, differently for different requests. */
 const writes: Summarizer = (request) => {
   const asked = request.messages.map(({ content }) => content).join('\n');
   return saidOf(
@@ -28,7 +28,7 @@ const writes: Summarizer = (request) => {
   );
 };
 
-/** More compactions than a session can have due without anything new: what is left would be a loop. */
+/** More compactions than a session without new messages can need; more would be a loop. */
 const mostInARow = 6;
 
 /** A failing session is reported with its seed as it was found: shrinking megabytes of text would take hours. */
@@ -69,7 +69,7 @@ function isTyped(error: unknown): boolean {
   return isFailure(error) && !['Input.Invalid', 'Store.Corrupt'].includes(error.type);
 }
 
-/** Null where the floor itself does not fit, which must be so. */
+/** Null if not even the smallest possible context fits, which is checked. */
 function contextOf(conversation: Conversation): ReturnType<Conversation['context']> | null {
   try {
     return conversation.context();
@@ -224,7 +224,7 @@ test('10. any session, any policy: between two commits the context only grows at
   );
 });
 
-/** Emergency reductions change the prefix: that is what they are for, and why they reduce to the target. */
+/** Emergency reductions change the prefix, so they reduce to the target. */
 function reducedSince(earlier: readonly ViewItem[], items: readonly ViewItem[]): boolean {
   const key = ({ fromSeq, throughSeq, source }: ViewItem) => `${source} ${fromSeq}-${throughSeq}`;
   const known = new Set(earlier.map(key));

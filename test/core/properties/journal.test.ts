@@ -22,7 +22,7 @@ import { sized } from '../../support/size.js';
 const counter = counterFor('chars/4');
 const asAsked = notesAsAsked(counter);
 
-/** One message: who speaks, and tokens of what is said. */
+/** One message: its speaker, and its tokens. */
 interface Said {
   role: 'user' | 'assistant' | 'tool';
   tokens: number;
@@ -91,7 +91,10 @@ const session = (windows: readonly number[]): fc.Arbitrary<Session> =>
     }),
   );
 
-/** Writers that write what is asked, a third of it, or three times as much; with a state that grows at every turn, or none. */
+/**
+ * Writers that write the requested length, a third of it, or three times as much; with a state that grows at every turn, or
+ * none.
+ */
 const writers = fc.record({
   length: fc.constantFrom(1, 1, 0.3, 3),
   states: fc.boolean(),
@@ -251,7 +254,7 @@ describe('the journal', () => {
           const chosen = legal.find((one) => one.throughSeq === throughSeq)!;
           const smallest = legal.at(-1)!;
           const larger = legal.filter((one) => one.throughSeq < throughSeq).at(-1);
-          // The newest group stays whole, whatever it takes.
+          // The newest group stays whole, whatever its size.
           if (share > 1)
             expect(chosen.keptTokens).toBeLessThanOrEqual(smallest.keptTokens + smallest.carriedTokens);
           // A turn's start is preferred to a larger tail, and notes may come out shorter than planned for.

@@ -153,7 +153,7 @@ describe('a rehearsal', () => {
     expect(planTable([{ name: 'default', rehearsal }])).toMatch(
       /Budget\.Unreachable at turn 3 and 1 more turn.*\n.*reduce\.newestUserMessage/,
     );
-    // It sent less because turns failed, which is no saving.
+    // It sent less because turns failed, which does not count as a saving.
     const none = await rehearse(messages, { contextWindow: 8_000, enabled: false });
     const rows = [
       { name: baseline, rehearsal: none },

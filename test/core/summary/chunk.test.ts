@@ -67,7 +67,7 @@ function slicesOf(chunks: readonly ChunkRef[], messages: readonly LoggedMessage[
   );
 }
 
-/** What the transcripts show of each message's content, labels removed. */
+/** The content of each message in the transcripts, without labels. */
 function shownOf(chunks: readonly ChunkRef[], messages: readonly LoggedMessage[]): Map<number, string> {
   const shown = new Map<number, string>();
   for (const chunk of chunks) {

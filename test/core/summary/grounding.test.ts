@@ -23,7 +23,7 @@ const texts = Object.entries(notSummaries).flatMap(([lang, all]) =>
   all.map((text) => ({ lang, text, half: halfOf(text) })),
 );
 
-/** By its hash: nobody chose which text serves to set the measure, and which to judge it. */
+/** Divided by hash, so that the choice of training and test texts is arbitrary. */
 function halfOf(text: string): 'first' | 'second' {
   return (createHash('sha256').update(text).digest()[0] ?? 0) % 2 === 0 ? 'first' : 'second';
 }
@@ -46,7 +46,7 @@ describe('texts that are not summaries', () => {
   test.each(records)('none is accepted as a summary of a record of $kind in $lang', (record) => {
     const ground = new Ground(said(record), asked);
     const accepted = texts.filter(({ text }) => isAccepted(text, ground));
-    // The English record holds a refusal of its own, word for word, and the reasons that the longest of these gives.
+    // The English record contains a refusal word for word, and the reasons of the longest refusal here.
     const mostly = record.lang === 'en' && record.kind === 'service' ? 1 : 0;
     expect(accepted.map(({ text }) => text).slice(mostly)).toEqual([]);
   });

@@ -12,11 +12,11 @@ import { materialIn, wordsFrom } from '../../support/material.js';
 
 interface Hostile {
   name: string;
-  /** What the tools of the first turns return, one each. */
+  /** The tool results of the first turns, one each. */
   returned: string[];
-  /** What the writer makes of it; the first where nothing else is said. */
+  /** The writer's form of the order; the first by default. */
   obeyed?: string[];
-  /** Changes of the state that it writes besides. */
+  /** Further changes of the state that it writes. */
   changes?: string[];
 }
 

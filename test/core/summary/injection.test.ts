@@ -71,7 +71,7 @@ function turns(): ChatMessage[][] {
   ];
 }
 
-/** Does as it is told: copies every order that it finds in the material into the sections of instructions. */
+/** An obedient summarizer: copies every order in the material into the sections of instructions. */
 const obedient =
   (form: 'markdown' | 'json'): Summarizer =>
   ({ messages }: SummaryRequest) => {

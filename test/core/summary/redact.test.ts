@@ -23,7 +23,7 @@ const pem = (body: string) =>
 
 const base64 = `${long.slice(0, 64)}\n${long.slice(0, 64)}`;
 
-/** kind, text, what of it is the secret. */
+/** kind, text, the secret in it. */
 const known: [kind: string, text: string, secret: string][] = [
   [
     'provider_key',
@@ -82,7 +82,7 @@ describe('secrets of known forms', () => {
   });
 
   test('all in one text, whose other parts stay', () => {
-    // A key that is cut off takes what follows with it up to the end of the next key.
+    // A truncated key hides the text up to the end of the next key.
     const whole = known.filter(([, line]) => !line.startsWith('cut off'));
     const text = whole.map(([, line], index) => `line ${index}\n${line}\n`).join('');
     const redacted = redact(text);

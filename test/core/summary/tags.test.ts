@@ -38,7 +38,7 @@ const spellings = [
   '<state_snapshot <state_snapshot 0123456789abcdef>>',
 ];
 
-/** What somebody sees who decodes entities and escapes, as often as it takes, and overlooks what cannot be seen. */
+/** The text for a reader who decodes entities and escapes repeatedly and ignores invisible characters. */
 function decoded(text: string): string {
   let plain = text;
   for (let times = 0; times < 6; times++) {

@@ -55,7 +55,7 @@ const segment = (marker: number, bytes: number[]): number[] => [
   ...bytes,
 ];
 
-/** A photograph: EXIF with a thumbnail that has a size of its own, a colour profile, fill bytes, then the frame. */
+/** A photograph: EXIF with a thumbnail of another size, a colour profile, fill bytes, then the frame. */
 const jpeg = (width: number, height: number, profile = 60_000, frame = 0xc0): number[] => [
   ...[0xff, 0xd8],
   ...segment(0xe1, [...letters('Exif\0\0'), 0xff, 0xd8, 0xff, 0xc0, 0, 17, 8, ...be16(120), ...be16(160)]),

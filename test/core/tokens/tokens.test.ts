@@ -63,7 +63,7 @@ const ordinary = fc
   .array(fc.tuple(word, fc.constantFrom(' ', '\n', '\r\n\r\n', '\t', '  ', '', ', ')), { maxLength: 60 })
   .map((words) => words.flat().join(''));
 
-/** One kind of character over and over: what encoders cannot break up. */
+/** One kind of character repeated, which encoders cannot split. */
 const unbroken = fc
   .tuple(
     fc.constantFrom(
