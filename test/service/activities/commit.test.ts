@@ -104,8 +104,8 @@ async function waiting(): Promise<number> {
 test('a commit follows a policy that arrives while it is prepared', async () => {
   const ids = await sessionOf(dialogue(30).flat(), { contextWindow: 8_000 });
   const plan = await planned(ids);
-  // Whoever wants the session's row first gets it first: the new policy, then the commit that read the old one. They are
-  // processes of their own: writers of one process do not meet in the database.
+  // Locks of the session's row are granted in order: first to the new policy, then to the commit that read the old one. They
+  // are separate processes, since writers of one process do not meet in the database.
   const elsewhere = openPool(database.url);
   const holder = await pool.connect();
   await holder.query('begin');

@@ -84,7 +84,7 @@ test('a fork finishes its compaction although its source is erased meanwhile, an
     chunks,
   });
   expect(requestsOf('erased').slice(before).map(isConsolidation)).toEqual([true]);
-  // What the erased session paid for is the fork's own from then on, and goes with it.
+  // The paid digests of the erased session belong to the fork from then on, and are deleted with it.
   expect(new Set(await payersLeft('source', 'fork'))).toEqual(new Set(['fork']));
   await palimpsest.erase({ session: 'fork' });
   expect(await payersLeft('source', 'fork')).toEqual([]);
@@ -198,7 +198,7 @@ test('an unreadable message ends the compaction with a failure that names it wit
   const { palimpsest } = stack;
   const session = 'damaged';
   await palimpsest.appendTurn({ session, turnId: 't', messages: dialogue(6).flat() });
-  // As somebody with the rights to could: with triggers and constraints out of the way.
+  // As an administrator could, with triggers and constraints disabled.
   const guarded = 'alter table palimpsest.messages';
   await pool.query(`${guarded} disable trigger all, drop constraint messages_sha256`);
   await pool.query(

@@ -29,7 +29,7 @@ beforeAll(async () => {
   stack = await startStack();
   const { databaseUrl, temporal, queuePrefix } = stack;
   observer = new pg.Pool({ connectionString: databaseUrl, max: 1 });
-  // Waits for locks outlast these tests: what ends here ends for another reason.
+  // Lock timeouts are longer than these tests, so calls end for another reason.
   const database = { lockTimeoutMs: 120_000, statementTimeoutMs: 120_000 };
   palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, database, poolSize: 8 });
 });
@@ -56,7 +56,7 @@ const by = (token: string) => (path: string, asked?: Asked) => ask(api.address, 
 
 interface Raw {
   socket: Socket;
-  /** What has come so far. */
+  /** The data received so far. */
   text(): string;
   status(): Promise<number>;
 }
@@ -193,7 +193,7 @@ describe('connections', () => {
   });
 });
 
-/** What searches read is locked, so that they take as long as this test wants. */
+/** Locks the table that searches read, so that the test decides how long they take. */
 async function lockTexts(): Promise<pg.Client> {
   const client = new pg.Client({ connectionString: stack.databaseUrl });
   await client.connect();

@@ -57,7 +57,7 @@ async function kill(): Promise<void> {
   await exited;
 }
 
-/** What a client does with a server that comes and goes: the same call again. */
+/** A client of a server that is killed and restarted: it repeats the call. */
 async function again<T>(call: () => Promise<T>): Promise<T> {
   for (const deadline = Date.now() + 120_000; ;) {
     try {

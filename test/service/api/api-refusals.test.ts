@@ -627,7 +627,7 @@ describe.each([
   });
 });
 
-/** Statuses of failures stand in the document as well. */
+/** The document also lists the statuses of failures. */
 function documented(path: string, method: string, answer: Answered): unknown[] {
   const found = Object.entries(document.paths).find(([pattern]) =>
     new RegExp(`^${pattern.replace(/\{\w+\}/g, '[^/]+')}$`).test(path.split('?')[0] ?? ''),

@@ -174,7 +174,7 @@ async function readAll(response: Response): Promise<{ text: string; whole: boole
   }
 }
 
-/** A request whose body never ends, by a connection of its own. */
+/** A request whose body never ends, on a separate connection. */
 function unfinished(server: ApiStack, path: string, more = '') {
   const { hostname, port } = new URL(server.api.address);
   const socket = connect(Number(port), hostname);

@@ -36,7 +36,7 @@ describe('the sessions of README', () => {
     await stack.stop();
   });
 
-  /** The example in this language, with the address of this API; what its program prints. */
+  /** The output of the example in this language, with the address of this API. */
   async function play(language: string, command: string, ...flags: string[]): Promise<string> {
     const code = examples.find((example) => example.language === language)?.code ?? '';
     expect(code).toContain(printed);

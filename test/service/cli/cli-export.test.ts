@@ -24,7 +24,7 @@ let served: ApiStack;
 let cli: ReturnType<typeof cliOf>;
 let http: HttpPalimpsest;
 
-/** Longer than what sockets and pipes take on their own: 24 MB. */
+/** Longer than the buffers of sockets and pipes: 24 MB. */
 const long = talk(2_400, 2_000);
 
 beforeAll(async () => {

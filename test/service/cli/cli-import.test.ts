@@ -115,7 +115,7 @@ test('prints reports and a final total as JSON, and finds all sessions present t
     { id: 'a', messages: talk(3) },
     { id: 'b', messages: talk(5) },
   ];
-  // One at a time: of two at once either may be stored first, and is told first.
+  // One at a time, because two concurrent ones may be stored and reported in either order.
   const args = ['-', '--json', '--tenant', 'json', '--concurrency', '1'];
   const first = await run(args, { input: lines.map((line) => JSON.stringify(line)).join('\n') });
   expect(first).toMatchObject({ code: 0, stderr: '' });

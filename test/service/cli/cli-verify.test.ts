@@ -103,7 +103,7 @@ test('a context that its provider would refuse is a separate kind of finding, wi
   }
 });
 
-/** What the database would refuse; a broken disk does not ask. */
+/** A change that the database would refuse, but that a broken disk can cause. */
 async function unguarded(text: string, values: unknown[] = []): Promise<void> {
   const client = new pg.Client({ connectionString: stack.databaseUrl });
   await client.connect();

@@ -211,7 +211,7 @@ test('ids and messages cannot control the terminal', () => {
   expect(shown).toBe('a\uFFFD\uFFFD[2J\uFFFD\uFFFDb\n\uFFFDc\n');
 });
 
-/** One data folder, one run after the other: each builds on what the last one left. */
+/** One data folder for consecutive runs: each builds on the data of the last one. */
 describe.sequential('a user plays sessions', () => {
   test('the bundled session compacts at least three times and replays identically', async () => {
     const { code, stdout, stderr } = await run(['dev', '--once']);

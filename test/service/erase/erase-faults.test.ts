@@ -53,7 +53,7 @@ async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Wo
     for (;;) {
       const { value, done } = await lines.next();
       if (done) throw new Error('the worker has ended');
-      // The SDK writes what it has to say to the same stream.
+      // The SDK also logs to this stream.
       const [, word] = /^worker: (.*)/.exec(value) ?? [];
       if (word !== undefined) return word;
     }
@@ -118,7 +118,7 @@ describe('a session erased and begun again while its worker is stopped in a comm
     for (const one of [session, control]) {
       expect(await palimpsest.compact({ session: one })).toMatchObject({ generation: 1 });
       await palimpsest.settled({ session: one });
-      // Makes what is not searchable yet searchable.
+      // Indexes the remaining messages for the search.
       await palimpsest.search({ session: one, query: 'ledger' });
     }
     const rows = await rowsOfSession(pool, { tenant, session });

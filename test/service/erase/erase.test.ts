@@ -135,7 +135,7 @@ describe('erasing a session', () => {
     const erased: [string, number][] = [];
     await eraseWithForks(pool, ids, async ({ session }, { messages }) => {
       erased.push([session, messages]);
-      // The origin goes last: until then it can be forked.
+      // The origin is erased last: until then it can be forked.
       if (erased.length === 1) await fork(pool, ids, { to: third, throughSeq: 2 });
     });
     expect(erased).toEqual([

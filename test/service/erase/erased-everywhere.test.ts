@@ -135,7 +135,7 @@ const isOfBackfill = (workflowId: string) => workflowId.startsWith('backfill/');
 async function expectGone(session: string): Promise<void> {
   await finished();
   expect(await rowsHolding(pool, [session])).toEqual({});
-  // Which sessions a job was about stands in its own history until Temporal's retention ends.
+  // A job's history names its sessions until Temporal's retention ends.
   expect((await historiesHolding([session])).filter((id) => !isOfBackfill(id))).toEqual([]);
 }
 
@@ -150,7 +150,7 @@ describe('an erased session is erased everywhere', () => {
     expect(erased.generations).toBeGreaterThanOrEqual(1);
     expect(erased.executions).toBeGreaterThanOrEqual(2);
     await expectGone(session);
-    // The text is in what the forks hold, and nowhere else.
+    // Only the forks still have the text.
     const { rows } = await pool.query<{ session: string; text: string }>(
       'select session_id as session, s::text as text from palimpsest.sessions s where tenant_id = $1',
       [tenant],
@@ -273,7 +273,7 @@ describe('an erased session is erased everywhere', () => {
     await expect.poll(async () => (await live()).rejectedTurns.length).toBe(1);
     await palimpsest.settled({ session });
     const { runId: first } = await client.workflow.getHandle(sessionWorkflowId(ids)).describe();
-    // As an erasure that was killed before Temporal was told.
+    // Like an erasure that was killed before its step in Temporal.
     await eraseSession(pool, ids);
     await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
     await palimpsest.settled({ session });

@@ -191,7 +191,7 @@ describe('for other providers', () => {
     { role: 'assistant', content: [text('Done.'), png] },
   ];
   const audio: ContentPart = { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } };
-  /** What is in each message of a request: roles or types, and its media. */
+  /** The content of each message of a request: roles or types, and its media. */
   const outline = (format: ContextFormat, list: ChatMessage[]) => {
     const rendered = shownChat(list, format);
     expect(contextFormatOf(format).violations(rendered)).toEqual([]);

@@ -36,7 +36,7 @@ const lines = (...values: unknown[]): string => values.map((value) => JSON.strin
 const item = (payload: object) => ({ timestamp: 't', type: 'response_item', payload });
 const meta = { timestamp: 't', type: 'session_meta', payload: { id: 's-1' } };
 
-/** By name of the file: its text, and what each of its sessions is: its number of messages, or the path of what is wrong. */
+/** By name of the file: its text, and for each of its sessions the number of messages, or the path of the error. */
 const written: Record<string, [text: string, ...sessions: (number | string)[]]> = {
   'chat.json': [JSON.stringify(chat), 2],
   'sessions.jsonl': [

@@ -32,7 +32,7 @@ const turns: Record<'anthropic' | 'gemini' | 'claude-code', (turn: number) => It
       content: [
         { type: 'thinking', thinking: `Thought ${turn}`, signature: `c2ln${turn}` },
         { type: 'text', text: 'Reading.' },
-        // Agents start their ids anew with each turn.
+        // Agents reuse ids in each turn.
         { type: 'tool_use', id: 'toolu_1', name: 'read_file', input: { path: `/src/${turn}.ts` } },
       ],
     },
@@ -134,7 +134,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     expectValid(context, provider);
     expect(context.generation).toBeGreaterThan(0);
     if (system) expect(context.system).toEqual(rules[provider]);
-    // The last turn, four messages, as the provider had it; ids that were used before are told apart.
+    // The last turn, four messages, in the provider's form; reused ids are renamed.
     const own = turns[provider](13).map(text);
     const shown = context.messages
       .slice(-4)

@@ -129,7 +129,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
   });
 });
 
-/** What the file may come back as: one document, its lines, or each of these. */
+/** The possible exports of the file: one document, its lines, or each of these. */
 function textsOf(file: string): string[] {
   const bytes = readFileSync(file);
   const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');

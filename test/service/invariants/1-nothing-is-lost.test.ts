@@ -26,7 +26,7 @@ afterAll(async () => {
   await stack.stop();
 });
 
-/** Any UTF-16 code units: NUL, halves of surrogate pairs, separators that are no line ends in JSON. */
+/** Any UTF-16 code units: NUL, halves of surrogate pairs, separators that are not line ends in JSON. */
 const codeUnits = fc
   .array(
     fc.oneof(
@@ -210,7 +210,7 @@ describe('invariant 1: nothing is lost', () => {
       );
       expect(rowCount).toBe(1);
       await client.query('alter table palimpsest.messages enable trigger all');
-      // What is stored from now on is guarded again; the changed row stays as it is.
+      // Later writes are guarded again; the changed row stays changed.
       await client.query(
         `alter table palimpsest.messages add constraint messages_sha256
          check (sha256 = sha256(convert_to(body, 'UTF8'))) not valid`,

@@ -24,7 +24,7 @@ beforeAll(async () => {
 beforeEach(() => stack.model.release());
 afterAll(() => stack.stop());
 
-/** The shown messages as texts; a result that stands in for none is told apart, because the real one may replace it. */
+/** The shown messages as texts; synthetic results are marked, because the real one may replace them. */
 function texts({
   messages,
   entries,
@@ -45,7 +45,7 @@ function extendsPrefix(later: SessionContext, earlier: SessionContext): boolean 
   );
 }
 
-/** What was shortened once stays as it is, or goes behind a note. */
+/** A shortened message stays unchanged, or is replaced by a note. */
 function expectReductionsKept(later: SessionContext, earlier: SessionContext): void {
   const now = new Map(
     later.entries.map(({ seq, source }, index) => [
@@ -204,7 +204,7 @@ describe('invariant 10: a stable prefix', () => {
     }
   });
 
-  // The turns that come after the plan fit beside its head, or are for another compaction.
+  // Turns after the plan fit together with its head, or belong to the next compaction.
   test.each([24, 48])(
     'the next commit begins a new prefix, without the emergency reductions of the old one: %d turns',
     async (turns) => {

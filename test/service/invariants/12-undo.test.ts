@@ -35,7 +35,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   }),
 );
 
-/** What a session must be: its log, and for each generation the messages before its tail and where the tail begins. */
+/** The expected session: its log, and for each generation the messages before its tail and the start of the tail. */
 interface Expected {
   log: ChatMessage[];
   generations: { generation: number; parent: number; head: ChatMessage[]; throughSeq: number }[];
@@ -58,7 +58,7 @@ describe('invariant 12: undo', () => {
     return buildView(source, counterFor('o200k_base')).map(({ message }) => message);
   }
 
-  /** Takes the step in the store and in what is expected of it; a fork goes on as the session. */
+  /** Applies the step to the store and to the expectation; a fork continues as the session. */
   async function take(ids: SessionIds, expected: Expected, next: Step, turn: number): Promise<SessionIds> {
     const { log, generations } = expected;
     const newest = generations.at(-1)!;

@@ -18,7 +18,7 @@ import { compactThrough } from '../../support/store.js';
 
 let stack: Stack;
 
-/** The test's own connections; the product's are told apart by their name. */
+/** The connections of the test; those of the product have another name. */
 let pool: Pool;
 let client: Client;
 
@@ -41,7 +41,7 @@ const untouched: Rows = {
 
 const policy: PolicyInput = { contextWindow: 4_000 };
 
-/** Another one for every session: a tenant's sessions share digests of what is the same. */
+/** Different for every session, because a tenant's sessions share digests of equal messages. */
 function conversationOf(session: string): ChatMessage[][] {
   const turns = dialogue(15);
   for (const message of turns.flat()) message.content = `${session.slice(0, 9)}: ${String(message.content)}`;
@@ -200,7 +200,7 @@ describe('invariant 2: no orphan archive', () => {
       compactions.map(({ generation }) => generation),
     );
     expect(parts[0]).toMatchObject({ fromSeq: 1, throughSeq: 8 });
-    // The loser's digests stay, for whoever can use them; none is linked to the winner.
+    // The loser's digests stay for later use; none is linked to the winner.
     const { rows: links } = await pool.query(
       'select from palimpsest.compaction_digests where tenant_id = $1 and session_id = $2 and generation = 1',
       [tenant, session],

@@ -33,7 +33,7 @@ interface Case {
   scripts: Script[];
   /** Milliseconds; plenty where not given. */
   deadline?: number;
-  /** Who writes the summary in the end; null: nobody, by policy. */
+  /** The final writer of the summary; null if the policy allows none. */
   ends: 'model' | 'extractive' | null;
   /** Type of the failure that is recorded with the session; null: none. */
   failure: string | null;

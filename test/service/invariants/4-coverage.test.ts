@@ -112,7 +112,7 @@ interface Piece {
   text: string;
 }
 
-/** What the model was shown of each message in the requests that it answered, by seq. */
+/** The text of each message in the answered requests, by seq. */
 function read(requests: readonly RecordedRequest[]): Map<number, Piece[]> {
   const shown = new Map<number, Piece[]>();
   const message =
@@ -151,7 +151,7 @@ function joined(shown: Piece[]): { text: string; pieces: number } {
   return { text, pieces: pieces.length };
 }
 
-/** Every text of a message that could matter to whoever goes on without it. */
+/** Every text of a message that could matter after its eviction. */
 function textsOf({
   content,
   tool_calls: calls = [],

@@ -37,7 +37,7 @@ afterAll(async () => {
 
 const policy = { contextWindow: 4_000 };
 
-/** A session whose compaction waits for the model. A model of its own, so that no digest of another session serves. */
+/** A session whose compaction waits for the model. The model is unique, so that no digest of another session is used. */
 async function held(session: string): Promise<ChatMessage[]> {
   const { palimpsest, model } = stack;
   const asked = model.requests.length;
@@ -99,7 +99,7 @@ describe('invariant 5: appends during a compaction survive', () => {
           model.release();
           await palimpsest.settled({ session });
 
-          // No gap, no loss, no turn twice: every writer's messages stand where its answer said.
+          // No gap, no loss, no duplicate turn: every writer's messages are at the seqs of its answer.
           expect(await replayed(palimpsest, session)).toEqual(log.map((message) => JSON.stringify(message)));
           const [first] = await palimpsest.archive({ session });
           expect(first?.throughSeq).toBeLessThanOrEqual(planned);

@@ -56,7 +56,7 @@ function mustStay(log: readonly ChatMessage[]): number {
   return system.reduce((sum, tokens) => sum + tokens, 0) + Math.max(0, ...users);
 }
 
-/** What is left of the window for them beside the reserved output (an eighth) and a head of 500 tokens. */
+/** The window without the reserved output (an eighth) and a head of 500 tokens. */
 const roomOf = ({ contextWindow }: { contextWindow: number }): number => contextWindow * (7 / 8) - 500;
 
 describe('invariant 7: the context is always valid for its provider', () => {
@@ -73,7 +73,7 @@ describe('invariant 7: the context is always valid for its provider', () => {
           const context = await contextOrNull(palimpsest, session);
           reads++;
           expect(validateView(context?.messages ?? [])).toEqual([]);
-          // OpenAI takes a system message anywhere; the summary must not be one, and stands behind the leading ones.
+          // OpenAI accepts a system message anywhere; the summary must not be one, and follows the leading ones.
           const summaries =
             context?.entries.flatMap(({ source }, index) => (source === 'summarization' ? [index] : [])) ??
             [];
@@ -115,7 +115,7 @@ describe('invariant 7: the context is always valid for its provider', () => {
     expect(generations).toBeGreaterThan(4);
   });
 
-  /** One call of three is answered late; what happens to the context at each step is told by its results. */
+  /** One call of three is answered late; the results show the context at each step. */
   async function callThenTalk(palimpsest: Palimpsest, session: string, policy: PolicyInput): Promise<void> {
     const call = (id: string) => ({ id, type: 'function', function: { name: 'bash', arguments: '{}' } });
     const turns: ChatMessage[][] = [

@@ -59,7 +59,7 @@ function leastOf(log: readonly ChatMessage[]): number {
 }
 
 /** Null where the answer was `Budget.Unreachable`, which must be the truth. */
-/** As a client does that is told to come back: twelve at one session may wait longer than a call does. */
+/** Like a client that retries: twelve writers of one session may wait longer than one call. */
 async function patiently<T>(call: () => Promise<T>): Promise<T> {
   for (;;) {
     try {

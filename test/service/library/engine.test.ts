@@ -157,7 +157,7 @@ describe('once a model answers again', () => {
     expect(outcome).toMatchObject({ reason: 'resummarize', method: 'model', evicted: 0, archivePart: null });
     expect(await newest('back')).toMatchObject({ fallback: false });
     expect((await newest('back')).snapshot).toContain('written by the model');
-    // From the originals, not from what the rules had made of them.
+    // From the originals, not from the extractive summary of them.
     const read = stack.model.requests.slice(before).map(textOf).join('\n');
     expect(read).toContain('Request 1: ');
     expect(read).not.toContain('<previous_snapshot');

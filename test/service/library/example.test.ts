@@ -54,7 +54,7 @@ describe('the example of an agent loop', () => {
     expect(made).toBe(compactions.length);
     // The agent never waits: on a busy machine fewer turns come between two of them.
     expect(made).toBeGreaterThanOrEqual(2);
-    // Close to the window: what the model would refuse is not far away.
+    // Close to the window, so that slightly longer requests would be refused.
     expect(largest).toBeGreaterThan(4_500);
     expect(largest).toBeLessThanOrEqual(6_000);
     expect(recalled).toBe((turns - 20) / 10);

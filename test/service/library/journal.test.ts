@@ -58,7 +58,7 @@ function answerOn(material: string): string {
   ]);
 }
 
-/** Turns that no other session has, each message with a name of its own; the first states the rule. */
+/** Unique turns, each message with a different name; the first states the rule. */
 function talk(session: string, from: number, count: number): ChatMessage[][] {
   return dialogue(from + count)
     .slice(from)

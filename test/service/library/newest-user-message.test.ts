@@ -161,7 +161,7 @@ describe('a user message larger than the window, in memory', () => {
           expect(textOf(messages.at(-1)!)).toMatch(/End of output\.$|is kept in full/);
           expect(conversation.context().messages).toEqual(messages);
           const shown = messages.map((message) => JSON.stringify(message));
-          // The prefix goes only where the former context with what came since would not fit.
+          // The prefix changes only if the former context with the later messages would not fit.
           if (earlier.some((text, at) => text !== shown[at]))
             expect(grown).toBeGreaterThan(conversation.limits.budget);
           [earlier, grown] = [shown, tokens];

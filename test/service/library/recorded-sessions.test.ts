@@ -94,7 +94,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
       const leading = soFar.findIndex(({ role }) => role !== 'system' && role !== 'developer');
       const newest = soFar.findLast(({ role, content }) => role === 'user' && content);
       const fixed = [...soFar.slice(0, Math.max(0, leading)), ...(newest ? [newest] : [])];
-      // The head and what stands for the rest come on top; they take less than a quarter of the budget.
+      // The head and the replaced messages take additional tokens, less than a quarter of the budget.
       expect(
         fixed.reduce((sum, message) => sum + weigh(message), 0),
         session,
@@ -113,7 +113,7 @@ function inFewTurns(messages: ChatMessage[]): { from: number; to: number }[] {
   );
 }
 
-/** Counted here anew, without the product's counter: text, names and arguments, 4 tokens a message. */
+/** Counted without the product's counter: text, names and arguments, 4 tokens per message. */
 function weigh({ content, tool_calls: calls }: ChatMessage): number {
   const texts = typeof content === 'string' ? [content] : (content ?? []).map(({ text }) => text ?? '');
   for (const call of calls ?? []) texts.push(call.function?.name ?? '', call.function?.arguments ?? '');

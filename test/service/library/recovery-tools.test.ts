@@ -29,7 +29,7 @@ afterAll(async () => {
   await database.drop();
 });
 
-/** The library's own methods, without a workflow behind them. */
+/** The library's methods, without a workflow. */
 function sourceOf(tenant: string): RecoverySource {
   const idsOf = (session: string) => ({ tenant, session });
   return {

@@ -38,7 +38,7 @@ afterEach(async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-/** Runs `body` in a Node process of its own and resolves with what it passes to `say`; the process then stays. */
+/** Runs `body` in a separate Node process and resolves with the value that it passes to `say`; the process stays alive. */
 async function inAnotherProcess<T>(body: string): Promise<{ said: T; kill: () => Promise<void> }> {
   const script = `
     import { openHome } from './src/runtime/home.ts';

@@ -126,7 +126,7 @@ describe('a writer that stopped in its transaction', () => {
     const ids = newSession();
     const failed = withTransaction(pool, async ({ query }) => {
       await query('select 1');
-      // As SIGSTOP does: this process reads nothing until it goes on, and sends its COMMIT first.
+      // Like SIGSTOP: this process reads nothing until it continues, and sends its COMMIT first.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
     });
     await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });

@@ -18,7 +18,7 @@ import { configureSession, newSession, replayed, talk } from '../../support/stor
 let stack: Stack;
 let pool: pg.Pool;
 
-/** Another process as far as memory goes: a pool of its own. */
+/** A separate pool, with the caches of another process. */
 let elsewhere: pg.Pool;
 
 beforeAll(async () => {
@@ -49,7 +49,7 @@ describe('on a session that this process has seen', () => {
   it.each([[2], [400]])(
     'an append is one transaction, a context one statement, after %i turns',
     async (length) => {
-      // Nothing of it is ever due: the worker of this process sends no statements of its own.
+      // It is never due, so the worker of this process sends no statements.
       const { palimpsest } = stack;
       const session = `hot-${length}`;
       const policy = { contextWindow: 1_000_000 };

@@ -70,7 +70,7 @@ describe('a live call', () => {
     await pool.query(back);
     const { waitMs } = await draw(10, 100, 'late');
     expect(waitMs).toBeGreaterThan(2_000);
-    // What it had drawn was given back: it does not stand behind itself.
+    // Its reserved tokens were returned, so it does not wait for itself.
     expect(waitMs).toBeLessThanOrEqual(6_000);
   });
 
@@ -128,7 +128,7 @@ describe('a backfill', () => {
 test('unused tokens of a call are returned, additional ones are taken', async () => {
   await draw(100, 100);
   await correctTokens(pool, 70);
-  // And what flows in meanwhile, 1.7 a second.
+  // And the inflow meanwhile, 1.7 per second.
   const given = await bucketLevel(pool, 100);
   expect(given).toBeGreaterThanOrEqual(70);
   expect(given).toBeLessThan(80);
@@ -157,7 +157,7 @@ test('many concurrent calls take at most the inflow and one bucket, and large ca
   await Promise.all(small);
   const last = Math.max(...went.map(({ at }) => at));
   const total = went.reduce((sum, { tokens }) => sum + tokens, 0);
-  // It did not have to wait until nobody else asked.
+  // It did not have to wait until there were no other callers.
   expect(went.find(({ tokens }) => tokens === 1_500)!.at).toBeLessThan(last);
   expect(total).toBeLessThanOrEqual((perMinute * last) / 60_000 + 50);
   expect(total).toBeGreaterThan(0.5 * ((perMinute * last) / 60_000));

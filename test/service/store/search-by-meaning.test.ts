@@ -245,7 +245,7 @@ describe('search by meaning', () => {
 });
 
 describe('with vectors in the form of pgvector', () => {
-  /** What the extension is to the queries here: the type `vector`, its text form and its operator. */
+  /** The part of the extension that the queries use: the type `vector`, its text form and its operator. */
   const standIn = `
     create domain public.vector as real[];
     create function public.cosine_distance(a real[], b real[]) returns float8 language sql immutable as $$

@@ -61,7 +61,7 @@ describe('invariant 1: nothing is lost', () => {
       tool_call_id: codeUnits,
       extras,
     })
-    // What arrives is always a JSON value: no -0, no undefined.
+    // Input is always a JSON value: no -0, no undefined.
     .map(({ extras: more, ...known }) => JSON.parse(JSON.stringify({ ...known, more })) as ChatMessage);
 
   it('replays any messages: the same value, keys in order, every code unit, over any cuts', async () => {

@@ -422,7 +422,7 @@ describe('invariant 11: a tenant sees its own rows only', () => {
 });
 
 describe('corruption behind the store is named', () => {
-  /** Changes a row as somebody with the rights to could: with triggers and constraints out of the way. */
+  /** Changes a row as an administrator could, with triggers and constraints disabled. */
   async function tamper(statement: string, values: unknown[]): Promise<void> {
     const client = await pool.connect();
     try {

@@ -24,7 +24,7 @@ afterAll(async () => {
   await database.drop();
 });
 
-/** Runs one statement with the ids as $1 and $2 in a transaction of its own. */
+/** Runs one statement with the ids as $1 and $2 in a separate transaction. */
 function attempt({ tenant, session }: SessionIds, statement: string): Promise<unknown> {
   return pool.query(statement, statement.includes('$1') ? [tenant, session] : []);
 }

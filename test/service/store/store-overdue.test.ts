@@ -61,7 +61,7 @@ async function marks(ids: SessionIds): Promise<{ overdueAt: Date | null; sweepAt
 
 const nothing = { overdueAt: null, sweepAt: null };
 
-/** The time in which somebody might have measured has passed. */
+/** Lets the time for a measurement pass. */
 async function unnoticed(...sessions: SessionIds[]): Promise<void> {
   for (const { tenant, session } of sessions)
     await pool.query(

@@ -55,7 +55,7 @@ class Talk {
   async append({ ratio = 1, inputTokens, model, messages }: Report = {}): Promise<AppendResult> {
     const asked = messages ?? talk(2, 600);
     const turnId = `t-${this.turn++}`;
-    // What was counted shows in a session of its own, so that the expectation does not come from the code under test.
+    // The count is read from a separate session, so that the expectation does not come from the code under test.
     const before = this.turn === 1 ? 0 : (await this.row()).liveTokens;
     const { liveTokens } = await appendTurn(pool, {
       ...newSession(),
@@ -223,7 +223,7 @@ describe('reported usage', () => {
     const { budget, measureAtTokens } = (await readContextSource(pool, session.ids, 'own')).session;
     expect(2_000 + 3 * budget).toBeLessThanOrEqual(5_000);
     expect(budget).toBeGreaterThan(0);
-    // Its sizes stand as declared: there is no room for a summary that would be smaller.
+    // Its sizes stay as declared: there is no room for a smaller summary.
     expect(measureAtTokens).toBe(marksFor(limitsOf(policyOf({ session: small })), 0).tokens);
     await configureSession(pool, session.ids, { ...small, keep: { messages: 2 } });
     expect((await session.row()).budget).toBe(budget);

@@ -45,7 +45,7 @@ const answer: ChatMessage = { role: 'assistant', content: 'Behind the harbour.',
 
 const timesOf = async (ids: SessionIds) => (await replayed(pool, ids)).map(({ at }) => at ?? null);
 
-/** Two turns, the first said in May, the second at a time that nobody told. */
+/** Two turns, the first in May, the second at an unknown time. */
 async function told(): Promise<SessionIds> {
   const ids = newSession();
   await appendTurn(pool, {

@@ -218,7 +218,7 @@ describe('over HTTP', () => {
     expect(context.status).toBe(200);
     for (const [index, other] of others.entries()) {
       const message = `${name}, operation ${index}: ${other.text}`;
-      // An empty answer is enough for what asks for no answer.
+      // An empty answer is enough for calls that need none.
       if (empty && other.status < 300) continue;
       expect(other.status, message).toBe(503);
       expect(other.headers.get('retry-after'), message).toBe('1');

@@ -58,7 +58,7 @@ test('a longer model call is aborted after the grace time, and repeated by anoth
   await asking('aborted');
   const asked = stack.model.inFlight();
   worker.signal('SIGTERM');
-  // The calls are held: it does not wait for them.
+  // The calls are delayed, and it does not wait for them.
   expect(await worker.exited).toBe(0);
   await stack.model.waitUntil(() => stack.model.inFlight() === 0, 'the aborted calls');
   expect(stack.model.requests.filter(({ aborted }) => aborted)).toHaveLength(asked);

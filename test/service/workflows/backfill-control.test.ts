@@ -19,7 +19,7 @@ let client: Client;
 
 beforeAll(async () => {
   stack = await startStack();
-  // Pages smaller than what runs at once: compactions are handed from run to run.
+  // Pages smaller than the concurrency, so that compactions are passed from run to run.
   bench = await openBackfills(stack, { pageSize: 4 });
   client = new Client({ connection: await Connection.connect(stack.temporal) });
 });

@@ -126,7 +126,7 @@ async function expectDoneOnce(tenant: string): Promise<void> {
   expect([...commits.values()].filter((count) => count > 1)).toEqual([]);
   const { items } = await bench.of(tenant).items({ job, state: 'compacted', limit: 1_000 });
   for (const item of items) expect(item).toMatchObject({ attempts: 1, generation: 1 });
-  // The report adds up what the compactions say of themselves.
+  // The report adds up the figures of the compactions.
   const { rows } = await bench.pool.query<Record<string, number>>(
     `select sum(tokens_before)::int as before, sum(tokens_after)::int as after, sum(model_calls)::int as calls
      from palimpsest.compactions where tenant_id = $1 and generation > 0`,

@@ -294,7 +294,7 @@ describe('money', () => {
     expect(report.cost).toBeGreaterThanOrEqual(20);
     const { compacted, skipped } = report.counts;
     const each = report.cost! / compacted;
-    // Only what was in flight when it was reached goes beyond it.
+    // Only compactions in flight exceed it.
     expect(report.cost! - 20).toBeLessThanOrEqual(2 * each);
     expect(skipped).toBeGreaterThan(0);
     const { items } = await backfills.items({ job: 'j', state: 'compacted' });

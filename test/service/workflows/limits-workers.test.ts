@@ -76,7 +76,7 @@ async function handedOut(session: string): Promise<number> {
   return Number(seconds) * 1_000 + Number(nanos) / 1e6;
 }
 
-/** A conversation that says whose it is, so that its requests can be told apart. */
+/** A conversation with its session's name, so that its requests can be identified. */
 const named = (session: string, count: number) =>
   dialogue(count).map((messages) =>
     messages.map((one) => ({ ...one, content: `<<${session}>> ${String(one.content)}` })),
@@ -126,7 +126,7 @@ test('the tokens of several worker processes stay within the rate, and backfills
   const total = (some: typeof during) => some.reduce((sum, { tokens }) => sum + tokens, 0);
   const inflow = (ms: number) => (perMinute * ms) / 60_000;
   for (const { at } of during) {
-    // From an empty bucket: at any moment at most what has flowed in.
+    // From an empty bucket, at most the inflow at any moment.
     expect(total(during.filter((other) => other.at <= at))).toBeLessThanOrEqual(inflow(at - emptyAt));
   }
   const last = Math.max(...during.map(({ at }) => at));
@@ -139,7 +139,7 @@ test('the tokens of several worker processes stay within the rate, and backfills
     expect({ lastError, failures }).toEqual({ lastError: null, failures: 0 });
   }
 
-  // The bucket fills again: the backfill goes on by itself, and leaves 30 % of it.
+  // The bucket fills again: the backfill continues, and leaves 30 % of it.
   const resumedAt = Date.now() - startedAt;
   await setLevel(0.3 * perMinute);
   await expect.poll(() => arrivals(startedAt).filter(({ backfill }) => backfill).length).toBeGreaterThan(3);

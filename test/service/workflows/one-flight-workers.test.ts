@@ -70,7 +70,7 @@ async function startWorker(): Promise<ChildProcess> {
 /** Two for all tests that kill none. */
 const twoWorkers = (): Promise<unknown> => (standing ??= Promise.all([startWorker(), startWorker()]));
 
-/** Nothing is due by itself; compactions are asked for by hand. */
+/** No compaction is due without a request. */
 const policy: PolicyInput = { contextWindow: 64_000, keep: { messages: 2 }, summary: { chunkTokens: 500 } };
 const turns = dialogue(17);
 const messages = turns.flat();
@@ -121,7 +121,7 @@ test('a waiting compaction makes the call when the calling worker is killed', as
   const second = palimpsest.compact({ session: 'fork-1' });
   await allAsking(['source', 'fork-1']);
   expect(stack.model.requests).toHaveLength(asked);
-  // Nobody takes this compaction up again: only the end of its lease frees what it was asking.
+  // No worker continues this compaction: only the end of its lease frees its requests.
   await compactionOf('source').terminate();
   doomed.kill('SIGKILL');
   stack.model.release();
@@ -146,7 +146,7 @@ test('a session and three forks on two workers request each digest once, and onl
   expect(stack.model.requests).toHaveLength(first!.chunks + 1);
   expect(stack.model.paidTwice()).toEqual([]);
   expect(outcomes.reduce((sum, outcome) => sum + outcome!.modelCalls, 0)).toBe(first!.chunks + 1);
-  // Nothing is left behind: neither who asks nor what is held.
+  // No lease and no reference is left.
   for (const table of ['digest_flights', 'digest_holds'])
     expect(
       (await pool.query(`select 1 from palimpsest.${table} where tenant_id = $1`, [tenant])).rows,

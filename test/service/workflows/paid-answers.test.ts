@@ -27,7 +27,7 @@ test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
       await holder.query(`lock table palimpsest.${table} in access exclusive mode`);
       model.release();
       const committed = async () => (await palimpsest.status({ session })).generation === 1;
-      // One who waited has given up and something has begun anew, or nobody needed to wait.
+      // A waiting step has failed and was retried, or no step had to wait.
       const waits = new Set<string>();
       const wentOn = async () => {
         const { rows } = await holder.query<{ since: string }>(

@@ -29,7 +29,7 @@ afterEach(async () => {
   await stack.stop();
 });
 
-/** Sessions whose whole compaction is one model call, and whose name is in what the model is sent. */
+/** Sessions whose whole compaction is one model call, with their name in the request. */
 function turns(name: string) {
   return dialogue(14).map((messages) =>
     messages.map((one) => ({ ...one, content: `<<${name}>> ${one.content as string}` })),

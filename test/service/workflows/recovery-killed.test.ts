@@ -66,7 +66,7 @@ describe.concurrent('invariant 6: a worker killed at any step pays nothing twice
 
       await stack.work();
       await expectOneCompaction(stack);
-      // Two chunks at once: at most what was in flight at the kill is asked for again, and nothing that was stored.
+      // Two concurrent chunks: only requests in flight at the kill are repeated, and no stored answer.
       const asked = stack.model.requests.length;
       const chunks = (await stack.palimpsest.compactions({ session }))[0]!.chunks;
       expect(chunks).toBeGreaterThanOrEqual(4);

@@ -55,7 +55,7 @@ async function play(palimpsest: Palimpsest, from: number, to: number, policy: Po
 /** The machine may be busy. */
 const phaseOf = async ({ palimpsest }: Stack) => (await palimpsest.status({ session })).phase;
 
-/** Today's workflows over these steps in place of ours. Answers what stops them. */
+/** The current workflows with these activities instead of the product's. Returns a function that stops them. */
 async function runWith(
   queues: { workflow: string; db: string },
   activities: object,
@@ -221,7 +221,7 @@ test('a backfill ends although it cannot find out the outcome of a compaction of
     },
     finishBackfill: () => report,
   });
-  // Runs where nobody works: it never ends.
+  // Runs on a queue without a worker, so it never ends.
   const other = await client.workflow.start('session', {
     workflowId: compactionWorkflowId({ tenant: prefix, session }, 1),
     taskQueue: `nobody-${prefix}`,
@@ -315,7 +315,7 @@ describe('invariant 9: no loop', () => {
         failures: 1,
         lastError: { type: 'Llm.Unavailable' },
       });
-      // Asked for by hand the model is tried again, fails again, and is left alone twice as long.
+      // On request the model is called again, fails again, and is not called for twice as long.
       const before = Date.now();
       expect(await palimpsest.compact({ session })).toMatchObject({ method: 'extractive' });
       const { failures, retryAt } = await palimpsest.status({ session });

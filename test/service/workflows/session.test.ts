@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => stack.stop());
 
-// A test that fails while the model is held must not hold up the next.
+// A test that fails while the model is delayed must not block the next.
 afterEach(() => stack.model.release());
 
 async function play(
@@ -123,7 +123,7 @@ describe('invariant 5: appends during a compaction survive', () => {
   test('turns appended while the model is summarizing are in the next context', async () => {
     const { palimpsest, model } = stack;
     const asked = model.requests.length;
-    // Of a length of its own: what another session of the tenant has asked already needs no model.
+    // Of a unique length, since requests that another session of the tenant has made need no call.
     const tokens = 101;
     model.hold();
     await play('busy', 18, smallPolicy, 0, tokens);

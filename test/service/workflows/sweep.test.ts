@@ -80,7 +80,7 @@ const generationOf = async (session: string) => (await statusOf(session)).genera
 const workflowOf = (session: string) =>
   client.workflow.getHandle(sessionWorkflowId({ tenant: stack.queuePrefix, session }));
 
-/** What a session's workflow holds of itself in its row is over: nobody has it in hand any more. */
+/** Ends the time for which the session's row names a workflow as responsible. */
 async function letTimePass(session: string): Promise<void> {
   const { rowCount } = await pool.query(
     `update palimpsest.sessions set overdue_at = now()
@@ -162,7 +162,7 @@ describe('a session without a workflow is compacted without another turn', () =>
     await stack.palimpsest.fork({ session, throughSeq: 36, to: 'forked' });
     const before = await generationOf('forked');
     await expect.poll(() => generationOf('forked')).toBeGreaterThan(before);
-    // What was restored waits until it has grown.
+    // A restored session waits until it has grown.
     expect(await generationOf(session)).toBe(2);
   });
 
@@ -285,7 +285,7 @@ describe('a session is not signalled', () => {
     const before = await signalsOf(session);
     await sweeps(2);
     expect(await signalsOf(session)).toBe(before);
-    // Even where nobody should be at work on it any more: once, not with every sweep.
+    // Even if no workflow should work on it any more: once, not with every sweep.
     await letTimePass(session);
     await sweeps(3);
     expect(await signalsOf(session)).toBe(before + 1);
@@ -330,7 +330,7 @@ describe('a session is not signalled', () => {
       stack.model.hold();
       await jobs.start({ job: 'old', concurrency: 1 });
       await expect.poll(async () => (await jobs.report({ job: 'old' })).counts.running).toBe(1);
-      // A live turn asks for what the backfill is about to do.
+      // A live turn causes the work that the backfill is about to do.
       for (const session of rest)
         await appendTurn(pool, {
           tenant,
