@@ -44,11 +44,11 @@ export async function withinTokens(
 }
 
 function notNow(waitMs: number, tokens: number, deadline: number): Error {
-  const message = `No tokens are left this minute for a call of ${tokens}; the next may go in ${waitMs} ms.`;
-  const hint = 'Raise PALIMPSEST_TOKENS_PER_MINUTE where the provider allows more.';
+  const message = `This minute has too few tokens left for a call of ${tokens}; retry in ${waitMs} ms.`;
+  const hint = 'Raise PALIMPSEST_TOKENS_PER_MINUTE if the provider allows more.';
   if (Date.now() + waitMs < deadline)
     return new PalimpsestError('Llm.RateLimited', message, { hint, details: { retryAfterMs: waitMs } });
-  const late = `${message} That is past the deadline of this compaction. — ${hint}`;
+  const late = `${message} The deadline of this compaction is earlier. — ${hint}`;
   return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited', onlyWaited);
 }
 

@@ -1,6 +1,6 @@
 /**
- * Every failure this product can answer with. The strings are the operator's vocabulary: they appear as failure
- * types in the Temporal UI, as `type` in JSON output, and in docs/failures.md with the action to take.
+ * The types of all failures of this product. They appear as failure types in the Temporal UI, as `type` in JSON output, and in
+ * docs/failures.md with the action to take.
  */
 export const failureTypes = [
   'Input.Invalid',
@@ -42,14 +42,14 @@ export function isFailureType(type: string): type is FailureType {
 export interface FailureDetails {
   /** Path of the offending field, e.g. `messages[3].tool_calls[0].id` or `policy.trigger[0].fraction`. */
   path?: string;
-  /** What the reader can do next. */
+  /** The next step for the reader. */
   hint?: string;
   /** Plain JSON numbers and names that explain the failure; never message text. */
   details?: Record<string, string | number | boolean | null>;
   cause?: unknown;
 }
 
-/** A typed failure. Its message says what is wrong, `path` where, `hint` what to do next. */
+/** A typed failure. Its message says what is wrong, its `path` says where, and its `hint` gives the next step. */
 export class PalimpsestError extends Error {
   readonly path?: string;
   readonly hint?: string;
@@ -86,14 +86,14 @@ const networkReasons: Readonly<Record<string, (where: string) => string>> = {
   ECONNRESET: () => 'the connection broke',
   EPIPE: () => 'the connection broke',
 };
-/** `connect ECONNREFUSED 127.0.0.1:5432`, wherever a library puts it in its message. */
+/** Finds, for example, `connect ECONNREFUSED 127.0.0.1:5432` anywhere in the message of a library. */
 const networkCode = new RegExp(
   `\\b(${Object.keys(networkReasons).join('|')})\\b(?: ([\\w.:[\\]-]*[\\w\\]]))?`,
 );
 
-/** Why a connection did not come about or broke, in words; null for failures of another kind. */
+/** The reason, in words, why a connection failed or broke; null for failures of another kind. */
 export function networkReason(error: unknown): string | null {
-  // A host with several addresses fails with an error for each. What wraps an error may be wrapped by it.
+  // A host with several addresses fails with one error for each. Causes may be circular.
   const seen = new Set<unknown>();
   for (const waiting = [error]; waiting.length > 0;) {
     const next = waiting.shift();
@@ -109,12 +109,12 @@ export function networkReason(error: unknown): string | null {
   return null;
 }
 
-/** The database is away, or another transaction is in the way: the same call may succeed later. */
+/** The database is away, or another transaction holds a lock: the same call may succeed later. */
 export function isPassingFailureOfStore(error: unknown): error is PalimpsestError {
   return isFailure(error, 'Store.Unavailable') || isFailure(error, 'Store.Busy');
 }
 
-/** Failures of the model's part, after which a deterministic summary may serve; a defect or a lost database is none. */
+/** Failures of the model, after which a deterministic summary may serve. A defect or a lost database is not one of them. */
 export function isModelFailure(error: unknown): error is PalimpsestError {
   return isFailure(error) && isModelFailureType(error.type);
 }

@@ -227,7 +227,7 @@ export const configSchema = z.strictObject({
           .default([...workerRoles]),
       ),
       'PALIMPSEST_WORKER_ROLES',
-      'queues that a worker process serves',
+      'roles of a worker process, which decide the queues that it serves',
     ),
     databaseSteps: setting(
       wholeOr(1, 8, 1_000),
@@ -257,7 +257,7 @@ export const configSchema = z.strictObject({
     sweepIntervalMs: setting(
       wholeOr(1_000, 180_000, 86_400_000),
       'PALIMPSEST_WORKER_SWEEP_INTERVAL_MS',
-      'interval of the sweep for sessions that wait and that no workflow has in hand; set the same value for every worker',
+      'interval between sweeps; set the same value for every worker',
     ),
     graceMs: setting(
       wholeOr(0, 60_000, 3_600_000),

@@ -1,4 +1,4 @@
-/** What can be asked of Palimpsest for one tenant, and what it answers. */
+/** The requests that Palimpsest answers for one tenant, and its answers. */
 import type { ChatMessage, LoggedMessage } from '../conversation/message.js';
 import type {
   ArchivePart,
@@ -38,8 +38,8 @@ export interface OfJob {
 export type ContextRequest = OfSession & ContextShape & { waitMs?: number };
 
 /**
- * `Message` is the type of the format's messages: that of an SDK, or the default of the format. Without `format` a context is
- * in the session's own: then `Message` says which that is.
+ * `Message` is the type of one message in the format: a type of an SDK, or the format's default. Without `format`, the context
+ * is in the session's own format; `Message` is then its type.
  */
 export interface ReadContext {
   <Message = NativeMessage>(
@@ -57,109 +57,118 @@ export interface ReadContext {
   <Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
 }
 
-/** `wait`: false answers null once the session's workflow has accepted the request. @default true */
+/** With `wait: false` the answer is null, as soon as the session's workflow has accepted the request. @default true */
 export type CompactRequest = OfSession & { wait?: boolean };
 
-/** What a method is asked with. */
+/** The request of a method. */
 export type Asked<Method extends keyof PalimpsestClient> = Parameters<PalimpsestClient[Method]>[0];
 
 /**
- * What an agent platform or an operator can ask of Palimpsest for one tenant, wherever it is asked from: the library over
- * PostgreSQL and Temporal (`Palimpsest`), and the same over HTTP (`palimpsest/http`). Every failure is a
- * `PalimpsestError` with a `type` of docs/failures.md; nothing is stored by a call that fails.
+ * The methods for an agent platform or an operator, for one tenant. Two classes implement them: `Palimpsest` over PostgreSQL
+ * and Temporal, and `HttpPalimpsest` (`palimpsest/http`) over HTTP. Every failure is a `PalimpsestError` with a `type` of
+ * docs/failures.md. A call that fails stores nothing.
  */
 export interface PalimpsestClient {
   /**
-   * Stores one turn and tells the session's workflow. Returns once the turn is durable; never waits for a compaction.
-   * Throws `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Busy`, `Store.Unavailable`; then nothing was
-   * stored.
+   * Stores one turn and signals the session's workflow. Returns once the turn is durable; never waits for a compaction. Throws
+   * `Input.Invalid`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Busy`, `Store.Unavailable`; then nothing was stored.
    */
   appendTurn(turn: Turn): Promise<AppendedTurn>;
   /**
-   * What to send to the model now: head, tail and reductions in one read, never longer than the budget.
-   * Throws `Store.SessionNotFound`; `Budget.Unreachable` where not even the irreducible floor fits.
+   * The messages to send to the model now: head, tail and reductions in one read, never longer than the budget. Throws
+   * `Store.SessionNotFound`; `Budget.Unreachable` if not even the smallest possible context fits.
    */
   context: ReadContext;
   /**
-   * Compacts now, whatever the size. A compaction that is running already is joined. Answers null where there is
-   * nothing to evict or the result would not be smaller. Waits for the outcome; the agent's reads need not.
+   * Compacts now, whatever the size, and waits for the outcome. If a compaction is running already, waits for that one.
+   * Resolves to null if there is nothing to evict or the result would not be smaller. Reads of the context do not wait.
    */
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
-   * Evicts nothing, but has a model write anew, from the archive, what the extractive fallback wrote while no model
-   * answered. Answers null where there is no such part, or no model can be asked now. The next compaction does the same
-   * by itself.
+   * Evicts nothing. A model rewrites, from the archive, the summaries that the extractive fallback wrote while no model
+   * answered. Resolves to null if there is no such archive part, or no model answers now. The next compaction does the same
+   * automatically.
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
-  /** Sizes, effective policy and what the session's workflow is doing; `asleep` when it has ended for idleness. */
+  /**
+   * Sizes, effective policy and the phase of the session's workflow; `asleep` when it has ended because the session was idle.
+   */
   status(request: OfSession): Promise<Status>;
   /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
   sessions(request?: ListRequest): Promise<SessionList>;
-  /** No further turns are expected: unanswered calls count as dead. A later turn opens the session again. */
+  /**
+   * Says that no further turns are expected: tool calls without a result count as abandoned. A later turn opens the session
+   * again.
+   */
   closeSession(request: OfSession): Promise<void>;
   /**
-   * Deletes the session and everything stored of it, for good: in PostgreSQL at once, then its workflow executions in
-   * Temporal; where that is away, the worker's sweep or a later erasure does it. Forks of it are sessions of their own and
-   * stay unless `forks` says otherwise. A call that was cut off is repeated. Throws `Store.SessionNotFound` where nothing
-   * is left of the session.
+   * Deletes the session and all data stored for it, permanently: in PostgreSQL at once, then its workflow executions in
+   * Temporal. If Temporal is away, the worker's sweep or a later erasure deletes those. Its forks are separate sessions and
+   * stay unless `forks` says otherwise. Repeat a call that was cut off. Throws `Store.SessionNotFound` if nothing is left of
+   * the session.
    */
   erase(request: OfSession & { forks?: boolean }): Promise<Erased>;
-  /** No compaction begins until `resume`; turns are stored and contexts fit as ever. */
+  /** No compaction begins until `resume`. Turns are still stored, and contexts still fit the budget. */
   pause(request: OfSession): Promise<void>;
   resume(request: OfSession): Promise<void>;
 
   policy(request: OfSession): Promise<SessionPolicy>;
   /** Replaces the session's policy; the next measurement follows it. Throws `Input.Invalid` with the field's path. */
   configure(request: OfSession & PolicyRequest): Promise<PolicyVersion>;
-  /** As given for this tenant; `{}` and version 0 where it says nothing. */
+  /** The policy as it was given for this tenant; `{}` and version 0 if none was given. */
   tenantPolicy(): Promise<SessionPolicy>;
   /**
-   * Replaces the policy of this client's tenant: of all its sessions, as far as they say nothing themselves. Each takes
-   * it over when it is next used; `status` names it as the source. Throws `Input.Invalid` with the field's path.
+   * Replaces the policy of this client's tenant. It applies to all its sessions, for the fields that a session does not set
+   * itself, from the next use of each session. `status` names it as the source. Throws `Input.Invalid` with the field's path.
    */
   configureTenant(request: PolicyRequest): Promise<PolicyVersion>;
-  /** Of the session's own policy; those of its tenant and deployment stand in `status`. */
+  /** Pins of the session's own policy; `status` has those of its tenant and deployment. */
   pins(request: OfSession): Promise<Pins>;
   pin(request: OfSession & Pins): Promise<PolicyVersion>;
 
   /** Every committed compaction, oldest first. */
   compactions(request: OfSession): Promise<CompactionOutcome[]>;
-  /** How the context's size went, turn by turn, with each compaction. */
+  /** The context's size, turn by turn, with each compaction. */
   timeline(request: OfSession): Promise<Timeline>;
   /** The archive parts, oldest first; with `part`, the evicted originals of that part, checked against their hashes. */
   archive(request: OfSession): Promise<ArchivePart[]>;
   archive(request: OfSession & { part: number }): Promise<LoggedMessage[]>;
-  /** Every original in order: the archive parts, then the tail. Throws `Store.Corrupt` where a hash does not match. */
+  /**
+   * Every original in order: the archive parts, then the tail. Throws `Store.Corrupt` at the first hash that does not match.
+   */
   replay(request: OfSession): AsyncGenerator<LoggedMessage>;
   /**
-   * The file that the session was imported from, in pieces of text: the same JSON, or JSON lines where it was lines, with
-   * what was appended since. A session that was appended turn by turn is the list of its messages in its own format. It
-   * ends with the last message that the log had when the export began. Originals are exact: nothing is redacted. Throws
-   * `Store.Corrupt` where a hash does not match; what came before is then no whole file.
+   * The file that the session was imported from, in pieces of text: the same JSON or JSON lines, with the messages that were
+   * appended since. For a session that was appended turn by turn, the list of its messages in its own format. It ends with the
+   * last message that the log had when the export began. Originals are exact: nothing is redacted. Throws `Store.Corrupt` if a
+   * hash does not match; the pieces before are then an incomplete file.
    */
   export(request: OfSession): AsyncGenerator<string>;
   /** Messages of archive and tail that answer a query, best first; see `SearchRequest`. */
   search(request: OfSession & SearchRequest): Promise<SearchResult>;
   /**
-   * The original content of a tool's result by `callId` (as the log or as a context shows it), or of any message by
-   * `seq`, exact and page by page. Throws `Input.Invalid` naming what is near; `Store.Corrupt`.
+   * The original content of a tool result by `callId` (as in the log or in a context), or of any message by `seq`, exact and
+   * page by page. Throws `Input.Invalid`, which names similar ids, and `Store.Corrupt`.
    */
   toolResponse(request: OfSession & ResponseReference & Page): Promise<ToolResponse>;
   /** A page of originals, of an archive part or of any range, each checked against its hash. */
   expand(request: OfSession & ExpandRequest): Promise<Expansion>;
-  /** What was evicted so far as Markdown, one `## Summarized at` section an archive part; grows at its end only. */
+  /** The evicted messages as Markdown, one section `## Summarized at` for each archive part; grows only at its end. */
   historyLog(request: OfSession): AsyncGenerator<string>;
   /**
-   * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so that this
-   * can be undone in the same way. Throws `Input.Invalid` for a generation that is not there.
+   * Commits a new generation with the head of an earlier one; 0 restores the whole log. Nothing is deleted, so another restore
+   * can undo it. Throws `Input.Invalid` for a generation that does not exist.
    */
   restore(request: OfSession & { generation: number }): Promise<CompactionOutcome>;
-  /** A new session `to` with the log and the compactions of this one through `throughSeq`. The same fork twice is made once. */
+  /**
+   * Makes a session `to` with the log and the compactions of this one through `throughSeq`. A repeated call makes no second
+   * fork.
+   */
   fork(request: OfSession & ForkRequest): Promise<Forked>;
 
-  /** Starts a job, or answers the one of this name that was started with the same request. */
+  /** Starts a job. If the same request has already started a job of this name, resolves to that job. */
   startBackfill(request: BackfillRequest): Promise<Backfill>;
   estimateBackfill(request: EstimateRequest): Promise<BackfillEstimate>;
   backfills(): Promise<Backfill[]>;
@@ -167,13 +176,13 @@ export interface PalimpsestClient {
   backfillItems(request: BackfillItemRequest): Promise<BackfillItemList>;
   pauseBackfill(request: OfJob): Promise<Backfill>;
   resumeBackfill(request: OfJob): Promise<Backfill>;
-  /** Another number of compactions at once, from now on. */
+  /** Changes the number of concurrent compactions, from now on. */
   resizeBackfill(request: OfJob & ResizeRequest): Promise<Backfill>;
-  /** Compactions in flight end as they end; nothing more begins. */
+  /** Lets the compactions in flight finish; no more begin. */
   cancelBackfill(request: OfJob): Promise<Backfill>;
-  /** The failed sessions (after a cancellation or a spend limit: the skipped ones as well) once more. */
+  /** Runs the failed sessions once more; after a cancellation or a spend limit also the skipped ones. */
   retryBackfill(request: OfJob & RetryRequest): Promise<Backfill>;
 
-  /** Ends the connections; compactions go on in the workers. */
+  /** Closes the connections. Compactions continue in the workers. */
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** What the model is sent. */
+/** The context: the messages that the model is sent. */
 import { z } from 'zod';
 import type { ContextBreakdown } from '../context/view/breakdown.js';
 import type { ViewItem } from '../context/view/view.js';
@@ -14,21 +14,21 @@ export const contextRequest = z.strictObject({
     .enum(contextFormats)
     .optional()
     .describe(
-      "Format of the messages. Default: the session's own, for logs of agents that of their provider.",
+      "Format of the messages. Default: the session's own format; for the log of an agent, its provider's format.",
     ),
   budget: z
     .int()
     .min(1)
     .max(100_000_000)
     .optional()
-    .describe("Context tokens at most. Default: what the session's policy allows."),
+    .describe("Maximum number of context tokens. Default: the budget of the session's policy."),
   waitMs: z
     .int()
     .min(0)
     .max(longestWaitMs)
     .optional()
     .describe(
-      'Milliseconds to wait, at most, for a compaction that is in flight. Default 0: the context as it stands.',
+      'Maximum number of milliseconds to wait for a compaction in flight. Default 0: answer at once.',
     ),
 });
 
@@ -40,7 +40,7 @@ const contextEntry = component(
       .int()
       .nullable()
       .describe(
-        'Message of the log that it shows; null for the summary turn, its acknowledgment and synthetic results.',
+        'Number of the message in the log; null for the summary turn, its acknowledgment and synthetic results.',
       ),
     source: z.enum([
       'system',
@@ -56,7 +56,7 @@ const contextEntry = component(
     ]) satisfies z.ZodType<ViewItem['source']>,
     tokens: z.number(),
   }),
-  { description: 'Where a message of a context comes from.', example: { seq: 1, source: 'log', tokens: 12 } },
+  { description: 'The source of one message of a context.', example: { seq: 1, source: 'log', tokens: 12 } },
 );
 
 export const contextBreakdown = component(
@@ -66,20 +66,22 @@ export const contextBreakdown = component(
     head: z.number().describe('The summary turn and its acknowledgment.'),
     parts: z
       .object({
-        note: z.number().describe('What frames the others: opening, delimiters, pointer, acknowledgment.'),
+        note: z
+          .number()
+          .describe('The text around the other parts: opening, delimiters, pointer, acknowledgment.'),
         journal: z.number().describe('Entries of `journal` mode with their headings.'),
-        exact: z.number().describe('Exact values behind the entries.'),
+        exact: z.number().describe('Exact values after the entries.'),
         pins: z.number(),
         state: z.number().describe('Rules, requests and questions in force in `journal` mode.'),
-        snapshot: z.number().describe('Of the other modes.'),
+        snapshot: z.number().describe('The snapshot of the other modes.'),
       })
       .nullable()
       .describe('Of `head`, all of it; null where an earlier version wrote it.'),
-    carried: z.number().describe('The request of the run that the cut lies in.'),
-    tail: z.number().describe('Messages since the cut as they are shown, with what joins them.'),
+    carried: z.number().describe('The request of the run that the cut divides.'),
+    tail: z.number().describe('Messages after the cut, after reductions, with the tokens that join them.'),
   }) satisfies z.ZodType<ContextBreakdown>,
   {
-    description: 'What the tokens of a context stand for: system, head, carried and tail are all of them.',
+    description: 'The tokens of a context by part. Their total is system + head + carried + tail.',
     example: {
       ...{ system: 120, head: 1_030 },
       parts: { note: 130, journal: 640, exact: 60, pins: 0, state: 200, snapshot: 0 },
@@ -88,7 +90,7 @@ export const contextBreakdown = component(
   },
 );
 
-/** `Message` and `System` are those of its format: see `ReadContext`. */
+/** `Message` and `System` are types of its format: see `ReadContext`. */
 export type SessionContext<Message = ChatMessage, System = Json> = Omit<
   z.infer<typeof sessionContext>,
   'messages' | 'system'
@@ -102,24 +104,26 @@ export const sessionContext = component(
     messages: opaque<ChatMessage[]>({
       type: 'array',
       items: { type: 'object' },
-      description: 'What to send to the model, in `format`: valid for its provider and within `budget`.',
+      description:
+        'The messages to send to the model, in `format`: valid for its provider and within `budget`.',
     }),
     system: opaque<Json>({
-      description: 'The instructions, in formats whose provider wants them apart from the messages.',
+      description: 'The instructions, in formats whose provider takes them apart from the messages.',
     }).optional(),
     entries: z
       .array(contextEntry)
       .describe(
-        'One for each message as it is logged and counted: for each of `messages` in the format `openai-chat`.',
+        'One entry for each message as it is counted, which is each of `messages` in the format `openai-chat`.',
       ),
-    tokens: z.number().describe('Of `messages`, request overhead not included.'),
-    breakdown: contextBreakdown.describe('What `tokens` stand for.'),
+    tokens: z.number().describe('Tokens of `messages`, without the overhead of the request.'),
+    breakdown: contextBreakdown.describe('`tokens` by part.'),
     budget: z.number(),
     window: z.number(),
-    etag: z.string().describe('Changes whenever anything else here does.'),
+    etag: z.string().describe('Changes whenever another field of this answer changes.'),
   }),
   {
-    description: 'What the model is sent: summary, tail and reductions, never longer than the budget.',
+    description:
+      'The messages that the model is sent: head, tail and reductions, never longer than the budget.',
     example: {
       ...{ session: 's-1', generation: 0, format: 'openai-chat', messages: [chatExample] },
       entries: [{ seq: 1, source: 'log', tokens: 12 }],

@@ -1,6 +1,6 @@
 /**
- * The archive as tools for the agent itself: hand `recoveryTools` to the model beside your own, and answer its calls with
- * `callRecoveryTool`. Summaries and excerpts point to these names.
+ * Tools with which the agent reads its own archive. Pass `recoveryTools` to the model together with your own tools, and answer
+ * its calls with `callRecoveryTool`. Summaries and excerpts refer to these names.
  */
 import { z } from 'zod';
 import type { SaidBy } from './archive.js';
@@ -74,7 +74,7 @@ const definitions = {
 
 export type RecoveryToolName = keyof typeof definitions;
 
-/** A JSON Schema of the arguments, as every SDK takes it. */
+/** A JSON Schema of the arguments, in the form that every SDK accepts. */
 export type ToolParameters = {
   type: 'object';
   properties: Record<string, { type: 'string' | 'integer' | 'boolean'; description?: string }>;
@@ -100,13 +100,13 @@ export const recoveryTools: ToolDefinition[] = [
   definitionOf('expand_history'),
 ];
 
-/** What the tools need of the library. */
+/** The methods of the client that the tools call. */
 export type RecoverySource = Pick<PalimpsestClient, 'toolResponse' | 'search' | 'expand'>;
 
 /**
- * Answers one call of the agent: the content for its tool message, a JSON object. Mistakes of the model (an unknown
- * tool or id, arguments that are no JSON) are answered as `{"error", "hint"}`; only failures that are not the model's,
- * such as `Store.Unavailable`, are thrown. `given`: the arguments as the SDK hands them over, JSON text or its value.
+ * Answers one call of the agent. Resolves to the content of its tool message, a JSON object. For a mistake of the model (an
+ * unknown tool or id, invalid JSON) the object is `{"error", "hint"}`; other failures, such as `Store.Unavailable`, are thrown.
+ * `given` has the arguments as the SDK passes them: JSON text, or its value.
  *
  * @example
  * const content = await callRecoveryTool(palimpsest, 's-1', call.function.name, call.function.arguments);
@@ -127,7 +127,7 @@ export async function callRecoveryTool(
   }
 }
 
-/** What a model got wrong before anything was asked of the store. */
+/** A mistake of the model, found before any request to the store. */
 class Mistake extends Error {
   constructor(
     message: string,
@@ -158,7 +158,7 @@ async function answer(
   }
 }
 
-/** Models send `""` for no arguments, and null for a parameter they leave out. */
+/** Models send `""` for no arguments, and null for an omitted parameter. */
 function parsed<T>(schema: z.ZodType<T>, given: unknown): T {
   let value: unknown = given ?? {};
   try {
@@ -239,7 +239,7 @@ function by({ role, speaker, at, storedAt }: SaidBy): Record<string, unknown> {
   return { role, ...(speaker === null ? {} : { speaker }), date: at ?? storedAt };
 }
 
-/** Characters of one message that are shown in a list. */
+/** Largest number of characters that a list shows of one message. */
 const longestShown = 2_000;
 
 async function expansion(

@@ -55,7 +55,7 @@ function checkFunction(call: unknown, input: 'arguments' | 'input', path: string
     throw invalid(`${path}.name ${problem}.`, `${path}.name`, 'Give the name of the called function.');
   }
   if (typeof call[input] !== 'string') {
-    const hint = 'Give arguments as JSON text: "{}" for none.';
+    const hint = 'Give the arguments as JSON text, "{}" if there are none.';
     throw mustBe('a string', call[input], `${path}.${input}`, hint);
   }
 }

@@ -11,22 +11,25 @@ import { compactionBy, settledBy } from './long-calls.js';
 import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
 /**
- * `palimpsest/http`: everything the library does, asked of `palimpsest api`. Needs neither PostgreSQL nor Temporal. The
- * client loads no package; the recovery tools beside it load zod.
+ * `palimpsest/http` does everything that the library does, through `palimpsest api`. It needs neither PostgreSQL nor Temporal.
+ * The client loads no package; the recovery tools, which are exported with it, load zod.
  */
 export interface HttpOptions extends TransportOptions {
-  /** Contexts kept so that one that has not changed is not sent again; each as long as its JSON. @default 100 */
+  /**
+   * Number of contexts kept in memory, so that an unchanged one is not sent again. Each takes as much memory as its JSON.
+   * @default 100
+   */
   keptContexts?: number;
 }
 
-/** Operations whose methods are more than one exchange, or read another answer than JSON; the last two make `archive`. */
+/** Operations whose methods take several requests or answer other than JSON. The method `archive` uses the last two. */
 const special = [
   ...(['context', 'compact', 'resummarize', 'settled', 'replay', 'export', 'historyLog'] as const),
   ...(['archiveParts', 'archivePart'] as const),
 ];
 type OrdinaryId = Exclude<OperationId, (typeof special)[number]>;
 
-/** All others, each one exchange as the table of routes has it. */
+/** All other operations: each is one request of the table of routes. */
 class Exchanges {
   constructor(protected readonly transport: Transport) {}
 
@@ -55,8 +58,8 @@ const Ordinary = Exchanges as unknown as new (
 ) => Exchanges & Pick<PalimpsestClient, OrdinaryId>;
 
 /**
- * The same methods, values and failures as `Palimpsest`. Requests that only read, and `appendTurn`, are repeated where
- * the connection broke; everything else fails with `Api.Unavailable`, and whether it was done is for its caller to see.
+ * The same methods, values and failures as `Palimpsest`. If the connection breaks, requests that only read, and `appendTurn`,
+ * are repeated. Every other request fails with `Api.Unavailable`; the caller has to find out whether it took effect.
  *
  * @example
  * const palimpsest = await HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280', token });
@@ -70,7 +73,7 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     this.contexts = new KeptContexts(keptContexts);
   }
 
-  /** Throws `Api.Unavailable` where nothing answers, `Api.Unauthorized` where the token is not known. */
+  /** Throws `Api.Unavailable` if nothing answers, `Api.Unauthorized` if the token is unknown. */
   static async connect(given: HttpOptions): Promise<HttpPalimpsest> {
     const { keptContexts = 100, ...options } = { ...given, ...fieldsOf(given) };
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
@@ -80,14 +83,14 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     return palimpsest;
   }
 
-  /** Nothing is held open between calls. */
+  /** Does nothing: no connection stays open between calls. */
   async close(): Promise<void> {}
 
   readonly context = (async ({
     waitMs = 0,
     ...request
   }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> => {
-    // Transport and query follow it, so that it is checked before.
+    // The transport and the query use it, so it is checked first.
     if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > longestWaitMs)
       throw invalid(`waitMs must be a whole number from 0 to ${longestWaitMs}`, 'waitMs');
     const { path, rest } = addressed('context', request);
@@ -139,7 +142,7 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
 
 type Rest = Readonly<Record<string, string | number | boolean | undefined>>;
 
-/** The path with its fields of the request in it, and the fields that are left. */
+/** Puts fields of the request into the path. Returns the path and the other fields. */
 function addressed(id: OperationId, request: object): { path: string; rest: Rest } {
   const rest: Record<string, unknown> = { ...request };
   const path = routes[id].path.replace(/\{(\w+)\}/g, (_, field: string) => {
@@ -153,19 +156,19 @@ function addressed(id: OperationId, request: object): { path: string; rest: Rest
 function idInPath(id: string, field: string): string {
   const encoded = encodeIdPart(id, field);
   if (encoded !== '.' && encoded !== '..') return encoded;
-  throw invalid(`${field} ${id} cannot stand in a URL`, field, 'Give it another id, or use the library.');
+  throw invalid(`${field} ${id} cannot be part of a URL`, field, 'Give it another id, or use the library.');
 }
 
-/** The body, undefined for none. Throws `Input.Invalid` for what JSON would change on its way. */
+/** The body, undefined for none. Throws `Input.Invalid` for values that JSON would change. */
 function sendable(body: object): object | undefined {
   const given = Object.entries(body).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) checkPlainJson(value, field);
   return given.length === 0 ? undefined : body;
 }
 
-/** Contexts as they were last answered, so that one that has not changed need not be sent again. */
+/** The last answer for each context, so that an unchanged one is not sent again. */
 interface KeptContext {
-  /** The header as it came. */
+  /** The `etag` header of the answer. */
   etag: string;
   text: string;
 }
@@ -173,7 +176,7 @@ interface KeptContext {
 class KeptContexts {
   private readonly kept = new Map<string, KeptContext>();
 
-  /** `most`: contexts at most; the one used least recently goes first. */
+  /** Keeps at most `most` contexts; the least recently used one is removed first. */
   constructor(private readonly most: number) {}
 
   get(key: string): KeptContext | undefined {
@@ -183,7 +186,7 @@ class KeptContexts {
   }
 
   put(key: string, context: KeptContext): void {
-    // A map keeps the order of insertion: what is put in anew comes last.
+    // A map keeps the order of insertion, so an entry that is inserted again comes last.
     this.kept.delete(key);
     this.kept.set(key, context);
     const [oldest] = this.kept.keys();

@@ -1,17 +1,17 @@
-/** One exchange with the HTTP API: timeouts, what may be tried again, and failures as the library throws them. */
+/** One request to the HTTP API: timeouts, retries, and the failures that the library throws. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Problem } from '../contract/problem.js';
 import type { LoggedMessage } from '../conversation/message.js';
 import { invalid, isFailure, isFailureType, networkReason, PalimpsestError } from '../errors.js';
 
 export interface TransportOptions {
-  /** Of the API, e.g. `https://palimpsest.example`; a path is kept as a prefix of the API's own. */
+  /** URL of the API, e.g. `https://palimpsest.example`. Its path becomes a prefix of the API's paths. */
   url: string;
-  /** Of the tenant. @default none, for an API on this machine that has no tokens */
+  /** Token of the tenant. @default none, for an API on this machine that has no tokens */
   token?: string;
-  /** Milliseconds in which an answer must arrive, besides those that a call itself waits for. @default 30,000 */
+  /** Milliseconds within which an answer must arrive, in addition to the time that a call itself waits. @default 30,000 */
   timeoutMs?: number;
-  /** In place of the global `fetch`: with a proxy, certificates or a pool of your own. */
+  /** Replaces the global `fetch`, for a proxy, certificates or a connection pool. */
   fetch?: typeof globalThis.fetch;
 }
 
@@ -21,16 +21,16 @@ export interface Exchange {
   query?: Readonly<Record<string, string | number | boolean | undefined>>;
   body?: object;
   headers?: Readonly<Record<string, string>>;
-  /** Milliseconds that the server may take beyond the usual. */
+  /** Milliseconds added to the timeout for this request. */
   waitMs?: number;
-  /** May be sent again where it is unknown whether it arrived. @default true for GET */
+  /** Whether it may be sent again if it is unknown whether it arrived. @default true for GET */
   repeatable?: boolean;
 }
 
-/** Pauses before a request that may be repeated is sent again, in milliseconds; then its failure is final. */
+/** Milliseconds before each retry of a repeatable request. After the last one, its failure is final. */
 const pauses = [100, 400, 1_600];
 const longestPauseMs = 5_000;
-/** What may be over a moment later; the API says when with all but the first. */
+/** Failures that may be over a moment later. All but the first have a `retry-after`. */
 const passing: ReadonlySet<string> = new Set([
   'Api.Unavailable',
   'Api.Overloaded',
@@ -58,7 +58,7 @@ export class Transport {
     this.fetch = fetch;
   }
 
-  /** Status and text of the answer. Throws what the API answers with, `Api.Unavailable`, `Api.Failed`. */
+  /** Status and text of the answer. Throws the failure that the API answers with, `Api.Unavailable`, `Api.Failed`. */
   text(exchange: Exchange): Promise<{ response: Response; text: string }> {
     return this.repeated(exchange, async () => {
       const { response, signal, stop } = await this.begin(exchange);
@@ -75,7 +75,7 @@ export class Transport {
     return response.status === 204 ? (undefined as Answer) : (parsed(text, response) as Answer);
   }
 
-  /** The answer's text as it arrives; the timeout is for its beginning. */
+  /** The answer's text as it arrives. The timeout applies to its beginning only. */
   async *stream(exchange: Exchange): AsyncGenerator<string> {
     const { response, signal, stop, arrived } = await this.repeated(exchange, () => this.begin(exchange));
     arrived();
@@ -102,7 +102,7 @@ export class Transport {
         if (!isFailure(error) || !passing.has(error.type)) throw error;
         if (error.details?.['timedOut'] === true) throw error;
         const asked = error.details?.['retryAfterMs'];
-        // Spread, so that callers that lost one server do not come back as one.
+        // A random pause: otherwise all callers that lost the same server return at the same moment.
         await sleep(
           typeof asked === 'number' ? Math.min(asked, longestPauseMs) : pause * (0.5 + Math.random()),
         );
@@ -111,7 +111,7 @@ export class Transport {
     return attempt();
   }
 
-  /** The answer once its headers are here. Throws where it is a failure. */
+  /** The answer, as soon as its headers are here. Throws if it is a failure. */
   private async begin({ method, path, query = {}, body, headers, waitMs = 0 }: Exchange) {
     const url = new URL(this.base + path);
     for (const [name, value] of Object.entries(query))
@@ -119,7 +119,10 @@ export class Transport {
     const given = new AbortController();
     const { signal } = given;
     const withinMs = this.timeoutMs + waitMs;
-    const timer = setTimeout(() => given.abort(this.silent(`not within ${withinMs} ms`, true)), withinMs);
+    const timer = setTimeout(
+      () => given.abort(this.silent(`timed out after ${withinMs} ms`, true)),
+      withinMs,
+    );
     const arrived = () => clearTimeout(timer);
     const stop = () => {
       arrived();
@@ -151,7 +154,7 @@ export class Transport {
     try {
       return await call();
     } catch (error) {
-      // What was given up in the middle of a body fails with another error than the one given up with.
+      // A request aborted in the middle of its body rejects with another error than the reason of the abort.
       throw isFailure(signal.reason) ? signal.reason : this.silent(reasonOf(error), false, error);
     }
   }
@@ -170,9 +173,9 @@ export class Transport {
     const retryAfter = Number(response.headers.get('retry-after') ?? NaN);
     if (problem) return errorOf(problem, Number.isFinite(retryAfter) ? retryAfter * 1_000 : undefined);
     if (status === 502 || status === 503 || status === 504)
-      return this.silent(`HTTP status ${status} of something before it`, false);
-    const what = `${response.url} answers HTTP status ${status}, and not as the API does`;
-    const hint = 'Is this the URL of `palimpsest api`, and not of something before it?';
+      return this.silent(`HTTP status ${status} from a proxy or load balancer`, false);
+    const what = `${response.url} answers HTTP status ${status}, but not in the form of the API`;
+    const hint = 'Is this the URL of `palimpsest api`, and not of a proxy in front of it?';
     return new PalimpsestError(status === 401 || status === 403 ? 'Api.Unauthorized' : 'Api.Failed', what, {
       hint,
       details: { status },
@@ -189,7 +192,9 @@ function baseOf(url: string): string {
   return read.origin + read.pathname.replace(/(?<!\/)\/+$/, '');
 }
 
-/** What `problem+json` holds of a failure; its other fields repeat it. Another version's API may have more types. */
+/**
+ * The failure that a `problem+json` body describes; its other fields repeat it. The API of another version may have more types.
+ */
 type Told = Pick<Problem, 'detail' | 'path' | 'hint' | 'details' | 'requestId'> & { failure: string };
 
 function problemIn(text: string): Told | null {
@@ -221,20 +226,20 @@ function errorOf(
   });
 }
 
-/** Throws `Api.Failed` for what is no JSON. */
+/** Throws `Api.Failed` if the text is not JSON. */
 export function parsed(text: string, { url, status }: { url: string; status: number }): unknown {
   try {
     return JSON.parse(text);
   } catch (cause) {
-    throw new PalimpsestError('Api.Failed', `${url} answers what is no JSON`, {
-      hint: 'Is this the URL of `palimpsest api`, and not of something before it?',
+    throw new PalimpsestError('Api.Failed', `${url} answers with text that is not JSON`, {
+      hint: 'Is this the URL of `palimpsest api`, and not of a proxy in front of it?',
       details: { status },
       cause,
     });
   }
 }
 
-/** `fetch` says only that it failed; why is in its cause, for several addresses only as a code. */
+/** `fetch` says only that it failed. The reason is in its cause; for several addresses it is only a code. */
 function reasonOf(error: unknown): string {
   const reason = networkReason(error);
   if (reason !== null) return reason;
@@ -246,10 +251,10 @@ function reasonOf(error: unknown): string {
   return String(error);
 }
 
-/** How often a replay is begun anew without having come further. */
+/** Number of restarts of a replay that make no progress. */
 const mostAttempts = 3;
 
-/** The log, a line each as it arrives. Where the connection breaks it is read again, and goes on where it was. */
+/** The lines of the log as they arrive. If the connection breaks, the read is repeated and continues at the same line. */
 export async function* replayed(transport: Transport, path: string): AsyncGenerator<LoggedMessage> {
   let reached = 0;
   for (let attempt = 1; ; attempt++) {
@@ -277,7 +282,7 @@ async function* messagesOf(transport: Transport, path: string): AsyncGenerator<L
   }
 }
 
-/** JSON never holds a raw line feed: every one of them ends a message. */
+/** JSON has no raw line feed, so each one ends a message. */
 async function* linesOf(texts: AsyncIterable<string>): AsyncGenerator<string> {
   let begun: string[] = [];
   for await (const text of texts) {

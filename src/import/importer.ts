@@ -152,7 +152,7 @@ interface Known {
   places: Remembered<string>;
 }
 
-/** Skips a session whose messages came under another id before, once those are stored. */
+/** Stores a session, unless its messages are already stored under another id. */
 async function importNew(
   pool: Pool,
   session: string,

@@ -164,7 +164,7 @@ function ownId(one: Read): string | null {
   return typeof id === 'string' && id !== '' ? id : null;
 }
 
-/** Prefers an error about messages that are almost OpenAI's to one about an unknown format. */
+/** If the messages are nearly OpenAI's, the error about them replaces the one about an unknown format. */
 function explained(one: Read, error: PalimpsestError): PalimpsestError {
   const value = 'value' in one ? one.value : null;
   const messages = isFields(value) && 'messages' in value ? value.messages : value;

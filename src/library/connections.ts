@@ -19,51 +19,53 @@ import { registerCounters, type Counters } from '../tokens/counter.js';
 import { SessionWatch } from './session-watch.js';
 
 /**
- * Where `databaseUrl` or `temporal` is left out, everything left out is what the commands take: the environment and
- * `palimpsest.yaml`; for servers that neither names, those of a `palimpsest dev` that runs in this folder.
+ * If `databaseUrl` or `temporal` is left out, the options that are left out come from where the commands take them: the
+ * environment and `palimpsest.yaml`, and for servers that neither names, a `palimpsest dev` that runs in this folder.
  */
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). @default as above */
   databaseUrl?: string;
   /** @default as above */
   temporal?: TemporalSettings;
-  /** Owner of the sessions that calls name. @default 'default' */
+  /** Tenant that owns the sessions. @default 'default' */
   tenant?: string;
   /** Prefix of the task queues the workers serve. @default 'compaction' */
   queuePrefix?: string;
-  /** Database connections of this client at most. @default 10 */
+  /** Maximum number of database connections of this client. @default 10 */
   poolSize?: number;
   /**
-   * Share of them that one tenant may hold while it is served over HTTP: other tenants find the rest, however much it asks.
-   * More than 0, at most 1. @default 0.5
+   * Share of them that one tenant may use over HTTP, so that other tenants always find the rest. More than 0, at most 1.
+   * @default 0.5
    */
   tenantShare?: number;
-  /** How long statements, locks and silent transactions may take. */
+  /** Time limits of statements, locks and silent transactions. */
   database?: DatabaseTimeouts;
   /**
-   * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. Written into sessions
-   * that this client creates or configures. @default none for new sessions; a session that exists keeps what it has
+   * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. It is written into sessions
+   * that this client creates or configures. @default none for new sessions; an existing session keeps its policy
    */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
   counters?: Counters;
-  /** Largest turn that `appendTurn` takes. @default 10,000 messages, 32 MiB of JSON */
+  /** Largest turn that `appendTurn` accepts. @default 10,000 messages, 32 MiB of JSON */
   turnLimits?: Partial<TurnLimits>;
-  /** What the workers ask where a policy names no summarizer: estimates of backfills follow it. */
+  /** The workers' model for policies that name no summarizer; the cost estimates of backfills use it. */
   summarizer?: SummarizerFacts;
-  /** Where searches and texts become vectors, so that search finds by meaning, too. @default by words alone */
+  /**
+   * Endpoint that turns queries and texts into vectors, so that search also finds by meaning. @default search by words alone
+   */
   embeddings?: EmbeddingSettings;
-  /** Told of turns that are stored but could not be signalled. A logger of pino will do. @default nobody is told */
+  /** Receives a warning for each turn that is stored but could not be signalled. A pino logger fits. @default no warnings */
   log?: Warnings;
 }
 
-/** What the views of all tenants share: one pool, one client of Temporal. */
+/** The connections that all tenants of a client share: one pool, one client of Temporal. */
 export interface Connections {
   pool: Pool;
   client: Client;
-  /** One connection for questions about the server, which must not wait behind calls of tenants. */
+  /** One connection for health checks, which must not wait for calls of tenants. */
   probe: Pool;
-  /** Those who wait for sessions. */
+  /** Wakes the calls that wait for a session. */
   watch: SessionWatch;
   workflows: SessionWorkflows;
   backfills: BackfillWorkflows;
@@ -97,9 +99,9 @@ const optionsSchema = z
     embeddings: z.looseObject({}).optional(),
     log: z.looseObject({}).optional(),
   })
-  .describe('Known options: databaseUrl, temporal, tenant and others; none of them has to be given.');
+  .describe('Known options: databaseUrl, temporal, tenant and others; all are optional.');
 
-/** The options with the servers that they leave out. Throws `Input.Invalid` naming the option, or what to set. */
+/** Adds the servers that the options leave out. Throws `Input.Invalid`, which names the option, or the variable to set. */
 async function completed(given: PalimpsestOptions): Promise<PalimpsestOptions & ServersOf> {
   const { error } = optionsSchema.safeParse(given);
   if (error) throw complain(error, optionsSchema, given, isObject(given) ? '' : 'options');
@@ -118,8 +120,8 @@ const isObject = (value: unknown): boolean => typeof value === 'object' && value
 type ServersOf = Required<Pick<PalimpsestOptions, 'databaseUrl' | 'temporal'>>;
 
 /**
- * Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds where either does not answer, `Input.Invalid` for
- * options that cannot be meant.
+ * Throws `Store.Unavailable` or `Temporal.Unavailable` within seconds if the server does not answer, and `Input.Invalid` for
+ * invalid options.
  */
 export async function openConnections(options: PalimpsestOptions): Promise<Connections> {
   const {

@@ -67,8 +67,8 @@ import { statusOf } from './status.js';
 import { atRest } from './waiting.js';
 
 /**
- * The library: what an agent platform needs of Palimpsest, over PostgreSQL and Temporal. One instance serves a process;
- * every method may be called concurrently. `PalimpsestClient` says what each does and throws.
+ * The library for an agent platform, over PostgreSQL and Temporal. One instance serves a process; every method may be called
+ * concurrently. `PalimpsestClient` documents what each method does and throws.
  *
  * @example
  * const palimpsest = await Palimpsest.connect();
@@ -81,7 +81,7 @@ export class Palimpsest implements PalimpsestClient {
   private constructor(
     private readonly connections: Connections,
     readonly tenant: string,
-    /** Who connected ends the connections; views of other tenants leave them. */
+    /** Only the connected instance closes the connections; the views of other tenants do not. */
     private readonly owner: boolean,
   ) {
     encodeIdPart(tenant, 'tenant');
@@ -90,9 +90,9 @@ export class Palimpsest implements PalimpsestClient {
   }
 
   /**
-   * To the servers that the options name, else to those of the environment or of a running `palimpsest dev`. Throws
-   * `Input.Invalid` with what to set or to correct; `Store.Unavailable` or `Temporal.Unavailable` within seconds where
-   * either does not answer.
+   * Connects to the servers that the options name, else to those of the environment or of a running `palimpsest dev`. Throws
+   * `Input.Invalid`, which says what to set or correct; `Store.Unavailable` or `Temporal.Unavailable` within seconds if the
+   * server does not answer.
    */
   static async connect(options: PalimpsestOptions = {}): Promise<Palimpsest> {
     const connections = await openConnections(options);
@@ -100,7 +100,7 @@ export class Palimpsest implements PalimpsestClient {
     return new Palimpsest(connections, tenant, true);
   }
 
-  /** The sessions of another tenant over the same connections, which only `close` of the connected one ends. */
+  /** A view of another tenant's sessions over the same connections. Only `close` of the connected instance closes them. */
   forTenant(tenant: string): Palimpsest {
     return new Palimpsest(this.connections, tenant, false);
   }
@@ -114,7 +114,7 @@ export class Palimpsest implements PalimpsestClient {
     return readinessOf(this.connections.probe, this.connections.workflows);
   }
 
-  /** Connections to PostgreSQL that are in use, and calls that wait for one. */
+  /** The number of PostgreSQL connections in use, and of calls that wait for one. */
   databaseLoad(): { held: number; waiting: number } {
     const { held, waiting } = placesOf(this.connections.pool);
     return { held, waiting };
@@ -153,7 +153,7 @@ export class Palimpsest implements PalimpsestClient {
   async settled({ timeoutMs = 60_000, ...of }: Asked<'settled'>): Promise<void> {
     const ids = this.ids(of);
     await atRest(this.connections, ids, timeoutMs);
-    // Afterwards: an inline turn may only just have begun the session.
+    // Checked after the wait, because an inline turn may create the session meanwhile.
     await generationOf(this.connections.pool, ids);
   }
 
@@ -208,7 +208,7 @@ export class Palimpsest implements PalimpsestClient {
     const { pool } = this.connections;
     const ids = this.ids(request);
     const rows = await listCompactions(pool, ids);
-    // None yet, or no such session.
+    // No compactions yet, or no such session: then this throws.
     if (rows.length === 0) await loadSession(pool, ids);
     return rows.map(outcomeOf);
   }
@@ -305,7 +305,7 @@ export class Palimpsest implements PalimpsestClient {
     return this.jobs.retry(request);
   }
 
-  /** Throws `Input.Invalid` for a session id that no session can have. */
+  /** Throws `Input.Invalid` for an invalid session id. */
   private ids({ session }: OfSession): SessionIds {
     const ids = { tenant: this.tenant, session };
     sessionWorkflowId(ids);
@@ -313,7 +313,7 @@ export class Palimpsest implements PalimpsestClient {
   }
 }
 
-/** Stores a turn, then tells the session's workflow: a turn that could not be signalled is stored all the same. */
+/** Stores a turn, then signals the session's workflow. A turn stays stored even if the signal fails. */
 async function append(
   { pool, workflows, deployment, turnLimits }: Connections,
   ids: SessionIds,

@@ -1,4 +1,4 @@
-/** PostgreSQL and Temporal of whoever names none: those of the configuration, else those of a running `palimpsest dev`. */
+/** The PostgreSQL and Temporal servers of a caller that names none: from the configuration, else from a running `dev`. */
 import { embeddingsOf, readConfig, type Config } from '../config/config.js';
 import { invalid } from '../errors.js';
 import { programName } from '../runtime/program.js';
@@ -7,11 +7,11 @@ import type { TemporalSettings } from '../temporal/connection.js';
 export interface FoundServers {
   databaseUrl: string;
   temporal: TemporalSettings;
-  /** Web UI of the embedded Temporal server; null where the server is somebody else's. */
+  /** Web UI of the embedded Temporal server; null for any other server. */
   uiUrl: string | null;
 }
 
-/** The configuration with the servers that a caller names on top. */
+/** The configuration, with the servers that a caller names in place of its own. */
 export function configOf({
   databaseUrl,
   temporalAddress,
@@ -26,7 +26,7 @@ export function configOf({
   });
 }
 
-/** PostgreSQL alone, for what needs no more. Throws `Input.Invalid` with the next step where none is named and none runs. */
+/** PostgreSQL alone. Throws `Input.Invalid`, which gives the next step, if none is named and none runs. */
 export async function findDatabase(config: Config): Promise<string> {
   if (config.databaseUrl !== undefined) return config.databaseUrl;
   const { runningPostgres } = await import('../runtime/postgres.js');
@@ -45,7 +45,7 @@ export async function findServers(config: Config): Promise<FoundServers> {
   return { databaseUrl: await findDatabase(config), ...(await findTemporal(config)) };
 }
 
-/** What a client of the library is connected with. */
+/** The options with which the library connects. */
 export async function clientSettings(config: Config) {
   const { databaseUrl, temporal } = await findServers(config);
   return {
@@ -63,6 +63,6 @@ function missing(variable: string, server: string, { dataDir }: Config): never {
   throw invalid(
     `${variable} is not set, and no embedded ${server} runs in ${dataDir}.`,
     variable,
-    `Start one with \`${programName()} dev\` in another terminal, or set DATABASE_URL and TEMPORAL_ADDRESS; PALIMPSEST_DATA names the data folder of a \`dev\` that was started elsewhere. Commands ask an API instead with --url.`,
+    `Start one with \`${programName()} dev\` in another terminal, or set DATABASE_URL and TEMPORAL_ADDRESS; PALIMPSEST_DATA names the data folder of a \`dev\` that was started elsewhere. With --url, commands use an API instead.`,
   );
 }

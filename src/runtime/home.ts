@@ -12,8 +12,8 @@ import { liveTickets, ownerOf, putTicket, removeTicket, withLock } from './lock.
  *       .gitignore   leaves the folder out of the project's repository
  *       postgres/  postgres.json (password, port)  postgres.log
  *       temporal.db  temporal.json (address)  temporal.log
- *       run/   one ticket for each live process of ours
- *       lock/  tickets of who starts or stops something
+ *       run/ one file for each live process of this product
+ *       lock/ files of processes that start or stop a server
  */
 export interface Home {
   /** Absolute path. */
@@ -21,13 +21,13 @@ export interface Home {
   /** Pids of the other live processes that have opened this folder. */
   others(): number[];
   /**
-   * Signs this process off. The last one out runs `stopServers`; while it does, a process that wants to open the folder waits, so that it
-   * never finds servers that are about to end. Resolves to whether this was the last. Later calls do nothing.
+   * Removes this process from the folder. The last one runs `stopServers`; meanwhile a process that opens the folder waits, so
+   * that it never finds servers that are about to end. Resolves to whether this was the last. Later calls do nothing.
    */
   leave(stopServers: () => Promise<void>): Promise<boolean>;
 }
 
-/** Opens (makes, if need be) the data folder and signs this process on. A process that was killed counts as gone. */
+/** Opens the data folder, which is made if it is missing, and registers this process in it. A killed process does not count. */
 export async function openHome(dataDir: string): Promise<Home> {
   const dir = path.resolve(dataDir);
   makeDataFolder(dir);
@@ -54,7 +54,7 @@ export async function openHome(dataDir: string): Promise<Home> {
   };
 }
 
-/** Makes the data folder, which git is to leave alone. Throws `Input.Invalid` where it cannot be made or written. */
+/** Makes the data folder, with a .gitignore. Throws `Input.Invalid` if it cannot be made or written. */
 export function makeDataFolder(dir: string): void {
   try {
     const isNew = mkdirSync(dir, { recursive: true }) !== undefined;
@@ -65,12 +65,14 @@ export function makeDataFolder(dir: string): void {
     throw invalid(
       `The data folder ${dir} cannot be used: ${why}`,
       'PALIMPSEST_DATA',
-      'Set PALIMPSEST_DATA to a folder that can be made and written.',
+      'Set PALIMPSEST_DATA to a writable folder.',
     );
   }
 }
 
-/** Where programs that all projects of a user share are kept: `$PALIMPSEST_CACHE`, else below `$XDG_CACHE_HOME` or `~/.cache`. */
+/**
+ * The folder of programs that all projects of a user share: `$PALIMPSEST_CACHE`, else below `$XDG_CACHE_HOME` or `~/.cache`.
+ */
 export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
   if (env.PALIMPSEST_CACHE) return path.resolve(env.PALIMPSEST_CACHE);
   return path.join(env.XDG_CACHE_HOME || path.join(homedir(), '.cache'), 'palimpsest');
@@ -81,7 +83,7 @@ export function defaultDataDir(env: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(env.PALIMPSEST_DATA || '.palimpsest');
 }
 
-/** The folder of this package, with `package.json`, `migrations/` and `examples/`: found from the sources and from the build alike. */
+/** The folder of this package, with `package.json`, `migrations/` and `examples/`; the same for the sources and the build. */
 export function packageRoot(): string {
   const here = path.dirname(fileURLToPath(import.meta.url));
   for (let folder = here; ; folder = path.dirname(folder)) {

@@ -19,11 +19,11 @@ import {
 } from './postgres-cluster.js';
 
 export interface PostgresOptions {
-  /** Folder of the runtime (`.palimpsest`); the cluster lies in `postgres/` below it. */
+  /** Data folder (`.palimpsest`); the cluster is in its folder `postgres/`. */
   dataDir: string;
-  /** Receives one line per thing that happens. */
+  /** Receives one line for each step. */
   log: (line: string) => void;
-  /** Server settings, e.g. `{ fsync: 'off' }` for tests; they count when this call starts the server. */
+  /** Server settings, e.g. `{ fsync: 'off' }` for tests. They take effect only if this call starts the server. */
   settings?: Record<string, string>;
 }
 
@@ -33,7 +33,7 @@ export interface RunningPostgres {
   pid: number;
   /** False when the server was already running and is shared. */
   started: boolean;
-  /** Ends the server for everybody; pools must have been ended before. Does nothing when it is gone already. */
+  /** Stops the server for all its users. End pools first. Does nothing if the server has stopped already. */
   stop(): Promise<void>;
 }
 
@@ -41,9 +41,9 @@ const database = 'palimpsest';
 const startTimeoutMs = 60_000;
 
 /**
- * A real PostgreSQL on loopback, its data below `dataDir`. The server outlives this process, also its `kill -9`: the next call finds it by
- * the data folder and shares it. After a `kill -9` of the server the next call recovers it. Calls of several processes
- * wait for each other.
+ * A real PostgreSQL on loopback with its data below `dataDir`. The server outlives this process, also after `kill -9`: the next
+ * call finds it by the data folder and shares it. After a `kill -9` of the server, the next call recovers it. Calls of several
+ * processes wait for each other.
  */
 export async function startPostgres({
   dataDir,
@@ -67,7 +67,7 @@ export async function startPostgres({
   };
 }
 
-/** Connection string of the server that runs on this data folder; null where none does. Starts nothing. */
+/** Connection string of the server that runs on this data folder, or null. Starts nothing. */
 export function runningPostgres(dataDir: string): string | null {
   const home = path.resolve(dataDir);
   const server = findPostmaster(clusterOf(home));
@@ -75,7 +75,10 @@ export function runningPostgres(dataDir: string): string | null {
   return credentials ? urlOf(credentials, server.port) : null;
 }
 
-/** Ends the server that runs on this data folder, if any: a fast shutdown, then harder. @internal Tests and benches end the servers of their own folders. */
+/**
+ * Stops the server that runs on this data folder, if any: by a fast shutdown, then by force. @internal Tests and benches stop
+ * the servers of their folders.
+ */
 export async function stopPostgres(dataDir: string): Promise<void> {
   const home = path.resolve(dataDir);
   if (!existsSync(clusterOf(home))) return;
@@ -128,8 +131,8 @@ async function openServer(
       if (port !== credentials.port) saveCredentials(home, { ...credentials, port });
       return { server, started: true };
     }
-    // What passes: another program took the port since we looked; backends of a killed server are still at work; a server that
-    // a killed process of ours launched a moment ago was first.
+    // Passing failures: another program took the port after the check; backends of a killed server still run; a server that a
+    // killed process of this product launched a moment ago was first.
     const reason = daemon.output();
     if (reason.includes('Address already in use')) wanted = undefined;
     else if (!/still in use|already exists/.test(reason)) throw unavailable('does not start', reason);
@@ -162,7 +165,7 @@ function launch(
   return startDaemon({ command, args, uid, gid, env: { LC_ALL: 'C' }, logFile: logOf(home) });
 }
 
-/** True when the server takes connections; false when its process ends before it does. */
+/** True when the server accepts connections; false when its process ends before that. */
 async function answers({ id, url }: Server): Promise<boolean> {
   const deadline = Date.now() + startTimeoutMs;
   while (isRunning(id)) {
@@ -178,7 +181,7 @@ async function answers({ id, url }: Server): Promise<boolean> {
     } catch (cause) {
       const code = (cause as { code?: string }).code;
       if (code === '28P01' || Date.now() > deadline)
-        throw unavailable('does not take connections', String(cause), cause);
+        throw unavailable('does not accept connections', String(cause), cause);
     }
     await new Promise((resolve) => setTimeout(resolve, 15));
   }

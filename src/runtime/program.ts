@@ -2,8 +2,8 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 
 /**
- * How a user types a command here: `palimpsest` where the PATH has it for every project, else `npx palimpsest`; in a checkout
- * of this package, its own script. What npm itself puts on the PATH of its scripts is on nobody's PATH afterwards.
+ * The command that a user types here: `palimpsest` if it is on the PATH, else `npx palimpsest`; in a checkout of this package,
+ * its npm script. Folders that npm adds to the PATH of its scripts do not count.
  */
 export function programName(env: NodeJS.ProcessEnv = process.env): string {
   const script = env.npm_lifecycle_event ?? '';

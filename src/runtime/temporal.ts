@@ -19,21 +19,21 @@ import { freePort } from './ports.js';
 import { findTemporal, type TemporalSource } from './temporal-binary.js';
 
 export interface TemporalOptions {
-  /** Folder of the runtime (`.palimpsest`); the server's database is `temporal.db` in it. */
+  /** Data folder (`.palimpsest`); the server's database is `temporal.db` in it. */
   dataDir: string;
-  /** Where a downloaded or built Temporal CLI is kept, for all projects of this user. */
+  /** Folder of the downloaded or built Temporal CLI, for all projects of this user. */
   cacheDir: string;
-  /** Receives one line per thing that happens, and one every few seconds while something takes long. */
+  /** Receives one line for each step, and one every few seconds while a step takes long. */
   log: (line: string) => void;
-  /** Serve the Web UI. Counts when this call starts the server. @default true */
+  /** Serve the Web UI. Takes effect only if this call starts the server. @default true */
   ui?: boolean;
   /** Custom search attributes; the server registers them only when it creates its database. */
   searchAttributes?: Record<string, 'Keyword' | 'Int'>;
-  /** Dynamic configuration beside (or instead of) the product's own. */
+  /** Dynamic configuration that adds to the product's own, or replaces it. */
   dynamicConfig?: Record<string, string | number | boolean>;
-  /** Variables of the server, beside `PATH` and `HOME`. Count when this call starts it. */
+  /** Environment of the server in addition to `PATH` and `HOME`. Takes effect only if this call starts the server. */
   env?: NodeJS.ProcessEnv;
-  /** Where the CLI is downloaded from. @default 'https://temporal.download' */
+  /** Address from which the CLI is downloaded. @default 'https://temporal.download' */
   downloadUrl?: string;
 }
 
@@ -46,11 +46,13 @@ export interface RunningTemporal {
   /** False when the server was already running and is shared. */
   started: boolean;
   source: TemporalSource;
-  /** Ends the server for everybody; open workflows go on at the next start. */
+  /** Stops the server for all its users. Open workflows continue at the next start. */
   stop(): Promise<void>;
 }
 
-/** Priority and fairness are off by default in every version; the two rates lift a tick of 50 ms from every workflow step. */
+/**
+ * Priority and fairness are off by default in every version. The two rates remove a delay of 50 ms from every workflow step.
+ */
 const ownDynamicConfig = {
   'matching.useNewMatcher': true,
   'matching.enableFairness': true,
@@ -61,8 +63,8 @@ const ownDynamicConfig = {
 const startTimeoutMs = 30_000;
 
 /**
- * A real Temporal server (the CLI's dev server on SQLite) on loopback. It outlives this process, also its `kill -9`: the next call
- * finds it by its database file and shares it. Calls of several processes wait for each other.
+ * A real Temporal server (the CLI's dev server on SQLite) on loopback. It outlives this process, also after `kill -9`: the next
+ * call finds it by its database file and shares it. Calls of several processes wait for each other.
  */
 export async function startTemporal(options: TemporalOptions): Promise<RunningTemporal> {
   const home = path.resolve(options.dataDir);
@@ -84,7 +86,7 @@ export async function startTemporal(options: TemporalOptions): Promise<RunningTe
   };
 }
 
-/** Addresses of the server that runs on this data folder; null where none does. Starts nothing. */
+/** Addresses of the server that runs on this data folder, or null. Starts nothing. */
 export function runningTemporal(dataDir: string): { address: string; uiUrl: string | null } | null {
   const server = findServer(path.resolve(dataDir));
   if (server === null) return null;
@@ -92,7 +94,7 @@ export function runningTemporal(dataDir: string): { address: string; uiUrl: stri
   return { address: addressOf(ports), uiUrl: ports.ui === null ? null : `http://127.0.0.1:${ports.ui}` };
 }
 
-/** Ends the server that runs on this data folder, if any. @internal Tests and benches end the servers of their own folders. */
+/** Stops the server that runs on this data folder, if any. @internal Tests and benches stop the servers of their folders. */
 export async function stopTemporal(dataDir: string): Promise<void> {
   const home = path.resolve(dataDir);
   if (!existsSync(databaseOf(home))) return;
@@ -116,7 +118,7 @@ interface Server {
   ports: Ports;
 }
 
-/** What `temporal.json` holds: the server last started, for people and for the next start, which takes the same ports. */
+/** The content of `temporal.json`: the server last started. The next start takes the same ports. */
 interface State {
   pid: number;
   address: string;
@@ -154,7 +156,7 @@ async function openServer(home: string, program: string, options: TemporalOption
       writeFileSync(stateOf(home), JSON.stringify(state));
       return server;
     }
-    // Another program may have taken a port between our look and the server's; one that ends by itself begins again.
+    // Another program may take a port between this check and the server's start; a server that exits is started again.
     const endedByItself = !isRunning(daemon.id);
     await end(daemon.id);
     const reason = daemon.output();
@@ -163,7 +165,7 @@ async function openServer(home: string, program: string, options: TemporalOption
         'Temporal.Unavailable',
         `The Temporal dev server does not start:\n${reason}`,
         {
-          hint: 'Set TEMPORAL_ADDRESS to use a Temporal server of yours instead.',
+          hint: 'Set TEMPORAL_ADDRESS to use another Temporal server instead.',
         },
       );
     }
@@ -194,7 +196,10 @@ function launch(home: string, program: string, ports: Ports, options: TemporalOp
   return startDaemon({ command: program, args, env: options.env, logFile: path.join(home, 'temporal.log') });
 }
 
-/** The live server of this folder: the process the state file names, else (Node was killed before it wrote it) any that has our database open. */
+/**
+ * The live server of this folder: the process that the state file names. If Node was killed before it wrote the file, any
+ * process that has the database open.
+ */
 function findServer(home: string): Server | null {
   for (const pid of [readState(home)?.pid ?? 0, ...listPids()]) {
     const command = pid > 0 ? commandOf(pid) : '';
@@ -207,7 +212,9 @@ function findServer(home: string): Server | null {
   return null;
 }
 
-/** True when the server answers for its namespace over gRPC (an open port says little); false when it ends or stays silent. */
+/**
+ * True when the server answers for its namespace over gRPC (an open port is not enough); false when it exits or stays silent.
+ */
 async function answers({ id, ports }: Server): Promise<boolean> {
   const deadline = Date.now() + startTimeoutMs;
   while (isRunning(id) && Date.now() < deadline) {
@@ -218,7 +225,7 @@ async function answers({ id, ports }: Server): Promise<boolean> {
 }
 
 async function describesNamespace(ports: Ports): Promise<boolean> {
-  // Loaded while the server starts, not before.
+  // Loaded while the server starts, to save time.
   const client = await import('@temporalio/client');
   let connection: Connection | undefined;
   try {

@@ -1,11 +1,11 @@
-/** Whatever a call of Temporal's client throws, as a failure of this product. */
+/** Converts the errors of Temporal's client into failures of this product. */
 import { WorkflowFailedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { CancelledFailure, TerminatedFailure, TimeoutFailure } from '@temporalio/common';
 import { networkReason, PalimpsestError } from '../errors.js';
 import { programName } from '../runtime/program.js';
 import { causesOf, failureOf, toPalimpsestError } from './failures.js';
 
-/** Status codes of gRPC by their numbers. */
+/** Status codes of gRPC, by number. */
 const codeNames = [
   ...['OK', 'CANCELLED', 'UNKNOWN', 'INVALID_ARGUMENT', 'DEADLINE_EXCEEDED', 'NOT_FOUND', 'ALREADY_EXISTS'],
   ...['PERMISSION_DENIED', 'RESOURCE_EXHAUSTED', 'FAILED_PRECONDITION', 'ABORTED', 'OUT_OF_RANGE'],
@@ -24,10 +24,10 @@ const hints: Readonly<Record<string, () => string>> = {
   RESOURCE_EXHAUSTED: () => 'Repeat the call later, or raise the limits of the namespace.',
 };
 
-/** Longer texts of a server are cut. */
+/** Longer texts of a server are truncated. */
 const mostCharacters = 300;
 
-/** Null where there is no such workflow, or none that runs. */
+/** Null if there is no such workflow, or it does not run. */
 export async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
   try {
     return await call();
@@ -37,7 +37,7 @@ export async function unlessGone<T>(call: () => Promise<T>): Promise<T | null> {
   }
 }
 
-/** The call's result. Throws `PalimpsestError` for all that Temporal or its SDK throw, except a defect inside a workflow. */
+/** The call's result. Throws `PalimpsestError` for every error of Temporal or its SDK, except a defect inside a workflow. */
 export async function typed<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -47,9 +47,9 @@ export async function typed<T>(call: () => Promise<T>): Promise<T> {
 }
 
 /**
- * What a workflow failed with keeps its type; a workflow that was ended before it answered, and everything else that the SDK
- * throws in any form, is `Temporal.Unavailable` with the code and the message of its cause. A failure of a workflow that has
- * none of this product's types is a defect and stays as it is.
+ * A workflow's failure keeps its type. Any other error of the SDK, and a workflow that was ended before it answered, becomes
+ * `Temporal.Unavailable` with the code and message of its cause. A workflow's failure with a type unknown to this product is a
+ * defect and is rethrown unchanged.
  */
 function asTemporalFailure(error: unknown): unknown {
   if (error instanceof PalimpsestError) return error;
@@ -58,7 +58,7 @@ function asTemporalFailure(error: unknown): unknown {
   const ended = whyEnded(error);
   if (ended)
     return new PalimpsestError('Temporal.Unavailable', ended, {
-      hint: 'Was the session erased, or its workflow ended in Temporal? Repeat the call: it says so, or starts anew.',
+      hint: 'The session may have been erased, or its workflow ended in Temporal. Repeat the call: it reports the erasure, or starts the workflow again.',
       cause: error,
     });
   if (error instanceof WorkflowUpdateFailedError || error instanceof WorkflowFailedError) return error;
@@ -71,22 +71,22 @@ function asTemporalFailure(error: unknown): unknown {
   });
 }
 
-/** Null where nobody ended the workflow that was to answer. */
+/** Null if nobody ended the workflow that had to answer. */
 function whyEnded(error: unknown): string | null {
-  if (error instanceof WorkflowNotFoundError) return 'The workflow that was to answer does not run any more.';
+  if (error instanceof WorkflowNotFoundError) return 'The workflow that had to answer has ended.';
   if (failureOf(error)?.type === 'AcceptedUpdateCompletedWorkflow')
-    return 'The workflow was ended before it had answered.';
+    return 'The workflow was ended before it answered.';
   if (!(error instanceof WorkflowUpdateFailedError)) return null;
   for (const cause of causesOf(error)) {
-    if (cause instanceof CancelledFailure) return 'It was cancelled in Temporal before it was done.';
-    if (cause instanceof TerminatedFailure) return 'It was terminated in Temporal before it was done.';
+    if (cause instanceof CancelledFailure) return 'It was cancelled in Temporal before it finished.';
+    if (cause instanceof TerminatedFailure) return 'It was terminated in Temporal before it finished.';
     if (cause instanceof TimeoutFailure)
-      return 'A step ran out of time before it was done: does a worker run?';
+      return 'A step timed out before it finished. Check that a worker runs.';
   }
   return null;
 }
 
-/** Name of the gRPC code, or of the system's or the SDK's error where none was answered; the message nearest to it. */
+/** Name of the gRPC code, or, without an answer, of the system's or the SDK's error, with the nearest message. */
 export function reasonOf(error: unknown): { code: string; message: string } {
   let last: Error | undefined;
   for (const cause of causesOf(error)) {

@@ -28,13 +28,13 @@ const settingsSchema = z.strictObject({
   address: z
     .string()
     .regex(/^[^\s/]+$/, 'must be host:port')
-    .describe("Of the server's frontend, e.g. 'localhost:7233'."),
+    .describe("Address of the server's frontend, e.g. 'localhost:7233'."),
   namespace: z.string().min(1).optional(),
   apiKey: z.string().min(1).optional(),
   tls: z.boolean().optional(),
 });
 
-/** Throws `Input.Invalid` naming the field. */
+/** Throws `Input.Invalid`, which names the field. */
 export function checkTemporalSettings(settings: unknown): void {
   const { error } = settingsSchema.safeParse(settings);
   if (error) throw complain(error, settingsSchema.describe(example), settings, 'temporal');
@@ -48,7 +48,7 @@ function unreachable({ address }: TemporalSettings, cause: unknown): PalimpsestE
   });
 }
 
-/** A client whose server has answered for its namespace. Throws `Temporal.Unavailable` within seconds. */
+/** A client whose server answers for its namespace. Throws `Temporal.Unavailable` within seconds. */
 export async function connectClient(settings: TemporalSettings): Promise<Client> {
   checkTemporalSettings(settings);
   const namespace = settings.namespace ?? 'default';
@@ -76,7 +76,7 @@ export async function connectWorker(settings: TemporalSettings): Promise<NativeC
   }
 }
 
-/** Throws `Temporal.Unavailable` where the server does not answer for the namespace within seconds. */
+/** Throws `Temporal.Unavailable` if the server does not answer for the namespace within seconds. */
 export async function reachNamespace(
   connection: NativeConnection,
   settings: TemporalSettings,
@@ -95,8 +95,8 @@ export async function reachNamespace(
 const kinds = { Keyword: 2, Int: 3 } as const;
 
 /**
- * Registers what is missing of the search attributes; without them no session can be started.
- * Throws `Temporal.Unavailable` with the command to run where this client may not register them itself.
+ * Registers the missing search attributes; without them no session can start. Throws `Temporal.Unavailable`, which gives the
+ * command to run, if this client may not register them.
  */
 export async function ensureSearchAttributes(client: Client): Promise<void> {
   const { operatorService } = client.connection as Connection;
@@ -112,7 +112,7 @@ export async function ensureSearchAttributes(client: Client): Promise<void> {
       searchAttributes: Object.fromEntries(missing.map(([name, type]) => [name, kinds[type]])),
     });
   } catch (error) {
-    // Two workers starting at once both find them missing.
+    // Two workers that start together both find them missing.
     if (isGrpcServiceError(error) && /already exist/i.test(error.message)) return;
     const flags = missing.map(([name, type]) => `--name ${name} --type ${type}`).join(' ');
     throw new PalimpsestError(

@@ -1,9 +1,9 @@
-/** Where a command works: over HTTP, or on the servers themselves (`process/servers.ts`). */
+/** The client of a command: over HTTP, or on the servers directly (`process/servers.ts`). */
 import type { PalimpsestClient } from '../../contract/client.js';
 import { invalid } from '../../errors.js';
 import { clientSettings, configOf } from '../../process/servers.js';
 
-/** Options that every command takes, as typed. */
+/** Options of every command, as typed. */
 export interface Globals {
   json?: boolean;
   color: boolean;
@@ -14,7 +14,7 @@ export interface Globals {
   token?: string;
 }
 
-/** The API that is asked, or null where a command works on the servers themselves. */
+/** The API to call, or null if a command works on the servers directly. */
 export function apiOf({ url, token, ...globals }: Globals): { url: string; token?: string } | null {
   const address = url ?? (process.env.PALIMPSEST_URL || undefined);
   if (address === undefined) return null;
@@ -22,22 +22,22 @@ export function apiOf({ url, token, ...globals }: Globals): { url: string; token
   if (!URL.canParse(address) || !/^https?:$/.test(new URL(address).protocol))
     throw invalid(`--url is not an http(s) URL: ${address}`, '--url', 'e.g. --url http://127.0.0.1:7280');
   if (globals.tenant !== undefined)
-    throw invalid('Over HTTP the token says which tenant it is.', '--tenant', 'Leave --tenant out.');
+    throw invalid('Over HTTP the token names the tenant.', '--tenant', 'Leave --tenant out.');
   const bearer = token ?? (process.env.PALIMPSEST_TOKEN || undefined);
   return { url: address, ...(bearer === undefined ? {} : { token: bearer }) };
 }
 
-/** For what works on servers only. */
+/** For commands that work on the servers only. */
 export function refuseUrl({ url }: Pick<Globals, 'url'>, command: string): void {
   if (url === undefined) return;
   throw invalid(
-    `\`${command}\` works on PostgreSQL and Temporal themselves, not over HTTP.`,
+    `\`${command}\` works on PostgreSQL and Temporal directly, not over HTTP.`,
     '--url',
-    'Leave --url out; name the servers with --database-url and --temporal-address where none are set.',
+    'Leave --url out; name the servers with --database-url and --temporal-address if none are set.',
   );
 }
 
-/** The client that commands are written against, whichever way it works. */
+/** The client that commands use, over HTTP or on the servers. */
 export async function connectClient(globals: Globals): Promise<PalimpsestClient> {
   const api = apiOf(globals);
   if (api !== null) {

@@ -11,10 +11,10 @@ import { columnsOfTerminal, printable, wrapped } from '../terminal/table.js';
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, nothing: 3, interrupted: 130 } as const;
 
-/** One call of a command: what it was told, where it prints, and the connections it opens when it first needs them. */
+/** One call of a command: its options, its output, and its connections, which open at first use. */
 export class Run {
   readonly out: Output;
-  /** Aborted by Ctrl-C and by a reader that went away. */
+  /** Aborted by Ctrl-C, and when the reader of the output closes it. */
   readonly signal: AbortSignal;
   private connected: Promise<PalimpsestClient> | undefined;
   private pooled: Promise<Pool> | undefined;
@@ -47,7 +47,7 @@ export class Run {
     return (this.connected ??= connectClient(this.globals));
   }
 
-  /** For what asks the database and nothing else. */
+  /** For commands that read the database only. */
   pool(): Promise<Pool> {
     return (this.pooled ??= (async () => {
       const databaseUrl = await findDatabase(this.config);
@@ -62,7 +62,7 @@ export class Run {
   }
 }
 
-/** Runs a command to its exit code. Whatever it fails with is told on stderr, with `--json` on stdout too. */
+/** Runs a command and resolves to its exit code. Prints a failure on stderr, with `--json` also on stdout. */
 export async function runCommand(
   globals: Globals,
   command: (run: Run) => Promise<number | void>,
@@ -88,7 +88,7 @@ export async function runCommand(
   }
 }
 
-/** Answers the exit code. */
+/** Prints the failure. Returns the exit code. */
 export function tellFailure(error: unknown, json: boolean): number {
   const width = columnsOfTerminal(process.stderr) ?? Infinity;
   for (const line of errorLines(error).flatMap((text) => wrapped(printable(text), width)))

@@ -6,7 +6,7 @@ import { oneOf, wholeNumber } from '../terminal/numbers.js';
 const whole = (text: string | undefined, option: string, least: number, most?: number): number | undefined =>
   text === undefined ? undefined : wholeNumber(text, option, { least, most });
 
-/** The originals: found, read, replayed. */
+/** The commands that find, read and replay originals. */
 export function addLogCommands(group: CommandGroup): void {
   addSearch(group);
   addTool(group);
@@ -38,23 +38,20 @@ function addSearch(group: CommandGroup): void {
         arguments: '<session> <query>',
         summary: 'find originals, evicted or not',
         description:
-          'Finds messages of archive and tail with any word of the query, identifiers also by their parts. First come ' +
-          'those that hold an identifier as it is written, then those with more and rarer words. A part of the query in ' +
-          'double quotes must occur exactly so, case aside; --substring takes the whole query so. The match stands ' +
+          'Finds messages of archive and tail with any word of the query, identifiers also by their parts. Messages ' +
+          'with an identifier exactly as written come first, then those with more and rarer words. A part of the query ' +
+          'in double quotes must match exactly, ignoring case; with --substring the whole query must. The match is shown ' +
           'between « and ».',
         examples: [
-          [
-            'palimpsest search ticket-4711 "refund order" --after 1',
-            'words in any order, and what was replied',
-          ],
+          ['palimpsest search ticket-4711 "refund order" --after 1', 'words in any order, with the reply'],
           [`palimpsest search ticket-4711 '"refund order" bank'`, 'with exactly these two words'],
           [
             'palimpsest search ticket-4711 dog puppy --speaker Ada --from 2026-03',
-            'what Ada said since March',
+            'messages of Ada since March',
           ],
           [
             `palimpsest search ticket-4711 --substring 'src/store/turns.ts' --tool read_file`,
-            'to the letter',
+            'an exact text',
           ],
         ],
       },
@@ -81,16 +78,16 @@ function addSearch(group: CommandGroup): void {
         return code;
       },
     )
-    .option('--substring', 'the whole query to the letter, quotes included, case aside; newest first')
-    .option('--after <number>', 'messages behind each hit to show with it, up to 10 (default: 0)')
+    .option('--substring', 'match the whole query exactly, quotes included, ignoring case; newest first')
+    .option('--after <number>', 'messages to show after each hit, up to 10 (default: 0)')
     .option('--role <role>', 'only messages of this role')
     .option('--speaker <name>', 'only messages with this name')
     .option('--tool <name>', 'only results of this tool, and the messages that call it')
-    .option('--from <seq|date>', 'first message that counts, by number or by day, month, time')
-    .option('--through <seq|date>', 'last message that counts')
-    .option('--limit <number>', 'hits at most, up to 50 (default: 10)')
-    .option('--offset <number>', 'hits to leave out (default: 0)')
-    .option('--exit-code', 'exit with 3 where nothing was found');
+    .option('--from <seq|date>', 'first message to search, by number or by day, month, time')
+    .option('--through <seq|date>', 'last message to search')
+    .option('--limit <number>', 'number of hits, up to 50 (default: 10)')
+    .option('--offset <number>', 'hits to skip (default: 0)')
+    .option('--exit-code', 'exit with 3 if nothing was found');
 }
 
 /** A number is a message, anything else a time. */
@@ -110,9 +107,9 @@ function addTool(group: CommandGroup): void {
       {
         name: 'tool',
         arguments: '<session>',
-        summary: 'the exact output of a tool',
+        summary: 'print the exact output of a tool',
         description:
-          "Prints the original content of a tool's result by its call id, as the log or the context shows it, or of any " +
+          'Prints the original content of a tool result by its call id, as in the log or in the context, or of any ' +
           'message by its seq; exact, page by page.',
         examples: [
           ['palimpsest tool ticket-4711 --call call_9f2 > result.txt', 'the newest result of this call'],
@@ -139,8 +136,8 @@ function addTool(group: CommandGroup): void {
     )
     .option('--call <id>', 'id of the call')
     .option('--seq <seq>', 'number of the message')
-    .option('--offset <characters>', 'characters to leave out (default: 0)')
-    .option('--limit <characters>', 'characters at most (default: 20000)');
+    .option('--offset <characters>', 'characters to skip (default: 0)')
+    .option('--limit <characters>', 'number of characters (default: 20000)');
 }
 
 function addReplay(group: CommandGroup): void {
@@ -148,10 +145,10 @@ function addReplay(group: CommandGroup): void {
     {
       name: 'replay',
       arguments: '<session>',
-      summary: 'every original, in order',
+      summary: 'print every original, in order',
       description:
-        'Streams the whole log, archive parts first, each message and part checked against its hash. Ends with ' +
-        'Store.Corrupt where one does not match.',
+        'Streams the whole log, archive parts first, and checks each message and part against its hash. Fails with ' +
+        'Store.Corrupt if one does not match.',
       examples: [
         ['palimpsest replay ticket-4711 | less', 'to read'],
         ['palimpsest replay ticket-4711 --json | jq -c .message > log.jsonl', 'the messages alone'],
@@ -170,10 +167,10 @@ function addExport(group: CommandGroup): void {
       {
         name: 'export',
         arguments: '<session>',
-        summary: 'the file that it was imported from',
+        summary: 'write the file that the session was imported from',
         description:
-          'Writes the file that the session was imported from: the same JSON, or JSON lines where it was lines, with what ' +
-          'was appended since. A session that was appended turn by turn becomes the list of its messages in its own ' +
+          'Writes the file that the session was imported from: the same JSON or JSON lines, with the messages that ' +
+          'were appended since. A session that was appended turn by turn becomes the list of its messages in its own ' +
           'format. Ends with the last message that the log had when it began.',
         examples: [
           ['palimpsest export ticket-4711 --out ticket-4711.json', 'as a file'],
@@ -181,8 +178,8 @@ function addExport(group: CommandGroup): void {
         ],
         notes:
           'Originals are exact: `redact` hides secrets from summaries, not from this file.\n' +
-          'White space between values and the compression of the file are not kept. What the file says beside its\n' +
-          'messages is as the first import found it.',
+          'White space between values and the compression of the file are not kept. Data of the file other than\n' +
+          'messages is as it was at the first import.',
       },
       async (run, args, { out }) => {
         const session = argument(args, 0, 'session');
@@ -198,7 +195,7 @@ function addExport(group: CommandGroup): void {
         await run.out.paragraph(`${out}: ${count(bytes)} bytes`);
       },
     )
-    .option('--out <file>', 'write it there, whole or not at all (default: standard output)');
+    .option('--out <file>', 'write to this file, whole or not at all (default: standard output)');
 }
 
 function addArchive(group: CommandGroup): void {
@@ -206,9 +203,9 @@ function addArchive(group: CommandGroup): void {
     {
       name: 'archive',
       arguments: '<session> [part]',
-      summary: 'the archive parts, or the originals of one',
+      summary: 'list the archive parts, or print the originals of one',
       description:
-        'Lists the archive parts with their ranges, sizes and hashes; with a part, streams its originals, each checked.',
+        'Lists the archive parts with their ranges, sizes and hashes; with a part, streams and checks its originals.',
       examples: [
         ['palimpsest archive ticket-4711', 'the list'],
         ['palimpsest archive ticket-4711 2 --json > part-2.jsonl', 'the messages of part 2'],
@@ -235,10 +232,10 @@ function addExpand(group: CommandGroup): void {
       {
         name: 'expand',
         arguments: '<session>',
-        summary: 'a page of originals',
+        summary: 'print a page of originals',
         description:
-          'Prints a page of originals, of an archive part or of any range of the log, each checked against its hash. ' +
-          'With --json one document that says where the next page begins.',
+          'Prints a page of an archive part or of any range of the log, and checks each original against its hash. ' +
+          'With --json it prints one document, which says where the next page begins.',
         examples: [
           ['palimpsest expand ticket-4711 --from 120 --limit 10', 'messages 120 to 129'],
           ['palimpsest expand ticket-4711 --part 2 --json | jq .nextSeq', 'the first page of part 2'],
@@ -259,10 +256,10 @@ function addExpand(group: CommandGroup): void {
         if (expansion.nextSeq !== null) run.out.note(`the next page: --from ${expansion.nextSeq}`);
       },
     )
-    .option('--part <number>', 'only this archive part')
+    .option('--part <number>', 'read only this archive part')
     .option('--from <seq>', 'first message (default: the first of the part, or of the log)')
-    .option('--limit <number>', 'messages at most, up to 1000 (default: 50)')
-    .option('--max-characters <number>', 'characters of their JSON at most (default: 100000)');
+    .option('--limit <number>', 'number of messages, up to 1000 (default: 50)')
+    .option('--max-characters <number>', 'largest number of characters of their JSON (default: 100000)');
 }
 
 function addHistory(group: CommandGroup): void {
@@ -270,13 +267,13 @@ function addHistory(group: CommandGroup): void {
     {
       name: 'history',
       arguments: '<session>',
-      summary: 'the archive as Markdown',
+      summary: 'print the archive as Markdown',
       description:
-        'Streams what was evicted so far as Markdown, a section an archive part; what it prints later begins with what ' +
-        'it prints now. With --json one object a line, `{"markdown": …}`.',
+        'Streams the evicted messages as Markdown, one section for each archive part. The output only grows at its ' +
+        'end. With --json it prints one object on each line, `{"markdown": …}`.',
       examples: [
         ['palimpsest history ticket-4711 > history.md', 'as a file'],
-        ['palimpsest history ticket-4711 | grep "^## "', 'when was what summarized'],
+        ['palimpsest history ticket-4711 | grep "^## "', 'the time and messages of each part'],
       ],
     },
     async (run, args) => {

@@ -1,4 +1,4 @@
-/** `palimpsest doctor`: what is wrong with a deployment, and what to do about it. */
+/** `palimpsest doctor` finds the faults of a deployment and gives the next step for each. */
 import { statfs } from 'node:fs/promises';
 import type { Config } from '../../config/config.js';
 import { isFailure } from '../../errors.js';
@@ -11,7 +11,7 @@ import { count, plural, seconds } from '../terminal/numbers.js';
 import { padded, printable, wrapped } from '../terminal/table.js';
 import { fail, failed, type Finding, type Level, ok, warn } from './doctor-finding.js';
 
-/** Exit code 1 where a check failed; warnings do not count. */
+/** Resolves to exit code 1 if a check failed; warnings do not count. */
 export async function doctor(run: Run, { model }: { model: boolean }): Promise<number> {
   const findings: Finding[] = [];
   for await (const finding of checks(run, model)) {
@@ -35,7 +35,7 @@ async function* checks(run: Run, model: boolean): AsyncGenerator<Finding> {
   const api = apiOf(run.globals);
   if (api !== null) {
     yield* checkApi(api);
-    // Whoever asks over HTTP need not reach the servers behind it.
+    // A client of the API need not reach PostgreSQL and Temporal.
     if (run.globals.databaseUrl === undefined && !process.env.DATABASE_URL) return;
   }
   yield* checkServers(run);
@@ -73,7 +73,7 @@ async function show({ out }: Run, { check, level, detail, next }: Finding): Prom
   for (const line of [...rest, ...then]) await out.line(`${' '.repeat(lead)}${line}`);
 }
 
-/** As in package.json. */
+/** The `engines` of package.json. */
 const leastNode = [20, 19] as const;
 const gigabyte = 1024 ** 3;
 
@@ -84,15 +84,15 @@ export function checkNode(version = process.versions.node): Finding {
   return fail('Node', `${version} is too old`, `Install Node ${leastNode.join('.')} or later.`);
 }
 
-/** Room where the embedded servers keep their data. */
+/** Checks the free disk space of the embedded servers' data folder. */
 export async function checkDisk({ dataDir }: Config): Promise<Finding> {
   try {
     const { bavail, bsize, blocks } = await statfs(dataDir);
     const free = bavail * bsize;
     const detail = `${(free / gigabyte).toFixed(1)} GB of ${count(Math.round((blocks * bsize) / gigabyte))} GB free in ${dataDir}`;
     if (free < gigabyte / 10)
-      return fail('disk', detail, 'Make room: PostgreSQL stops when the disk is full.');
-    if (free < gigabyte) return warn('disk', detail, 'Make room soon, or move PALIMPSEST_DATA.');
+      return fail('disk', detail, 'Free disk space now: PostgreSQL stops when the disk is full.');
+    if (free < gigabyte) return warn('disk', detail, 'Free disk space soon, or move PALIMPSEST_DATA.');
     return ok('disk', detail);
   } catch (error) {
     return failed('disk', error);
@@ -101,7 +101,7 @@ export async function checkDisk({ dataDir }: Config): Promise<Finding> {
 
 const timeoutMs = 5_000;
 
-/** Whether the API is up, whether its servers answer it, whether the token counts. */
+/** Checks that the API is up, that its servers answer it, and that it accepts the token. */
 export async function* checkApi({ url, token }: { url: string; token?: string }): AsyncGenerator<Finding> {
   const ask = (path: string) =>
     fetch(new URL(path.replace(/^\//, ''), url.endsWith('/') ? url : `${url}/`), {
@@ -126,16 +126,16 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
       : fail(
           'API ready',
           `${ready.status}: ${(await ready.text()).slice(0, 300)}`,
-          'Look at its servers: run `palimpsest doctor` where it runs.',
+          'Check its servers: run `palimpsest doctor` where the API runs.',
         );
     const sessions = await ask('/v1/sessions?limit=1');
     if (sessions.status === 401)
       yield fail(
         'API token',
-        token === undefined ? 'one is asked for' : 'it is not accepted',
+        token === undefined ? 'a token is required' : 'the token is not accepted',
         'Give --token, or set PALIMPSEST_TOKEN.',
       );
-    else if (sessions.ok) yield ok('API token', token === undefined ? 'none is asked for' : 'accepted');
+    else if (sessions.ok) yield ok('API token', token === undefined ? 'not required' : 'accepted');
     else yield fail('API token', `/v1/sessions answers ${sessions.status}`);
   } catch (error) {
     const { cause } = error as Error;
@@ -143,14 +143,14 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
   }
 }
 
-/** One request of a few tokens, as the workers would send it. */
+/** Sends one request of a few tokens in the way that the workers do. */
 export async function checkModel({ llm, summary }: Config, signal: AbortSignal): Promise<Finding> {
   const check = 'model';
   if (llm.apiKey === undefined)
     return warn(
       check,
-      'no key: the deterministic extractive summarizer serves',
-      'Set OPENAI_API_KEY (any word for endpoints that need none), OPENAI_BASE_URL and PALIMPSEST_SUMMARY_MODEL; nothing, if that is wanted.',
+      'no API key: the deterministic extractive summarizer writes all summaries',
+      'To use a model, set OPENAI_API_KEY (any word if the endpoint needs none), OPENAI_BASE_URL and PALIMPSEST_SUMMARY_MODEL.',
     );
   const where = llm.baseUrl ?? 'https://api.openai.com/v1';
   const { model } = summary;
@@ -175,7 +175,7 @@ export async function checkModel({ llm, summary }: Config, signal: AbortSignal):
   } catch (error) {
     if (!isFailure(error)) return failed(check, error);
     const detail = `${model} at ${where}: ${error.type}: ${error.message}`;
-    // It answers; what it says to such a question is not a summary's quality.
+    // The endpoint answers, and its answer to this question does not show the quality of a summary.
     if (error.type === 'Llm.BadOutput' || error.type === 'Llm.RateLimited')
       return warn(check, detail, adviceFor(error.type) ?? '');
     return fail(check, detail, error.hint ?? adviceFor(error.type));

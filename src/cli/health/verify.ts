@@ -1,4 +1,4 @@
-/** `palimpsest verify`: every original checked against its hash, and every context by its provider's rules. */
+/** `palimpsest verify` checks every original against its hash, and every context against its provider's rules. */
 import { programName } from '../../runtime/program.js';
 import type { PalimpsestClient } from '../../contract/client.js';
 import type { ContextFormat } from '../../conversation/format-names.js';
@@ -9,12 +9,12 @@ import { Progress } from '../terminal/progress.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import { exitCodes, type Run } from '../command/run.js';
 
-/** Sessions read at once. */
+/** Number of sessions read concurrently. */
 const atOnce = 4;
 
-/** Findings of a kind that are listed; all are counted. */
+/** Number of findings listed of each kind; all are counted. */
 const mostListed = 100;
-/** Violations of one context that are listed. */
+/** Number of violations listed for one context. */
 const mostViolations = 10;
 const pageSize = 1_000;
 
@@ -22,7 +22,7 @@ interface Damage {
   session: string;
   type: string;
   message: string;
-  /** Originals that were read before it. */
+  /** Number of originals before the damaged one. */
   afterMessages: number;
 }
 
@@ -37,7 +37,7 @@ interface Found {
   sessions: number;
   messages: number;
   damaged: number;
-  /** The first so many, in the order they were found. */
+  /** The first findings, in the order they were found. */
   damage: Damage[];
   invalid: number;
   invalidContexts: InvalidContext[];
@@ -48,7 +48,9 @@ interface Wanted {
   messages: number;
 }
 
-/** Exit code 1 where anything is damaged or invalid. Memory follows neither the number of sessions nor their length. */
+/**
+ * Resolves to exit code 1 if anything is damaged or invalid. Memory grows with neither the number of sessions nor their length.
+ */
 export async function verify(run: Run, named: readonly string[]): Promise<number> {
   const client = await run.client();
   const started = Date.now();
@@ -82,7 +84,7 @@ export async function verify(run: Run, named: readonly string[]): Promise<number
   return found.damaged + found.invalid > 0 ? exitCodes.failed : exitCodes.done;
 }
 
-/** A few at once: each asks for several connections. */
+/** Only a few run concurrently, because each takes several connections. */
 async function wantedOf(
   client: PalimpsestClient,
   named: readonly string[],
@@ -100,7 +102,7 @@ async function wantedOf(
   return wanted;
 }
 
-/** Shared by several readers: a generator answers them one after the other. */
+/** Several readers share this generator; it answers them one after the other. */
 async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
   for (let after: string | undefined; ;) {
     const page = await client.sessions({ after, limit: pageSize });
@@ -110,7 +112,7 @@ async function* allOf(client: PalimpsestClient): AsyncGenerator<Wanted> {
   }
 }
 
-/** How much there is to read: what the bar goes to. */
+/** The number of messages to read, for the progress bar. */
 async function messagesOf(
   wanted: Iterable<Wanted> | AsyncIterable<Wanted>,
   signal: AbortSignal,
@@ -143,11 +145,14 @@ async function check(
       if (read % 200 === 0) step();
     }
     if (read < messages)
-      damaged('Store.Corrupt', `the session says ${plural(messages, 'message')}, ${count(read)} are there`);
+      damaged(
+        'Store.Corrupt',
+        `the session counts ${plural(messages, 'message')}, the log has ${count(read)}`,
+      );
     else await checkContext(client, session, found);
   } catch (error) {
     if (isFailure(error, 'Store.Corrupt')) damaged(error.type, error.message);
-    // Erased since it was listed.
+    // The session was erased after it was listed.
     else if (isFailure(error, 'Store.SessionNotFound')) return;
     else throw error;
   }
@@ -155,7 +160,7 @@ async function check(
   step();
 }
 
-/** A context that cannot be made at all is no finding: the status of the session says why. */
+/** A context that cannot be computed is not a finding: the status of the session gives the reason. */
 async function checkContext(client: PalimpsestClient, session: string, found: Found): Promise<void> {
   try {
     const { format, messages, system } = await client.context<Json>({ session });
@@ -189,7 +194,8 @@ async function tell({ out, json }: Run, found: Found, ms: number): Promise<void>
     ...(invalid > 0 ? [`${plural(invalid, 'context')} invalid`] : []),
   ];
   await out.paragraph(`${read}: ${kinds.join(', ')}`, out.style.red);
-  if (damaged > 0) out.note('Restore what is damaged from a backup of the database; nothing was changed.');
+  if (damaged > 0)
+    out.note('Nothing was changed. Restore the damaged sessions from a backup of the database.');
   if (invalid > 0)
-    out.note(`A context whose originals are intact is made anew by \`${programName()} restore SESSION 0\`.`);
+    out.note(`\`${programName()} restore SESSION 0\` renews an invalid context whose originals are intact.`);
 }

@@ -17,7 +17,7 @@ import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import { Progress } from '../terminal/progress.js';
 import { exitCodes, type Run } from '../command/run.js';
 
-/** `palimpsest import`: its options, its progress, and what it says at the end. */
+/** `palimpsest import`: its options, its progress and its report. */
 export interface ImportFlags {
   format?: string;
   query?: string;
@@ -32,7 +32,7 @@ export interface ImportFlags {
   rejects?: string;
 }
 
-/** Shown on the screen; `--rejects` has them all. */
+/** Number of refused sessions shown; `--rejects` has all of them. */
 const mostShown = 20;
 
 export async function importCommand(run: Run, paths: readonly string[], flags: ImportFlags): Promise<number> {
@@ -111,10 +111,10 @@ async function sourcesOf(
   databaseUrl: string,
 ): Promise<Source[]> {
   if (query === undefined && from !== undefined)
-    throw invalid('--from says where, but not what to import.', '--query', 'Add --query.');
+    throw invalid('--from names a database, but no query says what to import.', '--query', 'Add --query.');
   if (query === undefined && paths.length === 0)
     throw invalid(
-      'Nothing to import is named.',
+      'Nothing to import was named.',
       undefined,
       'Name files, folders, - for standard input, or --query.',
     );
@@ -127,7 +127,7 @@ const emptyCounts = (): Imported['byStatus'] => {
   return { stored: none(), extended: none(), present: none(), duplicate: none(), refused: none() };
 };
 
-/** Bytes read of those there are, where that is known. */
+/** Shows the share of bytes read, if their total is known. */
 class Watch {
   private readonly progress = new Progress({ unit: 'KB' });
   private readonly total: number;
@@ -153,7 +153,7 @@ class Watch {
 
   interrupted(): void {
     this.stop();
-    this.progress.say(`${plural(this.sessions, 'session')} done; the same command again goes on from here`);
+    this.progress.say(`${plural(this.sessions, 'session')} done; run the same command again to continue`);
   }
 
   stop(): void {
@@ -170,7 +170,7 @@ class Watch {
   }
 }
 
-/** Found out before any work is done. */
+/** Checked before any work is done. */
 async function opened(file: string): Promise<WriteStream> {
   checkOutFile(file, '--rejects');
   const stream = createWriteStream(file);

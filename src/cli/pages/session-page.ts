@@ -1,4 +1,4 @@
-/** `palimpsest status`: one session on one screen. */
+/** `palimpsest status` shows one session on one screen. */
 import { programName } from '../../runtime/program.js';
 import type { Status } from '../../contract/sessions.js';
 import { adviceFor } from '../terminal/failures.js';
@@ -9,7 +9,7 @@ import { memoryFacts, showJournal } from './breakdown.js';
 
 const barWidth = 24;
 
-/** Compactions shown, newest first; `timeline` shows them all. */
+/** Number of compactions shown, newest first; `timeline` shows all. */
 const mostRecords = 5;
 
 export async function showStatus(out: Output, status: Status, allKnobs: boolean): Promise<void> {
@@ -45,7 +45,7 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       ? null
       : [
           'overdue',
-          `for ${ago(status.overdue)}: no workflow is known to be at work on it; a sweep signals it`,
+          `for ${ago(status.overdue)}: no workflow is known to work on it; the next sweep signals one`,
           style.yellow,
         ],
     status.paused ? ['paused', `no compaction begins until \`${programName()} resume\``, style.yellow] : null,
@@ -102,15 +102,15 @@ function adviceFact(type: string): Fact | null {
 
 function phaseOf({ phase, compaction }: Status): string {
   if (compaction) return `${phase}: generation ${compaction.generation}`;
-  if (phase === 'asleep') return 'asleep: nobody has talked for a while, the next turn wakes it';
+  if (phase === 'asleep') return 'asleep: no turn for a while; the next turn wakes it';
   if (phase === 'unknown')
-    return `unknown: no worker answers for its workflow (\`${programName()} doctor\` says whether one polls)`;
+    return `unknown: no worker answers for its workflow (\`${programName()} doctor\` shows whether one polls)`;
   return phase;
 }
 
 function retryOf(retryAt: string): string {
   const wait = Date.parse(retryAt) - Date.now();
-  return wait <= 0 ? 'may be made now' : `in ${Math.ceil(wait / 1_000)} s at the earliest`;
+  return wait <= 0 ? 'possible now' : `in ${Math.ceil(wait / 1_000)} s at the earliest`;
 }
 
 const recordColumns: Column<Status['summaryRecords'][number]>[] = [

@@ -38,24 +38,24 @@ export interface DevFlags
   out?: string;
 }
 
-/** Sessions played at once where there are several. */
+/** Number of sessions played concurrently. */
 const sessionsAtOnce = 8;
 
-/** With more sessions than this only one line is printed for each. */
+/** With more sessions, only one line is printed for each. */
 const mostTables = 5;
 
-/** Small enough that the bundled session compacts several times, large enough to be a window people use. */
+/** Small enough that the bundled session compacts several times, and large enough to be realistic. */
 const samplePolicy: PolicyInput = { contextWindow: 16_000 };
 
 /**
- * `palimpsest dev`: servers, migrations, worker, then plays the given transcripts (or the bundled one) and stays up.
- * Resolves to the exit code: 0 when every session went through, 1 when one did not. Throws `Input.Invalid` for flags.
+ * `palimpsest dev` starts servers and worker, applies migrations, plays the given transcripts (or the bundled one) and stays
+ * up. Resolves to the exit code: 0 if every session succeeded, else 1. Throws `Input.Invalid` for flags.
  */
 export async function dev(files: string[], flags: DevFlags): Promise<number> {
   const policy = policyFromFlags(flags, files.length === 0 ? samplePolicy : {});
   if (flags.out !== undefined) checkOut(flags.out);
   if (files.filter((file) => file === '-').length > 1)
-    throw invalid('Standard input (-) can be read once only.', 'FILE');
+    throw invalid('Standard input (-) can be read only once.', 'FILE');
   refuseUrl(flags, 'dev');
   const config = configOf(flags);
   const controller = onInterrupt();
@@ -80,7 +80,7 @@ class DevSession {
   private readonly screen: Screen;
   private succeeded = 0;
   private failed = 0;
-  /** Id under which a session is stored that can be looked at. */
+  /** The id of a stored session to look at. */
   private shown: string | undefined;
   private readonly written: WrittenContext[] = [];
 
@@ -93,7 +93,7 @@ class DevSession {
     this.screen = new Screen(flags.json ? process.stderr : process.stdout);
   }
 
-  /** `--json` is for scripts: it leaves after the job, like `--once`. */
+  /** `--json` is for scripts: it ends after the last session, like `--once`. */
   private get leaves(): boolean {
     return this.flags.once === true || this.flags.json === true;
   }
@@ -109,7 +109,7 @@ class DevSession {
     try {
       makeDataFolder(this.config.dataDir);
       const say = (line: string) => screen.line(line);
-      // The servers start while the SDK is being loaded.
+      // The servers start while the SDK loads.
       const servers = openServers(this.config, say);
       servers.catch(() => {});
       const { openStack } = await import('../servers/stack.js');
@@ -118,7 +118,7 @@ class DevSession {
         api: !this.leaves,
       });
     } catch (error) {
-      // A step of the start that Ctrl-C ended, as the terminal sends it to child processes too, is no failure.
+      // If Ctrl-C ended a step of the start, that is not a failure; the terminal sends it to child processes too.
       if (controller.signal.reason instanceof Interrupted) {
         screen.line('interrupted');
         return 130;
@@ -158,7 +158,7 @@ class DevSession {
       return played;
     };
     const untold = new Set(reads);
-    // A script reads each session by its id, as soon as it is over; people read them in the order they named.
+    // Scripts get each session, with its id, as soon as it is done; people get them in the order they were named.
     const ordered = this.flags.json !== true;
     await inBatches(reads, { limit: sessionsAtOnce, signal, ordered }, play, (played) => {
       untold.delete(played.read);
@@ -171,10 +171,10 @@ class DevSession {
     const place = new Map(reads.map(({ id }, index) => [id, index]));
     this.written.sort((a, b) => place.get(a.session)! - place.get(b.session)!);
     if (!alone) {
-      const outcome = `${this.succeeded} went through, ${this.failed} ended in an error`;
+      const outcome = `${this.succeeded} succeeded, ${this.failed} failed`;
       this.screen.line(`${plural(reads.length, 'session')} in ${seconds(Date.now() - started)}: ${outcome}`);
     }
-    if (interrupted) this.screen.line('interrupted; the next start carries on where this one stopped');
+    if (interrupted) this.screen.line('interrupted; the next start continues where this one stopped');
   }
 
   private async play(read: Transcript, stack: Stack, alone: boolean): Promise<Played> {
@@ -248,9 +248,7 @@ class DevSession {
       this.failed += 1;
       const why = error instanceof Error ? error.message : String(error);
       this.screen.line(`--out: the context could not be written: ${why}`);
-      this.screen.line(
-        '  Name a file that can be written; what is stored is kept, so that the next start is quick.',
-      );
+      this.screen.line(' Name a writable file. The sessions are stored, so the next start is quick.');
     }
   }
 
@@ -258,7 +256,7 @@ class DevSession {
     const { signal } = this.controller;
     this.screen.line();
     for (const line of nextSteps(stack, this.shown, this.config)) this.screen.line(line);
-    // A pending promise alone would not keep the process alive if the worker ever stopped polling.
+    // A pending promise alone does not keep the process alive if the worker stops polling.
     const alive = setInterval(() => {}, 60_000);
     await new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
@@ -269,8 +267,8 @@ class DevSession {
 }
 
 /**
- * Runs `work` on every item, at most `limit` at once. Hands the results on in the order of the items, each as soon as
- * all before it are there; with `ordered: false` each as soon as it is there. Starts nothing new once `signal` is aborted.
+ * Runs `work` on every item, at most `limit` concurrently. Yields the results in the order of the items; with `ordered: false`,
+ * in the order in which they finish. Starts no more items once `signal` is aborted.
  */
 export async function inBatches<Item, Result>(
   items: readonly Item[],

@@ -9,13 +9,13 @@ import type { Stack } from '../servers/stack.js';
 import { count, plural, seconds } from '../terminal/numbers.js';
 import type { PlayedSession, PlayedTurn } from './player.js';
 
-/** The Temporal UI that operators look at; `url` is null where none is known. */
+/** The Temporal UI; `url` is null if none is known. */
 interface TemporalUi {
   url: string | null;
   namespace: string;
 }
 
-/** Where a run is looked at: its page in the Temporal UI, else its ids. */
+/** The page of a run in the Temporal UI, or its ids. */
 function runLink({ url, namespace }: TemporalUi, { workflowId, runId }: CompactionOutcome): string {
   if (url === null) return `${workflowId} ${runId}`;
   return `${url}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(workflowId)}/${runId}/history`;
@@ -63,7 +63,7 @@ export function compactedLine({
 const legend =
   'evicted: messages · calls, tokens in / out: of the model · model, beyond: time in the model and beyond it · part: of the archive';
 
-/** One row a compaction, then a link to each run; one paragraph each where `columns` are too few for the table. */
+/** One row for each compaction, then a link to each run. If the table does not fit into `columns`, one paragraph each. */
 export function compactionTable(
   compactions: readonly CompactionOutcome[],
   ui: TemporalUi,
@@ -116,7 +116,7 @@ function paragraph(c: CompactionOutcome, ui: TemporalUi): string {
 export const replayLine = ({ replay }: PlayedSession): string =>
   `replay: ${plural(replay.messages, 'message')}, identical`;
 
-/** One line for a session among many. */
+/** The one line for a session among many. */
 export function sessionLine(played: PlayedSession): string {
   const { session, messages, tokens, budget, compactions, warnings } = played;
   const first = compactions[0];
@@ -131,7 +131,7 @@ export function sessionLine(played: PlayedSession): string {
   ].join('   ');
 }
 
-/** Warnings by index, at most `most` of them in full. */
+/** Warnings by message index; the first `most` in full. */
 export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
   const lines = warnings
     .slice(0, most)
@@ -140,7 +140,7 @@ export function warningLines({ warnings }: PlayedSession, most = 10): string[] {
   return lines;
 }
 
-/** What `--json` prints for a session. */
+/** The `--json` output for a session. */
 export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   const { session, messages, window, budget, tokens, replay, context, warnings } = played;
   const compactions = played.compactions.map((outcome) => {
@@ -159,7 +159,7 @@ export function sessionJson(played: PlayedSession, ui: TemporalUi): string {
   });
 }
 
-/** The last lines of `dev`: how to look at what is up, and how code reaches it. */
+/** The last lines of `dev`: addresses of the servers, and how to connect from code. */
 export function nextSteps(
   { uiUrl, apiUrl }: Pick<Stack, 'uiUrl' | 'apiUrl'>,
   session = 'SESSION',
@@ -169,13 +169,13 @@ export function nextSteps(
   const program = programName(env);
   const path = `/v1/sessions/${encodeURIComponent(session)}/context`;
   const named = databaseUrl !== undefined && temporal.address !== undefined;
-  const elsewhere = named ? 'DATABASE_URL and TEMPORAL_ADDRESS as here' : `PALIMPSEST_DATA=${dataDir}`;
+  const elsewhere = named ? 'the same DATABASE_URL and TEMPORAL_ADDRESS' : `PALIMPSEST_DATA=${dataDir}`;
   const over = `{ url: '${apiUrl}'${api.tokens.length > 0 ? ', token' : ''} }`;
   return [
-    'Everything stays up; Ctrl-C ends it. From your code:',
+    'The servers stay up until Ctrl-C. From your code:',
     "  import { Palimpsest } from 'palimpsest';",
     '  const palimpsest = await Palimpsest.connect();',
-    `  In this folder nothing has to be passed; elsewhere set ${elsewhere}.`,
+    ` In this folder it needs no options; elsewhere set ${elsewhere}.`,
     ...(apiUrl === null ? [] : [`  Over HTTP: await HttpPalimpsest.connect(${over}) of 'palimpsest/http'`]),
     'Look around:',
     ...(uiUrl === null ? [] : [`  ${uiUrl}`]),
@@ -185,7 +185,7 @@ export function nextSteps(
   ];
 }
 
-/** The final context of one session, and what its summaries took. */
+/** The final context of one session, and the cost of its summaries. */
 export interface WrittenContext {
   session: string;
   context: PlayedSession['context'];
@@ -195,7 +195,7 @@ export interface WrittenContext {
   contextTokens: number;
 }
 
-/** What `dev --out` writes: the final context of each session. */
+/** The output of `dev --out`: the final context of each session. */
 export function contextToWrite(
   session: string,
   { context, tokens, compactions }: PlayedSession,
@@ -212,13 +212,16 @@ export function contextToWrite(
   };
 }
 
-/** Throws `Input.Invalid` where the folder of the file is missing; a folder is written into. */
+/** Throws `Input.Invalid` if the folder of the file is missing. The path may itself be a folder. */
 export function checkOut(out: string): void {
   const folder = isFolder(out) ? out : path.dirname(path.resolve(out));
   if (!isFolder(folder)) throw invalid(`--out: there is no folder ${folder}`, '--out');
 }
 
-/** Into a folder, one file a session. Into a file, one session: its messages; several: an array of `{session, messages}`. */
+/**
+ * Writes one file for each session into a folder. Into a file, writes the messages of one session, or an array of
+ * `{session, messages}` for several.
+ */
 export function writeContexts(out: string, contexts: readonly WrittenContext[]): void {
   const [only, ...others] = contexts;
   if (only === undefined) return;

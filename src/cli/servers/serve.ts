@@ -6,13 +6,13 @@ import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
 import type { Run } from '../command/run.js';
 
-/** `palimpsest worker`: serves until SIGTERM, then lets steps finish within the grace time. */
+/** `palimpsest worker` serves until SIGTERM, then lets activities finish within the grace time. */
 export async function serveWorker(globals: Globals, given: readonly string[] | undefined): Promise<void> {
   refuseUrl(globals, 'worker');
   const config = configOf(globals);
   const roles = given?.map((role) => oneOf(role, '--role', workerRoles)) ?? config.worker.roles;
   const { temporal } = await findTemporal(config);
-  // Orchestration alone needs no database.
+  // A worker for workflows only needs no database.
   const orchestratesOnly = roles.every((role) => role === 'workflow');
   const databaseUrl = orchestratesOnly ? undefined : await findDatabase(config);
   const { signal } = onInterrupt();
@@ -20,7 +20,7 @@ export async function serveWorker(globals: Globals, given: readonly string[] | u
   await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });
 }
 
-/** `palimpsest api`: serves until SIGTERM, then lets requests finish. */
+/** `palimpsest api` serves until SIGTERM, then lets requests finish. */
 export async function serveApi(globals: Globals, flags: { host?: string; port?: string }): Promise<void> {
   refuseUrl(globals, 'api');
   const config = configOf(globals);

@@ -7,7 +7,7 @@ export interface ErrorShape {
   path?: string;
 }
 
-/** A failure as people read it: what, where, and the next step. */
+/** A failure as text for people: the fault, its place, and the next step. */
 export function errorLines(error: unknown): string[] {
   const { type, message, path } = errorShape(error);
   const hint = error instanceof PalimpsestError ? error.hint : undefined;
@@ -18,13 +18,16 @@ export function errorLines(error: unknown): string[] {
 export const errorJson = (session: string, error: unknown): string =>
   JSON.stringify({ session, error: errorShape(error) });
 
-/** What `--json` prints in place of a result, or after the part of it that was there. */
+/** The `--json` output in place of a result, or after the part of it that was printed. */
 export function failureJson(error: unknown): string {
   const hint = error instanceof PalimpsestError ? error.hint : undefined;
   return JSON.stringify({ error: { ...errorShape(error), ...(hint === undefined ? {} : { hint }) } });
 }
 
-/** A failure as scripts read it. What is no `PalimpsestError` is a defect of this program: type `Internal`. */
+/**
+ * A failure as JSON for scripts. An error other than a `PalimpsestError` is a defect of this program and has the type
+ * `Internal`.
+ */
 function errorShape(error: unknown): ErrorShape {
   if (!(error instanceof PalimpsestError)) {
     return { type: 'Internal', message: error instanceof Error ? error.message : String(error) };
@@ -33,26 +36,27 @@ function errorShape(error: unknown): ErrorShape {
   return path === undefined ? { type, message } : { type, message, path };
 }
 
-/** The next step of an operator after a failure, as in docs/failures.md. */
+/** The operator's next step after a failure, as in docs/failures.md. */
 const advice = (program: string): Partial<Record<FailureType, string>> => ({
   'Llm.RateLimited': "raise the endpoint's limit, or lower summary.concurrency",
-  'Llm.Unavailable': `look at the endpoint (\`${program} doctor\`); the fallback serves meanwhile`,
-  'Llm.ContextOverflow': 'set summary.contextWindow where it repeats',
+  'Llm.Unavailable': `check the endpoint (\`${program} doctor\`); the fallback serves meanwhile`,
+  'Llm.ContextOverflow': 'set summary.contextWindow if it repeats',
   'Llm.Rejected': 'correct OPENAI_API_KEY, OPENAI_BASE_URL or PALIMPSEST_SUMMARY_MODEL of the workers',
   'Llm.BadOutput': 'try another summary model',
-  'Llm.InFlight': 'nothing: the answer that another compaction asks for is taken',
+  'Llm.InFlight': 'nothing: another compaction has asked for this answer, and it will be used',
   'Summary.NotSmaller': 'lower summary.minGain, or keep less',
   'Summary.PinsLost': 'shorten the pins',
   'Summary.DepthExceeded': 'raise summary.depthLimit, or use a summarizer with a larger window',
-  'Store.StaleGeneration': 'nothing: it is planned anew',
-  'Store.DigestGone': 'nothing: it is asked for again; where it repeats, raise retention.digests',
-  'Store.Corrupt': `run \`${program} verify\`; restore from a backup what it finds damaged`,
-  'Store.Busy': 'repeat it; where it stays, look for a stopped process: `select * from pg_stat_activity`',
-  'Store.Unavailable': `look at DATABASE_URL; run \`${program} doctor\``,
-  'Temporal.Unavailable': `look at TEMPORAL_ADDRESS; run \`${program} doctor\``,
-  'Worker.Failed': "look for the step in the workers' log, check that all are of one version, compact again",
+  'Store.StaleGeneration': 'nothing: the compaction is planned again',
+  'Store.DigestGone': 'nothing: the request is repeated; if this recurs, raise retention.digests',
+  'Store.Corrupt': `run \`${program} verify\`; restore the damaged sessions from a backup`,
+  'Store.Busy': 'repeat it; if it remains, look for a stopped process: `select * from pg_stat_activity`',
+  'Store.Unavailable': `check DATABASE_URL; run \`${program} doctor\``,
+  'Temporal.Unavailable': `check TEMPORAL_ADDRESS; run \`${program} doctor\``,
+  'Worker.Failed':
+    "find the activity in the workers' log, check that all workers run one version, compact again",
   'Budget.Unreachable':
-    'a larger window, fewer pins, a shorter message, or reduce.newestUserMessage: true where it is the newest one of a user',
+    'use a larger window, fewer pins or a shorter message; if that is the newest user message, set reduce.newestUserMessage: true',
 });
 
 export const adviceFor = (type: string): string | undefined =>

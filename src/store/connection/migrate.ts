@@ -9,21 +9,21 @@ import { programName } from '../../runtime/program.js';
 import { checkDatabaseUrl } from './pool.js';
 import { asConnectFailure, asFailure, read } from './transaction.js';
 
-/** Any number, the same for every process that migrates a database of this product. */
+/** An arbitrary number, the same for every process that migrates a database of this product. */
 const lockKey = 7_261_554_913_204;
 const schema = 'palimpsest';
 const table = 'migrations';
 
 interface Migration {
   hash: string;
-  /** Unix milliseconds at which it was written; drizzle applies what is newer than the newest applied one. */
+  /** Unix milliseconds at which it was written. drizzle applies only migrations newer than the newest applied one. */
   when: number;
 }
 
 /**
- * Applies what is missing, under an advisory lock held by a connection of its own: processes that start together wait
- * for one another (drizzle's migrator does not lock: drizzle-orm#874). Answers how many migrations were applied.
- * Throws `Store.Unavailable` where the database is newer than this code, or differs from it.
+ * Applies the missing migrations under an advisory lock on a separate connection, so that processes that start together wait
+ * for each other (drizzle's migrator does not lock: drizzle-orm#874). Resolves to the number of applied migrations. Throws
+ * `Store.Unavailable` if the database is newer than this code, or differs from it.
  */
 export async function migrate(databaseUrl: string): Promise<number> {
   checkDatabaseUrl(databaseUrl);
@@ -51,18 +51,18 @@ export async function migrate(databaseUrl: string): Promise<number> {
     refuseMissing(
       known,
       after,
-      'Give the skipped files a later `when` in migrations/meta/_journal.json: drizzle applies what is newer than the newest applied one.',
+      'Give the skipped files a later `when` in migrations/meta/_journal.json: drizzle applies only migrations newer than the newest applied one.',
     );
     return after.length - before.length;
   } catch (error) {
     throw asFailure(error);
   } finally {
-    // Gives the lock back as well.
+    // This also releases the lock.
     await client.end().catch(() => {});
   }
 }
 
-/** Throws `Store.Unavailable` with the next step unless the database has exactly the schema this code was written for. */
+/** Throws `Store.Unavailable`, which gives the next step, unless the database has exactly the schema of this version. */
 export async function assertMigrated(pool: Pool): Promise<void> {
   const known = migrationsOfThisCode();
   const applied = await appliedMigrations((text) => read<AppliedRow>(pool, text));
@@ -93,7 +93,7 @@ function refuseUnknown(known: readonly Migration[], applied: readonly Migration[
     'Store.Unavailable',
     newer
       ? 'the database was migrated by a newer version of palimpsest than this one'
-      : 'the database holds a migration that differs from the one of this version',
+      : 'the database has a migration that differs from the one of this version',
     {
       hint: newer
         ? 'Update this installation, or point DATABASE_URL at another database.'
@@ -103,7 +103,7 @@ function refuseUnknown(known: readonly Migration[], applied: readonly Migration[
   );
 }
 
-/** drizzle skips a migration that is older than the newest applied one, without a word (drizzle-orm#5316, #5769). */
+/** drizzle silently skips a migration that is older than the newest applied one (drizzle-orm#5316, #5769). */
 function refuseMissing(known: readonly Migration[], applied: readonly Migration[], hint: string): void {
   const hashes = new Set(applied.map(({ hash }) => hash));
   const missing = known.filter(({ hash }) => !hashes.has(hash)).length;
@@ -125,7 +125,7 @@ function migrationsOfThisCode(): Migration[] {
   }));
 }
 
-/** The folder of the migrations, of the sources and of the build alike. @internal A test compares it with the database. */
+/** The folder of the migrations, for the sources and for the build. @internal A test compares it with the database. */
 export function migrationsFolder(): string {
   return path.join(packageRoot(), 'migrations');
 }

@@ -2,46 +2,48 @@ import pg, { type Pool } from 'pg';
 import { invalid, PalimpsestError } from '../../errors.js';
 import { Places } from './places.js';
 
-/** What one statement or transaction may take of everybody else's time. */
+/** Time limits of statements and transactions, so that none blocks the others. */
 export interface DatabaseTimeouts {
-  /** Milliseconds after which the server ends a statement. Every statement here takes far less. @default 60,000 */
+  /**
+   * Milliseconds after which the server cancels a statement. Every statement of this product takes far less. @default 60,000
+   */
   statementTimeoutMs?: number;
   /**
-   * Milliseconds that a statement waits for a lock, then it fails with `Store.Busy`. Longer than a transaction takes
-   * that works; shorter than a caller's patience. @default 5,000
+   * Milliseconds that a statement waits for a lock before it fails with `Store.Busy`. Longer than a normal transaction takes,
+   * shorter than a caller waits. @default 5,000
    */
   lockTimeoutMs?: number;
   /**
-   * Milliseconds after which the server ends a transaction whose process says nothing, with its locks: that of a process
-   * that was stopped or cut off. As long as a step of a worker may be silent. @default 10,000
+   * Milliseconds after which the server ends a silent transaction and frees its locks, because its process was stopped or cut
+   * off. As long as a worker may be silent within a transaction. @default 10,000
    */
   idleTransactionTimeoutMs?: number;
   /**
-   * Milliseconds without an answer after which this side gives a connection up and opens another: the server is stopped, or
-   * packets are dropped. @default 5,000 more than a statement may take
+   * Milliseconds without an answer after which the client abandons a connection and opens another, because the server is
+   * stopped or packets are dropped. @default 5,000 more than a statement may take
    */
   silenceTimeoutMs?: number;
 }
 
 export interface PoolOptions extends DatabaseTimeouts {
-  /** Connections at most. @default 10 */
+  /** Maximum number of connections. @default 10 */
   max?: number;
-  /** Share of them that one tenant may hold, where callers have one. @default 0.5 */
+  /** Share of them that one tenant may use, for calls that belong to a tenant. @default 0.5 */
   tenantShare?: number;
   /** Shown in pg_stat_activity. @default 'palimpsest' */
   applicationName?: string;
-  /** Told when an idle connection is lost; the pool replaces it by itself. */
+  /** Called when an idle connection is lost. The pool replaces it. */
   onIdleError?: (error: Error) => void;
 }
 
-/** Milliseconds that a call waits for a connection, be it for a free one or for a new one. */
+/** Milliseconds that a call waits for a connection, free or new. */
 const connectionTimeoutMs = 5_000;
-/** A connection without traffic is probed from then on, and given up within ten seconds more. */
+/** A connection without traffic is probed after this time, and abandoned within ten seconds more. */
 const keepAliveAfterMs = 10_000;
 
 const places = new WeakMap<Pool, Places>();
 
-/** In which order the connections of a pool are given out. */
+/** The queue for the connections of a pool. */
 export function placesOf(pool: Pool): Places {
   const known = places.get(pool);
   if (known) return known;
@@ -51,8 +53,8 @@ export function placesOf(pool: Pool): Places {
 }
 
 /**
- * A pool for this store. Connects at the first query; `await pool.end()` when done. Throws `Store.Unavailable` where
- * the connection string cannot be read.
+ * A pool for this store. It connects at the first query; end it with `await pool.end()`. Throws `Store.Unavailable` if the
+ * connection string is invalid.
  */
 export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   const { max = 10, tenantShare = 0.5, applicationName = 'palimpsest', onIdleError } = options;
@@ -70,8 +72,8 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
     connectionTimeoutMillis: connectionTimeoutMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveAfterMs,
-    // An answer that a stopped process does not take keeps its transaction open, and no other timeout of the server ends
-    // that. A server that cannot do it goes without.
+    // A stopped process that does not read its answer keeps its transaction open, and no other timeout of the server ends it.
+    // Servers without this setting go without it.
     verify: (client, done) => {
       const ready = () => done();
       client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).then(ready, ready);
@@ -83,10 +85,10 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   return pool;
 }
 
-/** Throws `Store.Unavailable` for what is no connection string, `Input.Invalid` for what is no string. */
+/** Throws `Store.Unavailable` for an invalid connection string, `Input.Invalid` for a value that is not a string. */
 export function checkDatabaseUrl(databaseUrl: unknown): void {
   const hint =
-    'Write it as postgresql://user:password@host:5432/database, with % and a code for special characters in its parts.';
+    'Write it as postgresql://user:password@host:5432/database, with special characters percent-encoded.';
   if (typeof databaseUrl !== 'string') {
     const given = databaseUrl === null ? 'null' : typeof databaseUrl;
     throw invalid(`databaseUrl must be a string, not ${given}`, 'databaseUrl', hint);

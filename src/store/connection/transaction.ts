@@ -7,9 +7,9 @@ import { currentCaller, type Wanted } from './places.js';
 import { placesOf } from './pool.js';
 
 export interface Transaction {
-  /** drizzle over the connection of this transaction. */
+  /** drizzle on the connection of this transaction. */
   db: NodePgDatabase;
-  /** Statements that drizzle cannot say; 64-bit numbers arrive as numbers. */
+  /** Statements that drizzle cannot express. 64-bit integers arrive as numbers. */
   query: Query;
 }
 
@@ -19,18 +19,18 @@ export type Query = <Row extends pg.QueryResultRow>(
 ) => Promise<Row[]>;
 
 /**
- * Runs `work` in one READ COMMITTED transaction on one connection. Commits when it returns, rolls back when it throws;
- * a connection that broke is not given back to the pool. (drizzle's own `transaction` on a pool leaks the connection
- * when BEGIN fails and returns broken ones: drizzle-orm#6023, #6114.) Failures of the database are `Store.Unavailable`,
- * a lock that another transaction holds for too long is `Store.Busy`.
+ * Runs `work` in one READ COMMITTED transaction on one connection. Commits when it returns, rolls back when it throws; a broken
+ * connection does not return to the pool. (drizzle's own `transaction` on a pool leaks the connection when BEGIN fails, and
+ * returns broken ones: drizzle-orm#6023, #6114.) Throws `Store.Unavailable` for failures of the database, and `Store.Busy` if
+ * another transaction holds a lock for too long.
  */
 export function withTransaction<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return transact(pool, {}, work);
 }
 
 /**
- * The same for a transaction that locks the row of a session: it begins when no other one of this process is at work on
- * that session, so that a session whose row is held elsewhere takes one connection, however many write to it.
+ * The same for a transaction that locks the row of a session. In one process, these transactions run one after another for each
+ * session. A session whose row is locked elsewhere therefore occupies one connection, however many callers write to it.
  */
 export function withSession<T>(
   pool: Pool,
@@ -45,7 +45,7 @@ function transact<T>(pool: Pool, wanted: Wanted, work: (tx: Transaction) => Prom
     try {
       await client.query('begin');
       const result = await work({ db: drizzle(client), query: queryOn(client) });
-      // A transaction in which a swallowed error aborted everything answers COMMIT with ROLLBACK.
+      // If a statement failed and its error was swallowed, the server answers COMMIT with ROLLBACK.
       const { command } = await client.query('commit');
       if (command !== 'COMMIT') throw new Error(`the transaction ended with ${command}`);
       return result;
@@ -59,7 +59,7 @@ function transact<T>(pool: Pool, wanted: Wanted, work: (tx: Transaction) => Prom
   });
 }
 
-/** What failed, on a connection that cannot be used any more. */
+/** A failure after which the connection is unusable. */
 class Broken extends Error {
   constructor(
     readonly failure: unknown,
@@ -104,34 +104,36 @@ async function connect(pool: Pool): Promise<PoolClient> {
   }
 }
 
-/** pg says these without a code. */
+/** Failures to which pg gives no code. */
 const connectReasons: readonly [said: RegExp, reason: string, hint: string][] = [
   [
     /^SASL:|password must be a string/,
-    'it asks for a password, and the connection string has none that it takes',
+    'it asks for a password, and the connection string has no valid one',
     'Write user and password into DATABASE_URL: postgresql://user:password@host:5432/database.',
   ],
   [
     /does not support SSL/,
-    'it does not take TLS connections',
+    'it does not accept TLS connections',
     'Turn TLS on in the server, or leave sslmode out of DATABASE_URL.',
   ],
 ];
 
-/** Whatever keeps a connection from coming about is `Store.Unavailable`. */
+/** Every failure to connect is `Store.Unavailable`. */
 export function asConnectFailure(cause: unknown): unknown {
   const failure = asFailure(cause);
   if (failure instanceof PalimpsestError) return failure;
   const message = cause instanceof Error ? cause.message : String(cause);
   const [, reason = message, hint = 'Check DATABASE_URL.'] =
     connectReasons.find(([said]) => said.test(message)) ?? [];
-  return new PalimpsestError('Store.Unavailable', `PostgreSQL cannot be connected to: ${reason}`, {
+  return new PalimpsestError('Store.Unavailable', `cannot connect to PostgreSQL: ${reason}`, {
     hint,
     cause,
   });
 }
 
-/** pg's own timeout: the connection still waits for an answer, so nothing can be asked on it, not even a rollback. */
+/**
+ * True for pg's own timeout. The connection still waits for an answer, so it takes no further statement, not even a rollback.
+ */
 function isSilent(error: unknown): boolean {
   return error instanceof Error && error.message === 'Query read timeout';
 }
@@ -143,8 +145,7 @@ function endsConnection(error: unknown): error is Error {
 }
 
 /**
- * One statement outside a transaction: a read that sees one snapshot. It ends when its caller goes away. Throws
- * `CallerGone`.
+ * One statement outside a transaction: a read of one database snapshot. It ends with `CallerGone` when its caller goes away.
  */
 export function read<Row extends pg.QueryResultRow>(
   pool: Pool,
@@ -187,9 +188,9 @@ const numbers: pg.CustomTypesConfig = {
       : (pg.types.getTypeParser(oid, format) as unknown),
 };
 
-/** SQLSTATE classes and codes that say nothing about the statement: the same one may succeed a moment later. */
+/** SQLSTATE classes and codes whose cause is not the statement: the same one may succeed a moment later. */
 const passing = /^(?:08|53|57014$|57P0|58|25P0[34]$)/;
-/** Another transaction was in the way: it held a lock for too long, or the two held one another up. */
+/** Conflicts with another transaction: it held a lock for too long, or the two deadlocked. */
 const inTheWay = /^(?:40001|40P01|55P03)$/;
 const networkCodes = /^(?:ECONN|EPIPE|ETIMEDOUT|EHOST|ENET|ENOTFOUND|EAI_AGAIN)/;
 const refusedLogin = /^(?:28|3D000)/;
@@ -198,9 +199,9 @@ const lostConnection =
 const diskFull = '53100';
 
 /**
- * A failure of the database as `Store.Unavailable` or `Store.Busy`; anything else (a typed failure, a violated
- * constraint) as it is, without drizzle's wrapping, whose message repeats every parameter: texts of messages have no
- * place in failures.
+ * Turns a failure of the database into `Store.Unavailable` or `Store.Busy`. Returns any other error (a typed failure, a
+ * violated constraint) without drizzle's wrapper: its message repeats every parameter, and failures must not contain texts of
+ * messages.
  */
 export function asFailure(error: unknown): unknown {
   if (error instanceof PalimpsestError) return error;
@@ -215,10 +216,10 @@ export function asFailure(error: unknown): unknown {
       `PostgreSQL: ${networkReason(cause) ?? (cause.message || code)}`,
       {
         hint: login
-          ? 'Check user, password and database of DATABASE_URL; a database is made with `createdb`.'
+          ? 'Check user, password and database of DATABASE_URL; `createdb` makes a database.'
           : code === diskFull
-            ? 'Free space on the disk of the database, then try again: what was stored is kept.'
-            : 'Check that the server of DATABASE_URL runs and takes connections, then try again; repeating a step is safe.',
+            ? 'Free space on the disk of the database, then try again: stored data is kept.'
+            : 'Check that the server of DATABASE_URL runs and accepts connections, then try again; repeating a step is safe.',
         details: code ? { code } : undefined,
         cause,
       },
@@ -228,20 +229,20 @@ export function asFailure(error: unknown): unknown {
 }
 
 function busy(cause: Error, code: string): PalimpsestError {
-  return new PalimpsestError('Store.Busy', `Another transaction was in the way: ${cause.message}.`, {
+  return new PalimpsestError('Store.Busy', `Conflict with another transaction: ${cause.message}.`, {
     hint: 'Repeat the call: nothing was stored. A process that stopped in its transaction loses it within seconds.',
     details: { code },
     cause,
   });
 }
 
-/** As the protocol writes it: 1234 and 5678 in place of a version. */
+/** The cancel request code of the protocol: 1234 and 5678 in place of a version. */
 const cancelCode = 80_877_102;
 const withinMs = 2_000;
 
 /**
- * Cancels the statement that a connection is running when `signal` is aborted. Answers what ends this; the connection
- * may be given to somebody else once that has resolved, so that no later statement is cancelled in place of this one.
+ * Cancels the statement that a connection runs when `signal` is aborted. Returns a function that stops watching the signal.
+ * Reuse the connection only after its promise has resolved; otherwise a later statement may be cancelled.
  */
 function cancelOnAbort(client: PoolClient, signal: AbortSignal): () => Promise<void> {
   let cancelling: Promise<void> | undefined;
@@ -254,8 +255,8 @@ function cancelOnAbort(client: PoolClient, signal: AbortSignal): () => Promise<v
 }
 
 /**
- * PostgreSQL's own request, over a connection that it closes when it has passed it on. Like libpq's, it is not encrypted: it
- * holds nothing but the key of this one backend. Where it does not arrive, the statement ends with its timeout.
+ * Sends PostgreSQL's cancel request on a connection that the server then closes. Like libpq's, it is not encrypted: it has only
+ * the key of this one backend. If it does not arrive, the statement ends with its timeout.
  */
 function requestCancel(client: PoolClient): Promise<void> {
   const backend = backendOf(client);
@@ -282,7 +283,7 @@ interface Backend {
   secretKey: number;
 }
 
-/** What pg keeps of a connection; its types leave out the key. */
+/** Fields that pg keeps for a connection; its types leave out the key. */
 function backendOf(client: PoolClient): Backend | null {
   if (!('host' in client && 'port' in client && 'processID' in client && 'secretKey' in client)) return null;
   const { host, port, processID: processId, secretKey } = client;

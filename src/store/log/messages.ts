@@ -7,13 +7,13 @@ import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 import type { Head } from '../../context/view/view.js';
 
-/** Identity and size of one message, without its text. */
+/** Hash and size of one message, without its text. */
 export interface Member {
   seq: number;
-  /** Lower-case hex, of the stored body. */
+  /** SHA-256 of the stored body, in lower-case hex. */
   sha256: string;
   tokens: number;
-  /** When it was said, ISO 8601 in UTC; absent where nobody told. */
+  /** When it was said, ISO 8601 in UTC; absent if unknown. */
   at?: string;
 }
 
@@ -25,7 +25,7 @@ export interface StoredMessage extends Omit<Member, 'at'> {
 const pageMessages = 500;
 const pageBytes = 4_000_000;
 
-/** The originals of a range of the log, both ends included; what is not in the log is not in the answer. */
+/** The originals of a range of the log, both ends included. Messages that the log lacks are left out. */
 export async function readMessages(
   pool: Pool,
   ids: SessionIds,
@@ -56,7 +56,7 @@ export async function readMembers(
   return rows.map(({ at, ...member }) => (at === null ? member : { ...member, at: at.toISOString() }));
 }
 
-/** Lower-case hex of every message of the log, in order; empty where there is no such session. */
+/** Hash of every message of the log, in order, in lower-case hex; empty if there is no such session. */
 export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {
   const rows = await read<{ sha256: string }>(
     pool,
@@ -68,8 +68,8 @@ export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]>
 }
 
 /**
- * A range of the log in order, in pages of at most 500 messages and about 4 MB (one message larger than that comes
- * alone), so that memory does not follow the length of the log.
+ * A range of the log in order, in pages of at most 500 messages and about 4 MB (a larger message is a page alone), so that
+ * memory does not grow with the length of the log.
  */
 export async function* messagePages(
   query: Query,
@@ -79,7 +79,7 @@ export async function* messagePages(
 ): AsyncGenerator<StoredMessage[]> {
   for (let next = fromSeq; next <= throughSeq;) {
     const page = await query<{ seq: number; tokens: number; sha256: string; body: string; at: Date | null }>(
-      // octet_length reads no compressed or moved-out text, so sizing a page costs nothing.
+      // octet_length does not read compressed or out-of-line text, so the size of a page costs nothing.
       `select seq, tokens, encode(sha256, 'hex') as sha256, body, at from (
          select seq, tokens, sha256, body, at, sum(octet_length(body)) over (order by seq) - octet_length(body) as before
          from (select seq, tokens, sha256, body, at from palimpsest.messages
@@ -108,7 +108,7 @@ export function toLogged({
   try {
     return { seq, tokens, ...parseBody(body), ...(at === null ? {} : { at: at.toISOString() }) };
   } catch {
-    throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not what an append stores`, {
+    throw new PalimpsestError('Store.Corrupt', `the body of message ${seq} is not a stored message`, {
       hint: `Run \`${programName()} verify\`: it names what is damaged and must be restored from a backup.`,
       details: { seq },
     });
@@ -119,7 +119,7 @@ export function headMessages(messages: string | null): ChatMessage[] {
   return messages === null ? [] : (JSON.parse(messages) as ChatMessage[]);
 }
 
-/** The head as stored: `messages` is a JSON array. */
+/** The head as it is stored; `messages` is a JSON array. */
 export function toHead(messages: string | null, numbers: Omit<Head, 'messages'>): Head | null {
   return messages === null ? null : { messages: headMessages(messages), ...numbers };
 }

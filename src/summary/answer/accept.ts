@@ -69,7 +69,7 @@ export function acceptSnapshot(text: string, limits: Acceptance, ground?: Ground
 
 /**
  * Accepts a journal that `layeredSnapshot` joined from accepted entries. The text stays unchanged, so that its beginning never
- * changes. Throws like {@link acceptDigest}, also if a layer is empty.
+ * changes. Throws like {@link acceptDigest}, and also if a layer is empty.
  */
 export function acceptLayered(text: string, { sections, ...size }: Acceptance): Snapshot {
   const layers = layersOf(text);
@@ -112,7 +112,7 @@ function refuseForeign(text: string, kind: string, ground: Ground): void {
 
 function noSummary(message: string, details: Record<string, number>): PalimpsestError {
   const hint =
-    'The model may have refused, or something else answered in its place. Nothing was replaced. Try another summary model if this repeats.';
+    'The model may have refused, or a proxy may have answered instead. Nothing was replaced. Try another summary model if this repeats.';
   return new PalimpsestError('Llm.BadOutput', message, { details, hint });
 }
 

@@ -1,9 +1,9 @@
 /**
- * The matter of a text, in any language: its words, the character pairs of scripts that put no spaces between words,
- * its numbers and identifiers. Each is weighed by how much it tells. No word is known beforehand.
+ * The content of a text, in any language: its words, the character pairs of scripts without spaces between words, its numbers
+ * and identifiers. Each has a weight by how much it says about the content. There are no word lists.
  */
 
-/** What one text is made of. */
+/** The content of one text. */
 interface Matter {
   /** Words in lower case; the value is the length in characters. */
   words: ReadonlyMap<string, number>;
@@ -11,29 +11,29 @@ interface Matter {
   grams: ReadonlySet<string>;
   /** Numbers and identifiers, with their weights. */
   exact: ReadonlyMap<string, number>;
-  /** Mean length of the words as they stand, repeated ones included. */
+  /** Mean length of all words, with repetitions. */
   meanLength: number;
 }
 
-/** Full-width forms, ligatures and the like in their plain form; without characters that nobody sees. */
+/** Replaces full-width forms and ligatures by plain characters, and removes invisible ones. */
 function plainForm(text: string): string {
   return /[^\0-\x7F]/.test(text) ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '') : text;
 }
 
-/** 1,200 and 1 200 as 1200. A text may mean two numbers by it: `HAT260 167`. */
+/** Joins 1,200 and 1 200 to 1200. A text may also mean two numbers: `HAT260 167`. */
 function ungrouped(text: string): string {
   return text.replace(/(?<=\d)[,'\u2019 ](?=\d{3}(?!\d))/g, '');
 }
 
-/** Korean has spaces, but glues grammar to its words. U+30FC makes a vowel long. */
+/** Korean has spaces, but attaches grammar to its words. U+30FC lengthens a vowel. */
 const together =
   '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}\\u30FC';
 const isUnspaced = new RegExp(`[${together}]`, 'u');
 const pieces = new RegExp(`[${together}](?:[${together}]|\\p{M})*|[^${together}]+`, 'gu');
-/** One syllable of theirs takes two to four characters. */
+/** Scripts in which a syllable takes two to four characters. */
 const longGrams = /[\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
 
-/** `text`: in plain form and lower case. */
+/** `text` is in plain form and lower case. */
 function matterOf(text: string): Matter {
   const words = new Map<string, number>();
   const grams = new Set<string>();
@@ -54,7 +54,7 @@ function matterOf(text: string): Matter {
   return { words, grams, exact: exactIn(text), meanLength: count === 0 ? USUAL_MEAN : total / count };
 }
 
-/** Encoded bytes and compounds must not move the mean. */
+/** Encoded bytes and compounds must not change the mean. */
 const LONGEST_COUNTED = 12;
 const USUAL_MEAN = 4.6;
 
@@ -67,15 +67,15 @@ function addGrams(run: string, grams: Set<string>): void {
 const LARGEST_WEIGHT = 8;
 
 /**
- * What a word tells grows with its length, in all languages (Piantadosi, Tily and Gibson 2011, "Word lengths are optimized
- * for efficient communication"); words shorter than two thirds of the mean are mostly grammar and tell nothing.
+ * In all languages, longer words carry more information (Piantadosi, Tily and Gibson 2011, "Word lengths are optimized for
+ * efficient communication"). Words shorter than two thirds of the mean are mostly grammar and have the weight 0.
  */
 function weightOfWord(length: number, meanLength: number): number {
   const mean = Math.min(7, Math.max(2.5, meanLength));
   return Math.max(0, Math.min(LARGEST_WEIGHT, (length / mean - 0.65) * 4.6));
 }
 
-/** Pairs with Hiragana are mostly grammar; one character of Han tells about as much as half a word. */
+/** Pairs with Hiragana are mostly grammar; one Han character carries about as much as half a word. */
 function weightOfGram(gram: string): number {
   if (/\p{Script=Hiragana}/u.test(gram)) return /\p{Script=Han}/u.test(gram) ? 0.5 : 0;
   if (/\p{Script=Han}/u.test(gram)) return 2;
@@ -99,14 +99,13 @@ function exactIn(text: string): Map<string, number> {
   return found;
 }
 
-/** Above this share of capitals inside sentences, a language writes all its nouns with one. */
+/** Above this share of capitals inside sentences, the language capitalizes all nouns. */
 const MOST_CAPITALS = 0.2;
 
 /**
- * Words that stay what they are in every language, in lower case: those written with a capital inside a sentence, or as
- * code, and rarely without; those with a capital inside; and in a text of another script the words in Latin letters. Where
- * all nouns have a capital, or too little was said to know, only what stands behind another capital is a name. `text`: in
- * plain form.
+ * Words that are the same in every language, in lower case: words usually written with a capital inside a sentence, or as code;
+ * words with a capital inside; and, in a text of another script, words in Latin letters. If all nouns have a capital, or the
+ * text is too short to know, a word is a name only after another capitalized word. `text` is in plain form.
  */
 function namesIn(text: string): Set<string> {
   const names = new Set<string>();
@@ -146,14 +145,14 @@ function isCode(text: string, word: string, index: number): boolean {
   return next === '(' || (next === '`' && text[index - 1] === '`');
 }
 
-/** `RestrictedPython`, `macOS`, but no letters out of encoded bytes. */
+/** `RestrictedPython`, `macOS`, but not parts of encoded bytes. */
 function isIdentifier(text: string, word: string, index: number): boolean {
   if (!/^\p{L}\p{Ll}+\p{Lu}/u.test(word)) return false;
   const around = (text[index - 1] ?? ' ') + (text[index + word.length] ?? ' ');
   return !/[\d+/=]/.test(around);
 }
 
-/** At least four letters: two or three make a word of many languages. */
+/** At least four letters, because two or three are a word in many languages. */
 function isLatinWord(word: string): boolean {
   return /^[a-z]{4,}$/i.test(word);
 }
@@ -164,42 +163,41 @@ function isMostlyLatin(text: string): boolean {
 }
 
 /**
- * Whether an answer holds anything of what it was asked about. A summary does, in whatever language and form; a
- * refusal, an error page, a placeholder or a question back does not, however it is worded. Nothing here knows such
- * texts. What speaks for an answer and how much of it is needed.
+ * The evidence that an answer has content of its record, and the evidence required. A summary has it, in any language and form;
+ * a refusal, an error page, a placeholder or a counter-question has not, however it is worded. There is no list of such texts.
  */
 interface Grounding {
-  /** Weight of what the answer shares with the record, less half of what it does not. */
+  /** Weight of the content that the answer shares with the record, less half of the other content. */
   found: number;
   needed: number;
 }
 
-/**
- * Set with recorded sessions and the half of test/acceptance that is meant for it; the other half says what they are worth
- * (docs/decisions.md).
- */
+/** Chosen with recorded sessions and the training half of test/acceptance; the other half measures them (docs/decisions.md). */
 const LEAST_JUDGED = 4;
 const SHARE_NEEDED = 0.12;
 const FIRST_NEEDED = 6;
-/** Where the record holds numbers or identifiers and the answer none of them. */
+/** Applies if the record has numbers or identifiers and the answer has none of them. */
 const FIRST_WITHOUT_EXACT = 15;
 const PER_ROOT = 0.7;
-/** What is not in the record speaks against the answer, by this share of its weight; pairs also arise where two words meet. */
+/**
+ * Content that the record lacks counts against the answer with this share of its weight. Pairs count less, since they also
+ * arise between two words.
+ */
 const FOREIGN_WORD = 0.5;
 const FOREIGN_GRAM = 0.25;
-/** In another language than the record's, numbers, identifiers and names are all that can be shared. */
+/** An answer in another language can share only numbers, identifiers and names. */
 const ABROAD = { least: 6, most: 16, perRoot: 0.8, oneName: 5, longestName: 8 };
-/** Letters of an ending, and of what it may be an ending of. */
+/** Maximum letters of an ending, and minimum letters of its stem. */
 const ENDINGS = [1, 2, 3];
 const SHORTEST_STEM = 5;
 
 /** The record, to compare answers with. Takes time linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
-  /** Numbers and identifiers, those with separators read both ways. */
+  /** Numbers and identifiers; those with separators both joined and split. */
   private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
-  /** Names without up to three letters of their end. */
+  /** Names without up to three letters at their end. */
   private readonly stems: ReadonlySet<string>;
   private readonly isLatin: boolean;
   /** Every word once, between spaces. */
@@ -209,7 +207,7 @@ export class Ground {
   private readonly weight: number;
   private readonly exactWeight: number;
 
-  /** `asked`: what the request itself says around the record. An answer that repeats it says nothing. */
+  /** `asked` is the text of the request around the record; an answer gains nothing by repeating it. */
   constructor(record: string, asked: string) {
     const plain = plainForm(withoutLabels(record));
     this.text = plain.toLowerCase();
@@ -224,7 +222,7 @@ export class Ground {
     this.exact = new Map([...exactIn(ungrouped(this.text)), ...this.matter.exact]);
   }
 
-  /** Null where the record holds nothing to compare with: a word of greeting, or media alone. */
+  /** Null if the record has nothing to compare with, such as a greeting, or media alone. */
   of(answer: string): Grounding | null {
     if (this.weight + this.exactWeight < LEAST_JUDGED) return null;
     const text = plainForm(answer.replace(/<[^<>\n]{0,400}>/g, ' ')).toLowerCase();
@@ -246,7 +244,7 @@ export class Ground {
     return sum;
   }
 
-  /** Words of the request count nowhere. */
+  /** Words of the request do not count. */
   private wordsIn({ words }: Matter): number {
     let sum = 0;
     for (const [word, length] of words) {
@@ -263,7 +261,7 @@ export class Ground {
     return sum;
   }
 
-  /** What an answer in another language than the record's can share with it; in another script, every word in Latin letters. */
+  /** Content that an answer in another language can share with the record; in another script, every word in Latin letters. */
   private abroad({ words }: Matter, exact: number, answer: string): Grounding {
     const isForeignScript = this.isLatin && !isMostlyLatin(plainForm(answer));
     const isKept = (word: string) =>
@@ -278,7 +276,7 @@ export class Ground {
     };
   }
 
-  /** Names are inflected too: up to three letters more or less at their end. */
+  /** Names are inflected too: they match with up to three letters more or less at their end. */
   private hasName(word: string): boolean {
     if (this.names.has(word)) return true;
     if (word.length < SHORTEST_STEM) return false;
@@ -289,11 +287,11 @@ export class Ground {
     );
   }
 
-  /** A word counts in another form too: where about two thirds of it, from its beginning or to its end, are part of one. */
+  /** A word also counts in another form, if about two thirds of it, at its beginning or end, are part of a word. */
   private hasWord(word: string): boolean {
     if (this.matter.words.has(word)) return true;
     if (word.length >= 4 && this.words.includes(` ${beginning(word)}`)) return true;
-    // Arabic and Hebrew write article and preposition in front of the word.
+    // Arabic and Hebrew attach article and preposition to the beginning of a word.
     if (/^[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(word)) {
       return [1, 2, 3].some((from) => word.length - from >= 3 && this.words.includes(word.slice(from)));
     }
@@ -304,7 +302,7 @@ export class Ground {
     let sum = 0;
     for (const [token, weight] of exact) {
       const isPart = token.length >= 5 && /[a-z]/.test(token) && this.text.includes(token);
-      // A time or a decimal may be written in another way; its parts speak for it.
+      // A time or a decimal may have another form, so its parts count.
       sum += this.exact.has(token) || isPart ? weight : /[.:]/.test(token) ? 0 : -weight / 2;
     }
     return sum;
@@ -322,8 +320,8 @@ function total(weights: Iterable<number>): number {
 }
 
 /**
- * What renderMessage and the prompts put around messages and digests is nobody's word, and neither is the role of who
- * speaks; names in labels are.
+ * Removes the text that renderMessage and the prompts put around messages and digests, and the roles of speakers, since neither
+ * is content. Names in labels remain.
  */
 function withoutLabels(record: string): string {
   return record.replace(

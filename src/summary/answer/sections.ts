@@ -75,9 +75,9 @@ interface LayerRange {
 }
 
 /**
- * Layers as one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. What further
- * layers add stands behind, so the text of those before never changes. A line of a layer that looks like such a heading
- * loses its marks.
+ * Joins layers to one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. Further
+ * layers follow at the end, so the text of earlier ones never changes. A line of a layer that looks like such a heading loses
+ * its marks.
  */
 export function layeredSnapshot(layers: readonly (LayerRange & { text: string })[]): string {
   return layers
@@ -96,7 +96,7 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
 /** The line in place of a dropped layer. */
 export const leftOutLine = '- left out for want of room; the archive holds it';
 
-/** The same under its heading. */
+/** The same line under its heading. */
 export function leftOut(range: LayerRange): string {
   return `${headingOf(range)}\n${leftOutLine}`;
 }
@@ -108,7 +108,7 @@ interface PlacedLayer {
   at: number;
 }
 
-/** The layers of a layered snapshot, by their headings. */
+/** The layers of a layered snapshot, found by their headings. */
 export function placedLayers(snapshot: string): PlacedLayer[] {
   const placed: PlacedLayer[] = [];
   let at = 0;
@@ -142,7 +142,7 @@ function withoutForgedHeading(line: string): string {
   return isLayerHeading(plain) ? plain.replace(/^#+\s*/, '') : line;
 }
 
-/** The texts of the layers in a layered snapshot; none in another one. */
+/** The texts of the layers in a layered snapshot; empty for any other snapshot. */
 export function layersOf(snapshot: string): string[] {
   const layers: string[][] = [];
   for (const line of snapshot.split('\n')) {

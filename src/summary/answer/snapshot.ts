@@ -1,14 +1,14 @@
 import { factsSection, isLayerHeading, sections, type Section, type SectionKey } from './sections.js';
 
 /**
- * Reads and writes the Markdown of a snapshot: `## <title>`, then `- ` bullets. Shared by the extractive summarizer,
- * acceptance and whoever reads a snapshot back. Every function knows the built-in sections unless it is given others.
+ * Reads and writes the Markdown of a snapshot: `## <title>`, then `- ` bullets. Every function uses the built-in sections by
+ * default.
  */
 export function headingOf(key: string, among: readonly Section[] = sections): string {
   return `## ${[...among, factsSection].find((section) => section.key === key)?.title ?? key}`;
 }
 
-/** First words of headings as models write them, in place of ours. */
+/** First words of headings that models write instead of the built-in ones. */
 const spellings: [RegExp, SectionKey][] = [
   [/^(session |user |primary )?(intent|goals?|objectives?|requests?)\b/, 'intent'],
   [/^(constraints?|preferences|rules|user (rules|preferences|constraints))\b/, 'constraints'],
@@ -22,7 +22,7 @@ const spellings: [RegExp, SectionKey][] = [
 const headingLine =
   /^(#{1,6}[ \t]+)?(\*\*)?(?:\d{1,2}[.)][ \t]+)?([\p{L}][^\n#*]{1,62}?)[ \t]*:?(\*\*)?[ \t]*:?$/u;
 
-/** The section that a title names, in our wording or, for built-in keys, in that of models; null for another title. */
+/** The section that a title names, in the policy's wording or, for built-in keys, in that of models; null for another title. */
 export function sectionNamed(title: string, among: readonly Section[] = sections): string | null {
   const name = plain(title);
   const exact = [...among, factsSection].find((section) => plain(section.title) === name);
@@ -39,7 +39,7 @@ function plain(title: string): string {
   return title.toLowerCase().replace(/\s+/g, ' ').trim();
 }
 
-/** The section a line opens: a Markdown heading, a bold line, or a title on a line of its own; null for other lines. */
+/** The section that a line opens as a Markdown heading, a bold line, or a title alone on a line; null for other lines. */
 export function sectionAt(line: string, among: readonly Section[] = sections): string | null {
   if (line.length > 90) return null;
   const text = line.trim();
@@ -58,8 +58,8 @@ export function hasSections(text: string, among: readonly Section[] = sections):
 }
 
 /**
- * Items of each section in order, bullets removed. Text before the first heading, after the heading of a layer, and
- * free text counts as `state`, or as the last section where there is none.
+ * Items of each section in order, without bullets. Text before the first heading, text after the heading of a layer, and free
+ * text count as `state`, or as the last section if there is no `state`.
  */
 export function parseSnapshot(text: string): Map<SectionKey, string[]>;
 export function parseSnapshot(text: string, among: readonly Section[]): Map<string, string[]>;
@@ -88,7 +88,7 @@ export function parseSnapshot(text: string, among: readonly Section[] = sections
 
 const bulletMark = /^(?:[-*+•]|\d{1,3}[.)])\s+/;
 
-/** A bullet begins an item, an indented or plain line continues the one before. */
+/** A bullet begins an item; an indented or plain line continues the item before. */
 function addLine(items: string[], line: string): void {
   const text = line.trim();
   if (text === '') return;
@@ -99,7 +99,7 @@ function addLine(items: string[], line: string): void {
   else items.push(text);
 }
 
-/** Snapshot text of the sections that hold something. Every item becomes one line, so none can open a section. */
+/** The snapshot text of the sections that are not empty. Every item becomes one line, so none can open a section. */
 export function formatSnapshot(
   items: ReadonlyMap<string, readonly string[]>,
   among: readonly Section[] = sections,

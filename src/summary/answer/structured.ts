@@ -1,4 +1,7 @@
-/** Requests summaries as JSON by schema, and reads answers tolerantly: endpoints may ignore a schema, models may deviate from it. */
+/**
+ * Requests summaries as JSON by schema, and reads answers tolerantly, since endpoints may ignore a schema and models may
+ * deviate from it.
+ */
 import { PalimpsestError } from '../../errors.js';
 import { unwrapped } from './accept.js';
 import { hasSections, formatSnapshot, oneLine, sectionNamed } from './snapshot.js';
@@ -28,9 +31,9 @@ export function schemaOf(sections: readonly Section[]): SummarySchema {
 }
 
 /**
- * The Markdown of an answer. A JSON object (fenced, with prose around it, nested, with other key spellings, strings for
- * arrays) becomes a snapshot in section order; everything else stays as it is, for acceptance to judge.
- * Throws `Llm.BadOutput` for JSON that was cut off or cannot be read.
+ * The Markdown of an answer. A JSON object (also fenced, within prose, nested, with other spellings of keys, or with strings
+ * for arrays) becomes a snapshot in section order. Any other answer stays unchanged; acceptance checks it. Throws
+ * `Llm.BadOutput` for truncated or invalid JSON.
  */
 export function readSummary(answer: string, { sections }: { sections: readonly Section[] }): string {
   const text = unwrapped(answer, sections);
@@ -45,7 +48,7 @@ export function readSummary(answer: string, { sections }: { sections: readonly S
   }
   const value = parsed(text.slice(start, end));
   if (value === undefined) {
-    if (isWhole && namesSection(text, sections)) throw unreadable('is no valid JSON', answer);
+    if (isWhole && namesSection(text, sections)) throw unreadable('is not valid JSON', answer);
     return text;
   }
   const items = new Map<string, string[]>();
@@ -62,7 +65,7 @@ function unreadable(reason: string, answer: string): PalimpsestError {
   });
 }
 
-/** Where an object begins that may be the answer; null where the text is Markdown, with or without objects in it. */
+/** Start of an object that may be the answer; null if the text is Markdown, with or without objects in it. */
 function jsonStart(text: string, sections: readonly Section[]): number | null {
   if (text.startsWith('{') || text.startsWith('[')) return 0;
   const opening = /(?:^|[\s:])([{[])\s*["{]/.exec(text.slice(0, 2_000));
@@ -87,7 +90,9 @@ function endOfObject(text: string, start: number): number | null {
   return null;
 }
 
-/** JSON, or JSON with line ends inside strings or commas too many, as smaller models write it; undefined for neither. */
+/**
+ * Parses JSON, also with line ends inside strings or superfluous commas, as smaller models write it; undefined for other text.
+ */
 function parsed(json: string): unknown {
   for (const candidate of [json, repaired(json)]) {
     try {
@@ -111,7 +116,7 @@ function namesSection(text: string, sections: readonly Section[]): boolean {
   return keys.some(([, key]) => key !== undefined && sectionOfKey(key, sections) !== null);
 }
 
-/** The section a key of the answer means: `intent`, `Session intent`, `sessionIntent`, `next_steps`, `goals`. */
+/** The section that a key of the answer names: `intent`, `Session intent`, `sessionIntent`, `next_steps`, `goals`. */
 function sectionOfKey(key: string, sections: readonly Section[]): string | null {
   const exact = sections.find(
     (section) => squeezed(section.key) === squeezed(key) || squeezed(section.title) === squeezed(key),
@@ -128,12 +133,12 @@ function squeezed(text: string): string {
   return text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '');
 }
 
-/** Objects inside objects are as deep as this where they are looked into for sections. */
+/** Maximum depth of nested objects in which sections are found. */
 const DEEPEST = 4;
 const titleKeys = ['section', 'title', 'heading', 'key', 'name'];
 const itemKeys = ['items', 'bullets', 'content', 'points', 'entries', 'text', 'value'];
 
-/** Puts into `items` what the sections of an answer hold. Fields that name none join the last section of their object. */
+/** Adds the items of an answer's sections to `items`. Fields that name no section join the last section of their object. */
 function collect(
   value: unknown,
   sections: readonly Section[],
@@ -172,7 +177,7 @@ function collect(
   }
 }
 
-/** An object around the answer may bear the name of a section, as `state_snapshot` does. */
+/** An object around the answer may have the name of a section, as `state_snapshot` does. */
 function holdsSections(value: unknown, sections: readonly Section[]): boolean {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   return Object.keys(value).some((key) => sectionOfKey(key, sections) !== null);

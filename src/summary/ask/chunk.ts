@@ -1,7 +1,6 @@
 /**
- * Slices of the evicted range that fit one summarizer request. Cut from the left edge, so that a later plan which
- * evicts more finds all but the last chunk summarized already. Offsets are UTF-16 positions in {@link renderMessage}'s
- * text.
+ * Slices of the evicted range that fit one summarizer request. They are cut from the left edge, so that a later plan that
+ * evicts more finds digests for all but the last chunk. Offsets are UTF-16 positions in {@link renderMessage}'s text.
  */
 import { createHash } from 'node:crypto';
 import type { LoggedMessage } from '../../conversation/message.js';
@@ -20,36 +19,39 @@ export interface ChunkRef {
   tokens: number;
 }
 
-/** One message to be cut. `tokens` is its stored size; `text` its rendered text, or '' to go by `tokens` alone (a message that need not be split). */
+/**
+ * One message of the range. `tokens` is its stored size; `text` its rendered text, or '' if the message need not be split and
+ * `tokens` is enough.
+ */
 interface ChunkItem {
   seq: number;
   tokens: number;
   text: () => string;
 }
 
-/** Tokens of the tags around an ordinary message, beyond the framing its stored size already holds. */
+/** Tokens of the tags around an ordinary message, beyond the framing in its stored size. */
 const LABEL_TOKENS = 28;
 
 /** Tokens of the tool name in a label (not part of the rendered text) and of the line end between messages. */
 const NAME_TOKENS = 8;
 
-/** What a transcript adds to each message. */
+/** Tokens that a transcript adds to each message. */
 export const MESSAGE_LABEL_TOKENS = LABEL_TOKENS + NAME_TOKENS;
 
-/** The same for the mark before each message in a record of the journal. */
+/** Tokens of the mark before each message in a record of the journal. */
 export const MESSAGE_MARK_TOKENS = 12;
 
-/** Tokens of the label around a slice of a message: its tags with both ids, and which characters it holds. */
+/** Tokens of the label around a slice of a message: its tags with both ids, and its range of characters. */
 const SLICE_LABEL_TOKENS = 80;
 
-/** A chunk below this is not halved any more: a model for which it is too long has no room beside the instructions. */
+/** A smaller chunk is not halved: a model for which it is too long has no tokens left besides the instructions. */
 const SMALLEST_HALVED = 512;
 
 /**
- * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Ends at message boundaries;
- * a message larger than a whole chunk is split inside. The same left edge gives the same chunks except the last. A short
- * remainder joins the chunk before it, for which an eighth of a chunk, at most 256 tokens, is left free.
- * Slice labels are reckoned with 80 tokens, in chunks below 400 tokens with less than they may need.
+ * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Chunks end at message boundaries;
+ * only a message larger than a whole chunk is split. The same left edge gives the same chunks except the last. An eighth of
+ * each chunk, at most 256 tokens, stays free, so that a short remainder can join the chunk before it. A slice label counts as
+ * 80 tokens; in chunks below 400 tokens, as less than it may need.
  */
 export function cutChunks(
   items: readonly ChunkItem[],
@@ -105,7 +107,7 @@ function extend(open: ChunkRef | null, seq: number, tokens: number): ChunkRef {
   return { fromSeq: seq, fromChar: 0, throughSeq: seq, throughChar: null, tokens };
 }
 
-/** A digest of a few words could not be smaller than its source. */
+/** A digest of a shorter slice could not be smaller than its source. */
 function withoutShortRemainder(chunks: ChunkRef[], spare: number): ChunkRef[] {
   const last = chunks.at(-1);
   const before = chunks.at(-2);
@@ -117,7 +119,7 @@ function withoutShortRemainder(chunks: ChunkRef[], spare: number): ChunkRef[] {
   ];
 }
 
-/** Characters that are counted at once when a message is split; finer for small chunks. */
+/** Characters counted together when a message is split; fewer for small chunks. */
 function pieceSize(limit: number): number {
   return Math.max(16, Math.min(2_048, Math.floor(limit / 2)));
 }
@@ -127,8 +129,8 @@ function total(pieces: readonly Piece[]): number {
 }
 
 /**
- * Two chunks that together hold exactly the text of this one, of about equal size; between messages where a boundary
- * lies in the middle third. Null below 64 tokens. `items`: the messages of the chunk, with their texts.
+ * Splits a chunk into two of about equal size with exactly its text, between messages if a boundary lies in the middle third.
+ * Null below 64 tokens. `items` has the messages of the chunk, with their texts.
  */
 export function halveChunk(
   chunk: ChunkRef,
@@ -183,7 +185,7 @@ export function halveChunk(
   ];
 }
 
-/** Which characters of a message of this length the chunk reads. */
+/** The range of characters that the chunk reads of a message of this length. */
 function rangeIn(chunk: ChunkRef, seq: number, length: number): [from: number, to: number] {
   const from = seq === chunk.fromSeq ? chunk.fromChar : 0;
   const to = seq === chunk.throughSeq && chunk.throughChar !== null ? chunk.throughChar : length;
@@ -199,8 +201,8 @@ function rangeIn(chunk: ChunkRef, seq: number, length: number): [from: number, t
 }
 
 /**
- * What the summarizer reads of a chunk: its messages, one after the other, each inside its label; a slice says which
- * part of its message it is. Tool names of results come from the calls among `messages` where a result does not name its tool.
+ * The text of a chunk for the summarizer: its messages in order, each inside its label. The label of a slice gives its range of
+ * characters. A result that does not name its tool gets the name from its call among `messages`.
  */
 export function transcriptOf(chunk: ChunkRef, messages: readonly LoggedMessage[]): string {
   const toolNames = new Map<string, string>();
@@ -216,8 +218,8 @@ export function transcriptOf(chunk: ChunkRef, messages: readonly LoggedMessage[]
 }
 
 /**
- * The messages as far as the chunk reads them: of one that it holds a slice of, the text of the slice. Calls stay whole
- * with their message. What is compared with a digest of a slice takes time with the slice, not with the message.
+ * The messages as the chunk reads them: a message that it reads in part has the text of the slice. Calls stay whole with their
+ * message. A comparison with the digest of a slice therefore takes time in proportion to the slice, not to the message.
  */
 export function readBy(chunk: ChunkRef, messages: readonly LoggedMessage[]): LoggedMessage[] {
   return messages.map((logged) => {
@@ -248,7 +250,7 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
 interface KeyParts {
   tenant: string;
   kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
-  /** What is read, in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
+  /** The input in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
   members: readonly string[];
   promptVersion: number | string;
   /** @default the hash of the built-in prompts and of the rendering */
@@ -257,7 +259,7 @@ interface KeyParts {
   limits: Record<string, number>;
 }
 
-/** The content key under which a result of the model is stored and found again: sha256, hex. Never the same for two tenants. */
+/** The key under which a result of the model is stored: sha256 of its input, hex. It differs between tenants. */
 export function digestKey({ promptHash = PROMPT_HASH, limits, ...parts }: KeyParts): string {
   const { tenant, kind, members, promptVersion, model } = parts;
   const ordered = Object.entries(limits).sort(([a], [b]) => (a < b ? -1 : 1));
@@ -274,7 +276,7 @@ export function digestKey({ promptHash = PROMPT_HASH, limits, ...parts }: KeyPar
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** A stretch of text and its size; `to` is exclusive. */
+/** A range of text and its size in tokens; `to` is exclusive. */
 interface Piece {
   from: number;
   to: number;
@@ -282,9 +284,9 @@ interface Piece {
 }
 
 /**
- * The text in pieces of about `size` characters, in order and without gaps, each counted once: the sum is never far
- * above the count of the whole, and a text of any length takes linear time. No piece has more than `most` tokens,
- * unless it is a single character. Pieces depend only on the text before their end, and end at code points.
+ * Splits a text into pieces of about `size` characters, in order and without gaps. Each piece is counted once: the sum is
+ * slightly above the count of the whole, and the time is linear. No piece has more than `most` tokens, unless it is a single
+ * character. Pieces depend only on the text before their end, and end at code points.
  */
 function measurePieces(text: string, size: number, most: number, counter: TokenCounter): Piece[] {
   const pieces: Piece[] = [];
@@ -304,7 +306,7 @@ function counted(text: string, from: number, to: number, most: number, counter: 
   return [...counted(text, from, middle, most, counter), ...counted(text, middle, to, most, counter)];
 }
 
-/** Ends a piece after a line end or a space of its last quarter if there is one, never inside a code point. */
+/** The end of a piece: after a line end or a space in its last quarter if there is one, never inside a code point. */
 function endOf(text: string, from: number, size: number): number {
   const latest = from + size;
   if (latest >= text.length) return text.length;
@@ -316,7 +318,7 @@ function endOf(text: string, from: number, size: number): number {
   return Math.max(codePointAt(text, latest), codePointAt(text, from + 2));
 }
 
-/** The position itself, or the one before it where it lies between the halves of a surrogate pair. */
+/** The position, or the one before it if it is between the halves of a surrogate pair. */
 function codePointAt(text: string, at: number): number {
   const isLow = text.charCodeAt(at) >= 0xdc00 && text.charCodeAt(at) <= 0xdfff;
   const afterHigh = at > 0 && text.charCodeAt(at - 1) >= 0xd800 && text.charCodeAt(at - 1) <= 0xdbff;

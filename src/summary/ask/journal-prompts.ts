@@ -1,7 +1,7 @@
 /**
- * What the summarizer is asked in `journal` mode: notes on a chunk, changes of the state, notes merged. As in the other
- * modes all that was said is data, the instructions come first and are the same in every request of a policy; what to note
- * stands behind the record, and is said where notes are asked for.
+ * The requests of `journal` mode: notes on a chunk, changes of the state, merged notes. As in the other modes, all messages are
+ * data, and the instructions come first and are the same in every request of a policy. Requests for notes say after the record
+ * what to note.
  */
 import { createHash } from 'node:crypto';
 import type { Policy } from '../../policy/defaults.js';
@@ -34,7 +34,10 @@ const stateTask = `The state holds what the agent still has to do or heed at the
 - next: the next step that user or agent named, or none [m63]
 A request is done when it is met, or when the talk has gone on to something else. One made and met in the record is only noted, as is what people tell, plan and ask each other. Note every request and rule, without R1 or T2: the state drops them once settled. A rule for one task is withdrawn by the user's message that begins another, also one that follows. Check each open question: settled, or put otherwise now? "progress" and "next" replace what stood there. If nothing changes, write "- none".`;
 
-/** The requests of a policy in `journal` mode. Instructions of its own take the place of the built-in task and of what to note. */
+/**
+ * The requests of a policy in `journal` mode. Custom instructions replace the built-in task and the description of what to
+ * note.
+ */
 export function journalPrompt({ prompt }: Pick<Policy['summary'], 'prompt'>): PromptSettings {
   const own = prompt?.replace('{messages}', '(the record in the next message)').replace('{sections}', '');
   const instructions = [own ?? task, dataRule, form].join('\n\n');
@@ -54,7 +57,7 @@ export function journalPrompt({ prompt }: Pick<Policy['summary'], 'prompt'>): Pr
   return { ...settings, instructions, version: JOURNAL_PROMPT_VERSION, hash };
 }
 
-/** The state as a request shows it, and the length of the next one. */
+/** The state as a request shows it, and the maximum length of the next state. */
 export interface AskedState {
   text: string;
   maxTokens: number;
@@ -62,22 +65,25 @@ export interface AskedState {
 
 export interface NotesInput {
   transcript: string;
-  /** The end of the notes before; null at the beginning of the session. */
+  /** The end of the earlier notes; null at the beginning of the session. */
   before: { throughSeq: number; end: string | null } | null;
-  /** Beginnings of the messages that stay in the context; '' where there are none, or others follow first. */
+  /** Beginnings of the messages that stay in the context; '' if there are none, or another chunk follows first. */
   follows: string;
-  /** Null where the changes are asked for separately. */
+  /** Null if a separate request asks for the changes. */
   state: AskedState | null;
-  /** The agent calls tools in it: it is work. Without any it may be talk, or the work of an agent whose tools are text. */
+  /**
+   * Whether the agent calls tools in the chunk. Without calls it may be a conversation, or the work of an agent whose tools are
+   * text.
+   */
   hasCalls: boolean;
-  /** Some messages say when they were said. */
+  /** Whether some messages have a time. */
   hasHours: boolean;
   key: string;
   maxTokens: number;
   prompt: PromptSettings;
 }
 
-/** Asks for the notes on one chunk; with `state`, for its changes in the same answer. */
+/** Asks for the notes on one chunk; with `state`, also for the changes of the state in the same answer. */
 export function notesRequest({
   transcript,
   before,
@@ -107,7 +113,7 @@ export function notesRequest({
   );
 }
 
-/** People name days in what they say; among calls without hours nobody does. */
+/** People mention days; records of tool calls without times do not. */
 function whatToNote(hasCalls: boolean, hasHours: boolean): string[] {
   return [...(hasCalls ? [] : [talk]), work, ...(hasCalls && !hasHours ? [] : [days])];
 }
@@ -118,7 +124,10 @@ function beforeOf(before: NotesInput['before'], key: string): string {
   return before.end === null ? kept : `${kept} They end with:\n${delimited('notes', key, before.end)}`;
 }
 
-/** Asks for the changes of the state after notes on several chunks. Changes that some of them were answered with are shown to be taken over. */
+/**
+ * Asks for the changes of the state after notes on several chunks. It shows the changes that came with some of the notes, so
+ * that the answer repeats them.
+ */
 export function stateRequest({
   notes,
   follows,
@@ -148,7 +157,7 @@ export function stateRequest({
   );
 }
 
-/** Asks for neighbouring notes as one, shorter. */
+/** Asks for one shorter text in place of neighbouring notes. */
 export function mergeNotesRequest({
   notes,
   key,
@@ -196,10 +205,10 @@ function linesFor(maxTokens: number): number {
   return Math.max(2, Math.round(maxTokens / LINE_TOKENS));
 }
 
-/** Room for an answer that is longer than asked for: one cut off loses its last line, and the state that stands behind. */
+/** Leaves tokens for an answer longer than requested: a truncated one loses its last line and the state after it. */
 const ANSWER_ROOM = 1.5;
 
-/** `notes`: of what is asked for, tokens of notes. */
+/** `notes`: tokens of notes among the requested tokens. */
 function requestOf(
   user: readonly string[],
   asked: number,
@@ -217,7 +226,10 @@ function requestOf(
   };
 }
 
-/** The mark of the messages of a record, `<612>`: of the thousand the first from the nonce on that `shown` does not hold. */
+/**
+ * The mark before the messages of a record, such as `<612>`: the first of a thousand, counted from the nonce, that `shown` does
+ * not contain.
+ */
 export function markFor(key: string, shown: string): string {
   const nonce = nonceOf(key);
   const marks = Array.from({ length: 1_000 }, (_, step) => {

@@ -1,7 +1,7 @@
 /**
- * What the summarizer is asked. Everything that was said in the session is passed as data, between delimiters whose
- * nonce no content can know, and the instructions say that nothing in it is followed. The instructions come first and
- * are the same in every request of a policy, so that a provider's prompt cache serves from one chunk to the next.
+ * The requests to the summarizer. The messages of the session are data between delimiters whose nonce no content can know, and
+ * the instructions forbid to follow orders in them. The instructions come first and are the same in every request of a policy,
+ * so that a provider's prompt cache serves all chunks.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { escapeTags } from '../../conversation/tags.js';
@@ -10,33 +10,38 @@ import type { Policy } from '../../policy/defaults.js';
 import { resolveSections, type Section } from '../answer/sections.js';
 import { schemaOf, type SummarySchema } from '../answer/structured.js';
 
-/** Stored with each compaction and part of every digest key; raise it when the wording changes. @internal A test fails where the wording changes and this does not. */
+/**
+ * Stored with each compaction and part of every digest key; raise it when the wording changes. @internal A test fails if the
+ * wording changes and this does not.
+ */
 export const PROMPT_VERSION = 3;
 
 /** One request to the summarizer. */
 export interface SummaryRequest {
   messages: { role: 'system' | 'user'; content: string }[];
-  /** Limit of the answer, tokens. */
+  /** Maximum tokens of the answer. */
   maxTokens: number;
-  /** Tokens that are asked for in words, where they are fewer. */
+  /** Tokens that the text of the request asks for, if they are fewer. */
   asked?: number;
-  /** An answer that is cut off is good as far as its lines are whole. */
+  /** Whether the complete lines of a truncated answer are usable. */
   wholeLines?: boolean;
-  /** JSON schema of the answer, for endpoints that hold a model to one; the answer may be Markdown all the same. */
+  /** JSON schema of the answer, for endpoints that enforce one. The answer may still be Markdown. */
   schema?: SummarySchema;
 }
 
-/** What a policy makes of the requests. */
+/** The settings of a policy for the requests. */
 export interface PromptSettings {
-  /** System message of every request; `{words}` stands in it where a custom prompt says the length. */
+  /** System message of every request; a custom prompt may contain `{words}` for the length. */
   instructions: string;
   sections: Section[];
-  /** The answer is asked for as JSON by schema. */
+  /** Whether the answer is requested as JSON by schema. */
   structured: boolean;
-  /** `journal` mode: the policy says what to note. */
+  /** `journal` mode: whether the policy says what to note. */
   ownTask?: boolean;
   version: number;
-  /** Hex sha256 of everything that changes a request or the reading of its answer, beside its material; part of every digest key. */
+  /**
+   * Hex sha256 of everything except the material that changes a request or the reading of its answer; part of every digest key.
+   */
   hash: string;
 }
 
@@ -71,9 +76,9 @@ const mergeTask =
   'Where the newer contradicts the older, the newer holds; drop what is done and settled first. Do not guess what comes before or after.';
 
 /**
- * The requests of a policy. A custom prompt takes the place of task and form; the rule that the record is data follows it
- * always. Without `{sections}` in it, form is its own affair and no schema is sent. `{messages}`, which templates of
- * LangChain hold, names the record, for that never stands among the instructions.
+ * The requests of a policy. A custom prompt replaces task and form; the rule that the record is data always follows it. Without
+ * `{sections}`, the custom prompt defines the form and no schema is sent. `{messages}`, which templates of LangChain contain,
+ * becomes a reference to the record, since the record is never part of the instructions.
  */
 export function promptSettings({
   prompt,
@@ -99,7 +104,7 @@ export function promptSettings({
         instructions,
         tasks,
         structured ? schemaOf(sections) : null,
-        // Digests of earlier versions are found by it.
+        // Digests of earlier versions have this key.
         true,
       ]),
     )
@@ -107,10 +112,10 @@ export function promptSettings({
   return { instructions, sections, structured, version: PROMPT_VERSION, hash };
 }
 
-/** What a policy that says nothing asks. */
+/** The requests of a policy without settings. */
 export const defaultPrompt = promptSettings({ prompt: null, sections: null, structured: 'auto' });
 
-/** Another wording of prompt or rendering never finds an old digest. */
+/** A changed prompt or rendering gets new digest keys. */
 export const PROMPT_HASH = defaultPrompt.hash;
 
 /** Asks for the digest of one slice. `key`: the digest key, from which the nonce is made, so that the request stays the same for the same slice. */
@@ -132,14 +137,14 @@ export interface FoldInput {
   previous: string | null;
   /** In the order of the log. */
   digests: readonly string[];
-  /** The originals themselves, where they fit one request with the previous snapshot. */
+  /** The originals, if they fit one request together with the previous snapshot. */
   transcript?: string;
   key: string;
   maxTokens: number;
   prompt?: PromptSettings;
 }
 
-/** Asks for one summary out of the previous snapshot, digests and, where it fits, the transcript itself. */
+/** Asks for one summary of the previous snapshot, the digests and, if it fits, the transcript. */
 export function foldRequest({
   previous,
   digests,
@@ -156,7 +161,7 @@ export function foldRequest({
   return requestOf([material.length > 1 ? foldTask : chunkTask, ...material], maxTokens, prompt);
 }
 
-/** Asks for one digest out of neighbouring ones that are not the whole session. */
+/** Asks for one digest of neighbouring digests that do not cover the whole session. */
 export function mergeRequest({
   digests,
   key,
@@ -170,7 +175,7 @@ function numbered(digests: readonly string[], key: string): string[] {
   return digests.map((digest, index) => delimited('digest', key, escapeTags(digest), index + 1));
 }
 
-/** The request whose user message is `user`, then the length asked for. */
+/** The request whose user message is `user` followed by the requested length. */
 export function requestOf(
   user: readonly string[],
   maxTokens: number,
@@ -190,7 +195,10 @@ function filled(template: string, values: Record<string, string>): string {
   return template.replace(/\{(\w+)\}/g, (placeholder, name: string) => values[name] ?? placeholder);
 }
 
-/** A token is about three quarters of an English word; a fifth is left as margin, because an answer cut off at the limit is lost. */
+/**
+ * A token is about three quarters of an English word. A fifth is left as a margin, because an answer truncated at the limit is
+ * lost.
+ */
 function wordsFor(maxTokens: number): number {
   return Math.max(20, Math.floor(maxTokens * 0.6));
 }
@@ -199,7 +207,7 @@ function lengthRule(maxTokens: number): string {
   return `That was the record. Write the summary now, in at most ${wordsFor(maxTokens)} words; shorter if little was said.`;
 }
 
-/** `<tag nonce>…</tag nonce>`; the nonce is an HMAC of the key, which no content knows: digits, which take few tokens. */
+/** `<tag nonce>…</tag nonce>`; the nonce is an HMAC of the key, which no content can know, in digits, which take few tokens. */
 export function delimited(tag: string, key: string, data: string, number?: number): string {
   const name = `${tag} ${nonceOf(key)}${number === undefined ? '' : ` ${number}`}`;
   return `<${name}>\n${data}\n</${name}>`;

@@ -1,9 +1,9 @@
-/** What a reader of the journal is shown of messages: as they are, each behind a mark that no content knows. */
+/** The record in a request of the journal: the messages unchanged, each after a mark that no content can know. */
 import { type ChatMessage, isMedia, type LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
 import { transcriptOf, type ChunkRef } from './chunk.js';
 
-/** The messages of a chunk; one that the chunk holds a part of is shown as elsewhere, in its label. */
+/** The messages of a chunk. A message that the chunk reads in part is shown inside its label, as in other modes. */
 export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], mark: string): string {
   const toolNames = new Map<string, string>();
   const hours = hoursIn(chunk, messages);
@@ -27,8 +27,8 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
 }
 
 /**
- * The marks that show a time: the first message of the chunk that has one, and each that was said in another hour than the
- * one before it. `2023-05-07 13h`, in UTC, by seq.
+ * The times in the marks, by seq: for the first message of the chunk that has a time, and for each message of another hour than
+ * the one before it. `2023-05-07 13h`, in UTC.
  */
 export function hoursIn(
   { fromSeq, throughSeq }: Pick<ChunkRef, 'fromSeq' | 'throughSeq'>,
@@ -45,11 +45,11 @@ export function hoursIn(
   return shown;
 }
 
-/** Most messages that tell what follows, and characters of each. */
+/** Maximum number of following messages shown, and of characters of each. */
 export const MOST_FOLLOWING = 3;
 const FOLLOWING_CHARACTERS = 200;
 
-/** Beginnings of the messages that stay. */
+/** Beginnings of the messages that stay in the context. */
 export function followingOf(messages: readonly LoggedMessage[], mark: string): string {
   return messages
     .slice(0, MOST_FOLLOWING)

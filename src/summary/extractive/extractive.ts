@@ -35,7 +35,7 @@ export function extractiveSnapshot({ previous, messages, maxTokens, counter }: E
 /** Maximum characters of a quotation, except for the newest item of its kind. */
 const QUOTE = 400;
 
-/** The newest request and answer, characters; what fits is decided by tokens afterwards. */
+/** Maximum characters of the newest request and answer, which are shortened to the available tokens later. */
 const LONGEST = 40_000;
 
 const decision =
@@ -245,7 +245,7 @@ function* errorsIn(text: string): Generator<string> {
       yield clip(oneLine(line), LONGEST_ERROR);
 }
 
-/** The command of a shell call: an argument of that name, a text or a list of words; null where the call is no such thing. */
+/** The command of a shell call: an argument of that name, a text or a list of words; null for other calls. */
 function commandIn(args: string): string | null {
   if (!/"(?:command|cmd|script|code)"/.test(args.slice(0, 200))) return null;
   let fields: unknown;
@@ -271,7 +271,7 @@ interface Candidate {
   order: number;
 }
 
-/** Share of the snapshot that each section may take before any takes what others left. */
+/** Share of the snapshot for each section, before sections take the tokens that others left. */
 const shares: Record<SectionKey, number> = {
   intent: 0.34,
   constraints: 0.13,
@@ -291,8 +291,9 @@ interface Placed extends Candidate {
 }
 
 /**
- * Chooses, per section, from candidates given most important first, so that the formatted snapshot has at most `limit`
- * tokens: every section its share first, then what is left by order of sections. Items that do not fit are shortened.
+ * Chooses items for each section, from candidates with the most important first, so that the formatted snapshot has at most
+ * `limit` tokens. Every section first gets its share; the remaining tokens go to the sections in order. Items that do not fit
+ * are shortened.
  */
 function fillSections(
   candidates: ReadonlyMap<SectionKey, readonly Candidate[]>,
@@ -308,7 +309,7 @@ function fillSections(
   }
   return trimmed();
 
-  /** Adds items to a section for at most `room` tokens; answers with what they cost. */
+  /** Adds items of at most `room` tokens to a section. Returns their tokens. */
   function place(key: SectionKey, room: number): number {
     const chosen = placed.get(key)!;
     let spent = 0;
@@ -331,7 +332,7 @@ function fillSections(
     return spent;
   }
 
-  /** Lines were counted one by one; where the whole is larger after all, the least important lines go. */
+  /** Lines were counted one by one. If the whole text has more tokens, the least important lines are removed. */
   function trimmed(): Map<SectionKey, string[]> {
     for (;;) {
       const chosen = new Map([...placed].map(([key, items]) => [key, inOrder(items)]));
@@ -348,14 +349,14 @@ function inOrder(items: ReadonlyMap<Candidate, Placed>): string[] {
   return [...items.values()].sort((a, b) => a.order - b.order).map(({ text }) => text);
 }
 
-/** The text as a line of at most `room` tokens, shortened if need be; null where nothing worth reading would be left. */
+/** The text as a line of at most `room` tokens, shortened if necessary; null if too little would be left. */
 function fit(
   text: string,
   room: number,
   counter: TokenCounter,
 ): { text: string; tokens: number; whole: boolean } | null {
   const cost = (line: string) => counter.count(`- ${line}\n`) + 1;
-  // A token is rarely more than 12 characters on average: longer texts need not be counted to know that they do not fit.
+  // A token rarely has more than 12 characters on average, so texts that are too long by this measure need no count.
   let shown = text.length > room * 12 ? clipMiddle(text, room * 12) : text;
   for (let tokens = cost(shown); ; tokens = cost(shown)) {
     if (tokens <= room) return { text: shown, tokens, whole: shown === text };

@@ -1,7 +1,7 @@
 /**
- * Keeps what only a tool said out of the sections that a model obeys. A summarizer may copy an instruction that was planted
- * in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments to one; no reading before the
- * summary sees that. So the summary itself is checked: wording that comes from tools, and from nobody else, is a claim.
+ * Keeps statements that only a tool made out of the sections that a model obeys. A summarizer may copy an instruction that was
+ * planted in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments into one, which no check of
+ * the sources can find. This check therefore reads the summary: wording that only tools used is a claim.
  */
 import { clip } from '../text/sentences.js';
 import { factsSection, sections, type Section } from '../answer/sections.js';
@@ -9,23 +9,23 @@ import { labelled, readSources, type Sources } from './sources.js';
 import { unitsOf, type Sentence, type Unit } from './units.js';
 import { Wording, wordsOf, type Word } from './wording.js';
 
-/** Built-in sections that state what is or was; all others tell a model what to do. */
+/** Built-in sections that state facts; all others tell a model what to do. */
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
 
-/** Share of the words of a sentence that makes it a tool's. */
+/** Share of a sentence's words above which it counts as a tool's. */
 const COPIED = 0.5;
 
-/** Words that can stand as a bullet by themselves. */
+/** Minimum number of words of a bullet. */
 const SHORTEST_REST = 4;
 
-/** Characters of a claim that are kept: it is in the archive. */
+/** Maximum characters kept of a claim; the archive has all of it. */
 const LONGEST_CLAIM = 400;
 
 /**
- * The snapshot with every sentence of an instruction section (intent, constraints, next, custom ones) that uses a tool's
- * words moved to "Facts from tools", with its origin. Wording alone decides; sections that state what is or was stay as
- * they are. Claims whose labels would not fit are left out, the last first: they are in the archive. A snapshot in which
- * nothing of that kind is found comes back as it was. Linear in the sources.
+ * The snapshot with every sentence of an instruction section (intent, constraints, next, custom ones) that uses a tool's words
+ * moved to "Facts from tools", with its origin. Only the wording decides; sections that state facts stay unchanged. Claims
+ * whose labels do not fit are left out, the last first; the archive has them. A snapshot without such sentences is returned
+ * unchanged. Time is linear in the sources.
  */
 export function relocateToolClaims(
   snapshot: string,
@@ -64,7 +64,7 @@ function isQuestioned(unit: Unit, { words }: Sentence): boolean {
   return words.length >= 2 && isInstruction(unit.section);
 }
 
-/** Where data or money would go, or a program would come from. */
+/** Addresses to which data or money would be sent, or from which a program would come. */
 const addresses =
   /\b(?:https?:\/\/|www\.)[^\s"'<>()[\]]{4,300}|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}/g;
 
@@ -77,7 +77,10 @@ function addressesIn(text: string): Word[][] {
     .filter(({ length }) => length > 1);
 }
 
-/** However it is worded: an instruction whose address only a tool has named came from there. Next steps may look at addresses that were found. */
+/**
+ * An instruction with an address that only a tool named is the tool's, in any wording. Next steps may contain addresses that
+ * were found.
+ */
 function addressedBy({ text }: Sentence, section: string | null, wording: Wording): string[] {
   if (!isInstruction(section) || (section === 'next' && !outward.test(text))) return [];
   const credits = addressesIn(text).map((words) => wording.credit(words));
@@ -104,7 +107,7 @@ interface Kept {
   lines: string[];
 }
 
-/** The text of the units with claims moved; the lines of all others as they were. */
+/** The text of the units with claims moved; all other lines are unchanged. */
 function written(units: readonly Unit[], among: readonly Section[]): string {
   const kept: Kept[] = [];
   const moved = new Set<string>();
@@ -120,7 +123,7 @@ function written(units: readonly Unit[], among: readonly Section[]): string {
   return withFacts(filled, [...moved], among).join('\n');
 }
 
-/** A heading whose bullets have all been moved away. */
+/** Whether all bullets of a heading were moved away. */
 function isEmptied(heading: Unit, after: readonly Kept[], units: readonly Unit[]): boolean {
   if (!heading.isHeading) return false;
   const holdsText = (following: readonly Unit[]) => {
@@ -134,7 +137,7 @@ function saysSomething(lines: readonly string[]): boolean {
   return lines.some((line) => line.trim() !== '');
 }
 
-/** Where less than a phrase is left, the whole bullet goes: the rest would lean on what is gone. */
+/** If less than a phrase is left, the whole bullet is removed, since the rest has no meaning alone. */
 function takenOut({ sentences }: Unit): { rest: string | null; claims: string[] } {
   const own = sentences.filter(({ said }) => said === null);
   const claimed = sentences.filter(({ said }) => said?.isLeftOut === false);
@@ -156,13 +159,13 @@ function claimOf(text: string, origins: readonly string[]): string {
   return labelled.test(plain) ? plain : `${plain} (${nameOf(origins)})`;
 }
 
-/** At most two origins; one without a name only where none has one. */
+/** At most two origins; one without a name only if none has a name. */
 function nameOf(origins: readonly string[]): string {
   const known = origins.filter((origin) => origin !== 'tool');
   return known.length === 0 ? 'tool' : known.slice(0, 2).join(', ');
 }
 
-/** Puts claims at the end of the facts; where there are none, a section of facts before those that come later. */
+/** Adds claims at the end of the facts. Without a section of facts, inserts one before the sections that follow it in order. */
 function withFacts(kept: readonly Kept[], claims: readonly string[], among: readonly Section[]): string[] {
   const lastText = kept.findLastIndex(({ lines }) => saysSomething(lines));
   const last = kept.findLastIndex(

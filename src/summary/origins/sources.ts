@@ -5,20 +5,20 @@ import { factsSection, type Section } from '../answer/sections.js';
 import { parseSnapshot } from '../answer/snapshot.js';
 import { inWords, type Said, type Wording } from './wording.js';
 
-/** The sources, by speaker, that the wording of a summary is compared with. */
+/** The sources, by speaker, with which the wording of a summary is compared. */
 export interface Sources {
   /** Texts of user and system, and of the assistant unless they mention a suspected instruction. */
   trusted: Iterable<Said>;
   /** Tool output; `origin` is `tool:<name>`, or `tool` if no name is known. */
   tools: Iterable<{ origin: string; text: Said }>;
   /**
-   * Summaries that were folded in: their facts, and what is labelled in them, are tools' claims still; the rest passed
-   * this check when they were made.
+   * Earlier summaries that were merged. Their facts and labelled claims remain claims of tools; their other text passed this
+   * check when they were made.
    */
   previous?: readonly string[];
 }
 
-/** The messages by speaker. Each side can be read once. */
+/** The messages by speaker. Each iterable can be read once. */
 export function sourcesIn(
   messages: Iterable<LoggedMessage>,
   previous: readonly (string | null)[] = [],
@@ -46,7 +46,7 @@ export function sourcesIn(
   };
 }
 
-/** The same sources with their words read already. */
+/** The same sources with their words already read. */
 export function readAhead({ trusted, tools, previous }: Sources): Sources {
   const words = (said: Said) => (typeof said === 'string' ? inWords(said) : said);
   return {
@@ -56,14 +56,14 @@ export function readAhead({ trusted, tools, previous }: Sources): Sources {
   };
 }
 
-/** An agent that noticed a planted instruction repeats it to say so; that does not make it the agent's. */
+/** An agent that noticed a planted instruction may quote it; the quotation does not make it the agent's. */
 const suspects =
   /\b(?:prompt[- ]?injections?|(?:embedded|hidden|planted|injected|suspicious|malicious|untrusted) (?:instructions?|orders?|requests?|content|text|messages?)|(?:instructions?|orders?|requests?) (?:that (?:is|are) )?(?:in|inside|within|from|embedded in) (?:the|that|this|these|a) (?:tool|page|web ?page|website|file|output|results?|document|e-?mail|ticket|readme)|(?:will not|won't|not going to|should not|shouldn't|refuse to|decline to|cannot|can't) (?:follow|obey|comply with|act on) (?:it|that|this|them|these|those|the)|(?:ignor(?:e|ed|ing)|disregard(?:ed|ing)?) (?:it|that|this|them|these|those|the) (?:\w+ )?(?:instructions?|orders?|requests?))\b/i;
 
-/** The label of a claim, as it is written behind it and within it. */
+/** The label of a claim, as written after it and within it. */
 export const labelled = /\((tools?(?::[^()\s]{1,80})?)(?:, [^()\s]{1,80})?\)|\bclaim of (tool[^\s,]{0,80})/;
 
-/** Reads all sources once, in one order. */
+/** Reads all sources once, in a fixed order. */
 export function readSources(
   wording: Wording,
   { trusted, tools, previous = [] }: Sources,
@@ -81,7 +81,7 @@ export function readSources(
   }
 }
 
-/** Names come from whoever serves the tool: in a label they are one plain word. */
+/** The server of a tool chooses its name, so a label shows it as one plain word. */
 function safeOrigin(origin: string): string {
   return origin.slice(0, 80).replace(/[^\p{L}\p{N}_:./-]+/gu, '_');
 }

@@ -1,30 +1,30 @@
-/** A snapshot as what can be moved: its headings, and its bullets and lines by sentence. */
+/** Splits a snapshot into the units that can be moved: headings, and bullets and lines by sentence. */
 import type { Section } from '../answer/sections.js';
 import { sectionAt } from '../answer/snapshot.js';
 import { wordsOf, type Word } from './wording.js';
 
-/** Words of a sentence that is judged by itself. */
+/** Minimum words of a sentence that is judged alone. */
 const SHORTEST_SENTENCE = 3;
 
 export interface Sentence {
   text: string;
   words: Word[];
-  /** The tools whose it is; null where it is none's. `isLeftOut`: there is no room to repeat it with its label. */
+  /** The tools that said it, or null. `isLeftOut`: it does not fit with its label. */
   said: { origins: readonly string[]; isLeftOut: boolean } | null;
 }
 
 /** A heading, or a bullet or line with the lines that continue it. */
 export interface Unit {
   lines: string[];
-  /** Section that it opens or stands in; null in free text. */
+  /** Section that it opens or belongs to; null in free text. */
   section: string | null;
   isHeading: boolean;
-  /** What stands before its first sentence: indentation and bullet. */
+  /** The text before its first sentence: indentation and bullet. */
   mark: string;
   sentences: Sentence[];
 }
 
-/** The lines of a snapshot as units, none lost: their lines joined are the snapshot. */
+/** The lines of a snapshot as units. Joined, their lines are the whole snapshot. */
 export function unitsOf(snapshot: string, among: readonly Section[]): Unit[] {
   const units: Unit[] = [];
   let section: string | null = null;
@@ -54,7 +54,7 @@ function bodyOf({ lines, mark }: Unit): string {
   return [lines[0]?.slice(mark.length) ?? '', ...lines.slice(1).map((line) => line.trim())].join(' ');
 }
 
-/** Sentences, each with the word or two before it that introduce it, as "IMPORTANT:" does. */
+/** Sentences, each with the one or two words that introduce it, such as "IMPORTANT:". */
 function sentencesIn(text: string): Sentence[] {
   const sentences: Sentence[] = [];
   let lead = '';

@@ -1,14 +1,14 @@
 /**
- * Whose words a text uses. The word sequences of the text in question are known beforehand, and the sources stream past
- * them: memory is bounded by that text, time is linear in the sources, and equal input gives equal answers.
+ * Finds the speakers whose words a text uses. The word sequences of that text are indexed, and the sources are read once:
+ * memory is bounded by the text, time is linear in the sources, and equal input gives equal results.
  */
 
-/** Words in a row that count as copied; fewer where the text is shorter. */
+/** Consecutive words that count as copied; fewer in a shorter text. */
 const LONGEST_RUN = 4;
 
 export interface Word {
   text: string;
-  /** Place in the text that was read. */
+  /** Position in the text. */
   from: number;
   to: number;
 }
@@ -17,14 +17,14 @@ const wordForm = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script
 const plainWord = /[a-z0-9]+/g;
 const escapes = /\\[nrt"]|&lt;|&gt;|&amp;|&quot;/g;
 const unseen = /[\p{Cf}\uFF01-\uFF5E]/gu;
-/** Belongs to the word around it, and is taken out of it. */
+/** Part of a word that is removed from it. */
 const invisible = '\u0300';
 
 export function wordsOf(text: string): Word[] {
   return [...eachWord(text)];
 }
 
-/** Line by line, for a line of plain letters takes a tenth of the time. */
+/** Works line by line, since a line of plain letters takes a tenth of the time. */
 function* eachWord(text: string): Generator<Word> {
   for (let from = 0; from < text.length;) {
     const end = text.indexOf('\n', from);
@@ -40,14 +40,17 @@ function* eachWord(text: string): Generator<Word> {
   }
 }
 
-/** What people do not see does not make words differ: letter case, width, invisible characters, escapes of JSON and tags. Same length as before. */
+/**
+ * Removes differences that people do not see: letter case, width, invisible characters, escapes of JSON, and tags. The length
+ * stays the same.
+ */
 function visible(line: string): string {
   const unescaped =
     line.includes('\\') || line.includes('&')
       ? line.replace(escapes, (escape) => ' '.repeat(escape.length))
       : line;
   const lower = unescaped.toLowerCase();
-  // A few capitals are longer in lower case.
+  // Some capitals are longer in lower case.
   const even =
     lower.length === line.length ? lower : unescaped.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
   return even.replace(unseen, (found) =>
@@ -55,10 +58,10 @@ function visible(line: string): string {
   );
 }
 
-/** A text, or its words where somebody has read them before. */
+/** A text, or its words if they were already read. */
 export type Said = string | readonly string[];
 
-/** What `Wording.read` would make of a text: reading takes time that need not be taken when an answer has come. */
+/** The words of a text for `Wording.read`, so that they can be read before the answer arrives. */
 export function inWords(text: string): readonly string[] {
   return wordsOf(text).map((word) => word.text);
 }
@@ -68,27 +71,27 @@ function* wordsSaid(said: Said): Generator<string> {
   else for (const { text } of eachWord(said)) yield text;
 }
 
-/** Who said a sequence of words. */
+/** The speakers of a word sequence. */
 interface Evidence {
   trusted: boolean;
-  /** Origins that hold these words, in the order met; bounded. */
+  /** Origins with these words, in order of appearance; bounded. */
   origins: string[];
 }
 
 const MOST_ORIGINS = 3;
-/** Above any number of different words; a node and a word make one key below 2^53. */
+/** Larger than any number of different words, so that a node and a word make one key below 2^53. */
 const MOST_WORDS = 2 ** 21;
 const ROOT = 0;
 
-/** The word sequences of some texts, and who said them. */
+/** The word sequences of some texts, with their speakers. */
 export class Wording {
   private readonly ids = new Map<string, number>();
-  /** Sequences as a tree: from a node and a word to the next node. */
+  /** The sequences as a tree: a node and a word give the next node. */
   private readonly steps = new Map<number, number>();
-  /** By node; null where no sequence ends. */
+  /** By node; null if no sequence ends there. */
   private readonly evidence: (Evidence | null)[] = [null];
 
-  /** Makes a text one of those in question. */
+  /** Adds a text whose speakers are to be found. */
   expect(words: readonly Word[]): void {
     for (const run of runsOf(words)) {
       let node = ROOT;
@@ -103,7 +106,7 @@ export class Wording {
     }
   }
 
-  /** Reads a source; `origin` null: one that is trusted. */
+  /** Reads a source; `origin` is null for a trusted one. */
   read(said: Said, origin: string | null): void {
     let begun: number[] = [];
     for (const word of wordsSaid(said)) {
@@ -123,7 +126,7 @@ export class Wording {
     }
   }
 
-  /** For each word of an expected text: whether it stands in a sequence that trusted sources hold, and which origins hold one. */
+  /** For each word of an added text: whether it is in a sequence of trusted sources, and the origins of such sequences. */
   credit(words: readonly Word[]): { trusted: boolean; origins: readonly string[] }[] {
     const credited = words.map(() => ({ trusted: false, origins: [] as readonly string[] }));
     runsOf(words).forEach((run, at) => {
@@ -153,7 +156,7 @@ function note(found: Evidence, origin: string | null): void {
   else if (found.origins.length < MOST_ORIGINS && !found.origins.includes(origin)) found.origins.push(origin);
 }
 
-/** Every stretch of some words in a row, four; short texts are told by two or three. A single word tells nothing. */
+/** All sequences of four consecutive words, or of two or three in short texts. A single word identifies no speaker. */
 function runsOf(words: readonly Word[]): Word[][] {
   const length = words.length < 6 ? Math.min(3, words.length) : LONGEST_RUN;
   if (length < 2) return [];

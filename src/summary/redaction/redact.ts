@@ -92,7 +92,7 @@ const secretForms: readonly SecretForm[] = [
   {
     kind: 'connection_password',
     signs: ['://'],
-    // `scheme://user:password@host`; the password may hold `@`, the last one before the host ends it.
+    // `scheme://user:password@host`; the password may contain `@` and ends at the last one before the host.
     form: form(
       `(?<=[a-z][a-z0-9+.-]{1,20}://[^\\s/:@"'<>]{0,100}:)(?<secret>[^\\s/"'<>]{1,200})(?=@[\\w.[-])`,
       'i',
@@ -109,7 +109,7 @@ const secretForms: readonly SecretForm[] = [
   {
     kind: 'password',
     signs: ['pass', 'pwd', 'secret', 'key', 'token', 'credential'],
-    // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`; in quotes up to the quote, otherwise a word that is no code.
+    // `DB_PASSWORD=…`, `"api_key": "…"`, `--password …`; in quotes up to the quote, otherwise a word that is not code.
     form: form(
       `(?<![A-Za-z])(?:[A-Za-z0-9]{1,40}[_-]){0,6}(?:${secretWord})(?:\\\\?["'\`])?\\s{0,3}(?::=|=>|[:=])\\s{0,3}(?:\\\\?["'\`](?<secret>[^"'\`\\\\\\r\\n]{4,500})\\\\?["'\`]|(?<secret2>(?![\\w.$]{1,100}[(\\[])[^\\s"'\`,;()<>{}[\\]\\\\|]{6,500}))|--(?:password|token|secret|api-key)[ =](?<secret3>[^\\s"'-][^\\s"']{3,300})`,
       'i',
@@ -121,7 +121,7 @@ const secretForms: readonly SecretForm[] = [
 const noSecret =
   /^(?:\$|%|<|\{|\*{3,}|x{4,}$|\.{3}|process\.|os\.|env[.[(]|config\.|settings\.|self\.|this\.|your|my[-_]?(?:password|secret|token)|change[-_]?me|example|redacted|undefined|null|none|true|false|string|optional|required)/i;
 
-/** A word without quotes is a name or a type unless it holds more than letters; a number is a count unless it is called a password. */
+/** A word of letters only, without quotes, is a name or a type; a number is a count unless its name says password. */
 function isHarmless(secret: string, match: string): boolean {
   if (noSecret.test(secret)) return true;
   if (/^\d+$/.test(secret)) return !/pass|pwd/i.test(match);
@@ -215,11 +215,11 @@ function withForm(
   return found.length === 0 ? hidden : inOriginal(found, hidden);
 }
 
-/** Adds what was found in the text as it is shown, ascending, and takes out what lies within that. */
+/** Adds spans found in the redacted text, in ascending order, and removes the spans inside them. */
 function inOriginal(found: readonly Hidden[], hidden: readonly Hidden[]): Hidden[] {
   const all: Hidden[] = [];
   let next = 0;
-  // How far behind the text as it was the shown one is here.
+  // The offset between the original and the redacted text at this position.
   let shift = 0;
   const passMarks = (upTo: number, keep: boolean) => {
     for (let one = hidden[next]; one && one.from - shift < upTo; one = hidden[++next]) {
@@ -282,7 +282,7 @@ function namedIn(groups: unknown): string | null {
   return typeof found === 'string' ? found : null;
 }
 
-/** Adds the matches of one pattern, those that touch as one. */
+/** Adds the matches of one pattern; adjacent ones are joined. */
 function* matchesIn(
   text: string,
   pattern: string,
@@ -294,14 +294,14 @@ function* matchesIn(
   let last: Span | undefined;
   for (const found of matching.searchHidden(text, pattern, path)) {
     yield;
-    // A placeholder is never a match, nor the beginning or end of one.
+    // A match must not be a placeholder, nor begin or end inside one.
     if (found === null || cutsMark(kept, found.from, found.to)) continue;
     if (last?.to === found.from) last.to = found.to;
     else all.push((last = { from: found.from, to: found.to }));
   }
 }
 
-/** What is hidden already, and around it the rest of what was found; what overlaps is hidden together. */
+/** The spans hidden already, with the remaining matches around them; overlapping spans become one. */
 function* besides(hidden: readonly Hidden[], found: Span[], text: string, shown: Shown): Steps<Hidden[]> {
   found.sort((one, other) => one.from - other.from || other.to - one.to);
   const kept = withEarlier(hidden, text);
@@ -327,7 +327,7 @@ function* besides(hidden: readonly Hidden[], found: Span[], text: string, shown:
   return all;
 }
 
-/** With the marks that the text came with, but for those that a secret holds. */
+/** Adds the placeholders that the input text already had, except those inside a secret. */
 function withEarlier(hidden: readonly Hidden[], text: string): Hidden[] {
   const earlier = marksIn(text).map(({ from, to }) => ({ from, to, mark: text.slice(from, to) }));
   const all = [...earlier, ...hidden].sort((one, other) => one.from - other.from || other.to - one.to);

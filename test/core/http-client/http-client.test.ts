@@ -135,7 +135,7 @@ describe('what a caller is told', () => {
   it('that an answer stops in the middle and does not go on in time', async () => {
     const half: Answer = (_, response) => void response.writeHead(200).write('{"pins":');
     const { client } = await against([half], { timeoutMs: 1_000 });
-    await expect(client.pins({ session: 's' })).rejects.toThrow('not within 1000 ms');
+    await expect(client.pins({ session: 's' })).rejects.toThrow('timed out after 1000 ms');
   });
 
   it.each([

@@ -164,7 +164,7 @@ test('stores nothing in a dry run, and gives new sessions a policy', async () =>
 });
 
 test.each([
-  [[], 'Nothing to import is named'],
+  [[], 'Nothing to import was named'],
   [['nowhere.jsonl'], 'The file does not exist: nowhere.jsonl'],
   [['-', '--format', 'word'], '--format must be one of openai-chat'],
   [['-', '--concurrency', '0'], '--concurrency must be a whole number from 1 to 64'],

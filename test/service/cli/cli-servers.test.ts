@@ -110,7 +110,10 @@ describe('doctor', () => {
       level: 'warn',
       next: 'Start one: palimpsest worker --role backfill',
     });
-    expect(of('model')).toMatchObject({ level: 'warn', detail: expect.stringContaining('no key') as string });
+    expect(of('model')).toMatchObject({
+      level: 'warn',
+      detail: expect.stringContaining('no API key') as string,
+    });
   });
 
   test('a sweep that is paused, one that has ended, and sessions that wait', async () => {
@@ -220,7 +223,7 @@ describe('over HTTP', () => {
     expect((await read(['timeline', 'talk-1'])).stdout).toMatch(
       /^talk-1: \d+ turns?, .* 0 compactions; context/,
     );
-    expect((await read(['sessions', '--tenant', 'acme'])).stderr).toMatch(/the token says which tenant/);
+    expect((await read(['sessions', '--tenant', 'acme'])).stderr).toMatch(/the token names the tenant/);
     expect((await doctorOf(env)).of('API token')).toMatchObject({ level: 'ok' });
     expect((await doctorOf({ ...env, PALIMPSEST_TOKEN: 'wrong' })).of('API token')).toMatchObject({
       level: 'fail',

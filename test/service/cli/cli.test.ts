@@ -280,7 +280,7 @@ describe.sequential('a user plays sessions', () => {
     const written = JSON.parse(readFileSync(out, 'utf8')) as { session: string; messages: unknown[] }[];
     expect(written.map(({ session }) => session)).toEqual(['first', 'last', 'talk']);
     expect(written[0]!.messages).toEqual(first.context);
-    expect(ended.stderr).toMatch(/5 sessions in .*: 3 went through, 2 ended in an error/);
+    expect(ended.stderr).toMatch(/5 sessions in .*: 3 succeeded, 2 failed/);
   });
 
   test('stays up after the job; Ctrl-C ends it with exit 0 and no server is left', async () => {

@@ -105,13 +105,13 @@ describe('an error of the client of Temporal', () => {
     [
       'out of time',
       update(new TimeoutFailure('late', undefined, TimeoutType.SCHEDULE_TO_START)),
-      /ran out of time/,
+      /timed out before/,
     ],
-    ['gone', new WorkflowNotFoundError('none', 'session/a/b', undefined), /does not run any more/],
+    ['gone', new WorkflowNotFoundError('none', 'session/a/b', undefined), /has ended/],
     [
       'completed before it answered',
       update(ApplicationFailure.create({ type: 'AcceptedUpdateCompletedWorkflow' })),
-      /ended before it had answered/,
+      /ended before it answered/,
     ],
   ];
   test.each(ends)('of a workflow that was %s says so', async (_, error, says) => {
