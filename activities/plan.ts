@@ -16,7 +16,7 @@ import { type Dependencies, runStep } from './run.js';
 
 export interface PlanInput extends SessionIds {
   reason: CompactionReason;
-  /** Requested by hand or for every session: ignores trigger, minimum gain, exhausted mark and back-off. */
+  /** Requested by an operator or for every session: ignores trigger, minimum gain, exhausted mark and back-off. */
   force: boolean;
   /** Plans what the next compaction will need of a model, and stores nothing about it. Absent: false. */
   eager?: boolean;
@@ -34,7 +34,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
       if (row.pausedAt !== null) return { nothing: 'the session is paused', exhausted: false };
       const policy = policyOf(withSummarizer(row.policy, summarizer));
       const limits = limitsOf(policy, factsOf(row));
-      // A backfill calls the model now, like a compaction requested by hand.
+      // A backfill calls the model now, like a compaction on request.
       const asked = input.force || input.reason === 'backfill';
       const backingOff = row.retryAt !== null && row.retryAt.getTime() > now() && !asked;
       const limited = policy.spend.perSession !== null;

@@ -1,4 +1,4 @@
-/** The HTTP API in a process of its own, as in production. Settings come as JSON in `API`; ends with its parent. */
+/** The HTTP API in a separate process, as in production. Settings come as JSON in `API`; ends with its parent. */
 import { startApi } from '../src/api/server.js';
 import type { ApiSettings } from '../src/api/settings.js';
 import { Palimpsest } from '../src/library/palimpsest.js';

@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- attack [--kind body,pattern] [--seconds 60] [--runs 3] [--json FILE]`: a healthy client at ten requests
- * a second, alone and beside an attack from another tenant, on servers of its own; every run is reported. Exits with 1 where the
- * healthy client saw a 5xx beside an attack, or lost an answer. Attacks stand in attack/attacks.ts.
+ * `npm run bench -- attack [--kind body,pattern] [--seconds 60] [--runs 3] [--json FILE]`: a healthy client at ten requests per
+ * second, first alone and then during an attack by another tenant, on separate servers; every run is reported. Exits with 1 if
+ * the healthy client got a 5xx during an attack, or lost an answer. The attacks are in attack/attacks.ts.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -48,7 +48,7 @@ export async function attack(args: string[]): Promise<number> {
   const servers = await startServers(say);
   const done: AttackRun[] = [];
   try {
-    // Servers of its own for each run: nothing of one attack is left for the next.
+    // Separate servers for each run, so that no attack affects the next one.
     for (const kind of kinds)
       for (let run = 1; run <= runs; run++) {
         say(`${kind}, run ${run} of ${runs}: ${seconds} s alone, ${seconds} s beside the attack`);
@@ -93,7 +93,7 @@ async function runOnce(servers: Servers, kind: string, run: number, seconds: num
     const alone = await measured('alone', null);
     return [alone, await measured('attacked', startAttacker(kind, api.target))];
   } finally {
-    // An attack may have left nothing of them that could end by itself.
+    // After an attack they may be unable to end.
     api.process.kill('SIGKILL');
     deployment.worker.kill('SIGKILL');
     await deployment.close();
@@ -132,7 +132,7 @@ interface TenantsApi {
   pid: number;
 }
 
-/** A tenant's name is its token. Each deployment has tenants of its own: all share one Temporal, and so its workflow ids. */
+/** A tenant's name is its token. Each deployment has separate tenants, since all share one Temporal with its workflow ids. */
 function tokenOf({ tenant }: Deployment, who: 'healthy' | 'attacker'): string {
   return `${tenant}-${who}`;
 }

@@ -1,6 +1,6 @@
 /**
- * A backfill of many small old sessions with a model that answers at once: what the machinery itself costs. The worker in
- * another process. `BACKFILL_SESSIONS=10000 npm run bench backfill` for more of them.
+ * A backfill of many small old sessions with a model that answers at once, so that it measures the cost of the service alone.
+ * The worker in another process. `BACKFILL_SESSIONS=10000 npm run bench backfill` for more of them.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectClient } from '../src/temporal/connection.js';

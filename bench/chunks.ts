@@ -1,4 +1,7 @@
-/** How well the calls of a large compaction overlap: 32 chunks at 1 s a call and concurrency 8 against the ideal of 5 s. */
+/**
+ * Measures how well the calls of a large compaction overlap: 32 chunks at 1 s per call and concurrency 8 against the ideal of 5
+ * s.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { loadSession } from '../src/store/sessions/sessions.js';
 import { agentTurns, messagesPerTurn } from './conversation.js';

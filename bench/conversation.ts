@@ -1,6 +1,6 @@
 /**
- * Conversations of a coding agent for measuring: made from a seed, the same every time, with the words, paths, numbers
- * and tool calls that counting, ledgers and groups have to deal with.
+ * Conversations of a coding agent for measurements, made from a fixed seed, with the words, paths, numbers and tool calls that
+ * matter for counts, exact values and groups.
  */
 import type { ChatMessage } from '../src/conversation/message.js';
 

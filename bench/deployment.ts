@@ -11,12 +11,14 @@ import type { WorkerSettings } from '../src/worker/worker.js';
 import type { Watched } from './processes.js';
 import type { Servers } from './servers.js';
 
-/** The whole product as one bench sees it: an empty database, a model endpoint, the library here and a worker in a process of its own. */
+/**
+ * The whole product for one bench: an empty database, a model endpoint, the library in this process and a worker in another.
+ */
 export interface Deployment {
   palimpsest: Palimpsest;
   tenant: string;
   databaseUrl: string;
-  /** For looking at the database beside the library. */
+  /** For direct queries of the database. */
   pool: Pool;
   model: ModelServer;
   worker: ChildProcess & { pid: number };

@@ -1,6 +1,6 @@
 /**
- * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/eager.ts [--quick]`: what writing ahead saves and costs, on every
- * recorded session, with a scripted model. Writes Markdown to stdout; `--quick` plays every sixth session.
+ * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/eager.ts [--quick]`: measures the savings and costs of writing
+ * ahead, on every recorded session, with a scripted model. Writes Markdown to stdout; `--quick` plays every sixth session.
  */
 import { setImmediate } from 'node:timers/promises';
 import { Conversation, type Summarizer } from '../src/compaction/in-memory/index.js';
@@ -37,7 +37,7 @@ interface Played {
   evicted: number;
   input: number;
   output: number;
-  /** Input of what was written ahead and not used. */
+  /** Input tokens of entries that were written ahead and not used. */
   unused: number;
   /** Of each compaction: model calls from trigger to commit, one after the other. */
   latencies: number[];

@@ -1,7 +1,7 @@
 /**
- * What sessions cost under the economic trigger, under fractions of the window, and under the best trigger that a sweep
- * finds: request by request from the contexts themselves, of which the prefix shared with the request before is read
- * from the cache and the rest written to it, and from the summarizer's chunks and limits. No model, no servers.
+ * Computes the cost of sessions with the economic trigger, with fractions of the window, and with the best trigger of a series.
+ * Costs come from each request's context, whose common prefix with the request before is read from the cache and whose rest is
+ * written to it, and from the summarizer's chunks and limits. It needs no model and no servers.
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -160,7 +160,7 @@ async function measure(session: Session, counters: Counters): Promise<Row> {
       swept.set(factor, tried.costPerToken);
       if (tried.costPerToken < best.costPerToken) [best, bestTrigger] = [tried, tokens];
     } catch (error) {
-      // The window does not hold it.
+      // The context exceeds the window.
       if (!isFailure(error, 'Input.Invalid')) throw error;
     }
   }

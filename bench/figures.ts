@@ -14,7 +14,7 @@ export interface Figure {
 
 export interface BenchResult {
   figures: Figure[];
-  /** How it was measured and what limits it, one sentence a line. */
+  /** The method and the limiting factor, one sentence per line. */
   notes: string[];
 }
 

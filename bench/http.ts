@@ -1,6 +1,6 @@
 /**
- * What HTTP costs: the same appends and contexts through the library in this process and through the HTTP client and an
- * API process, in turns, so that both see the same machine.
+ * Measures the cost of HTTP: the same appends and contexts through the library in this process, and through the HTTP client and
+ * an API process, alternately, so that both run under the same load.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -107,7 +107,7 @@ async function roundTrip(address: string): Promise<Figure> {
   return figure('http', 'a request that asks for nothing (/healthz)', 'ms', medians.slice(1));
 }
 
-/** What it costs to read a body exactly. */
+/** Measures the cost of reading a body exactly. */
 function parsing(): Figure[] {
   const text = JSON.stringify({ turnId: 't-1', messages: sizes[1]?.messages(7) });
   const read = (parse: (body: string) => unknown) =>

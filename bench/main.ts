@@ -1,8 +1,8 @@
 /**
- * `npm run bench [name…] [--json FILE]`: measures the figures of docs/numbers.md on servers of its own, in about six minutes.
- * `live` (only by name) is the load of many live sessions beside a backfill, `attack` a healthy client beside a hostile tenant;
- * their options stand in live/main.ts and attack.ts.
- * `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they measure recorded sessions too.
+ * `npm run bench [name…] [--json FILE]`: starts servers and measures the figures of docs/numbers.md in about six minutes.
+ * `live` (only by name) runs many live sessions during a backfill, `attack` a healthy client while another tenant attacks;
+ * their options are in live/main.ts and attack.ts. `plan` and `economics` need no servers; with PALIMPSEST_TRANSCRIPTS they
+ * also measure recorded sessions.
  */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -22,7 +22,7 @@ import { read } from './read.js';
 import { turns } from './turns.js';
 import { startServers, type Servers } from './servers.js';
 
-// Loads of their own, with options and a table of their own; only on request.
+// Load tests with separate options and tables, run only on request.
 const loads: Record<string, (args: string[]) => Promise<number>> = { live, attack };
 const load = loads[process.argv[2] ?? ''];
 if (load) process.exit(await load(process.argv.slice(3)));
@@ -89,7 +89,7 @@ async function run(name: string, bench: () => Promise<BenchResult>, servers?: Se
     notes[name] = result.notes;
     for (const figure of result.figures) console.error(`  ${lineOf(figure)}`);
   } catch (error) {
-    // What fails now fails for want of servers; the signal's handler ends the process.
+    // Failures from here on are caused by the stopped servers; the signal's handler ends the process.
     if (servers?.interrupted()) await new Promise(() => {});
     console.error(`${name}:`, error);
     process.exitCode = 1;

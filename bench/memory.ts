@@ -1,4 +1,4 @@
-/** What an open session costs a worker: memory of the process with none and with 1,000, all of them in its cache. */
+/** Measures the memory of a worker for an open session: of the process with none and with 1,000, all of them in its cache. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from '@temporalio/client';
 import { connectClient } from '../src/temporal/connection.js';
@@ -9,7 +9,7 @@ import { figure, median, type BenchResult } from './figures.js';
 import { canAccount, residentMemory } from './processes.js';
 import type { Servers } from './servers.js';
 
-/** The worker's cache holds 1,000 workflows. */
+/** The worker's cache has room for 1,000 workflows. */
 const sessions = 1_000;
 const atOnce = 32;
 const runs = 2;

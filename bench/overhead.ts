@@ -1,4 +1,4 @@
-/** What a compaction takes beyond the model: by its own account, and seen from outside. */
+/** Measures the time of a compaction without its model calls: as it reports itself, and as its caller sees it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyInput } from '../src/policy/schema.js';
 import { loadSession } from '../src/store/sessions/sessions.js';

@@ -1,6 +1,6 @@
 /**
- * What planning costs where a long session is compacted for the first time: 5,000 messages of 2 million tokens, counted
- * already, at a window of 128,000. CPU of the plan, of the view, and of reducing it to the budget; no servers.
+ * Measures the planning of a long session's first compaction: 5,000 messages of 2 million tokens, already counted, at a window
+ * of 128,000. It measures the CPU time of the plan, the view, and its reduction to the budget, without servers.
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';

@@ -1,7 +1,7 @@
 /**
- * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/prefix.ts [--quick]`: how much of the agent's next request a provider's prompt
- * cache serves across a commit, by mode and size of the system prompt, on every recorded session, with a scripted model. The
- * tools are left out. Writes Markdown to stdout; `--quick` plays every sixth session.
+ * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/prefix.ts [--quick]`: measures the share of the agent's next request
+ * that a provider's prompt cache serves across a commit, by mode and size of the system prompt, on every recorded session, with
+ * a scripted model. The tools are left out. Writes Markdown to stdout; `--quick` plays every sixth session.
  */
 import { Conversation } from '../src/compaction/in-memory/index.js';
 import { cutTurns } from '../src/conversation/groups.js';
@@ -12,7 +12,7 @@ import { counter, percent, recordedSessions, scriptedNotes, scriptedSummary } fr
 const window = 16_384;
 
 interface Commit {
-  /** Entries of the journal were written anew. */
+  /** Entries of the journal were rewritten. */
   merged: boolean;
   /** Tokens of the request after the commit, and of its beginning that the one before it had as well. */
   request: number;

@@ -8,7 +8,7 @@ const ticksPerSecond = 100;
 
 export const canAccount = process.platform === 'linux';
 
-/** Resident memory in MB; with its children what they share with one another is counted once. 0 where it is not known. */
+/** Resident memory in MB. With children, their shared memory is counted once. 0 if it is unknown. */
 export function residentMemory(pid: number, withChildren = false): number {
   const pids = withChildren ? [pid, ...childrenOf(pid)] : [pid];
   return pids.reduce((sum, one) => sum + kilobytesOf(one, withChildren) / 1024, 0);

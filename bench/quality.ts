@@ -1,8 +1,8 @@
 /**
- * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/quality.ts [--quick] [--beside FILE]`: how much of what an agent needs later is
- * still in its context after compaction, on recorded sessions, without a model. Writes Markdown to stdout; `--quick` reads
- * every sixth session; `--beside` plays `journal` beside `incremental` of another version, whose
- * `Conversation` that file exports. The recorded data are an own download; there is nothing to measure without them.
+ * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/quality.ts [--quick] [--beside FILE]`: measures the share of later
+ * needed identifiers that are still in the context after compaction, on recorded sessions, without a model. Writes Markdown to
+ * stdout; `--quick` reads every sixth session; `--beside` compares `journal` with `incremental` of another version, whose
+ * `Conversation` that file exports. The recorded data must be downloaded separately.
  */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -1,4 +1,4 @@
-/** What a longer log costs the steps on the hot path: a session of 10,000 messages against one of 100, with the same tail. */
+/** Measures the effect of a long log on the hot path: a session of 10,000 messages against one of 100, with the same tail. */
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { measure } from '../activities/measure.js';
 import { createModelClient } from '../src/llm/client.js';
@@ -70,7 +70,7 @@ export async function read(servers: Servers): Promise<BenchResult> {
   }
 }
 
-/** Medians of the step on both sessions, taken in turns so that whatever else the machine does hits both alike. */
+/** Medians of the step on both sessions, measured alternately, so that other load affects both equally. */
 async function compare(step: (session: string) => Promise<unknown>, pairs: number) {
   const longTimes: number[] = [];
   const shortTimes: number[] = [];

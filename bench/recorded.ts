@@ -1,4 +1,4 @@
-/** What the benches on recorded sessions share: the sessions, and a scripted model that writes what it is asked for. */
+/** Shared by the benches on recorded sessions: the sessions, and a scripted model that writes the requested length. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';

@@ -15,9 +15,9 @@ export interface Servers {
   postgresPid: number;
   temporalAddress: string;
   temporalPid: number;
-  /** File that holds the workflow code as one script. */
+  /** File with the workflow code as one script. */
   workflowBundle: string;
-  /** Something more to be ended with the servers, whatever ends them. */
+  /** A further resource to end together with the servers. */
   alsoStop: (work: () => Promise<void>) => void;
   stop(): Promise<void>;
   /** A signal has come: they are being stopped, and the process ends then. */

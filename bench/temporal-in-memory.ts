@@ -6,7 +6,7 @@ import { commandOf, endProcess, startDaemon } from '../src/runtime/process.js';
 import { freePort } from '../src/runtime/ports.js';
 import type { Servers } from './servers.js';
 
-/** A second Temporal server with every setting of the first, but nothing on disk: what the database file costs. */
+/** A second Temporal server with the settings of the first, but in memory, to measure the cost of the database file. */
 export async function startTemporalInMemory({
   dataDir,
   temporalPid,

@@ -1,6 +1,6 @@
 /**
- * Turns per second through append and signal: many agents at once in this process, each appending a turn, then reading
- * its context; the worker in another process. Nothing is due, as with most turns.
+ * Measures turns per second: many concurrent agents in this process append a turn, which signals the workflow, and read the
+ * context; the worker runs in another process. No compaction is due, as for most turns.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyInput } from '../src/policy/schema.js';
@@ -25,7 +25,7 @@ const warmUpMs = 2_000;
 interface Load {
   name: string;
   agents: number;
-  /** False: turns are stored, and nobody is told. */
+  /** If false, turns are stored without a signal. */
   signals: boolean;
   /** Report how long each step takes, too. */
   latencies: boolean;

@@ -1,4 +1,4 @@
-/** A worker in a process of its own, as in production. Settings come as JSON in `WORKER`; ends with its parent. */
+/** A worker in a separate process, as in production. Settings come as JSON in `WORKER`; ends with its parent. */
 import { startWorker, type WorkerSettings } from '../src/worker/worker.js';
 
 const settings = JSON.parse(process.env['WORKER'] ?? '{}') as WorkerSettings;

@@ -1,8 +1,8 @@
 /**
- * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/zero-pause.ts [--quick]`: what an agent that never waits for a compaction
- * still finds in its context, beside one that waits. A call of the model takes that many turns; the agent appends and reads
- * meanwhile. After each turn every identifier that a later action needs is looked for. Writes Markdown; `--quick` plays every
- * fourth session.
+ * `PALIMPSEST_TRANSCRIPTS=<folder> node --import tsx bench/zero-pause.ts [--quick]`: compares the contexts of an agent that
+ * never waits for a compaction with those of one that waits. A model call takes a given number of turns, during which the agent
+ * appends and reads. After each turn the bench looks for every identifier that a later action needs. Writes Markdown; `--quick`
+ * plays every fourth session.
  */
 import { setImmediate } from 'node:timers/promises';
 import { Conversation, type Summarizer } from '../src/compaction/in-memory/index.js';

@@ -1,13 +1,13 @@
 /**
- * An agent that runs for 100 turns on a model with a window of 6,000 tokens, and never sends more than fits.
+ * An agent that runs for 100 turns on a model with a window of 6,000 tokens, and never exceeds it.
  *
  *   npm run example                  over the HTTP API (`palimpsest/http`)
  *   npm run example -- --library     over the library, without the API
  *
- * In a project that has the package installed: `node --import tsx node_modules/palimpsest/examples/agent-loop.ts`.
- * Everything runs on this machine: embedded PostgreSQL and Temporal (or those that DATABASE_URL and TEMPORAL_ADDRESS
- * name), a worker, the API, and a scripted model that refuses what does not fit (scripted-model.ts). `#src` is what runs
- * elsewhere in production.
+ * In a project that has the package installed: `node --import tsx node_modules/palimpsest/examples/agent-loop.ts`. Everything
+ * runs on this machine: embedded PostgreSQL and Temporal (or those that DATABASE_URL and TEMPORAL_ADDRESS name), a worker, the
+ * API, and a scripted model that refuses requests over its window (scripted-model.ts). The imports from `#src` start services
+ * that run elsewhere in production.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { parseArgs } from 'node:util';
@@ -35,7 +35,7 @@ const ownTools = [
 ];
 const tools: OpenAI.ChatCompletionTool[] = [...ownTools, ...recoveryTools];
 
-/** The policy knows the model's window and what every request carries besides the conversation. */
+/** The policy has the model's window and the overhead of every request. */
 const policy: PolicyInput = {
   ...{
     model: agentModel,
@@ -62,7 +62,7 @@ try {
   await model.close();
 }
 
-/** One turn of the agent: what a platform's own loop looks like with Palimpsest in it. */
+/** One turn of the agent: the loop of an agent platform with Palimpsest. */
 async function converse(turn: number, request: string): Promise<string> {
   const asked: ChatMessage[] = [{ role: 'user', content: request }];
   const first: ChatMessage[] = turn === 1 ? [{ role: 'system', content: system }] : [];
@@ -177,13 +177,13 @@ function tool(name: string, description: string) {
   return { type: 'function' as const, function: { name, description, parameters } };
 }
 
-/** What runs elsewhere in production: servers, a worker, the API. */
+/** The services that run elsewhere in production: servers, a worker, the API. */
 async function start(): Promise<{ palimpsest: PalimpsestClient; close: () => Promise<void> }> {
   const say = (line: string) => void process.stdout.write(`${line}\n`);
   const config = readConfig({
     ...process.env,
     ...{ OPENAI_API_KEY: 'none', OPENAI_BASE_URL: model.url, PALIMPSEST_SUMMARY_MODEL: summarizerModel },
-    // Beside a `npm start` on the same servers this is a deployment of its own.
+    // A separate deployment, also next to an `npm start` on the same servers.
     PALIMPSEST_QUEUE_PREFIX: `example-${process.pid}`,
   });
   makeDataFolder(config.dataDir);

@@ -1,7 +1,7 @@
 /**
- * A model endpoint on this machine with the shape of OpenAI chat completions and a small window that it means: a request
- * that does not fit is refused with `context_length_exceeded`, as OpenAI does. Behind it stand a scripted agent, which
- * knows nothing but the messages it is sent, and a summarizer that copies facts.
+ * A model endpoint on this machine in the form of OpenAI chat completions, with a small window. Like OpenAI, it refuses longer
+ * requests with `context_length_exceeded`. It answers as a scripted agent, which knows only the messages of the request, and as
+ * a summarizer that copies facts.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -136,7 +136,7 @@ function answered(asked: Request, id: string, message: Message): { status: numbe
   };
 }
 
-/** What the agent does next, from nothing but what it is shown. */
+/** The agent's next action, which depends only on the messages of the request. */
 function nextStep(messages: readonly Message[]): Message {
   const at = messages.findLastIndex(({ role }) => role === 'user');
   const request = messages[at]?.content ?? '';
@@ -153,7 +153,7 @@ function nextStep(messages: readonly Message[]): Message {
         );
   const seal = messages.map(({ content }) => sealIn(content ?? '', shipment)).find((found) => found !== null);
   if (seal) return says(`Shipment ${shipment} left under seal ${seal}.`);
-  // What was evicted is looked for, then read word for word.
+  // Searches for an evicted detail, then reads it word for word.
   if (results.length === 0)
     return calls(['search_history', { query: `shipment ${shipment} seal`, role: 'tool', limit: 3 }]);
   const hit = /"message":(\d+)/.exec(results[0] ?? '')?.[1];
@@ -181,7 +181,7 @@ function says(content: string): Message {
   return { role: 'assistant', content };
 }
 
-/** Notes on the record: what was checked, without the seals; the state stays as it is. */
+/** Notes on the record: the checks, without the seals. The state stays unchanged. */
 function notesOn(prompt: string): string {
   const record = prompt.slice(prompt.indexOf('<record '));
   const shipments = [

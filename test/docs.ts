@@ -1,4 +1,4 @@
-/** `npm run docs`: writes the tables of `docs` that the sources decide. */
+/** `npm run docs` generates the tables of `docs` from the sources. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { documentsWithTables, withTables } from './support/reference.js';
 

@@ -1,6 +1,6 @@
 /**
- * Part of `npm run check`. A file of `src`, `workflows` or `activities` imports, types included, only from its own room
- * and from floors below it. Neither files nor folders, those of `bench` included, import each other in a circle.
+ * Part of `npm run check`. A file of `src`, `workflows` or `activities` imports, types included, only from its own folder and
+ * from lower rows of the table. Neither files nor folders, those of `bench` included, import each other in a circle.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -85,7 +85,7 @@ async function replaceByModel(run: CompactionRun, plan: Plan): Promise<Compactio
   }
 }
 
-/** Records the failure and throws it; returns null if a compaction requested by hand was refused for saving too little. */
+/** Records the failure and throws it; returns null if a compaction on request was refused because it saves too little. */
 async function leaveUnchanged({ ids, force, page }: CompactionRun, error: unknown): Promise<null> {
   const failure = failureOf(error) ?? { type: 'Unknown', message: String(error), details: [] };
   const { type, message } = failure;

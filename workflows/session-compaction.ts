@@ -60,7 +60,7 @@ export class SessionCompactions {
       const outcome = await inbox.appendingMeanwhile(child);
       this.nextLookMs = lookAgainMs;
       if (outcome) this.note(outcome);
-      // If its trigger finds nothing to do, a compaction requested by hand may still find something.
+      // If the trigger finds nothing to do, a compaction on request may still find something.
       if (outcome === null && asked.length === 0) callers.postpone();
       else callers.answer(outcome);
     } catch (error) {
@@ -123,7 +123,8 @@ export class SessionCompactions {
     run.noteFailure(error);
     if (isCancellation(error)) run.inbox.forgetReferences();
     const type = failureOf(error)?.type;
-    // It saved too little for its trigger. A compaction by hand accepts less and does not fail when there is nothing to gain.
+    // It saved too little for its trigger. A compaction on request accepts less and does not fail when there is nothing to
+    // gain.
     if (type === 'Summary.NotSmaller' && asked.length === 0) run.callers.postpone();
     else run.callers.answer(null, error);
     // Another commit came first: plan again.

@@ -72,7 +72,7 @@ export class SessionRun {
     return this.begunAnew || continueAsNewSuggested || historyLength > this.maxHistoryEvents;
   }
 
-  /** The carried state holds neither callers, which wait in this run, nor messages. */
+  /** The carried state has neither callers, which wait in this run, nor messages. */
   get mayHandOver(): boolean {
     return this.callers.count === 0 && !this.inbox.hasInline();
   }

@@ -125,7 +125,7 @@ async function work(run: SessionRun, compactions: SessionCompactions): Promise<v
   if (measured.paused === true) callers.refuseWaiting(refusal('the session is paused', 'resume it first'));
   else if (callers.count > 0) {
     const asked = callers.takeWaiting();
-    // A compaction by hand also reads the fallback's part again.
+    // A compaction on request also reads the fallback's part again.
     const onlyResummarize = asked.every(({ resummarize }) => resummarize);
     await compactions.compact(onlyResummarize ? 'resummarize' : 'manual', asked);
   } else if (measured.due) await compactions.compact('trigger', []);

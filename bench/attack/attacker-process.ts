@@ -1,4 +1,4 @@
-/** The attacker, in a process of its own, so that it takes no time of the client that is measured. Ends with its parent. */
+/** The attacker in a separate process, so that it takes no CPU time from the measured client. Ends with its parent. */
 import { attacks } from './attacks.js';
 import type { Target } from './target.js';
 

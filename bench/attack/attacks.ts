@@ -1,4 +1,4 @@
-/** Attacks by name. An attack lives in a file of its own and is added to the table at the end. */
+/** Attacks by name. Each attack has its own file and a row in the table at the end. */
 import { body } from './body.js';
 import { pattern } from './pattern.js';
 import { searches } from './searches.js';

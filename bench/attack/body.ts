@@ -1,4 +1,4 @@
-/** Turns that are as large as a body may be: of a few long messages, and of very many tiny ones. */
+/** Turns with the largest allowed body: of a few long messages, and of very many tiny ones. */
 import { send, type Attack } from './target.js';
 
 const megabyte = 1024 * 1024;

@@ -1,11 +1,11 @@
-/** A client that does nothing wrong, at a fixed rate whatever the answers take, and probes of health beside it. */
+/** A well-behaved client at a fixed rate, independent of response times, with concurrent health probes. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { agentTurn } from '../conversation.js';
 
 export interface Latencies {
   /** Milliseconds of every request that was answered below 500. */
   ms: number[];
-  /** Requests by status, or by the error's code where no answer came. */
+  /** Requests by status, or by the error's code if there was no answer. */
   answers: Record<string, number>;
 }
 

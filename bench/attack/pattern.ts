@@ -1,4 +1,4 @@
-/** Sessions whose policy matches patterns that a backtracking engine never ends with, on texts made for them. */
+/** Sessions with patterns that a backtracking engine would match for ever, on texts made for them. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { send, type Attack } from './target.js';
 

@@ -1,4 +1,4 @@
-/** Searches of a long session, more at once than the API has connections to the database. */
+/** Searches of a long session, more of them concurrently than the API has database connections. */
 import { agentTurn } from '../conversation.js';
 import { send, type Attack } from './target.js';
 

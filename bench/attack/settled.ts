@@ -1,4 +1,4 @@
-/** Waits of ten minutes for sessions that never come to rest, whose callers go away at once. */
+/** Waits of ten minutes for sessions that never settle; the callers disconnect at once. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { send, type Attack } from './target.js';
 

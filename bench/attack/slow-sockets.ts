@@ -1,4 +1,4 @@
-/** Turns whose bodies come one byte a second, and connections that never say whose they are. */
+/** Turns whose bodies arrive at one byte per second, and connections that never send a token. */
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Attack, Target } from './target.js';

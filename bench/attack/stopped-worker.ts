@@ -1,4 +1,4 @@
-/** A session whose row is held as a worker holds it that was stopped inside its commit, and agents that repeat their appends. */
+/** A session whose row is locked as by a worker that was stopped inside its commit, and agents that repeat their appends. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { send, type Attack } from './target.js';

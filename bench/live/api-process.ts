@@ -1,4 +1,4 @@
-/** The HTTP API in a process of its own. Settings come as JSON in `API`; tells its address, ends with its parent. */
+/** The HTTP API in a separate process. Settings come as JSON in `API`; it sends its address to its parent and ends with it. */
 import { startApi } from '../../src/api/server.js';
 import { Palimpsest } from '../../src/library/palimpsest.js';
 import type { PalimpsestOptions } from '../../src/library/connections.js';

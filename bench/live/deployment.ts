@@ -9,7 +9,7 @@ import { createDatabase } from '../deployment.js';
 import type { Watched } from '../processes.js';
 import type { Servers } from '../servers.js';
 
-/** The whole product in processes of its own, as one machine would run it. */
+/** The whole product in separate processes, as on one machine in production. */
 export interface LiveDeployment {
   databaseUrl: string;
   client: HttpPalimpsest;
@@ -21,7 +21,7 @@ export interface LiveDeployment {
 
 const queuePrefix = 'live';
 
-/** `apart`: backfills are served by a worker process of their own. */
+/** `apart`: a separate worker process serves backfills. */
 export async function deployLive(
   servers: Servers,
   { latencyMs, apart }: { latencyMs: number; apart: boolean },
@@ -87,7 +87,7 @@ export async function deployLive(
   }
 }
 
-/** The first message of a child; throws with its last words where it ends before. */
+/** The first message of a child; throws with its output if it ends before. */
 async function saidFirst(child: ChildProcess, script: string): Promise<string> {
   let errors = '';
   child.stderr?.on('data', (text: Buffer) => (errors = (errors + text.toString()).slice(-4_000)));

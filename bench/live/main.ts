@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- live [--live 200] [--backfill 10000] [--minutes 15] [--apart]`: live sessions over HTTP alone, then the same while a
- * backfill of many old sessions runs on the same machine. Prints one table, checks at the end that nothing is lost, and exits
- * with 1 where something is.
+ * `npm run bench -- live [--live 200] [--backfill 10000] [--minutes 15] [--apart]`: live sessions over HTTP alone, then the
+ * same while a backfill of many old sessions runs on the same machine. Prints one table, checks at the end that no message is
+ * lost, and exits with 1 if one is.
  */
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
@@ -75,7 +75,7 @@ async function measure(
   await players.stop();
   say('live sessions end; the log of each is compared with what was sent');
   const ended = ran.endedAt === null ? await cancelled(client) : ran;
-  // What is in flight is waited for, so that the waits and counts below are whole.
+  // Waits for work in flight, so that the waits and counts below are complete.
   await quiet(pool);
   const waits = (phase: Phase) => compactionWaits(pool, players.sessions, phase);
   const [aloneWaits, besideWaits] = [await waits(alone), await waits(beside)];

@@ -1,4 +1,4 @@
-/** What is played live and what is imported: recorded sessions where PALIMPSEST_TRANSCRIPTS names them, else made from a seed. */
+/** The live and the imported sessions: recorded ones if PALIMPSEST_TRANSCRIPTS names a folder, else generated from a seed. */
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { cutTurns } from '../../src/conversation/groups.js';
 import { readTranscripts } from '../../test/support/transcripts.js';

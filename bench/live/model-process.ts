@@ -1,4 +1,7 @@
-/** A model endpoint in a process of its own that takes `LATENCY_MS` for every answer. Tells its address, ends with its parent. */
+/**
+ * A model endpoint in a separate process that takes `LATENCY_MS` for every answer. It sends its address to its parent and ends
+ * with it.
+ */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { summarizer } from '../model-script.js';

@@ -23,7 +23,7 @@ export interface PlayedSession {
   hashes: string[];
   /** Unix milliseconds of the turns that were answered with `due`. */
   due: number[];
-  /** A turn of it failed: what follows it was not sent. */
+  /** A turn of it failed, so later ones were not sent. */
   broken: boolean;
 }
 
@@ -45,7 +45,7 @@ export class Players {
     this.lanes = Array.from({ length: count }, (_, player) => this.play(player));
   }
 
-  /** What was measured since the last call; a new phase begins. */
+  /** The measurements since the last call; a new phase begins. */
   next(): Phase {
     const ended = { ...this.phase, to: Date.now() };
     this.phase = newPhase();

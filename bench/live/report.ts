@@ -18,7 +18,7 @@ export interface LiveOptions {
   latencyMs: number;
   concurrency: number;
   sample: number;
-  /** Backfills have a worker process of their own. */
+  /** A separate worker process serves backfills. */
   apart: boolean;
 }
 

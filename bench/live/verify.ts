@@ -1,4 +1,7 @@
-/** That nothing is lost: logs are what was sent or imported, archives are whole, and the job's counts are those of the database. */
+/**
+ * Checks that nothing is lost: logs equal the sent or imported messages, archives are complete, and the job's counts are those
+ * of the database.
+ */
 import type { Pool } from 'pg';
 import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import type { Backfill } from '../../src/contract/backfills.js';
@@ -10,7 +13,7 @@ export interface Verified {
   liveMessages: number;
   old: number;
   archiveParts: number;
-  /** What is wrong, one sentence each. */
+  /** The faults, one sentence each. */
   wrong: string[];
 }
 
@@ -33,7 +36,7 @@ export async function verify(
     }
   };
   await inLanes(played, async ({ session, hashes, broken }) => {
-    // After an append that failed nobody knows what was stored.
+    // After a failed append it is unknown whether the turn was stored.
     if (broken || hashes.length === 0) return;
     await check(session, hashes);
     found.live++;

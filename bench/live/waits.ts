@@ -1,4 +1,4 @@
-/** How long live sessions wait for their compaction: from the turn that made it due to the commit. */
+/** The time that live sessions wait for their compaction: from the turn that made it due to the commit. */
 import type { Pool } from 'pg';
 import type { Phase, PlayedSession } from './players.js';
 

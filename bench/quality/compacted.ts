@@ -1,4 +1,4 @@
-/** Whole sessions through the product's own planning, consolidation and acceptance. */
+/** Plays whole sessions with the product's planning, consolidation and acceptance. */
 import { cutTurns } from '../../src/conversation/groups.js';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { ChatMessage } from '../../src/conversation/message.js';

@@ -1,6 +1,6 @@
 /**
- * Identifiers as the quality bench counts them. A grammar of its own, frozen before exact values were tuned, so that
- * they are not measured with their own ruler. Nothing here is imported from, or shared with, src/summary.
+ * Identifiers as the quality bench counts them. This grammar is separate and was frozen before exact values were tuned, so that
+ * the measure is independent of them. It shares no code with src/summary.
  *
  * Specification. A text is cut into words at white space and at any of `" ' ` < > ( ) [ ] { } , ; | = ! * ^ $ \` and at
  * characters that are neither ASCII nor letters. A word loses the characters `- : @ + % & ?` at its start and
@@ -18,8 +18,8 @@
  *   symbol   a name in code without digits, 6 to 80 characters: parts joined by `_`, a capital behind a small letter, or
  *            three names or more joined by dots
  *
- * Symbols are counted apart: an agent that writes code repeats those of the language and of its libraries, which nobody
- * would look up in a memory. JSON arguments of calls are read by their values; keys are no identifiers.
+ * Symbols are counted apart: an agent that writes code repeats those of the language and of its libraries, which nobody would
+ * look up in a memory. JSON arguments of calls are read by their values; keys are not identifiers.
  */
 export const classes = ['url', 'email', 'path', 'date', 'version', 'hash', 'id', 'symbol'] as const;
 export type IdentifierClass = (typeof classes)[number];

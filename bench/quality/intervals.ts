@@ -1,4 +1,4 @@
-/** Shares with their intervals: identifiers of one session stand or fall together, so whole sessions are drawn. */
+/** Shares with their intervals. The identifiers of one session are not independent, so the bootstrap draws whole sessions. */
 export interface SessionCount {
   kept: number;
   needed: number;

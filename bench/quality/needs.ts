@@ -1,8 +1,8 @@
 /**
- * Forward use, which needs no labels: an identifier of the evicted messages is *needed* if the agent's own later action is
- * the first to name it again. An action is the arguments of a tool call; in sessions without any call, an assistant's text.
- * What a later user or tool message names first is given anew and needs no memory. Identifiers of the leading system
- * messages are left out, which are never evicted.
+ * Later use, which needs no labels: an identifier of the evicted messages is *needed* if a later action of the agent is the
+ * first to name it again. An action is the arguments of a tool call; in sessions without any call, an assistant's text. If a
+ * later user or tool message names it first, it is not needed. Identifiers of the leading system messages do not count, because
+ * those are never evicted.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { classes, identifiersOf, type IdentifierClass } from './grammar.js';

@@ -28,7 +28,7 @@ export interface Setting {
   lookAfter: readonly number[];
 }
 
-/** What was seen right after the `passes`-th compaction that evicted messages. */
+/** The observation right after the `passes`-th compaction that evicted messages. */
 export interface Look {
   passes: number;
   score: Score;
@@ -38,7 +38,7 @@ export interface Look {
   resolvable: { needed: number; found: number };
   contextTokens: number;
   headTokens: number;
-  /** Identifiers of the head, and how many of them nobody had said. */
+  /** Identifiers of the head, and the number of them that no message had. */
   written: { identifiers: number; invented: number };
   /** Exact values of the head, and how many of them agent or user write later. */
   exact: { values: number; used: number };
@@ -52,7 +52,7 @@ export interface Played {
   generations: number;
   /** Share of the context before that begins the context after: without a commit in between, and across one. */
   stable: { between: number[]; across: number[] };
-  /** Contexts in which a pin was not held word for word. */
+  /** Contexts without a pin word for word. */
   pinsLost: number;
 }
 
@@ -115,7 +115,7 @@ function policyFor({ window, mode, exactTokens, summarizer, tail }: Setting): Po
   };
 }
 
-/** The messages with the user's rule at the end of the first user message, where there is one. */
+/** The messages, with the user's rule added to the first user message if there is one. */
 function withRule(
   messages: readonly ChatMessage[],
   leading: number,
@@ -131,7 +131,7 @@ function withRule(
   return { rules: [operatorPin, userRule], planted };
 }
 
-/** A compaction that is refused leaves the conversation as it is: then it goes on without. */
+/** A refused compaction does not change the conversation, which continues without it. */
 async function compactOrNot(
   conversation: Conversation,
   summarizer: Summarizer | null,

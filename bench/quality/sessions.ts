@@ -10,7 +10,7 @@ import { countMessage } from '../../src/tokens/message.js';
 export interface Recorded {
   id: string;
   family: string;
-  /** `tuning` was looked at while exact values were improved, `held out` was not. */
+  /** `tuning` sessions were used while exact values were improved, `held out` ones were not. */
   half: 'tuning' | 'held out';
   messages: ChatMessage[];
   /** Tokens of each message, framing included. */
@@ -21,7 +21,7 @@ export interface Recorded {
 /** Sessions of at least so many tokens are scored: shorter ones are never compacted at any usual window. */
 export const SMALLEST_SESSION = 4_000;
 
-/** Sessions of people: no agent, and a licence of its own. */
+/** Sessions of people, without an agent and under a separate licence. */
 const dialogues = new Set(['long-human-dialog', 'concat-human-dialog']);
 
 /** Every scored session of a folder laid out like the recorded data, by id. */

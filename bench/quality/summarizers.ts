@@ -1,14 +1,14 @@
 /**
- * Summarizers that need no model, so that what is measured is the way in which compactions are strung together. The lossy
- * oracle rewrites what it is given and keeps each identifier with a fixed probability, drawn from identifier and request:
- * the same request always gives the same answer, and another rewriting draws anew.
+ * Summarizers without a model, which measure the effect of consecutive compactions. The lossy oracle rewrites its input and
+ * keeps each identifier with a fixed probability, drawn from identifier and request: equal requests always get equal answers,
+ * and another request draws again.
  */
 import { createHash } from 'node:crypto';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
 import type { TokenCounter } from '../../src/tokens/counter.js';
 import { identifiersOf } from './grammar.js';
 
-/** Keeps each identifier with probability `q`; where the answer has no room for all, those mentioned least go. */
+/** Keeps each identifier with probability `q`. If they do not all fit, the least mentioned ones are dropped. */
 export function lossyOracle(q: number, counter: TokenCounter): Summarizer {
   return ({ messages }, { kind, maxTokens }) => {
     if (kind === 'state') return '## State\n- none';
@@ -20,7 +20,7 @@ export function lossyOracle(q: number, counter: TokenCounter): Summarizer {
       .map((name) => ({ name, mentions: Math.min(20, material.split(name).length - 1) }))
       .sort((a, b) => b.mentions - a.mentions || (a.name < b.name ? -1 : 1))
       .map(({ name }) => name);
-    // A digest must be smaller than what it stands for; a snapshot stands for more than the request holds.
+    // A digest must be smaller than its source; a snapshot replaces more than the request has.
     const most = kind === 'chunk' ? Math.min(maxTokens, Math.floor(counter.count(material) / 2)) : maxTokens;
     if (notes) return notesOf(kept, Number(notes[1]), messages.at(-1)?.content ?? '', counter);
     const room = Math.floor(0.95 * most) - 40;
@@ -49,7 +49,7 @@ function notesOf(names: readonly string[], tokens: number, material: string, cou
   ].join('\n');
 }
 
-/** As many names from the first as `room` holds. */
+/** As many of the first names as fit into `room`. */
 function fitting(names: readonly string[], room: number, counter: TokenCounter): string {
   let tokens = 0;
   const shown: string[] = [];
@@ -61,7 +61,7 @@ function fitting(names: readonly string[], room: number, counter: TokenCounter):
   return shown.join(' ') || 'Nothing else was named.';
 }
 
-/** The delimiters and labels around the data, whose nonces and numbers nobody said. */
+/** The delimiters and labels around the data, whose nonces and numbers are not content. */
 function withoutFrame(content: string): string {
   return content
     .replace(

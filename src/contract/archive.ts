@@ -62,7 +62,7 @@ export const expansion = component(
     nextSeq: z
       .int()
       .nullable()
-      .describe('Where the next page begins; null at the end of the part, or of the log.'),
+      .describe('The start of the next page; null at the end of the part, or of the log.'),
   }),
   {
     description: 'A page of originals, each checked against its hash.',
@@ -193,7 +193,7 @@ const searchHit = component(
     offset: z
       .int()
       .describe(
-        "Where the match begins in the message's text, in UTF-16 code units. For string content this is also an offset for the " +
+        "The start of the match in the message's text, in UTF-16 code units. For string content this is also an offset for the " +
           'tool response. The text consists of content, then calls, then reasoning.',
       ),
     snippet: z
@@ -258,7 +258,7 @@ export const searchResult = component(
         'Null where the search used words only: no embeddings are configured, or the request asked for words or characters.',
       ),
     hits: z.array(searchHit),
-    nextOffset: z.int().nullable().describe('Where the next page begins; null where there is none.'),
+    nextOffset: z.int().nullable().describe('The start of the next page; null if there is none.'),
   }),
   { description: 'Hits, best first.', example: { mode: 'words', meaning: null, hits: [], nextOffset: null } },
 );
@@ -301,9 +301,9 @@ export const toolResponse = component(
           'the JSON of the whole message, where it makes calls or has no content.',
       ),
     content: z.string(),
-    offset: z.int().describe('Where `content` begins, in UTF-16 code units.'),
+    offset: z.int().describe('The start of `content`, in UTF-16 code units.'),
     totalCharacters: z.int().describe('Length of all pages, in UTF-16 code units.'),
-    nextOffset: z.int().nullable().describe('Where the next page begins; null at the end.'),
+    nextOffset: z.int().nullable().describe('The start of the next page; null at the end.'),
     occurrences: z
       .array(z.object({ seq: z.int(), part: z.int().nullable() }))
       .describe('All results with this call id, newest first. Ids are reused.'),

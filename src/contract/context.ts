@@ -76,7 +76,7 @@ export const contextBreakdown = component(
         snapshot: z.number().describe('The snapshot of the other modes.'),
       })
       .nullable()
-      .describe('Of `head`, all of it; null where an earlier version wrote it.'),
+      .describe('The parts of `head`; null if an earlier version wrote it.'),
     carried: z.number().describe('The request of the run that the cut divides.'),
     tail: z.number().describe('Messages after the cut, after reductions, with the tokens that join them.'),
   }) satisfies z.ZodType<ContextBreakdown>,

@@ -1,4 +1,4 @@
-/** What `palimpsest` and `palimpsest/http` both export: requests, answers, failures and recovery tools. */
+/** The common exports of `palimpsest` and `palimpsest/http`: requests, answers, failures and recovery tools. */
 export { failureTypes, isFailure, PalimpsestError, type FailureType } from '../errors.js';
 export type { ContextBreakdown } from '../context/view/breakdown.js';
 export type { ChatMessage, ContentPart, LoggedMessage, Role, ToolCall } from '../conversation/message.js';

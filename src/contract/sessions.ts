@@ -73,14 +73,12 @@ export const erased = component(
     generations: z.int().describe('Committed compactions.'),
     digests: z.int().describe('Texts by models to which no other session refers.'),
     forks: z.int().describe('Number of forks that were erased as well.'),
-    executions: z
-      .int()
-      .describe('Workflow executions that Temporal was told to delete. It does so within about a minute.'),
+    executions: z.int().describe('Workflow executions that Temporal deletes within about a minute.'),
     remaining: z
       .int()
       .nullable()
       .describe(
-        'Executions that Temporal could not be told to delete yet; null where it did not answer. The sweep deletes them, or the same call again.',
+        'Executions whose deletion Temporal has not yet accepted; null if it did not answer. The sweep or a repeated call deletes them.',
       ),
   }),
   {
@@ -285,7 +283,7 @@ export const status = component(
     calibration: z.object({
       model: z
         .string()
-        .describe("The policy's model; empty where neither the policy nor reported usage names one."),
+        .describe("The policy's model; empty if neither the policy nor reported usage names one."),
       factor: z.number().describe("Provider's tokens for one counted token, derived from reported usage."),
       overhead: z.number().describe("Provider's tokens of a request in addition to its context."),
       samples: z.int().describe('Number of requests behind these values.'),

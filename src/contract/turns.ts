@@ -67,7 +67,7 @@ const native = component(
   z.object({
     format: z.enum(formatNames),
     items: z.array(opaque<Json>({})).describe('The items as received.'),
-    messages: z.int().describe('Number of messages of the log that they stand for, from this one on.'),
+    messages: z.int().describe('Number of messages of the log that they replace, from this one on.'),
   }) satisfies z.ZodType<Native>,
   {
     description: 'The original items, where the session has another format than `openai-chat`.',
@@ -219,13 +219,13 @@ export const appendedTurn = component(
     turnId: z.string(),
     fromSeq: z.int(),
     throughSeq: z.int(),
-    due: z.boolean().describe('The session has reached a size at which it asks to be measured.'),
+    due: z.boolean().describe('The session has reached a size at which its workflow measures it.'),
     repeated: z.boolean().describe('The turn was stored before.'),
     signalled: z
       .boolean()
       .describe(
-        'False: Temporal could not be told. The turn is stored and the context complete; the next turn, or the same one ' +
-          'repeated, tells it.',
+        'False if the signal to Temporal failed. The turn is stored and the context complete; the next turn, or the same ' +
+          'one repeated, sends the signal.',
       ),
     warnings: z.array(warning),
   }),

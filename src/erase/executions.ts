@@ -30,9 +30,9 @@ export interface FinishOptions {
 }
 
 export interface FinishedErasure {
-  /** Runs that the server was told to delete. */
+  /** Runs whose deletion the server has accepted. */
   executions: number;
-  /** Runs that it has not been told to delete yet; null where it did not answer. */
+  /** Runs whose deletion it has not accepted yet; null if it did not answer. */
   remaining: number | null;
 }
 

@@ -251,7 +251,7 @@ function aiSdkViolations({ messages }: Rendered): string[] {
       return content.trim() && role !== 'tool' ? undefined : fault('empty message');
     if (!Array.isArray(content) || content.every(saysNothing)) return fault('empty message');
     for (const part of content) {
-      const what = isFields(part) ? partFault(textOr(role), part) : 'a part that is no object';
+      const what = isFields(part) ? partFault(textOr(role), part) : 'a part that is not an object';
       if (what) fault(what);
       if (!isFields(part)) continue;
       const id = textOr(part.toolCallId);

@@ -179,7 +179,7 @@ function checkAnswers(blocks: readonly Block[], expected: readonly string[], fau
   // "In the user message containing tool results, the tool_result blocks must come first in the content array."
   const firstOther = blocks.findIndex(({ type }) => type !== 'tool_result');
   if (firstOther >= 0 && blocks.slice(firstOther).some(({ type }) => type === 'tool_result'))
-    fault('a result behind other content');
+    fault('a result after other content');
 }
 
 function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): string[] {
@@ -194,12 +194,13 @@ function checkCalls(blocks: readonly Block[], ids: Set<string>, fault: Fault): s
     if (typeof name !== 'string' || !/^[a-zA-Z0-9_-]{1,128}$/.test(name))
       fault(`tool name ${JSON.stringify(name)}`);
     // "tool_use.input: Input should be a valid dictionary"
-    if (input === null || typeof input !== 'object' || Array.isArray(input)) fault('input that is no object');
+    if (input === null || typeof input !== 'object' || Array.isArray(input))
+      fault('input that is not an object');
   }
   // Text after a call is refused as a call without its result, because the turn counts as ended there.
   const first = blocks.findIndex(({ type }) => type === 'tool_use');
   const said = blocks.slice(first).some(({ type }) => type !== 'tool_use' && !/thinking/.test(asText(type)));
-  if (first >= 0 && said) fault('content behind a call');
+  if (first >= 0 && said) fault('content after a call');
   for (const { type } of blocks)
     if (type === 'image' || type === 'document' || type === 'tool_result')
       fault(`${type} in an assistant's message`);
@@ -261,7 +262,7 @@ function checkSystem(system: Json | undefined, found: string[]): void {
   else
     for (const block of system.map(asBlock))
       if (block.type !== 'text' || isBlank(block.text))
-        found.push('system: a block that is no text, or an empty one');
+        found.push('system: a block that is not text, or an empty one');
 }
 
 function countMarks(value: Json | undefined): number {

@@ -121,7 +121,7 @@ function checkPart(part: Part, speaker: string, fault: Fault): void {
       fault(`name ${JSON.stringify(name)}`);
     for (const struct of [args, response])
       if (struct !== undefined && struct !== null && (typeof struct !== 'object' || Array.isArray(struct)))
-        fault('arguments or response that are no object');
+        fault('arguments or response that are not an object');
   }
   if (speaker === 'user' && callOf(part) !== undefined) fault('a call by the user');
   if (speaker === 'model' && responseOf(part) !== undefined) fault('a response by the model');
@@ -148,5 +148,5 @@ function checkSystem(system: Json | undefined, found: string[]): void {
   if (!Array.isArray(parts) || parts.length === 0) return void found.push('system: no parts');
   for (const part of parts.map(asPart))
     if (typeof part.text !== 'string' || part.text.trim() === '')
-      found.push('system: a part that is no text, or an empty one');
+      found.push('system: a part that is not text, or an empty one');
 }

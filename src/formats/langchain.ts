@@ -169,7 +169,7 @@ function langchainViolations({ messages }: Rendered): string[] {
     const { type, fields } = unwrapped;
     if (type === 'remove') return fault('removes messages');
     if (typeof fields.content !== 'string' && !Array.isArray(fields.content))
-      fault('content is no text and no list');
+      fault('content is neither text nor a list');
     if (type === 'tool' || type === 'function') {
       const answered = type === 'tool' ? textOr(fields.tool_call_id) : legacy(textOr(fields.name));
       if (type === 'tool' && answered === '') fault('result without tool_call_id');

@@ -99,7 +99,7 @@ const outputParts = /^(?:output_text|refusal)$/;
  */
 function responsesViolations({ messages, system }: Rendered): string[] {
   const found: string[] = [];
-  if (system !== undefined && textOr(system).trim() === '') found.push('instructions are no text');
+  if (system !== undefined && textOr(system).trim() === '') found.push('instructions are not text');
   const links = new Links();
   const ids = new Set<string>();
   messages.forEach((value, index) => {

@@ -45,8 +45,8 @@ function* pauses(): Generator<number, never> {
 const looksAtOnce = 8;
 
 /**
- * Looks at sessions on behalf of waiting callers. One look serves all waiters of a session, the number of concurrent
- * looks is limited, and looks stop when nobody waits.
+ * Looks at sessions on behalf of waiting callers. One look serves all waiters of a session, the number of concurrent looks is
+ * limited, and looks stop when no caller waits.
  */
 export class SessionWatch {
   readonly #watched = new Map<string, Watched>();

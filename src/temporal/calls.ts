@@ -12,7 +12,7 @@ const codeNames = [
   ...['UNIMPLEMENTED', 'INTERNAL', 'UNAVAILABLE', 'DATA_LOSS', 'UNAUTHENTICATED'],
 ];
 
-const again = 'What was stored stays stored; repeat the call when the server is back.';
+const again = 'Stored data stays stored; repeat the call when the server is back.';
 const noNamespace = () => `Check TEMPORAL_NAMESPACE; \`${programName()} doctor\` says what is missing.`;
 const hints: Readonly<Record<string, () => string>> = {
   PERMISSION_DENIED: () => 'Check TEMPORAL_API_KEY and what it may do in TEMPORAL_NAMESPACE.',

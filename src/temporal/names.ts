@@ -93,7 +93,7 @@ export const aheadPriorityKey = 3;
 
 export const backfillPriorityKey = 5;
 
-/** The same for a backfill and everything that it starts: live work goes first. */
+/** The same for a backfill and all its activities: live work is served first. */
 export function backfillPriority(tenant: string): { priorityKey: number; fairnessKey: string } {
   return { ...livePriority(tenant), priorityKey: backfillPriorityKey };
 }

@@ -100,7 +100,7 @@ export interface WorkerSettings {
 export interface RunningWorker {
   /** Resolves when the worker has stopped; rejects if it failed. */
   finished: Promise<void>;
-  /** Whether the worker polls, and whether its dependencies answer. */
+  /** Whether the worker polls and its dependencies answer. */
   readiness(): Promise<Readiness & { polling: boolean }>;
   /** Accepts no new work, lets steps finish within the grace time, and closes the connections. */
   shutdown(): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * What models, gateways and proxies put in the place of a summary, in 30 languages. Nothing in `src` knows these texts: the measure was
- * set with one half of them and is judged by both.
+ * Texts that models, gateways and proxies send in place of a summary, in 30 languages. `src` has no list of them: its
+ * thresholds were chosen with one half and are tested with both.
  */
 export const notSummaries: Record<string, readonly string[]> = {
   en: [

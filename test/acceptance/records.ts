@@ -1,6 +1,6 @@
 /**
- * Short records in many languages, each with summaries that a careful writer would give: in the record's own language, and in another.
- * The service talks hold the very words of which refusals are made ("sorry", "I cannot", "help", "request").
+ * Short records in many languages, each with summaries that a careful writer would give: in the record's own language, and in
+ * another. The conversations of a help desk contain the words of refusals ("sorry", "I cannot", "help", "request").
  */
 export interface TestRecord {
   lang: string;

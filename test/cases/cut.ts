@@ -1,6 +1,6 @@
 import type { OwnCase } from './format.js';
 
-/** What stays together, what stays at all, and where the tail begins. */
+/** Cases on groups, on messages that must stay, and on the beginning of the tail. */
 export const cutCases: OwnCase[] = [
   {
     name: 'a call and its results go or stay as one, however many there are',

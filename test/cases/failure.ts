@@ -31,7 +31,7 @@ const failing = (
   ],
 });
 
-/** Whatever the summarizer does, the context stays usable, and nothing but a summary becomes the summary. */
+/** For any behaviour of the summarizer the context stays usable, and only a summary is accepted. */
 export const failureCases: OwnCase[] = [
   failing('a summarizer out of reach changes nothing', { throws: 'Llm.Unavailable' }, 'Llm.Unavailable'),
   failing('a bug in the summarizer changes nothing', { throws: 'Error' }, 'Error'),

@@ -1,5 +1,5 @@
 /**
- * The form of our own cases: what is said, line by line, and after each step what must hold.
+ * The form of these cases: the messages, line by line, and the expectations after each step.
  *
  * A line is `who: text`. Who: `system`, `user`, `assistant`, `assistant [a=search b=read]` (calls `a` and `b` of these
  * tools), `tool a` (the result of call `a`). A text that ends with `~800` is filled up to about 800 tokens.
@@ -10,7 +10,7 @@ import type { PolicyInput } from '../../src/policy/schema.js';
 
 export type Line = string;
 
-/** What the summarizer answers. `meanwhile`: said while it writes; `repairs`: its answer to a repair. */
+/** The summarizer's answer. `meanwhile`: messages during its call; `repairs`: its answer to a repair. */
 export type Script = ({ says: string } | { inflates: true } | { throws: FailureType | 'Error' }) & {
   repairs?: string;
   meanwhile?: Line[];
@@ -20,14 +20,14 @@ export interface Step {
   say?: Line[];
   /** Minutes that pass. */
   wait?: number;
-  /** `due`: where a trigger asks for it. `rule`: by hand, without a model. */
+  /** `due`: if a trigger fires. `rule`: on request, without a model. */
   compact?: 'due' | 'by hand' | 'rule';
   model?: Script;
   restore?: number;
   expect?: Expectation;
 }
 
-/** What must hold after a step. */
+/** The expectations after a step. */
 export interface Expectation {
   due?: boolean;
   /** Whether this step committed something. */
@@ -36,7 +36,7 @@ export interface Expectation {
   evictedThrough?: number | null;
   carried?: number | null;
   fails?: FailureType | 'Error';
-  /** The context is what it was before the step. */
+  /** The context equals that before the step. */
   unchanged?: boolean;
   shows?: string[];
   hides?: string[];
@@ -44,7 +44,7 @@ export interface Expectation {
   calls?: string[];
   /** Requests to the summarizer in this step. */
   asked?: number;
-  /** What the summarizer read in this step, and did not. */
+  /** Texts that the summarizer must and must not read in this step. */
   reads?: string[];
   readsNot?: string[];
   /** The head's snapshot is this. */

@@ -4,7 +4,7 @@ const ask = ['user: What does the supplier say? ~500', 'assistant [s=fetch]: '];
 const after = ['assistant: He delivers on Monday. ~500', 'user: Good.'];
 const policy: OwnCase['policy'] = { keep: { messages: 1 } };
 
-/** What is planted in a history stays data, for the summarizer and in the head. */
+/** Planted text in a history stays data, for the summarizer and in the head. */
 export const injectionCases: OwnCase[] = [
   {
     name: 'an instruction in a tool result reaches the summarizer as data of that tool',

@@ -1,4 +1,4 @@
-/** Plays a case of ours through the pure core. Answers everything that does not hold as a sentence. */
+/** Plays a case through the pure core. Returns a sentence for each expectation that fails. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
 import type { Summarizer } from '../../src/compaction/in-memory/asker.js';
@@ -138,7 +138,7 @@ function fitted({ unreachable, fits }: Expectation, conversation: Conversation):
   return faults;
 }
 
-/** What must hold after every step of every case. */
+/** Expectations after every step of every case. */
 function broken(conversation: Conversation, { failure, generation }: Played): string[] {
   const { items } = conversation.context(Infinity);
   const faults = validateView(items.map(({ message }) => message));

@@ -5,7 +5,7 @@ const round = (number: number, size: number) => [
   `tool r${number}: page ${number} ~${size}`,
 ];
 
-/** What becomes shorter without a summary, and the context that must fit now. */
+/** Reductions without a summary, and contexts that must fit at once. */
 export const reductionCases: OwnCase[] = [
   {
     name: 'huge results of one turn are shortened rather than the turn dropped',

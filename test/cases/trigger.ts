@@ -61,7 +61,7 @@ export const triggerCases: OwnCase[] = [
   {
     name: 'a fraction leaves room for one more turn below the reserved output',
     policy: { trigger: { fraction: 0.95 }, reservedOutputTokens: 8_000 },
-    // 0.95 of 16,000 is beyond what the answer leaves; 0.9 of 8,000 is not.
+    // 0.95 of 16,000 exceeds the window without the answer; 0.9 of 8,000 does not.
     steps: [
       { say: orders(34), expect: { due: false } },
       { say: orders(2), expect: { due: true } },

@@ -1,6 +1,6 @@
 /**
- * Agents that talk through the HTTP API, one turn after the other, and never give one up: a turn whose answer was lost is sent
- * again until it is acknowledged. After each turn they read their context and look at it as a provider would.
+ * Agents that append turn after turn over the HTTP API. A turn whose answer was lost is sent again until it is acknowledged.
+ * After each turn they read their context and validate it like a provider.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChatMessage } from '../../src/conversation/message.js';
@@ -20,13 +20,13 @@ export const chaosPolicy: PolicyInput = {
   retention: { digests: 60_000 },
 };
 
-/** Sessions that agents talk in at once; beyond them nobody forks. */
+/** Maximum number of concurrent sessions; with more, no agent forks. */
 const mostSessions = 24;
 
 const vocabulary =
   'ledger invoice retry queue commit branch schema window budget digest parcel orchard'.split(' ');
 const syllables = 'bar den fol gri hul jas kem lor mav nis pel quo ras tiv vun zed'.split(' ');
-/** Words from one marker of a text to the next: whatever part of it a chunk holds, it holds something to name. */
+/** Words from one marker of a text to the next, so that every chunk of it has a marker. */
 const stretchWords = 60;
 
 /** A turn of a session: a request, perhaps calls with their results, and an answer. */
@@ -140,7 +140,7 @@ export class Agent {
       .catch((error: unknown) => seen.failed('search', error));
   }
 
-  /** A new session with the log so far; it goes on with an agent of its own. */
+  /** A new session with the log so far; it continues with another agent. */
   private async fork(): Promise<void> {
     const { entry, client, journal } = this;
     if (entry.turns.length < 2 || journal.living().length > mostSessions) return;
@@ -152,7 +152,7 @@ export class Agent {
       turns: entry.turns.filter(({ throughSeq }) => throughSeq <= cut.throughSeq),
     };
     const begun = journal.begin(entry.tenant, to, inherited);
-    // Its turns are told apart from those of the session it came from.
+    // Its turns differ from those of its source.
     begun.incarnation = 100 * journal.all().length;
     const { random, seen, began, pauseMs } = this;
     began(new Agent(client, begun, journal, random.fork(), seen, began, pauseMs));
@@ -203,7 +203,7 @@ export class Agent {
   }
 }
 
-/** What a provider, or a reader who knows the log, would object to. */
+/** Violations that a provider, or a reader who knows the log, would find. */
 function problemsOf(context: SessionContext, entry: SessionJournal): string[] {
   const problems: string[] = [];
   const { messages, tokens, budget } = context;

@@ -1,6 +1,6 @@
 /**
- * Holds the database against what the agents were told. It shares no code with the product: it reads the tables by SQL of
- * its own and works out every hash, chain and counter anew.
+ * Compares the database with the answers that the agents got. It shares no code with the product: it reads the tables with
+ * separate SQL and recomputes every hash, chain and counter.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
@@ -26,7 +26,7 @@ export interface Checked {
   /** Of those, the ones whose every chunk a model read. */
   byModelAlone: number;
   byRule: number;
-  /** Generations that hold a journal. */
+  /** Generations with a journal. */
   journals: number;
 }
 
@@ -73,7 +73,7 @@ interface CompactionRow {
   workflow_id: string;
   model_calls: number;
   digests: number;
-  /** Calls behind the answers that were ever stored while this generation was prepared. */
+  /** Calls for all answers that were stored while this generation was prepared. */
   calls_paid: number;
 }
 
@@ -146,7 +146,7 @@ export async function checkDatabase({
   return checked;
 }
 
-/** Sessions that nobody began. */
+/** Sessions that no agent began. */
 async function strangers(client: pg.Client, journal: Journal, { violations }: Checked): Promise<void> {
   const { rows } = await client.query<{ tenant_id: string; session_id: string }>(
     'select tenant_id, session_id from palimpsest.sessions',
@@ -260,7 +260,7 @@ class SessionCheck {
     }
   }
 
-  /** A commit replaces the head that stood: whatever was planned on another one may not be committed. */
+  /** A commit replaces the current head: a plan made for another one must not be committed. */
   private compactionsFollowOneAnother(session: SessionRow, compactions: readonly CompactionRow[]): void {
     const newest = compactions.at(-1);
     if (newest?.generation !== session.generation)
@@ -324,7 +324,7 @@ class SessionCheck {
     }
   }
 
-  /** Every evicted message was read, and what a model wrote about it is kept. */
+  /** Every evicted message was read, and the model's digest of it is stored. */
   private everyEvictionWasRead(session: SessionRow, compactions: readonly CompactionRow[]): void {
     for (const {
       generation,
@@ -351,7 +351,7 @@ class SessionCheck {
           );
           break;
         }
-      // What the rules wrote is kept by its text: two that say the same are one.
+      // Extractive digests are stored by their text: equal ones are one.
       if (method === 'model' && reason !== 'restore' && digests < chunks - chunks_by_rule)
         this.violation(
           'digest',
@@ -362,7 +362,7 @@ class SessionCheck {
     }
   }
 
-  /** A fork takes over what its source was charged: that is not looked at. */
+  /** A fork copies the charges of its source, which are not checked. */
   private nothingIsChargedTwice(compactions: readonly CompactionRow[]): void {
     for (const { generation, workflow_id, model_calls, calls_paid } of compactions)
       if (workflow_id !== '' && model_calls > calls_paid)
@@ -452,7 +452,7 @@ class SessionCheck {
     for (const { generation, body } of reductions) look(`a reduction of generation ${generation}`, body);
   }
 
-  /** What is said to be searchable is, and nothing else is. */
+  /** Exactly the messages marked as searchable are indexed. */
   private async searchTextsAreTheLog({ next_seq, indexed_through_seq }: SessionRow): Promise<void> {
     const texts = await this.rows<{ seq: number; body: string }>(
       'select seq, body from palimpsest.message_texts where tenant_id = $1 and session_id = $2',

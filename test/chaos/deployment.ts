@@ -1,6 +1,6 @@
 /**
- * The product as an operator runs it: two worker processes and an API on servers of their own, restarted whenever they end, each behind
- * relays of its own to PostgreSQL and Temporal.
+ * The product as in operation: two worker processes and an API on separate servers, restarted whenever they end, each with
+ * relays to PostgreSQL and Temporal.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -104,7 +104,7 @@ export class Deployment {
     say: (line: string) => void;
   }): Promise<Deployment> {
     const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-chaos-'));
-    // PostgreSQL runs under an account of its own where this process is root; it must be able to enter.
+    // If this process is root, PostgreSQL runs under another account, which needs access.
     chmodSync(dataDir, 0o755);
     const [postgres, temporal, apiPort] = await Promise.all([
       startPostgres({ dataDir, log: options.say, settings: postgresSettings }),

@@ -1,4 +1,4 @@
-/** A model endpoint that misbehaves in every way that one was seen to, and otherwise answers with a fair summary. */
+/** A model endpoint that shows every observed fault, and otherwise answers with a good summary. */
 import {
   blank,
   contentFilter,
@@ -23,10 +23,10 @@ import type { RecordedRequest } from '../support/model-server.js';
 import { markersIn } from './journal.js';
 import type { Random } from './random.js';
 
-/** Stands in every answer that is no summary: wherever the checker reads it, a bad answer was taken for a good one. */
+/** Part of every bad answer: if the checker finds it, a bad answer was accepted. */
 export const junk = 'zqjunk7731';
 
-/** As a model answers that reads what it is asked: notes with their references and changes of the state, else sections. */
+/** A good answer to the request: notes with their references and changes of the state, else sections. */
 function fairAnswer(request: RecordedRequest): string {
   const asked = request.body.messages.at(-1)?.content ?? '';
   if (asked.includes('Now write "## Notes"')) return fairNotes(asked);
@@ -45,7 +45,7 @@ function fairNotes(asked: string): string {
   );
 }
 
-/** The subject of a message of the record, or of its part that the record holds; nothing where it says nothing. */
+/** The subject of a message of the record, or of its part in the record; none if it has no text. */
 function noteOn(message: string): string[] {
   const [, seq] = /^<\d{3}>(\d+) /.exec(message) ?? [];
   const [marker] = markersIn(message);
@@ -77,7 +77,7 @@ function spread(lines: readonly string[], asked: string): string[] {
   return lines.filter((_, index) => Math.floor(index / step) > Math.floor((index - 1) / step));
 }
 
-/** Names every second message of the record, as far as the limit goes. */
+/** Names every second message of the record, up to the limit. */
 function fairSections(request: RecordedRequest): string {
   const material = materialOf(request);
   const found = markersIn(material).filter((_, index) => index % 2 === 0);

@@ -1,4 +1,4 @@
-/** What goes wrong around the product: processes die or stand still, servers vanish, connections break, the model fails. */
+/** The faults around the product: processes die or stop, servers disappear, connections break, the model fails. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Deployment } from './deployment.js';
 import type { Endpoint } from './endpoint.js';

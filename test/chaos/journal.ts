@@ -1,17 +1,17 @@
 /**
- * What the agents were told was stored: the truth that the database is held against. Each message carries a marker that
- * occurs nowhere else, so that wherever one is read it says whose it is.
+ * The turns that were acknowledged to the agents, with which the database is compared. Each message has a unique marker, which
+ * identifies it wherever it is read.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';
 
 export interface SessionJournal {
   tenant: string;
   session: string;
-  /** Rises when the session is erased and begun anew. */
+  /** Increases when the session is erased and begun again. */
   incarnation: number;
   /** JSON of each acknowledged message, in order. */
   messages: string[];
-  /** Acknowledged turns: id, and how many messages the log held after it. */
+  /** Acknowledged turns: id, and number of messages in the log after it. */
   turns: { turnId: string; throughSeq: number }[];
   /** Nothing of it is stored: no turn was acknowledged yet, or none since it was erased. */
   erased: boolean;

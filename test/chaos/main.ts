@@ -1,7 +1,7 @@
 /**
- * `npm run chaos -- --seed N --minutes M`: agents talk, operators act and everything breaks; then nothing breaks any more, the
- * system settles for three sweeps, and a checker reads the database. Exit code 1 where it finds anything. The journal of what was
- * acknowledged and the logs of all processes stay in the folder that the report names.
+ * `npm run chaos -- --seed N --minutes M`: agents append, operators act and everything breaks; then the faults end, the system
+ * settles for three sweeps, and a checker reads the database. The exit code is 1 if it finds a violation. The journal of
+ * acknowledged turns and the logs of all processes stay in the folder that the report names.
  */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -36,9 +36,9 @@ const sessionsPerTenant = wholeNumber('sessions', values.sessions);
 if (!(minutes > 0 && minutes <= 24 * 60)) fail('--minutes must be more than 0 and at most 1440');
 
 const sweepEveryMs = 5_000;
-/** A wait of the product for its own retries is no stuck one: this much longer than three sweeps, though nothing ends meanwhile. */
+/** Waits for the product's retries do not count as stuck: additional time after three sweeps without progress. */
 const settleWithinMs = 180_000;
-/** A backfill of many sessions takes its time; what goes on for ever is stuck as well. */
+/** A backfill of many sessions takes long; one that never ends is also stuck. */
 const settleAtMostMs = 1_200_000;
 const tenants: Tenant[] = [
   { tenant: 'a', token: 'token-of-tenant-a-0123456789abcdef' },
@@ -165,7 +165,7 @@ async function settle(
   await sleep(3 * sweepEveryMs);
 }
 
-/** The product's own reading: every session answers its context and replays what was acknowledged. */
+/** The product's view: every session returns its context and replays the acknowledged messages. */
 async function readEverythingOnce(clients: ReadonlyMap<string, HttpPalimpsest>): Promise<void> {
   for (const { tenant, session, erased, messages } of journal.all()) {
     if (erased) continue;

@@ -29,7 +29,7 @@ export class Observations {
     this.acts.set(what, (this.acts.get(what) ?? 0) + 1);
   }
 
-  /** Faults make calls fail; what fails must say so by a type, and never as an unforeseen error. */
+  /** Faults make calls fail, but each failure must have a type and must not be unexpected. */
   failed(what: string, error: unknown): void {
     const type = isFailure(error) ? error.type : 'untyped';
     const key = `${what}: ${type}`;

@@ -1,4 +1,4 @@
-/** Operators who act on random sessions at once, whatever else is going on. Their calls may fail, with a type. */
+/** Operators who act on random sessions concurrently. Their calls may fail, but only with a type. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HttpPalimpsest } from '../../src/http-client/index.js';
 import { chaosPolicy } from './agents.js';
@@ -90,8 +90,8 @@ export async function operate(
 }
 
 /**
- * Whatever an operator left half done: paused sessions, paused jobs. Faults are over by now; what an operator asked for in vain
- * may still come to pass, so this is repeated until everything is quiet.
+ * Ends unfinished actions of operators: paused sessions, paused jobs. The faults have ended, but a failed request of an
+ * operator may still take effect, so this is repeated until the system is quiet.
  */
 export async function tidyUp(
   clients: ReadonlyMap<string, HttpPalimpsest>,

@@ -1,7 +1,7 @@
 /**
- * `npm run chaos:planted [-- NAME …]`: the checker must see bugs that were planted on purpose. Each patch of `planted/` breaks one
- * promise in a copy of the sources; a chaos run on that copy must find a violation of a kind that the patch names, or one of up to
- * `--tries` runs with the seeds that follow: a slow machine commits little in one. Without a patch one run must find none.
+ * `npm run chaos:planted [-- NAME …]`: the checker must find planted bugs. Each patch of `planted/` breaks one guarantee in a
+ * copy of the sources. One of up to `--tries` chaos runs on that copy, with consecutive seeds, must find a violation of a kind
+ * that the patch names; one run may not be enough, since a slow machine commits little. Without a patch one run must find none.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -38,7 +38,7 @@ export class Random {
     return entries.at(-1)![0];
   }
 
-  /** A source of its own, so that what one part draws does not depend on how fast another part runs. */
+  /** A separate source, so that the numbers of one part do not depend on the speed of another. */
   fork(): Random {
     return new Random(Math.floor(this.next() * 2 ** 32));
   }

@@ -15,7 +15,7 @@ const called: ChatMessage[] = [
 
 export const archive: Case[] = [
   {
-    name: 'what was evicted is read back by part, and everything in order',
+    name: 'evicted messages can be read by part, and all messages in order',
     async run(client) {
       const session = 'archive';
       await compacted(client, session);
@@ -51,7 +51,7 @@ export const archive: Case[] = [
     ].map((each) => (Array.isArray(each) ? {} : each)),
   },
   {
-    name: 'every character comes back as it was',
+    name: 'every character is returned unchanged',
     async run(client) {
       const message = {
         ...{
@@ -68,7 +68,7 @@ export const archive: Case[] = [
     expected: [true, { seq: 1 }],
   },
   {
-    name: 'a session is exported as the list of its messages, or as the file that it came from',
+    name: 'a session is exported as the list of its messages, or as the imported file',
     async run(client) {
       await compacted(client, 'exported');
       const file: Json[] = [

@@ -34,7 +34,7 @@ export const backfills: Case[] = [
     ],
   },
   {
-    name: 'a backfill that cannot be is refused with the place',
+    name: 'an invalid backfill is refused with the path',
     async run(client) {
       return [
         await failure(client.startBackfill({ job: '' })),

@@ -4,16 +4,16 @@ import type { ChatMessage } from '../../src/conversation/message.js';
 import { PalimpsestError } from '../../src/errors.js';
 import { dialogue } from '../support/dialogue.js';
 
-/** What a case of the conformance suite is made of. */
+/** The parts of a case of the conformance suite. */
 export interface Case {
   name: string;
-  /** Asks the client; what it answers must be the same from every client. Sessions of a case carry its own names. */
+  /** Calls the client; the result must be the same for every client. The sessions of a case have unique names. */
   run(client: PalimpsestClient): Promise<unknown>;
-  /** What it must be, as far as it is said here. */
+  /** The expected result, as far as it is given. */
   expected?: unknown;
 }
 
-/** How a call fails: what a caller can act on. */
+/** The failure of a call: the fields on which a caller can act. */
 export async function failure(call: Promise<unknown>): Promise<unknown> {
   try {
     return { answered: await call };
@@ -33,7 +33,7 @@ export async function all<T>(items: AsyncGenerator<T>): Promise<T[]> {
   return found;
 }
 
-/** Ten turns, none of which is ever due, so that every client compacts the same by hand. */
+/** Ten turns that are never due, so that every client compacts the same messages on request. */
 export async function talked(
   client: PalimpsestClient,
   session: string,
@@ -52,7 +52,7 @@ export async function compacted(client: PalimpsestClient, session: string): Prom
   await client.settled({ session });
 }
 
-/** Without what differs from run to run: tenant, moments, runs, milliseconds, delimiters of a prompt by their tokens. */
+/** Removes values that differ between runs: tenant, times, run ids, milliseconds, tokens of a prompt's delimiters. */
 export function comparable(value: unknown, tenant: string): unknown {
   const varying = new Set(['runId', 'modelMs', 'overheadMs', 'perSecond', 'etag', 'at', 'modelInputTokens']);
   const plain = (each: unknown): unknown => {

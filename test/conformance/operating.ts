@@ -5,7 +5,7 @@ const pinned = { pins: ['Answer in French.'] };
 
 export const operating: Case[] = [
   {
-    name: 'a compaction by hand answers its outcome, and null where there is nothing to do',
+    name: 'a compaction on request answers its outcome, and null if there is nothing to do',
     async run(client) {
       const session = 'by-hand';
       await talked(client, session);
@@ -39,7 +39,7 @@ export const operating: Case[] = [
     expected: [null, 1],
   },
   {
-    name: 'the status tells sizes, policy and what the session is doing',
+    name: 'the status shows sizes, policy and phase of the session',
     async run(client) {
       await compacted(client, 'status');
       return [
@@ -53,7 +53,7 @@ export const operating: Case[] = [
     ],
   },
   {
-    name: 'a session that nobody talks to is at rest; one that nobody began is not there',
+    name: 'an idle session is settled; an unknown session fails',
     async run(client) {
       await talked(client, 'at-rest');
       return [
@@ -88,7 +88,7 @@ export const operating: Case[] = [
     ],
   },
   {
-    name: 'a closed session is closed until somebody talks again',
+    name: 'a closed session stays closed until the next turn',
     async run(client) {
       const session = 'closed';
       await talked(client, session, dialogue(1, 10));
@@ -165,7 +165,7 @@ export const operating: Case[] = [
     ],
   },
   {
-    name: 'pins are a part of the policy of their own',
+    name: 'pins are a separate part of the policy',
     async run(client) {
       const session = 'pins';
       await talked(client, session, dialogue(1, 10));
@@ -190,7 +190,7 @@ export const operating: Case[] = [
     ],
   },
   {
-    name: 'the policy of the tenant holds where a session says nothing',
+    name: 'the policy of the tenant applies to fields that a session does not set',
     async run(client) {
       const before = await client.tenantPolicy();
       const { policyVersion } = await client.configureTenant({ policy: { contextWindow: 64_000 } });

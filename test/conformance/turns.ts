@@ -26,7 +26,7 @@ export const turns: Case[] = [
     ],
   },
   {
-    name: 'what is odd about a turn is said by index',
+    name: 'warnings about a turn have an index',
     run: (client) =>
       client.appendTurn({
         ...{ session: 'odd', turnId: 't-1' },
@@ -35,7 +35,7 @@ export const turns: Case[] = [
     expected: { warnings: [{ index: 1, type: 'result_without_id' }] },
   },
   {
-    name: 'a turn that cannot be stored is refused with the place, and nothing is stored',
+    name: 'an invalid turn is refused with the path, and nothing is stored',
     async run(client) {
       await talked(client, 'refused', dialogue(2, 10));
       const turn = { session: 'refused', turnId: 'new', messages: hello };
@@ -91,7 +91,7 @@ export const turns: Case[] = [
     ],
   },
   {
-    name: 'the time of a turn is told wherever its messages are read',
+    name: 'the time of a turn is shown wherever its messages are read',
     async run(client) {
       const session = 'told';
       const at = '2023-05-07T15:04:05+02:00';
@@ -114,7 +114,7 @@ export const turns: Case[] = [
     expected: [true, true, true, true, true, true],
   },
   {
-    name: 'a context is what is to be sent, with its sizes, and is the same as long as nothing happens',
+    name: 'a context has the messages to send and their sizes, and stays the same without new turns',
     async run(client) {
       await talked(client, 'context');
       const [first, again] = [
@@ -128,7 +128,7 @@ export const turns: Case[] = [
     expected: [{ generation: 0, format: 'openai-chat' }, {}, true, false, { window: 8_000 }],
   },
   {
-    name: 'a caller may change the context that it was given',
+    name: 'a caller may change a returned context',
     async run(client) {
       await talked(client, 'own', dialogue(1, 10));
       const { messages } = await client.context({ session: 'own' });
@@ -138,7 +138,7 @@ export const turns: Case[] = [
     expected: 2,
   },
   {
-    name: 'a context has the format of its session, or the one that is asked for',
+    name: 'a context has the format of its session, or the requested one',
     async run(client) {
       const session = 'formats';
       const format: FormatName = 'anthropic';
@@ -158,7 +158,7 @@ export const turns: Case[] = [
     ],
   },
   {
-    name: 'a context keeps to the budget that is asked for, or says that it cannot',
+    name: 'a context fits the requested budget, or fails with Budget.Unreachable',
     async run(client) {
       const session = 'budget';
       await talked(client, session);
@@ -196,7 +196,7 @@ export const turns: Case[] = [
     expected: [1, invalidAt('waitMs'), invalidAt('waitMs'), noSession],
   },
   {
-    name: 'a context of no session is none',
+    name: 'a context of an unknown session fails',
     run: (client) => failure(client.context({ session: 'nobody' })),
     expected: noSession,
   },

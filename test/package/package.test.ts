@@ -1,4 +1,7 @@
-/** What `npm pack` makes, installed in a project of its own: it compiles, loads and runs there. Needs `npm run build` and a registry. */
+/**
+ * The result of `npm pack`, installed in a separate project: it compiles, loads and runs there. Needs `npm run build` and a
+ * registry.
+ */
 import { execFile } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,9 +1,9 @@
-/** The peers' black-box cases as they are recorded: facts read from public test suites, one object a case. */
+/** The recorded black-box cases of other systems: facts from public test suites, one object per case. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ChatMessage } from '../../src/conversation/message.js';
 
-/** A message of a case. Some carry an id, a pin mark, or what a provider reported. */
+/** A message of a case. Some have an id, a pin mark, or reported usage. */
 export type PeerMessage = ChatMessage & {
   id?: string;
   pinned?: boolean;
@@ -90,7 +90,7 @@ export interface PeerCase {
 
 const folder = process.env.PALIMPSEST_PEER_CASES;
 
-/** Every case, or null (and a line that says so) where the environment names no folder. */
+/** Every case, or null (with a printed line) if the environment names no folder. */
 export function readPeerCases(): PeerCase[] | null {
   if (folder === undefined) {
     process.stderr.write("PALIMPSEST_PEER_CASES is not set: the peers' cases did not run.\n");

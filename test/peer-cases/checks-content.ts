@@ -21,7 +21,7 @@ const inserted = ({ after, offset }: Outcome) =>
 
 const pointer = /get_tool_response/;
 
-/** Checks of what the resulting context holds. */
+/** Checks of the content of the resulting context. */
 export function violations(items: readonly ViewItem[]): string[] {
   return validateView(items.map(({ message }) => message));
 }

@@ -1,4 +1,4 @@
-/** Checks of what the summarizer was asked, what it answered, and what failed. */
+/** Checks of the summarizer's requests, answers and failures. */
 import type { Check } from './checks.js';
 import { holds, same } from './judge.js';
 import { evictedOf, textOfItem, type Asked } from './outcome.js';

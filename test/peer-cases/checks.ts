@@ -1,4 +1,4 @@
-/** One check for each key of a case's `expect`. A check answers what is wrong, or null. */
+/** One check for each key of a case's `expect`. A check returns the deviation, or null. */
 import { isFailure } from '../../src/errors.js';
 import { checks as aboutContent } from './checks-content.js';
 import { checks as aboutSummary } from './checks-summary.js';
@@ -10,7 +10,7 @@ import { LEADING } from './policy.js';
 /** `expected` is the value of the key. */
 export type Check = (outcome: Outcome, expected: unknown) => string | null;
 
-/** What a case supposes or remarks; its other keys assert it. */
+/** Assumptions and remarks of a case; its other keys are assertions. */
 const preconditions = new Set(['ifTokensAfter', 'ifSummarizable', 'notes']);
 
 const numbers = (value: unknown): number[] => (Array.isArray(value) ? value.map(Number) : []);
@@ -115,7 +115,7 @@ const about: Record<string, Check> = {
     if (expected === 'budget_unreachable')
       return holds(isFailure(failure, 'Budget.Unreachable'), `fails with ${String(failure)}`);
     const type = expected === 'inflated' ? 'Summary.NotSmaller' : 'Llm.BadOutput';
-    // By hand a result that is not smaller is no failure: nothing is done.
+    // On request, a result that is not smaller is not a failure: nothing is done.
     const quiet = expected === 'inflated' && failure === null && generation === null && asked.length > 0;
     return holds(isFailure(failure, type) || quiet, `fails with ${String(failure)}`);
   },
@@ -142,7 +142,7 @@ function expectationsOf({ expect }: PeerCase): [string, unknown][] {
   );
 }
 
-/** What does not hold, by key. */
+/** The failed assertions, by key. */
 export function contradictions(outcome: Outcome): { key: string; answer: string }[] {
   const wrong = expectationsOf(outcome.peer).flatMap(([key, expected]) => {
     if (preconditions.has(key)) return [];

@@ -1,4 +1,4 @@
-/** Every expectation of a peer that does not hold here, and why. A case that is not listed holds word for word. */
+/** Every expectation of another system that this engine does not meet, with the reason. Unlisted cases pass exactly. */
 export interface Deviation {
   /** Indexes of the cases. */
   cases: number[];

@@ -1,4 +1,4 @@
-/** A check's answer: what is wrong, or null. */
+/** A check's answer: the deviation, or null. */
 export const same = (found: unknown, expected: unknown): string | null =>
   JSON.stringify(found) === JSON.stringify(expected)
     ? null

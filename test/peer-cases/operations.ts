@@ -1,4 +1,4 @@
-/** Cases that ask something other than one pass: a cut, a size, a repair, an earlier state, a smaller context. */
+/** Cases of operations other than one compaction: a cut, a size, a repair, an earlier generation, a smaller context. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
@@ -12,7 +12,7 @@ import { compact, isTriggeredNow, passOf, plain, scripted } from './pass.js';
 import { LEADING, policyFor, refusalOf } from './policy.js';
 import { caseTokens, scaleOf } from './sizes.js';
 
-/** Whoever made a call still waits for it. */
+/** A caller still waits for the result. */
 const waiting = { now: 0, deadCallAfterMs: 600_000, closed: false };
 
 /** Indexes of the first message kept; all is kept at 0. */
@@ -90,7 +90,7 @@ function sizesReported({ config, messages }: PeerCase): { contextTokens: number;
   return { contextTokens: (messages.length * total) / Math.max(1, at + 1), factor: 1 };
 }
 
-/** Compactions in a row, each behind its turn. */
+/** Consecutive compactions, each after its turn. */
 export async function chained(peer: PeerCase): Promise<Outcome> {
   const { policy, refused } = policyFor(peer);
   const first = { ...peer, messages: peer.messages.slice(0, 8) };

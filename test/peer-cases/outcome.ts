@@ -17,7 +17,7 @@ export interface Outcome {
   peer: PeerCase;
   /** Messages of the log before the case's first one. */
   offset: number;
-  /** Why the configuration was refused as it stands. */
+  /** The reason why the configuration was refused. */
   refused: PalimpsestError | null;
   /** A trigger is met; null where the case asks none. */
   triggered: boolean | null;
@@ -27,7 +27,7 @@ export interface Outcome {
   /** Committed for the case itself; null: nothing was. */
   generation: Generation | null;
   failure: unknown;
-  /** What the summarizer was asked for the case itself. */
+  /** The requests to the summarizer for the case. */
   asked: Asked[];
   /** The cut that was asked for directly. */
   cut?: number;
@@ -62,7 +62,7 @@ export function groupsOf(peer: PeerCase): number[][] {
   );
 }
 
-/** Index of the first message that was not evicted; 0 where nothing was. */
+/** Index of the first message that was not evicted; 0 if none was. */
 export function cutOf({ cut, generation, offset }: Outcome): number {
   return cut ?? (generation ? Math.max(0, generation.throughSeq - offset) : 0);
 }

@@ -1,4 +1,4 @@
-/** What holds after any replay, whichever indexes a peer's algorithm asks for. */
+/** Properties after every replay, whatever indexes the other system expects. */
 import type { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { Generation } from '../../src/compaction/in-memory/generation.js';
 import { metaOf } from '../../src/conversation/validate.js';
@@ -6,7 +6,7 @@ import { isFailure } from '../../src/errors.js';
 import { violations } from './checks-content.js';
 import { textOfItem, type Outcome } from './outcome.js';
 
-/** Every violation as a sentence; an empty list is what is wanted. */
+/** Every violation as a sentence; the list must be empty. */
 export function violatedProperties({ peer, conversation, ...outcome }: Outcome): string[] {
   const { before, after, failure, generation } = outcome;
   const faults = [...violations(before), ...violations(after)];

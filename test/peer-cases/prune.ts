@@ -1,4 +1,4 @@
-/** Cases about reductions without a model: what becomes of tool results, call arguments and reasoning. */
+/** Cases of reductions without a model: of tool results, call arguments and reasoning. */
 import type { PolicyInput } from '../../src/policy/schema.js';
 import { commitReductions } from '../../src/context/reductions/retention.js';
 import type { Retention } from '../../src/policy/reduce-schema.js';

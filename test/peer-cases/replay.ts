@@ -1,4 +1,4 @@
-/** Which question a case asks, and its answer. */
+/** Runs the operation of a case and returns its result. */
 import { Conversation } from '../../src/compaction/in-memory/conversation.js';
 import type { PeerCase, PeerMessage } from './case.js';
 import {

@@ -30,7 +30,7 @@ beforeEach(() => recorder.stack.model.reply([]));
 const runOf = async (workflowId: string) =>
   (await recorder.client.workflow.getHandle(workflowId).describe()).runId;
 
-test('paused, resized, handed from page to page, cut short, tried again, cancelled', async () => {
+test('paused, resized, continued from page to page, ended early, retried, cancelled', async () => {
   const { model, queuePrefix } = recorder.stack;
   const tenant = `jobs-${queuePrefix}`;
   const ids = { tenant, job: 'recorded' };
@@ -59,7 +59,7 @@ test('paused, resized, handed from page to page, cut short, tried again, cancell
   await recorder.record('backfill-cancelled', workflowId);
 });
 
-test('all of it fails, and succeeds at the second try', async () => {
+test('all sessions fail, and succeed at the second attempt', async () => {
   const { model, queuePrefix } = recorder.stack;
   const tenant = `failing-${queuePrefix}`;
   const ids = { tenant, job: 'failing' };

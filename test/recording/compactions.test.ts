@@ -66,7 +66,7 @@ test('answers as JSON', async () => {
   await recordCompaction('structured', chunky);
 });
 
-test('no model at all', async () => {
+test('no model', async () => {
   await recordCompaction('extractive', { ...smallPolicy, summary: { method: 'extractive' } });
 });
 
@@ -125,7 +125,7 @@ test('a snapshot without a fact and a pinned rule is repaired', async () => {
   await recordOf(session);
 });
 
-test('a refused chunk goes by rule, and a model writes it anew', async () => {
+test('a refused chunk is written by rule, and later by a model', async () => {
   const session = 'chunk-by-rule';
   const { palimpsest, model } = recorder.stack;
   const troubled: Script = (request) =>
@@ -150,13 +150,13 @@ test('a key that is not accepted: the fallback serves at once', async () => {
   await recordCompaction('locked-out', chunky);
 });
 
-test('what would not be smaller is refused', async () => {
+test('a result that is not smaller is refused', async () => {
   recorder.stack.model.reply(ok(words(6_000)));
   await recordCompaction('refused', { ...smallPolicy, summary: { fallback: 'none' } });
   expect(await sayOf('refused')).toEqual([]);
 });
 
-test('a large message is summarized by itself', async () => {
+test('a large message is summarized alone', async () => {
   const session = 'large-message';
   const { palimpsest } = recorder.stack;
   const large = `BEGINNING of the report. ${words(2_400)} END of the report.`;
@@ -175,7 +175,7 @@ test('a large message is summarized by itself', async () => {
   await recordOf(session);
 });
 
-test('one waits for the answers that another has asked for', async () => {
+test('one waits for the answers to the requests of another', async () => {
   const { palimpsest, model } = recorder.stack;
   await recorder.play('asking', { ...chunky, contextWindow: 64_000 });
   await palimpsest.fork({ session: 'asking', to: 'waiting', throughSeq: 36 });
@@ -204,7 +204,7 @@ const deleteDigests = () =>
        select from palimpsest.compaction_digests u where u.tenant_id = d.tenant_id and u.key = d.key)`,
   );
 
-test('answers that are gone are asked for again, at most three times', async () => {
+test('deleted answers are requested again, at most three times', async () => {
   let gone = 0;
   recorder.stack.model.reply(async (request) => {
     if (isConsolidation(request) && ++gone === 1) await deleteDigests();
@@ -232,7 +232,7 @@ test('cancelled in the middle of a model call', async () => {
   await recordOf(session);
 });
 
-test('the session is erased under it and begun anew', async () => {
+test('the session is erased and begun again meanwhile', async () => {
   const session = 'erased';
   const { palimpsest, model } = recorder.stack;
   model.hold();

@@ -11,7 +11,7 @@ let recorder: Recorder;
 
 const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'journal' }, memory: { eager: false } };
 const eager: PolicyInput = { ...policy, memory: { eager: true } };
-/** Several chunks a compaction: the state is asked for by itself. */
+/** Several chunks in a compaction: a separate request for the state. */
 const chunked: PolicyInput = { ...policy, summary: { mode: 'journal', chunkTokens: 500 } };
 
 /** Nine tenths of the trigger of a window of 4,000 tokens. */
@@ -73,7 +73,7 @@ test('written ahead, found by the compaction, and by the session', async () => {
   await recorder.record('session-ahead', recorder.sessionOf('journal-ahead').workflowId);
 });
 
-test('what fails ahead is asked by the compaction', async () => {
+test('a request that fails ahead is repeated by the compaction', async () => {
   const session = 'journal-unheard';
   recorder.stack.model.reply(contentFilter());
   const ahead = aheadWorkflowId(recorder.ids(session), 0);
@@ -93,7 +93,7 @@ test('what fails ahead is asked by the compaction', async () => {
   await recordCompaction(session, 1);
 });
 
-test('given up by a pause, and written after it', async () => {
+test('ended by a pause, and written after it', async () => {
   const session = 'journal-paused';
   const { palimpsest, model } = recorder.stack;
   const before = model.requests.length;

@@ -23,7 +23,7 @@ export interface Recorder {
   compactionOf(session: string, generation?: number): WorkflowHandle;
   /** Appends turns `from` up to `through` of a talk that no other session has, and waits until it is quiet. */
   play(session: string, policy: PolicyInput, through?: number, from?: number): Promise<void>;
-  /** Writes the history of the run, of the last one where none is named. */
+  /** Writes the history of the run, by default of the last one. */
   record(name: string, workflowId: string, runId?: string): Promise<void>;
   close(): Promise<void>;
 }
@@ -57,7 +57,7 @@ export async function startRecorder(options?: StackOptions): Promise<Recorder> {
     },
     async record(name, workflowId, runId) {
       const history = await client.workflow.getHandle(workflowId, runId).fetchHistory();
-      // Stack traces and identities of workers hold paths and host names.
+      // Stack traces and identities of workers contain paths and host names.
       const clean = (key: string, value: unknown) =>
         key === 'stackTrace' || key === 'identity' ? '' : value;
       const text = JSON.stringify(JSON.parse(historyToJSON(history)), clean, 1);

@@ -16,7 +16,7 @@ afterAll(() => recorder.close());
 
 beforeEach(() => recorder.stack.model.reply([]));
 
-/** Nothing is due by itself. */
+/** No compaction is due without a request. */
 const wide: PolicyInput = { contextWindow: 32_000 };
 
 const recordSession = (session: string, runId?: string, name = session) =>
@@ -79,7 +79,7 @@ test('configured by signal: a smaller window makes a compaction due', async () =
   await recordSession(session);
 });
 
-test('compacted by hand, twice at once', async () => {
+test('compacted on request, twice concurrently', async () => {
   const session = 'manual';
   const { palimpsest } = recorder.stack;
   await recorder.play(session, wide, 6);
@@ -147,7 +147,7 @@ test('a signal without a turn, and a repeated one', async () => {
   await recordSession(session);
 });
 
-test('debounced, and asked by hand meanwhile', async () => {
+test('debounced, with a request to compact meanwhile', async () => {
   await recorder.play('debounced', { ...chunky, debounceMs: 1_000 });
   await recordSession('debounced');
   const session = 'debounced-by-hand';
@@ -206,7 +206,7 @@ test('its compaction is cancelled', async () => {
   await recordSession(session);
 });
 
-test('continue-as-new hands over what is left', async () => {
+test('continue-as-new passes on the rest', async () => {
   const session = 'handed-over';
   const { queuePrefix } = recorder.stack;
   const ids = recorder.ids(session);

@@ -18,7 +18,7 @@ export interface Answered {
   status: number;
   headers: Headers;
   text: string;
-  /** Parsed where it is JSON. */
+  /** Parsed if it is JSON. */
   json: Json;
 }
 

@@ -56,7 +56,7 @@ export async function fillSessions(
   await Promise.all(
     Array.from({ length: 8 }, async () => {
       for (let session = queue.shift(); session; session = queue.shift()) {
-        // Every session says something of its own: no digest serves two of them.
+        // Every session has different texts, so that no digest serves two of them.
         const own = [{ role: 'user' as const, content: `This is ${session}.` }, ...messages].map(
           (message) => ({
             ...message,
@@ -70,7 +70,7 @@ export async function fillSessions(
   return sessions;
 }
 
-/** The report once it says what is waited for. */
+/** The report, once it satisfies the condition. */
 export async function until(
   backfills: Backfills,
   job: string,

@@ -6,12 +6,12 @@ import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
 
 /**
- * `palimpsest worker` in a process of its own, as operators run it: configured by variables, told by signals, read by its log
- * and its metrics.
+ * `palimpsest worker` in a separate process, as in operation: configured by variables, controlled by signals, observed by its
+ * log and its metrics.
  */
 export interface CliWorker {
   pid: number;
-  /** What it has written so far, both streams. */
+  /** Its output so far, on both streams. */
   output(): string;
   /** The lines of its log. */
   log(): Record<string, unknown>[];

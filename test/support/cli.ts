@@ -20,7 +20,7 @@ function variables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(clean), PALIMPSEST_DATA: '/nowhere/palimpsest', ...env };
 }
 
-/** The command line in a process of its own. */
+/** The command line in a separate process. */
 export class CliProcess {
   stdout = '';
   stderr = '';
@@ -88,8 +88,8 @@ function startHost(): ChildProcess {
 }
 
 /**
- * To its end, one at a time, in a process that all of them share: `CliProcess` is for what needs one of its own, such as
- * signals, pipes and what goes on meanwhile.
+ * Runs command lines to their end, one at a time, in one shared process. `CliProcess` is for tests that need a separate one,
+ * for signals, pipes and concurrent events.
  */
 export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> =>
   new Promise((resolve) => {
@@ -99,7 +99,7 @@ export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Pr
     host.send({ number, args, env: variables(env) } satisfies CommandLine);
   });
 
-/** What names a stack's servers to the command line. */
+/** The variables with a stack's servers for the command line. */
 export function stackEnv(stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>): NodeJS.ProcessEnv {
   return {
     DATABASE_URL: stack.databaseUrl,
@@ -121,7 +121,7 @@ export function cliOf(stack: Stack) {
     env,
     run: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       runCli(withTenant(args), { ...env, ...more }),
-    /** In a process of its own, to its end. */
+    /** Runs in a separate process, to its end. */
     spawn: (args: readonly string[]) => new CliProcess(withTenant(args), env).ended,
     start: (args: readonly string[], more: NodeJS.ProcessEnv = {}) =>
       new CliProcess(withTenant(args), { ...env, ...more }),

@@ -24,7 +24,7 @@ const compilerOptions: ts.CompilerOptions = {
   inlineSourceMap: true,
 };
 
-/** A package like that of `npm run build`, with the programs of tests beside it. Files that are as new as their source stay. */
+/** A package like that of `npm run build`, together with the programs of tests. Files that are as new as their source stay. */
 export function compileSources(folder: string, workflowBundle: string): void {
   for (const part of compiled)
     for (const entry of readdirSync(path.join(root, part), { recursive: true, withFileTypes: true })) {

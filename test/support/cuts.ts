@@ -1,7 +1,7 @@
 import { legalBoundaries, type Liveness } from '../../src/compaction/plan/cut.js';
 import type { MessageMeta } from '../../src/conversation/message.js';
 
-/** The seqs behind which the tail may be cut, ascending. The last one evicts everything. */
+/** The seqs after which the tail may begin, ascending. The last one evicts everything. */
 export function legalCuts(metas: readonly MessageMeta[], liveness: Liveness): number[] {
   return legalBoundaries(metas, liveness).map(({ index }) => metas[index - 1]!.seq);
 }

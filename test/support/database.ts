@@ -4,11 +4,11 @@ import { inject } from 'vitest';
 
 export interface TestDatabase {
   url: string;
-  /** Removes the database, whoever is still connected to it. */
+  /** Removes the database, even with open connections. */
   drop(): Promise<void>;
 }
 
-/** An empty database of its own with all migrations applied: a copy of the template that the test run made once. */
+/** A separate empty database with all migrations applied: a copy of the template that the test run made once. */
 export async function createDatabase(): Promise<TestDatabase> {
   const { adminUrl, template } = inject('postgres');
   const name = `test_${randomBytes(6).toString('hex')}`;

@@ -21,7 +21,7 @@ export const summaryOf = (material: string): string => {
   );
 };
 
-/** A user turn and what follows it. */
+/** A user turn with the messages that follow it. */
 export function turnsOf(messages: readonly ChatMessage[]): ChatMessage[][] {
   const turns: ChatMessage[][] = [];
   for (const message of messages) {

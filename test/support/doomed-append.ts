@@ -1,5 +1,5 @@
 /**
- * A process that appends turns and ends itself with SIGKILL once the last of them is committed, before anybody is told of it.
+ * A process that appends turns and ends itself with SIGKILL once the last of them is committed, before any signal or answer.
  * Settings come as JSON in `APPEND`.
  */
 import type { ChatMessage } from '../../src/conversation/message.js';

@@ -14,7 +14,7 @@ export interface EmbeddingServer {
   close(): Promise<void>;
 }
 
-/** Words that mean the same count as one; every other word has a place of its own by its letters. */
+/** Synonyms count as one word; every other word has a separate dimension by its letters. */
 const concepts = [
   ['dog', 'puppy', 'max', 'rex'],
   ['died', 'dead', 'death', 'goodbye', 'passed'],

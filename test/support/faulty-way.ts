@@ -1,4 +1,4 @@
-/** A way to the Temporal server that answers chosen calls with faults of its own: gRPC over HTTP/2, call by call. */
+/** A proxy of the Temporal server that answers chosen calls with faults: gRPC over HTTP/2, call by call. */
 import { once } from 'node:events';
 import {
   connect,
@@ -15,9 +15,9 @@ import type { AddressInfo } from 'node:net';
 export type Fault =
   /** Answered with this status of gRPC; `details` as the server packs them. */
   | { code: number; message: string; details?: Buffer }
-  /** Answered with bytes that are no message. */
+  /** Answered with bytes that are not a message. */
   | 'garbage'
-  /** Answered with a message that holds nothing. */
+  /** Answered with an empty message. */
   | 'empty'
   /** The call alone is broken off. */
   | 'reset'
@@ -106,7 +106,7 @@ function withoutConnection({
   return headers;
 }
 
-/** What a server that could not do both of update-with-start answers: `MultiOperationExecutionFailure` in a `Status`. */
+/** The answer of a server to a failed update-with-start: `MultiOperationExecutionFailure` in a `Status`. */
 export function multiOperationFailure(code: number, message: string): Buffer {
   const failure = field(1, Buffer.concat([varint(1, code), field(2, Buffer.from(message))]));
   const type = 'type.googleapis.com/temporal.api.errordetails.v1.MultiOperationExecutionFailure';

@@ -1,4 +1,4 @@
-/** What tests of formats share: a context of logged items as a session shows it, before anything was compacted. */
+/** Shared by tests of formats: the context of logged items without any compaction. */
 import { arrangeChat } from '../../src/context/view/moved-media.js';
 import { arrangeNative, readNative, shownUnits, splitNative } from '../../src/formats/native.js';
 import { buildView } from '../../src/context/view/view.js';

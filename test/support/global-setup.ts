@@ -21,7 +21,7 @@ declare module 'vitest' {
     postgres: { adminUrl: string; template: string };
     /** host:port of the gRPC frontend. */
     temporalAddress: string;
-    /** File that holds the workflow code as one script, bundled once. */
+    /** File with the workflow code as one script, bundled once. */
     workflowBundlePath: string;
     /** Folder of the compiled sources: see `program`. */
     compiledSources: string;
@@ -68,7 +68,7 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
   project.provide('postgres', { adminUrl, template });
 }
 
-/** The scripted models of these tests write sectioned snapshots: where a policy names no mode, that one. */
+/** The scripted models of these tests write sectioned snapshots, so that mode is the default here. */
 async function beginIncremental(databaseUrl: string): Promise<void> {
   const client = new pg.Client({ connectionString: databaseUrl });
   await client.connect();
@@ -79,17 +79,17 @@ async function beginIncremental(databaseUrl: string): Promise<void> {
   }
 }
 
-// Order of tasks holds per partition of a task queue: with one partition, tests can assert it.
+// Tasks are ordered within a partition of a task queue; with one partition, tests can assert the order.
 async function setUpTemporal(project: TestProject, dataDir: string): Promise<void> {
   // The first start may build the server, which takes minutes: say so.
   const log = (line: string) => process.stderr.write(`${line}\n`);
   const { address } = await startTemporal({
     ...{ dataDir, log, cacheDir: defaultCacheDir(), ui: false, searchAttributes: searchAttributeTypes },
-    // It lives for a few minutes and may use memory for time: one second in thirteen of its own.
+    // It runs for a few minutes and may trade memory for time: this saves one second in thirteen.
     env: { GOGC: '800' },
     dynamicConfig: {
       ...{ 'matching.numTaskqueueReadPartitions': 1, 'matching.numTaskqueueWritePartitions': 1 },
-      // Executions are deleted behind the queues' acknowledgements: half a minute otherwise.
+      // Executions are deleted after the queues' acknowledgements, which otherwise take half a minute.
       ...{ 'history.transferProcessorUpdateAckInterval': '"1s"' },
       ...{ 'history.visibilityProcessorUpdateAckInterval': '"1s"' },
     },
@@ -111,7 +111,10 @@ async function setUpSources(project: TestProject): Promise<void> {
   project.provide('compiledSources', folder);
 }
 
-/** What a run left that was killed together with its leash: folders say by name that nobody owns them any more. */
+/**
+ * Removes the leftovers of a run that was killed together with its leash: the names of the folders show that no process owns
+ * them.
+ */
 async function removeDeadRuns(): Promise<void> {
   if (!existsSync(runs)) return;
   if (existsSync(tickets)) liveTickets(tickets);

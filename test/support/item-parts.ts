@@ -1,4 +1,4 @@
-/** What random histories of other formats are made of. */
+/** Parts of random histories in other formats. */
 import fc from 'fast-check';
 import type { Json } from '../../src/conversation/message.js';
 import { texts } from './histories.js';

@@ -1,4 +1,4 @@
-/** Ends what a killed test process has left: processes as `pid:start`, folders of embedded servers by path. */
+/** Ends the leftovers of a killed test process: processes as `pid:start`, folders of embedded servers by path. */
 import { existsSync, rmSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { stopPostgres } from '../../src/runtime/postgres.js';

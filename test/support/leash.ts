@@ -1,6 +1,6 @@
 /**
- * What a test starts ends with the process that runs the test, even where that is killed by SIGKILL: a shell waits for its
- * end of a pipe to close, and then ends what is left. It costs no Node process as long as nothing is left.
+ * Processes and servers that a test starts end with the test process, even after SIGKILL: a shell waits for its end of a pipe
+ * to close, and then ends the rest. It needs no Node process unless something is left.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';

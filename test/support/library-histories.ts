@@ -1,4 +1,4 @@
-/** Random histories in the formats of LangChain and of the AI SDK: as they are made, mixed with what is refused. */
+/** Random histories in the formats of LangChain and of the AI SDK: valid ones, mixed with defects that are refused. */
 import fc from 'fast-check';
 import type { Json } from '../../src/conversation/message.js';
 import { texts } from './histories.js';

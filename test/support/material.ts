@@ -1,4 +1,4 @@
-/** What a request asks to be summarized, and words of it for scripted answers: a summary holds something of its record. */
+/** The material of a request, and words of it for scripted answers: a summary must have content of its record. */
 
 /** The data between the delimiters of a request's last message, else the whole of it. */
 export function materialIn(content: string): string {
@@ -8,7 +8,7 @@ export function materialIn(content: string): string {
   return delimited.length > 0 ? delimited.join('\n') : content;
 }
 
-/** What was said, without what stands around it in a request; of that, only the names of tools. */
+/** The messages of a request without the text around them, except the names of tools. */
 export function withoutLabels(material: string): string {
   return material
     .replace(/<\/?(?:message|call|media)\b([^>\n]{0,400})>/g, (_tag, attributes: string) =>
@@ -32,7 +32,7 @@ export function wordsFrom(material: string, most = 16): string[] {
   return [...words.filter((word) => longest.includes(word)), ...numbers];
 }
 
-/** A text as the summary of a request's last message: with one more bullet that holds words of the record. */
+/** A text as a summary of a request's last message: with one more bullet that has words of the record. */
 export function saidOf(
   text: string,
   { messages }: { messages: readonly { content: string }[] },

@@ -5,7 +5,7 @@ import type { SummarizeOptions, SummaryAnswer } from '../../src/llm/exchange.js'
 import type { SummaryRequest } from '../../src/summary/ask/prompts.js';
 import { startModelServer, type ModelServer } from './model-server.js';
 
-/** A model client against a scripted endpoint of its own, new for every test of a file. */
+/** A model client with a separate scripted endpoint, new for every test of a file. */
 export const apiKey = 'sk-test-0123456789abcdef';
 export const secret = 'The launch code of the northern silo is 4711-ALPHA';
 export const never: AbortSignal = new AbortController().signal;
@@ -21,7 +21,7 @@ export const asked: SummaryRequest = {
 export interface ModelFixture {
   server: ModelServer;
   client: ModelClient;
-  /** Asks for a summary of `secret` in at most 500 tokens, of `test-model` unless told otherwise. */
+  /** Requests a summary of `secret` in at most 500 tokens, by default from `test-model`. */
   summarize(options?: Partial<SummarizeOptions>, by?: ModelClient): Promise<SummaryAnswer>;
   /** Another client of the same endpoint. */
   clientWith(timeoutMs: number): ModelClient;
@@ -46,7 +46,7 @@ export function useModelClient(): ModelFixture {
   return fixture;
 }
 
-/** The typed failure of a call; fails the test where it answers or throws anything else. */
+/** The typed failure of a call; fails the test if the call succeeds or throws another error. */
 export async function failureOf(call: Promise<unknown>): Promise<PalimpsestError> {
   const thrown: unknown = await call.then(
     () => new Error('It answered.'),

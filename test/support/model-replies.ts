@@ -1,4 +1,4 @@
-/** What the scripted model endpoint can answer: good summaries, bad ones, and every kind of fault. */
+/** The answers of the scripted model endpoint: good summaries, bad ones, and every kind of fault. */
 import { counterFor } from '../../src/tokens/counter.js';
 import { materialIn, saidOf, withoutLabels, wordsFrom } from './material.js';
 import type { RecordedRequest } from './model-server.js';
@@ -11,7 +11,7 @@ export interface Reply {
   body: string | object;
   headers?: Record<string, string>;
   fault?: Fault;
-  /** Waits this long before it answers; ends early where the client gives up. */
+  /** Waits this long before it answers; ends early if the client disconnects. */
   delayMs?: number;
 }
 
@@ -217,7 +217,7 @@ export function limitOf({ body }: RecordedRequest): number {
   return body.max_completion_tokens ?? body.max_tokens ?? 4_096;
 }
 
-/** What is to be summarized: the data between the request's delimiters, else its last message. */
+/** The material of a request: the data between its delimiters, else its last message. */
 export function materialOf({ body }: RecordedRequest): string {
   return materialIn(body.messages.at(-1)?.content ?? '');
 }

@@ -45,11 +45,11 @@ export interface ModelServer {
   mostInFlight(): number;
   /** Resolves once this many requests have arrived in all. */
   waitForRequests(count: number): Promise<void>;
-  /** Resolves once the condition holds; looked at whenever a request arrives, is answered or is given up. */
+  /** Resolves once the condition is true; it is checked whenever a request arrives, is answered or is aborted. */
   waitUntil(condition: () => boolean, what: string): Promise<void>;
   /** Answers wait from now on, until they are released. */
   hold(): void;
-  /** Lets the oldest `count` waiting answers go; without a count all of them, and ends the hold. */
+  /** Releases the oldest `count` delayed answers; without a count all of them, and ends the delay. */
   release(count?: number): void;
   /** Content keys that were answered with status 200 more than once. */
   paidTwice(): string[];
@@ -173,7 +173,7 @@ export async function startModelServer(options: ModelServerOptions = {}): Promis
   };
 }
 
-/** Lets everyone pass until it is closed; then they wait in order. Who is gone waits no longer. */
+/** Lets all requests pass until it is closed; then they wait in order. A disconnected client no longer waits. */
 class Turnstile {
   #waiting: Set<() => void> | null = null;
 

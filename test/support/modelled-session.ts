@@ -27,9 +27,9 @@ interface ModelledCost {
 }
 
 /**
- * The cost of a whole session, turn by turn: each turn's context is read from the cache up to where it differs from the
- * one before, and written from there on. A context at the trigger is compacted behind the agent's back: the next turn
- * reads the prefix from the cache and writes head, tail and what was appended.
+ * The cost of a whole session, turn by turn: each turn's context is read from the cache up to where it differs from the one
+ * before, and written from there on. A context at the trigger is compacted in the background: the next turn reads the prefix
+ * from the cache and writes head, tail and the appended messages.
  */
 export function modelledCost(session: ModelledSession): ModelledCost {
   const { turns, turnTokens, prefixTokens, headTokens, tailTokens, triggerTokens } = session;

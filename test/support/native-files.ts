@@ -7,7 +7,7 @@ import type { Json } from '../../src/conversation/message.js';
 
 const folder = process.env.PALIMPSEST_NATIVE_DATA ?? path.resolve('../shared/data/native');
 
-/** Recorded files in the formats of other agents and providers, where they are at hand. */
+/** Recorded files in the formats of other agents and providers, if they are available. */
 export interface NativeFile {
   /** `codex/rollout.jsonl`. */
   file: string;
@@ -16,7 +16,7 @@ export interface NativeFile {
   value: Json;
 }
 
-/** Empty, and says so, where the folder is not there. */
+/** Empty, with a printed line, if the folder is missing. */
 export function nativeFiles(): string[] {
   if (!existsSync(folder)) {
     process.stderr.write(`${folder} is not there (PALIMPSEST_NATIVE_DATA): recorded files did not run.\n`);

@@ -1,4 +1,4 @@
-/** Histories of other formats for property tests: as providers make them, mixed with what they would refuse. */
+/** Histories of other formats for property tests: valid ones, mixed with defects that providers would refuse. */
 import fc from 'fast-check';
 import type { Json } from '../../src/conversation/message.js';
 import { texts } from './histories.js';

@@ -23,7 +23,7 @@ function closed(part: unknown): unknown {
   return open ? { ...inner, additionalProperties: false } : inner;
 }
 
-/** What a value has that its schema in the document does not say. */
+/** Fields of a value that its schema in the document lacks. */
 export function errorsOf(reference: string, value: unknown): unknown[] {
   const check = schemas.compile({ $ref: `openapi${reference}` });
   return check(value) ? [] : (check.errors ?? []);
@@ -34,7 +34,7 @@ type Responses = Record<
   { content?: Record<string, { schema: { $ref?: string } }>; headers?: object }
 >;
 
-/** How an answer differs from what the document says of its operation, whatever its status. */
+/** Differences between an answer and the document's description of its operation, for any status. */
 export function differences(
   operation: Record<string, unknown>,
   { status, headers, text, json }: Answered,

@@ -121,7 +121,7 @@ const alone = fc
   .tuple(fc.constantFrom('user' as const, 'assistant' as const, 'system' as const), sizedTexts)
   .map(([role, content]): Turn => [{ role, content }]);
 
-/** What a platform appends at once. `odd`: everything that recorded transcripts hold, in small. */
+/** One append of a platform. `odd`: all defects of recorded transcripts, in small. */
 const turn: fc.Arbitrary<Turn> = fc.oneof(
   { weight: 4, arbitrary: talk },
   { weight: 5, arbitrary: run },

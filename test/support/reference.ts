@@ -26,7 +26,7 @@ const tables: Readonly<Record<string, () => string[]>> = {
   ],
 };
 
-/** The document with every table as the sources have it. Throws where it names a table that does not exist. */
+/** The document with every table generated from the sources. Throws if it names an unknown table. */
 export function withTables(document: string): string {
   return document.replaceAll(
     /(<!-- table: (\w+) -->\n)[^]*?(<!-- end of table -->)/g,
@@ -131,7 +131,7 @@ function policyRows(): string[] {
   });
 }
 
-/** A value as a reader of the table expects it; '' where there is none. */
+/** A value in the form of the table; '' if there is none. */
 function shown(value: unknown): string {
   if (value === undefined) return '';
   if (typeof value === 'number') return value.toLocaleString('en', { maximumFractionDigits: 6 });

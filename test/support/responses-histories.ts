@@ -1,4 +1,4 @@
-/** Random histories in the formats of OpenAI Responses and of Codex: as they are made, mixed with what is refused. */
+/** Random histories in the formats of OpenAI Responses and of Codex: valid ones, mixed with defects that are refused. */
 import fc from 'fast-check';
 import type { Json } from '../../src/conversation/message.js';
 import { texts } from './histories.js';
@@ -154,7 +154,7 @@ const responsesBatch = fc
           ...answers(pairs, how).map(({ output }) => output),
         ],
   );
-/** A program, its calls in steps, and its result at the end, where it has one; ids are sometimes used again. */
+/** A program, its calls in steps, and its result at the end, if it has one; ids are sometimes used again. */
 const program = fc
   .record({
     id: fc.constantFrom('prog_1', 'prog_2', 'a'),

@@ -2,7 +2,7 @@
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../src/contract/ids.js';
 
-/** What differs between two sessions that were done the same to: moments, durations, random ids. */
+/** Values that differ between two sessions with the same operations: times, durations, random ids. */
 const volatile = [
   ...['created_at', 'updated_at', 'started_at', 'ended_at', 'closed_at', 'paused_at', 'retry_at'],
   ...['incarnation', 'run_id', 'model_ms', 'overhead_ms', 'ms'],
@@ -18,7 +18,7 @@ async function tables(pool: Pool): Promise<{ name: string; sessionColumn: string
   return rows;
 }
 
-/** Rows of each table that has any of this session, its id replaced wherever it stands. */
+/** Rows of this session in each table, with its id replaced everywhere. */
 export async function rowsOfSession(pool: Pool, ids: SessionIds): Promise<Record<string, string[]>> {
   const found: Record<string, string[]> = {};
   for (const { name, sessionColumn } of await tables(pool)) {
@@ -34,7 +34,7 @@ export async function rowsOfSession(pool: Pool, ids: SessionIds): Promise<Record
   return found;
 }
 
-/** Tables with rows that hold one of these texts anywhere, and how many. */
+/** Tables with rows that contain one of these texts, and the number of these rows. */
 export async function rowsHolding(pool: Pool, texts: readonly string[]): Promise<Record<string, number>> {
   const found: Record<string, number> = {};
   for (const { name } of await tables(pool)) {

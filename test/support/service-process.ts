@@ -6,11 +6,11 @@ const begun = Symbol.for('palimpsest.service-process');
 if (!Reflect.has(globalThis, begun)) {
   Reflect.set(globalThis, begun, true);
 
-  // Workflows in the thread of their worker: each worker would start two of their own, half a second of processor time.
-  // Processes that tests start have them.
+  // Workflows run in the thread of their worker; otherwise each worker starts two threads, which takes half a second of CPU
+  // time. Processes that tests start have them.
   process.env['TEMPORAL_DEBUG'] = '1';
 
-  // The SDK's log of a worker's life would bury what a test prints; failures are asserted, not read.
+  // The SDK's log would hide the output of tests; failures are asserted, not read.
   Runtime.install({ logger: new DefaultLogger('ERROR') });
 
   // Killed by SIGKILL, vitest leaves its workers to themselves.

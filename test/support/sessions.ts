@@ -1,4 +1,4 @@
-/** What tests of the invariants do with a session: fill it, read it back, and look at everything the database keeps of it. */
+/** Shared by tests of the invariants: fill a session, read it back, and read all its data in the database. */
 import type { Pool } from 'pg';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { isFailure } from '../../src/errors.js';
@@ -30,7 +30,7 @@ export async function replayed(palimpsest: Palimpsest, session: string): Promise
   return texts;
 }
 
-/** Null where not even the floor fits. */
+/** Null if not even the smallest possible context fits. */
 export async function contextOrNull(palimpsest: Palimpsest, session: string): Promise<SessionContext | null> {
   try {
     return await palimpsest.context({ session });
@@ -40,7 +40,7 @@ export async function contextOrNull(palimpsest: Palimpsest, session: string): Pr
   }
 }
 
-/** By hand, whatever the session holds: nothing is done where no compaction could make it fit. */
+/** Compacts any session on request; does nothing if no compaction could make it fit. */
 export async function compactIfPossible(palimpsest: Palimpsest, session: string): Promise<void> {
   try {
     await palimpsest.compact({ session });
@@ -49,7 +49,7 @@ export async function compactIfPossible(palimpsest: Palimpsest, session: string)
   }
 }
 
-/** Rows behind a session that a refused or broken commit must leave as they were. */
+/** Rows of a session that a refused or broken commit must not change. */
 export interface Rows {
   /** Generations of all compactions, the genesis included. */
   generations: number[];

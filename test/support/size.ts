@@ -1,4 +1,4 @@
-/** Cases of a size: `npm test` takes few, the suites of their own name (`TEST_SIZE=full`) take all of them. */
+/** The number of cases: few for `npm test`, all for the suites with `TEST_SIZE=full`. */
 const isFull = process.env['TEST_SIZE'] === 'full';
 
 export const sized = (usual: number, full: number): number => (isFull ? full : usual);

@@ -5,7 +5,7 @@ import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
 import type { DoomedWorker } from './worker-process.js';
 
-/** A worker of this stack in a process of its own, so that a test can stop and kill it. */
+/** A worker of this stack in a separate process, so that a test can stop and kill it. */
 export function spawnWorker(
   stack: Stack,
   options: Pick<DoomedWorker, 'die' | 'timeouts'> = {},

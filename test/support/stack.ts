@@ -6,8 +6,8 @@ import { startModelServer, type ModelServer } from './model-server.js';
 import { temporalAddress, uniqueQueuePrefix } from './temporal.js';
 
 /**
- * The whole product on real servers: a database of its own, task queues of its own on the shared Temporal server, a
- * scripted HTTP model endpoint, a worker in this process, and the library. What a test needs end to end.
+ * The whole product on real servers for end-to-end tests: a separate database, separate task queues on the shared Temporal
+ * server, a scripted HTTP model endpoint, a worker in this process, and the library.
  */
 export interface Stack {
   palimpsest: Palimpsest;
@@ -57,7 +57,7 @@ export async function startStack({
     return running;
   };
   if (worker) await work();
-  // Workflow ids are shared by all tests on one server: the tenant tells them apart.
+  // All tests on one server share its workflow ids; the tenant distinguishes them.
   const palimpsest = await Palimpsest.connect({
     databaseUrl: database.url,
     temporal,

@@ -12,7 +12,7 @@ import { loadSession } from '../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../src/contract/ids.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 
-/** Ids that nobody else has, so that tests of one file need not clean up. */
+/** Unique ids, so that tests of one file need not clean up. */
 export function newSession(tenant = 'acme'): SessionIds {
   return { tenant, session: randomUUID() };
 }
@@ -31,7 +31,7 @@ export async function sessionWith(pool: Pool, messages: ChatMessage[], tenant?: 
   return ids;
 }
 
-/** Commits a compaction of the store's own kind: everything up to `throughSeq` behind a short summary. */
+/** Commits a compaction directly in the store: everything up to `throughSeq` is replaced by a short summary. */
 export async function compactThrough(
   pool: Pool,
   ids: SessionIds,

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { createGunzip } from 'node:zlib';
 
-/** Folder of recorded sessions, where the environment names one. */
+/** Folder of recorded sessions, if the environment names one. */
 const folder = process.env.PALIMPSEST_TRANSCRIPTS;
 
 /** For `describe.skipIf`: says so when recorded sessions are not there. */

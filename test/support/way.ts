@@ -26,7 +26,7 @@ export class Way {
     return (this.server.address() as AddressInfo).port;
   }
 
-  /** What stands now stays open, and nothing comes through it any more; what is opened later works. */
+  /** Present connections stay open but pass no more data; later connections work. */
   swallow(): void {
     for (const socket of this.incoming) socket.unpipe().resume();
     this.incoming.clear();

@@ -1,8 +1,7 @@
 /**
- * A worker in a process of its own that ends itself with SIGKILL right before or right after the n-th run of one
- * activity, or stops itself with SIGSTOP in the middle of one: the worst moments a machine can choose. Settings come as
- * JSON in `WORKER`; it says `worker: ready`, `stopped`, and whether a stopped activity was `done` or `refused`, each
- * in a line.
+ * A worker in a separate process that ends itself with SIGKILL right before or right after the n-th run of one activity, or
+ * stops itself with SIGSTOP in the middle of one, which are the worst moments. Settings come as JSON in `WORKER`; it says
+ * `worker: ready`, `stopped`, and whether a stopped activity was `done` or `refused`, each in a line.
  */
 import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
@@ -37,7 +36,7 @@ const dependencies = {
   inlineTurnTenants: [],
 };
 
-/** An activity that is to be stopped is running, and was not stopped yet. */
+/** The activity to be stopped is running and has not been stopped yet. */
 let armed = false;
 const stoppedSessions = new Set<string>();
 

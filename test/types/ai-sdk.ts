@@ -1,4 +1,4 @@
-/** What the Vercel AI SDK sends and receives, without a cast. Compiled by `npm run check`, never run. */
+/** Messages of the Vercel AI SDK fit without a cast. Compiled by `npm run check`, never run. */
 import { generateText, jsonSchema, type LanguageModel, type ModelMessage, tool, type UIMessage } from 'ai';
 import { callRecoveryTool, recoveryTools, type PalimpsestClient } from '../../src/index.js';
 

@@ -1,4 +1,4 @@
-/** What the SDK of Anthropic sends and receives, without a cast. Compiled by `npm run check`, never run. */
+/** Messages of Anthropic's SDK fit without a cast. Compiled by `npm run check`, never run. */
 import type Anthropic from '@anthropic-ai/sdk';
 import { callRecoveryTool, recoveryTools, type PalimpsestClient } from '../../src/index.js';
 

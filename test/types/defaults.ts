@@ -1,4 +1,4 @@
-/** What a context is typed as where the caller names no type of an SDK. Compiled by `npm run check`, never run. */
+/** The type of a context if the caller names no type of an SDK. Compiled by `npm run check`, never run. */
 import type { ChatMessage, NativeMessage, Palimpsest } from '../../src/index.js';
 import type { HttpPalimpsest } from '../../src/http-client/index.js';
 

@@ -1,4 +1,4 @@
-/** What the Agents SDK of OpenAI sends and receives, without a cast. Compiled by `npm run check`, never run. */
+/** Items of OpenAI's Agents SDK fit without a cast. Compiled by `npm run check`, never run. */
 import { Agent, type AgentInputItem, run, tool } from '@openai/agents';
 import { callRecoveryTool, recoveryTools, type PalimpsestClient } from '../../src/index.js';
 

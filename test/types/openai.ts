@@ -1,4 +1,4 @@
-/** What the SDKs of OpenAI send and receive, without a cast. Compiled by `npm run check`, never run. */
+/** Messages and items of OpenAI's SDKs fit without a cast. Compiled by `npm run check`, never run. */
 import type OpenAI from 'openai';
 import type { ResponseInputItem } from 'openai/resources/responses/responses';
 import { callRecoveryTool, recoveryTools, type PalimpsestClient } from '../../src/index.js';

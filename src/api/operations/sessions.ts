@@ -24,10 +24,10 @@ export const sessions = [
     id: 'erase',
     tag,
     lane: 'heavy',
-    summary: 'Delete a session and everything stored of it permanently',
+    summary: 'Delete a session and all its data permanently',
     description:
-      'PostgreSQL deletes it at once, Temporal within about a minute. `remaining` counts the executions that Temporal could not ' +
-      'be told to delete; they are deleted later. Repeat the request if in doubt.',
+      'PostgreSQL deletes it at once, Temporal within about a minute. `remaining` counts the executions whose deletion ' +
+      'Temporal has not accepted; they are deleted later. Repeat the request if in doubt.',
     params: ofSession,
     query: inQuery(eraseRequest),
     answer: erased,

@@ -25,7 +25,7 @@ function addCompact(group: CommandGroup): void {
           'Compacts now, or joins a running compaction, and waits for the outcome; Ctrl-C stops waiting, not ' +
           'the compaction. If there is nothing to do, the command says so and succeeds, and --json prints null.',
         examples: [
-          ['palimpsest compact ticket-4711', 'by hand'],
+          ['palimpsest compact ticket-4711', 'now'],
           [
             'palimpsest compact ticket-4711 --exit-code || [ $? -eq 3 ]',
             'in a script that accepts 3, nothing to do',

@@ -204,7 +204,7 @@ export function cutLines(messages: readonly ChatMessage[], { name, rehearsal }: 
     const evicted = `${plural(one.evictedMessages, 'message')} of ${count(one.evictedTokens)} tokens`;
     return [
       `${about}, evicts ${evicted}`,
-      `  behind it: ${breakdownText(one.breakdown)}; ${percent(one.cachedTokens, one.tokensAfter)} as in the request before`,
+      ` after it: ${breakdownText(one.breakdown)}; ${percent(one.cachedTokens, one.tokensAfter)} as in the request before`,
       ...around(messages, one.throughSeq).map(
         ({ seq, text }) => `  ${seq <= one.throughSeq ? '✂' : '│'} ${String(seq).padStart(5)}  ${text}`,
       ),

@@ -168,7 +168,9 @@ class Player {
       }),
     );
     if (!appended.signalled)
-      this.events.notice?.(`turn ${turn}: stored, but Temporal could not be told; the next turn tells it`);
+      this.events.notice?.(
+        `turn ${turn}: stored, but Temporal could not be signalled; the next turn repeats the signal`,
+      );
 
     const context = await this.readContext(turn);
     if (context) await this.tellCompactions(context.generation);

@@ -40,7 +40,7 @@ export function onInterrupt(): AbortController {
   return controller;
 }
 
-/** Shows what will be deleted and asks for the id. Throws `Input.Invalid` if the id is wrong or nobody can be asked. */
+/** Shows what will be deleted and asks for the id. Throws `Input.Invalid` if the id is wrong or input is not a terminal. */
 export async function confirmErase(
   client: PalimpsestClient,
   { session, forks }: { session: string; forks: boolean },

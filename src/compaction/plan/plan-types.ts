@@ -74,7 +74,7 @@ export interface Plan {
   chunks: ChunkRef[];
   /** First message of `chunks`; `fromSeq` if no message is read again. */
   readFromSeq: number;
-  /** The generation whose snapshot is merged with the chunks; null if the summary starts anew. */
+  /** The generation whose snapshot is merged with the chunks; null for a new summary. */
   foldGeneration: number | null;
   /** Tokens of that snapshot, 0 without one. */
   previousTokens: number;

@@ -76,7 +76,7 @@ async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   if (cut === null || !worthEvicting(planning, cut)) return nothing('too little may be evicted so far');
   const plan = await evict(planning, cut, options);
   if (plan.method !== 'model') return nothing(plan.withoutModel ?? 'no model is asked');
-  if (plan.partial) return nothing('more is to be evicted than one compaction takes');
+  if (plan.partial) return nothing('more messages must be evicted than one compaction takes');
   return { ...plan, messages: [], fallback: 'none' };
 }
 
@@ -198,7 +198,7 @@ async function resummarize(planning: Planning): Promise<Plan | NothingToDo> {
   if (withoutModel !== null) return nothing(`no model can be asked: ${withoutModel}`);
   if (!state.chain[0]?.fallback) return nothing('the fallback wrote nothing of this summary');
   const { reading, again } = await readAgain(planning, 0);
-  if (again.length === 0) return nothing('too much to read anew at once');
+  if (again.length === 0) return nothing('too many tokens to read again in one compaction');
   const chunks = await chunksToRead(planning, again, []);
   return {
     ...withoutEviction(planning),

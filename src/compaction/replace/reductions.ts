@@ -53,7 +53,7 @@ export function reductionsFor(
   }
 }
 
-/** Tokens beside the digest for head, tail and pointer of a message that is summarized by itself. */
+/** Tokens in addition to the digest for beginning, end and pointer of a separately summarized message. */
 const leastAround = 400;
 
 function summarizedTokens({ messageTokens }: Limits, digest: string, counter: TokenCounter): number {

@@ -11,7 +11,7 @@ export function importedTurnId(fromSeq: number, hashes: readonly string[]): stri
   return `${prefix}${fromSeq}-${createHash('sha256').update(hashes.join()).digest('hex').slice(0, 24)}`;
 }
 
-/** Closes a session whose last turn came from an import. A session that has gone on since stays open. */
+/** Closes a session whose last turn came from an import. A session that has continued since stays open. */
 export async function closeImported(pool: Pool, { tenant, session }: SessionIds): Promise<void> {
   await read(
     pool,
@@ -29,7 +29,7 @@ export interface LargeNewest {
   budget: number;
 }
 
-/** Null where the newest user message fits by itself, or the session's policy allows shortening it. */
+/** Null if the newest user message fits alone, or the session's policy allows shortening it. */
 export async function largeNewest(pool: Pool, { tenant, session }: SessionIds): Promise<LargeNewest | null> {
   const [found] = await read<LargeNewest & { policy: string }>(
     pool,

@@ -93,7 +93,7 @@ export async function repeatedTurn(
     `turn ${turn.turnId} of session ${turn.session} is stored with other messages`,
     {
       path: 'turnId',
-      hint: 'A turn id stands for the same messages for good. Send the same messages again, or use a new id.',
+      hint: 'A turn id belongs to its messages permanently. Send the same messages again, or use a new id.',
       details: { fromSeq: stored.from_seq, throughSeq: stored.through_seq },
     },
   );

@@ -119,7 +119,7 @@ export async function estimateBackfill(
   }
 }
 
-/** A sum in one currency. There is no sum where currencies differ or a cost is unknown. */
+/** A sum in one currency. There is no sum if currencies differ or a cost is unknown. */
 class Money {
   private cost = 0;
   private currency: string | null | undefined;

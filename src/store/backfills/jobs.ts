@@ -16,7 +16,7 @@ import type { backfills } from '../schema/backfills.js';
 export type FullRequest = BackfillRequest &
   Required<Pick<BackfillRequest, 'select' | 'mode' | 'concurrency'>>;
 
-/** A job that has spent its limit needs a higher limit to go on. */
+/** A job that has spent its limit needs a higher limit to continue. */
 export function checkSpendLimit(limit: number | null, spent: number): void {
   if (limit === null || spent < limit) return;
   throw invalid(

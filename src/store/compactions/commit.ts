@@ -23,7 +23,7 @@ import { withSession, type Transaction } from '../connection/transaction.js';
 export interface CommitInput {
   /** The generation that it was planned on. The commit is refused where the session has a newer one. */
   baseGeneration: number;
-  /** The policy version behind its sizes. The commit is refused where the session has a newer one. Absent: not compared. */
+  /** The policy version behind its sizes. The commit is refused if the session has a newer one. Absent: not compared. */
   policyVersion?: number;
   reason: string;
   method: 'model' | 'extractive' | 'none';

@@ -61,7 +61,7 @@ export async function claimLease(
   return claimed.length > 0;
 }
 
-/** Null where there is no valid lease. */
+/** Null if there is no valid lease. */
 export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {
   const [seen] = await read<LeaseSeen & Record<string, unknown>>(
     pool,

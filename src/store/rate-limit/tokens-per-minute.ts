@@ -58,7 +58,7 @@ export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
 }
 
 async function drawLeftover(query: Query, { tokens, perMinute }: Draw): Promise<Drawn> {
-  // A call that exceeds the backfill's share of a full bucket goes when the bucket is full.
+  // A call that exceeds the backfill's share of a full bucket is made when the bucket is full.
   const needed = Math.min(tokens + liveShare * perMinute, perMinute);
   const [drawn] = await query(drawSql, [bucketName, perMinute, tokens, needed]);
   return { waitMs: drawn ? 0 : Math.max(1, inflowMs(needed - (await levelBy(query, perMinute)), perMinute)) };
@@ -79,7 +79,7 @@ async function takeTurn(query: Query, { tokens, perMinute, caller }: Draw): Prom
     const level = await levelBy(query, perMinute);
     return { waitMs: Math.max(1, inflowMs(-minutesAhead * perMinute - level, perMinute)) };
   }
-  // The call goes when all its tokens have flowed in; a call larger than the bucket goes when the bucket was full.
+  // The call is made when all its tokens have flowed in; a call larger than the bucket, when the bucket was full.
   const waitMs = inflowMs(Math.min(0, perMinute - tokens) - drawn.level, perMinute);
   if (waitMs > 0) await keepPlace(query, place, tokens, waitMs);
   return { waitMs };

@@ -1,4 +1,4 @@
-/** Steps of a backfill leave live sessions the process: they rest while those are at work, and only then. */
+/** Steps of a backfill give way to live sessions: they pause while those are active, and only then. */
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { BackfillThrottle } from '../../../activities/interceptors.js';
@@ -24,13 +24,13 @@ async function answered(
   return done;
 }
 
-test('with nothing live a step of a backfill is answered at once', async () => {
+test('without live sessions a backfill step is not delayed', async () => {
   const throttle = new BackfillThrottle(0.25);
   expect(await answered(throttle.backfill, 40)).toBe(40);
   expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
-test('beside live sessions it takes a quarter of the time, and rests 2.5 s at most; live steps never do', async () => {
+test('with live sessions a backfill uses a quarter of the time and pauses at most 2.5 s; live steps never pause', async () => {
   const throttle = new BackfillThrottle(0.25);
   expect(await answered(throttle.live, 10)).toBe(10);
   expect(await answered(throttle.backfill, 40)).toBe(160);
@@ -38,7 +38,7 @@ test('beside live sessions it takes a quarter of the time, and rests 2.5 s at mo
   expect(await answered(throttle.backfill, 1_500)).toBe(4_000);
 });
 
-test('a failure rests as well and stays the failure it is', async () => {
+test('a failed step also pauses and keeps its failure', async () => {
   const throttle = new BackfillThrottle(0.25);
   await answered(throttle.live, 10);
   const fails = () => elapse(40).then(() => Promise.reject(new Error('gone')));
@@ -50,13 +50,13 @@ test('a failure rests as well and stays the failure it is', async () => {
   expect(await answered(throttle.backfill, 40, fails)).toBe(160);
 });
 
-test('with the whole of the time it never rests', async () => {
+test('with a share of 1 it never pauses', async () => {
   const throttle = new BackfillThrottle(1);
   await answered(throttle.live, 10);
   expect(await answered(throttle.backfill, 40)).toBe(40);
 });
 
-test('once it is quiet again a backfill goes at full speed', async () => {
+test('after the live work a backfill runs at full speed again', async () => {
   const throttle = new BackfillThrottle(0.25);
   await answered(throttle.live, 10);
   await vi.advanceTimersByTimeAsync(3_000);

@@ -1,4 +1,4 @@
-/** The ruler of the quality bench: what it calls an identifier, when one is needed, and what it counts as kept. */
+/** The measure of the quality bench: the definition of an identifier, of a needed one, and of a kept one. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { counterFor } from '../../../src/tokens/counter.js';
@@ -58,7 +58,7 @@ describe('grammar', () => {
 describe('needed', () => {
   const session = (...messages: ChatMessage[]) => indexed(messages);
 
-  test('an identifier that an action is the first to name again', () => {
+  test('is an identifier that an action names before any other message does', () => {
     const index = session(
       user('Orders #W100200 and #W300400.'),
       tool('ok'),
@@ -68,24 +68,24 @@ describe('needed', () => {
     expect([...neededAfter(index, 1, 3).keys()]).toEqual(['#W100200']);
   });
 
-  test('one that a user or a tool names before is given anew', () => {
+  test('is not an identifier that a user or a tool repeats before the action', () => {
     const index = session(user('Order #W100200.'), user('It is #W100200.'), call({ order: '#W100200' }));
     expect(neededAfter(index, 1, 1).size).toBe(0);
     expect(neededAfter(index, 1, 2).size).toBe(1);
   });
 
-  test('one of the leading system messages is never evicted', () => {
+  test('is not an identifier of the leading system messages, which are never evicted', () => {
     const system: ChatMessage = { role: 'system', content: 'Shop id shop_7781.' };
     const index = session(system, user('Ask shop_7781.'), user('Now!'), call({ shop: 'shop_7781' }));
     expect(neededAfter(index, 2, 3).size).toBe(0);
   });
 
-  test('keys of arguments are no identifiers; numbers among the values are', () => {
+  test('keys of arguments are not identifiers; numbers among the values are', () => {
     const index = session(user('order_id_1 is 4711004711'), user('Go.'), call({ order_id_1: 4711004711 }));
     expect([...neededAfter(index, 1, 2).keys()]).toEqual(['4711004711']);
   });
 
-  test('without any call, an assistant acts by what it writes', () => {
+  test("without calls, the assistant's text counts as an action", () => {
     const index = session(user('Open src/a/b.ts'), user('Go.'), {
       role: 'assistant',
       content: 'cat src/a/b.ts',
@@ -145,7 +145,7 @@ describe('lossy oracle', () => {
     return names.filter((name) => holds(text, name)).length;
   };
 
-  test('keeps about the share that it is given, the same for the same request, another for another', async () => {
+  test('keeps about the given share: equal for equal requests, different for others', async () => {
     const content = names.join(' ');
     expect(await keptOf(ask(1, content))).toBe(400);
     expect(await keptOf(ask(0, content))).toBe(0);
@@ -156,7 +156,7 @@ describe('lossy oracle', () => {
     expect(await ask(0.9, content)).not.toBe(await ask(0.9, `${content} `.repeat(2)));
   });
 
-  test('stays within the limit and says nothing that was not in the request', async () => {
+  test('stays within the limit and adds nothing to the request', async () => {
     const answer = await lossyOracle(1, counter)(
       { messages: [{ role: 'user', content: names.join(' ') }], maxTokens: 300 },
       { kind: 'chunk', maxTokens: 300 },

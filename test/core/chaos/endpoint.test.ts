@@ -1,4 +1,4 @@
-/** The fault runner's model, when it behaves, writes summaries that the product accepts of what its agents say. */
+/** The chaos run's model, without faults, writes summaries of its agents' messages that the product accepts. */
 import { expect, test } from 'vitest';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
 import { chaosPolicy, turnOf } from '../../chaos/agents.js';
@@ -30,7 +30,7 @@ function fairSummarizer(random: Random): Summarizer {
 }
 
 test.for(['journal', 'incremental', 'full_rewrite'] as const)(
-  'a model that behaves writes every chunk of every compaction: %s',
+  'a model without faults writes every chunk of every compaction: %s',
   async (mode) => {
     const random = new Random(11);
     const conversation = new Conversation({

@@ -1,6 +1,6 @@
 /**
- * A chart is read by people on light and dark pages and by nothing else: it must be well-formed whatever a session is
- * called, must not lose a peak where thousands of turns share a pixel, and must come from nowhere but itself.
+ * People read charts on light and dark pages. A chart must be well-formed for any session id, must not lose a peak if thousands
+ * of turns share a pixel, and must load nothing else.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -92,7 +92,7 @@ describe('a chart', () => {
     wellFormed(chartSvg(chart({ title: '</text><script>alert(1)</script>\u0000\uD800 & "x"' })));
   });
 
-  test('shows title, axes, rules and a legend entry a series', () => {
+  test('shows title, axes, rules and one legend entry for each series', () => {
     const svg = chartSvg(
       chart({
         series: [series('default', saw(9, 90)), series('<small>', saw(9, 50))],
@@ -119,7 +119,7 @@ describe('a chart', () => {
     expect(/class="s0" d="([^"]*)"/.exec(svg)?.[1]?.match(/M/g)).toHaveLength(2);
   });
 
-  test('what is compared with does not flatten the others', () => {
+  test('a very high comparison line does not flatten the others', () => {
     const svg = chartSvg(
       chart({
         series: [
@@ -132,7 +132,7 @@ describe('a chart', () => {
     expect(Math.max(...heights) - Math.min(...heights)).toBeGreaterThan(200);
   });
 
-  test('every line has colour and dashes of its own up to a dozen', () => {
+  test('up to twelve lines differ in colour or dashes', () => {
     const svg = chartSvg(
       chart({ series: Array.from({ length: 12 }, (_, index) => series(`p${index}`, saw(5, 9))) }),
     );
@@ -142,7 +142,7 @@ describe('a chart', () => {
 });
 
 describe('thousands of turns', () => {
-  test('are thinned to what can be seen', () => {
+  test('are reduced to the visible points', () => {
     const svg = chartSvg(chart({ series: [series('default', saw(50_000, 90_000))] }));
     expect(drawn(svg, 's0').length).toBeLessThan(2_200);
     expect(svg.length).toBeLessThan(60_000);

@@ -1,4 +1,4 @@
-/** A file that a command writes is there whole, or as it was before. */
+/** A command writes a file completely, or leaves it unchanged. */
 import {
   existsSync,
   mkdirSync,
@@ -27,7 +27,7 @@ const place = (name: string): string => {
 };
 const beside = (file: string): string[] => readdirSync(path.dirname(file));
 
-test('holds every text, and nothing stays beside it', async () => {
+test('has every text, and no temporary file stays', async () => {
   const file = place('whole');
   const texts = Array.from({ length: 5_000 }, (_, index) => `${index} ü `.repeat(20));
   const bytes = await writeOutFile(file, '--out', each(texts), signal);
@@ -36,7 +36,7 @@ test('holds every text, and nothing stays beside it', async () => {
   expect(beside(file)).toEqual(['file.json']);
 });
 
-test('is replaced with its rights kept, through a link too', async () => {
+test('is replaced with the same permissions, also through a link', async () => {
   const file = place('replaced');
   writeFileSync(file, 'before', { mode: 0o600 });
   const link = path.join(path.dirname(file), 'link.json');
@@ -48,7 +48,7 @@ test('is replaced with its rights kept, through a link too', async () => {
   expect(beside(file)).toEqual(['file.json', 'link.json']);
 });
 
-test('stays as it was where the texts end in a failure', async () => {
+test('stays unchanged if the texts end in a failure', async () => {
   const file = place('failed');
   writeFileSync(file, 'before');
   async function* failing(): AsyncGenerator<string> {
@@ -60,7 +60,7 @@ test('stays as it was where the texts end in a failure', async () => {
   expect(beside(file)).toEqual(['file.json']);
 });
 
-test('leaves nothing behind at once when it is interrupted, though no further text comes', async () => {
+test('leaves no temporary file when it is interrupted, even while no text arrives', async () => {
   const file = place('interrupted');
   const interrupt = new AbortController();
   let waiting = (): void => undefined;

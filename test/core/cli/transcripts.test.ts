@@ -1,6 +1,6 @@
 /**
- * Transcripts come in several shapes, and people's files are broken in many ways. What a reader needs then is the place:
- * file, line, column, path of the field. A broken session among many must not cost the others.
+ * Transcripts have several shapes, and files are broken in many ways. Errors give the place: file, line, column, path of the
+ * field. A broken session must not affect the others.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -100,7 +100,7 @@ describe('several sessions in one file', () => {
     expect(sessions.map(messagesOf)).toEqual([hello, hello]);
   });
 
-  test('a broken line is one error with its line; the others go through', async () => {
+  test('a broken line is one error with its line number; the other lines are read', async () => {
     const broken = [
       line({ id: 'a', messages: hello }),
       '{"id": "b", "messages": [{"role": "user", "content": "cut o',
@@ -136,7 +136,7 @@ describe('several sessions in one file', () => {
   });
 });
 
-describe('wrong input is named with its place', () => {
+describe('errors of input name their place', () => {
   async function failure(content: string | Buffer, name = 'broken.jsonl') {
     const reads = await readTranscripts(file(name, content));
     expect(reads).toHaveLength(1);
@@ -173,7 +173,7 @@ describe('wrong input is named with its place', () => {
     expect(inLines.message).toMatch(new RegExp(`broken\\.jsonl: Line ${Number(number) + 1}: ${field}`));
   });
 
-  test('a number that cannot be kept exactly, a key given twice', async () => {
+  test('a number that cannot be stored exactly, a duplicate key', async () => {
     const big = `${line(hello[0])}\n{"role": "assistant", "content": "x", "id": 12345678901234567890}\n`;
     expect(await failure(big)).toMatchObject({ path: 'id' });
     expect((await failure(big)).message).toMatch(/line 2/i);
@@ -242,7 +242,7 @@ describe('turns', () => {
   });
 });
 
-describe('the bundled sample', async () => {
+describe('the bundled sample session', async () => {
   const [sample] = await readTranscripts(
     fileURLToPath(new URL('../../../examples/debugging-session.jsonl', import.meta.url)),
   );

@@ -1,4 +1,4 @@
-/** What a session in memory guarantees whoever calls it, and however: promises that neither callers nor summarizers can break. */
+/** Guarantees of a session in memory that neither callers nor summarizers can break. */
 import { counterFor } from '../../../src/tokens/counter.js';
 import { limitsOf } from '../../../src/limits/limits.js';
 import { policyOf } from '../../../src/policy/layers.js';
@@ -59,7 +59,7 @@ async function planOf(messages: readonly ChatMessage[], given: PolicyInput = pol
 }
 
 describe('1. nothing is lost', () => {
-  test('what a caller writes into a message after it was appended, or into a context, does not reach the log', () => {
+  test("a caller's change of an appended message or of a context does not change the log", () => {
     const message: ChatMessage = { role: 'user', content: 'hello', extra: { lines: ['one'] } };
     const conversation = conversationOf([message]);
     const appended = JSON.stringify(message);
@@ -69,7 +69,7 @@ describe('1. nothing is lost', () => {
     expect(JSON.stringify(conversation.replay())).toBe(`[${appended}]`);
   });
 
-  test('a restore while a summarizer is at work wins: the compaction is refused, and every message is replayed', async () => {
+  test('a restore during a summary wins: the compaction is refused, and every message is replayed', async () => {
     const conversation = conversationOf(talk(40));
     await conversation.compact(writes);
     conversation.append(talk(40, 40));
@@ -85,7 +85,7 @@ describe('1. nothing is lost', () => {
 });
 
 describe('5. one compaction at a time', () => {
-  test('of two at once one is committed, and the other refused', async () => {
+  test('of two concurrent compactions one commits, and the other is refused', async () => {
     const conversation = conversationOf(talk(40));
     const both = await Promise.allSettled([conversation.compact(writes), conversation.compact(writes)]);
     expect(both.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
@@ -97,7 +97,7 @@ describe('5. one compaction at a time', () => {
     expect(conversation.replay()).toEqual(talk(40));
   });
 
-  test('what is appended between plan and commit stays in the tail', async () => {
+  test('messages appended between plan and commit stay in the tail', async () => {
     const conversation = conversationOf(talk(40));
     const plan = await conversation.plan();
     if ('nothing' in plan) throw new Error(plan.nothing);
@@ -118,7 +118,7 @@ describe('5. one compaction at a time', () => {
     });
   });
 
-  test('a plan made without redaction is refused where the policy redacts', async () => {
+  test('a plan made without redaction is refused if the policy redacts', async () => {
     const plan = await planOf(talk(60));
     const redacting = { ...policy, redact: { secrets: true } };
     const summarize: Summarizer = () => expect.unreachable();
@@ -130,7 +130,7 @@ describe('5. one compaction at a time', () => {
 
 describe('3 and 6. a summarizer that fails', () => {
   test.each(['Llm.Unavailable', 'Llm.ContextOverflow'] as const)(
-    '%s: what still waits for its turn is not asked any more',
+    '%s: requests that still wait are not made',
     async (type) => {
       let asked = 0;
       const fails: Summarizer = async () => {
@@ -153,7 +153,7 @@ describe('3 and 6. a summarizer that fails', () => {
     },
   );
 
-  test('an answer that is no text is a bad answer, by its type', async () => {
+  test('an answer that is not a text is Llm.BadOutput', async () => {
     const conversation = conversationOf(talk(40), {
       ...policy,
       summary: { mode: 'incremental', fallback: 'none' },
@@ -163,7 +163,7 @@ describe('3 and 6. a summarizer that fails', () => {
     expect(conversation.generations).toHaveLength(0);
   });
 
-  test('a repair that is longer than allowed comes to nothing: the fallback serves', async () => {
+  test('a repair that is too long is discarded: the fallback serves', async () => {
     const summary = { mode: 'incremental' as const, contextWindow: 100_000 };
     const conversation = conversationOf(talk(40), { ...policy, summary });
     const kinds: string[] = [];
@@ -178,7 +178,7 @@ describe('3 and 6. a summarizer that fails', () => {
   });
 });
 
-describe('8. a head never takes the place of what still fits', () => {
+describe('8. a head never displaces messages that still fit', () => {
   test('a pinned message as large as the window: the compaction is refused with the numbers', async () => {
     const large: ChatMessage = { role: 'assistant', content: 'word '.repeat(16_000) };
     const conversation = conversationOf([{ role: 'user', content: 'Begin.' }, large, ...talk(10)], {
@@ -210,7 +210,7 @@ describe('8. a head never takes the place of what still fits', () => {
     ['at the beginning of a line', '^ID: \\w+', 'ID: ab77'],
     ['with the space around it', '\\s+ticket-\\d+', 'ticket-42'],
     ['between words only', '\\bport\\b', 'port'],
-  ])('what a pattern found %s stays pinned over later compactions', async (_, pattern, found) => {
+  ])('a match of a pattern %s stays pinned over later compactions', async (_, pattern, found) => {
     const conversation = new Conversation({ policy: { ...policy, pins: [{ pattern }] } });
     conversation.append([{ role: 'user', content: 'ID: ab77 on port 80, see ticket-42.' }]);
     for (let turn = 0; turn < 100; turn += 1) {
@@ -231,7 +231,7 @@ describe('9. no loop', () => {
     expect(conversation.isDue()).toBe(false);
   });
 
-  test('where any gain is welcome, a few words behind a refused compaction do not begin another', async () => {
+  test('with minGain 0, a few words after a refused compaction do not begin another', async () => {
     const conversation = conversationOf(talk(40), { ...policy, summary: { minGain: 0, fallback: 'none' } });
     let asked = 0;
     const lengthens: Summarizer = () => {
@@ -251,7 +251,7 @@ describe('9. no loop', () => {
 });
 
 describe('4. coverage', () => {
-  test('the digests of a message in pieces are each judged by their own piece, and the pieces are the whole', async () => {
+  test('each digest of a split message is judged by its piece, and the pieces are the whole message', async () => {
     const content = Array.from(
       { length: 8_000 },
       (_, line) => `${line}: the file src/app/main.ts was read`,
@@ -274,7 +274,7 @@ describe('4. coverage', () => {
   });
 });
 
-test('a message that comes while a plan is made is none of its large ones', async () => {
+test('a message appended while a plan is made is not among its large ones', async () => {
   const policy = policyOf({ session: { contextWindow: 4_000, keep: { messages: 8 } } });
   const limits = limitsOf(policy);
   const counter = counterFor(limits.tokenizer);
@@ -295,11 +295,11 @@ test('a message that comes while a plan is made is none of its large ones', asyn
   }
 });
 
-describe('what is appended while a summarizer is at work', () => {
+describe('a message appended during a summary', () => {
   const shortened = ({ items }: ReturnType<Conversation['context']>) =>
     items.filter(({ source }) => source === 'reduced' || source === 'omitted');
 
-  test('is not shortened for the target of a plan that did not see it: the next compaction makes room', async () => {
+  test('is not shortened for the target of the earlier plan: the next compaction makes room', async () => {
     const conversation = conversationOf(talk(30));
     const { summarizer, asked, letGo } = held();
     const compaction = conversation.compact(summarizer);
@@ -316,7 +316,7 @@ describe('what is appended while a summarizer is at work', () => {
     expect(conversation.isDue()).toBe(false);
   });
 
-  test('does not make its gain too small, however much it is', async () => {
+  test('does not make the gain of the compaction too small, whatever its size', async () => {
     const conversation = conversationOf(talk(30));
     const { summarizer, asked, letGo } = held();
     const compaction = conversation.compact(summarizer);

@@ -20,7 +20,7 @@ describe('over an array of messages', () => {
   const messages = dialogue(18).flat();
   const policy = smallPolicy;
 
-  test('plan and apply replace the older part and leave the input as it was', async () => {
+  test('plan and apply replace the older part and do not change the input', async () => {
     const before = JSON.stringify(messages);
     const plan = await planCompaction(messages, { policy });
     if ('nothing' in plan) throw new Error(plan.nothing);
@@ -33,7 +33,7 @@ describe('over an array of messages', () => {
     expect(JSON.stringify(messages)).toBe(before);
   });
 
-  test('without a summarizer the rules serve', async () => {
+  test('without a summarizer the rules write the summary', async () => {
     const plan = await planCompaction(messages, { policy });
     if ('nothing' in plan) throw new Error(plan.nothing);
     const { generation } = await applyCompaction(messages, plan, { policy });
@@ -46,20 +46,20 @@ describe('over an array of messages', () => {
     expect(await planCompaction(few, { policy, force: true })).toMatchObject({ reason: 'manual' });
   });
 
-  test('a window that cannot hold the newest request is refused with the numbers', async () => {
+  test('a window too small for the newest request is refused with the numbers', async () => {
     const endless: ChatMessage[] = [...messages, { role: 'user', content: words(6_000) }];
     const failure = await planCompaction(endless, { policy }).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(PalimpsestError);
     expect(failure).toMatchObject({ type: 'Budget.Unreachable', details: { window: 3_500 } });
   });
 
-  test('a pinned message that leaves no room is refused before anybody is asked', async () => {
+  test('a pinned message that leaves no room is refused before any model call', async () => {
     const long: ChatMessage[] = [{ role: 'user', content: words(3_600) }, ...messages];
     const pinned = planCompaction(long, { policy: { ...policy, pins: [{ seq: 1 }] } });
     await expect(pinned).rejects.toMatchObject({ type: 'Budget.Unreachable', details: { pins: 3_604 } });
   });
 
-  test('a counter of one’s own decides', async () => {
+  test('a custom counter is used for all sizes', async () => {
     const counter = { name: 'custom:words' as const, count: (text: string) => text.split(/\s+/).length * 3 };
     const plan = await planCompaction(dialogue(7).flat(), { policy, counter });
     expect(plan).toMatchObject({ method: 'model' });
@@ -67,7 +67,7 @@ describe('over an array of messages', () => {
 });
 
 describe('a session in memory', () => {
-  test('fails as it was: a summarizer that throws, answers junk or refuses changes nothing', async () => {
+  test('stays unchanged if the summarizer throws, answers junk or refuses', async () => {
     for (const answer of ['', 'I cannot help with that.', '{"error":{"message":"overloaded"}}', null]) {
       const conversation = new Conversation({ policy: { ...smallPolicy, summary: { fallback: 'none' } } });
       for (const turn of dialogue(18)) conversation.append(turn);
@@ -82,7 +82,7 @@ describe('a session in memory', () => {
     }
   });
 
-  test('a consolidation deeper than allowed is refused; the fallback serves where it may', async () => {
+  test('a consolidation deeper than allowed is refused; the fallback serves if the policy allows it', async () => {
     const long: Summarizer = () => `## Current state\n- ${words(90)}`;
     const summary = { mode: 'incremental', chunkTokens: 256, contextWindow: 3_000, depthLimit: 1 } as const;
     const deep = (fallback: 'none' | 'extractive'): Conversation => {
@@ -116,7 +116,7 @@ describe('a session in memory', () => {
   });
 
   test.each(['incremental', 'full_rewrite', 'layered', 'journal'] as const)(
-    'what the agent is shown names no tool that it has not: %s',
+    'the context names only tools that the agent has: %s',
     async (mode) => {
       const named = async (recovery: 'tools' | 'none'): Promise<string[]> => {
         const policy: PolicyInput = {
@@ -143,7 +143,7 @@ describe('a session in memory', () => {
     },
   );
 
-  test('restore brings the exact earlier context back, and what follows goes on from there', async () => {
+  test('restore returns the exact earlier context, and later compactions continue from it', async () => {
     const conversation = new Conversation({ policy: smallPolicy });
     const turns = turnsOf(recorded);
     const contexts = new Map<number, string>();
@@ -209,7 +209,7 @@ describe('written ahead of the trigger', () => {
     }
   }
 
-  test('is found there: the compaction asks nothing, and counts what it cost', async () => {
+  test('is used: the compaction makes no model call and counts its cost', async () => {
     const conversation = new Conversation({ policy });
     const { played, calls } = await playedUntilAhead(conversation, notes);
     expect(calls.map(({ kind }) => kind)).toEqual(['notes', 'notes', 'state']);
@@ -221,7 +221,7 @@ describe('written ahead of the trigger', () => {
     expect(conversation.replay()).toEqual(conversation.log.map(({ message }) => message));
   });
 
-  test('and is not all: what it changes in the state is told again with the rest', async () => {
+  test('but does not cover the whole range: the request for the rest includes its changes of the state', async () => {
     const conversation = new Conversation({ policy: { contextWindow: 8_192, summary: { mode: 'journal' } } });
     const wish = 'Please keep the ledger of the harbour in whole crowns.';
     const asked: string[] = [];
@@ -247,7 +247,7 @@ describe('written ahead of the trigger', () => {
     expect(generation?.state).toContain(wish);
   });
 
-  test('and is under way still: the compaction waits for that answer', async () => {
+  test('but not answered yet: the compaction waits for that answer', async () => {
     const conversation = new Conversation({ policy });
     let answer: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (answer = resolve));
@@ -268,7 +268,7 @@ describe('written ahead of the trigger', () => {
     expect(asked).toBe((await writing).length);
   });
 
-  test('and failed: the compaction asks', async () => {
+  test('but failed: the compaction makes the call', async () => {
     const conversation = new Conversation({ policy });
     const { played, calls } = await playedUntilAhead(conversation, refuses);
     expect(calls).toEqual([]);
@@ -276,7 +276,7 @@ describe('written ahead of the trigger', () => {
     expect(await conversation.compact(notes)).toMatchObject({ method: 'model', fallback: false });
   });
 
-  test('is nothing where the policy says so, asks no model, or keeps a snapshot', async () => {
+  test('does not happen if the policy forbids it, uses no model, or keeps a snapshot', async () => {
     const others: PolicyInput[] = [
       { ...policy, memory: { eager: false } },
       { ...policy, enabled: false },

@@ -1,6 +1,6 @@
 /**
- * Where a compaction may cut and where it does: groups stay whole, calls that can still be answered stay in the tail, the newest user message
- * stays verbatim, and long runs without a user turn are cut too.
+ * The legal cuts and the chosen one: groups stay whole, calls that can still be answered stay in the tail, the newest user
+ * message stays verbatim, and long runs without a user turn are also cut.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -51,12 +51,12 @@ describe('legal cuts', () => {
     ]);
   });
 
-  test('never lie behind a call that can still be answered', () => {
+  test('never lie after a call that can still be answered', () => {
     const metas = tail([user, says, calls('a', 'b'), result('a'), user, says], {}, 900_000);
     expect(legalCuts(metas, options)).toEqual([1, 2]);
   });
 
-  test('lie behind a dead call: somebody spoke later and enough time has passed, or the session is closed', () => {
+  test('lie after an abandoned call: a later message and enough time, or a closed session', () => {
     const answeredByUser = [user, calls('a'), user, says];
     expect(legalCuts(tail(answeredByUser), options)).toEqual([1, 2, 3, 4]);
     expect(legalCuts(tail(answeredByUser, {}, 999_999), options)).toEqual([1]);
@@ -73,7 +73,7 @@ describe('legal cuts', () => {
     expect(legalCuts(tail([user, says, orphan, empty, orphan, says, user]), options)).toEqual([1, 5, 6, 7]);
   });
 
-  test('never lie inside or directly behind the leading system messages', () => {
+  test('never lie inside or directly after the leading system messages', () => {
     const system: ChatMessage = { role: 'system', content: 's' };
     expect(legalCuts(tail([system, { ...system, role: 'developer' }, user, system, says]), options)).toEqual([
       3, 4, 5,
@@ -83,7 +83,7 @@ describe('legal cuts', () => {
 });
 
 describe('the chosen cut', () => {
-  test('keeps what the messages ceiling allows, from a user turn on', () => {
+  test('keeps as many messages as the ceiling allows, from a user turn on', () => {
     expect(choose(tail([user, says, user, says, user, says]), { messages: 3 })).toMatchObject({
       throughSeq: 4,
       carriedSeq: null,
@@ -95,7 +95,7 @@ describe('the chosen cut', () => {
     });
   });
 
-  test('obeys whichever ceiling keeps fewer', () => {
+  test('obeys the stricter ceiling', () => {
     const metas = tail([user, says, user, says, user, says, user, says]);
     expect(choose(metas, { messages: 6, tokens: 40 })?.throughSeq).toBe(4);
     expect(choose(metas, { messages: 2, tokens: 400 })?.throughSeq).toBe(6);
@@ -123,7 +123,7 @@ describe('the chosen cut', () => {
     });
   });
 
-  test('prefers a user turn within reach to keeping a little more', () => {
+  test('prefers a user turn within reach to a slightly larger tail', () => {
     const metas = tail([user, ...step('a'), ...step('b'), user, ...step('c'), says]);
     expect(choose(metas, { messages: 6 })).toMatchObject({
       throughSeq: 5,
@@ -141,7 +141,7 @@ describe('the chosen cut', () => {
     });
   });
 
-  test('keeps the newest group although it alone exceeds the ceilings, with the user message before it', () => {
+  test('keeps the newest group with the user message before it, even if it exceeds the ceilings', () => {
     const batch = [calls('a', 'b', 'c'), result('a'), result('b'), result('c')];
     expect(
       choose(tail([user, says, user, ...batch], { 5: 9_000 }), { messages: 2, tokens: 100 }),
@@ -159,7 +159,7 @@ describe('the chosen cut', () => {
     });
   });
 
-  test('takes system messages in the middle along with the turn that follows them', () => {
+  test('keeps system messages in the middle together with the turn that follows them', () => {
     const note: ChatMessage = { role: 'system', content: 'time' };
     expect(choose(tail([user, says, note, user, says]), { messages: 3 })).toMatchObject({
       throughSeq: 2,
@@ -184,24 +184,24 @@ describe('the chosen cut', () => {
 describe('the phases of the choice', () => {
   const interrupted = [calls('x'), says];
 
-  test('an interrupted call is not torn from what the agent did next, where another step is within reach', () => {
+  test("an interrupted call is not separated from the agent's next step if another cut is within reach", () => {
     const metas = tail([user, ...step('a'), ...interrupted, ...step('b'), ...step('c')]);
     expect(choose(metas, { messages: 5 })).toMatchObject({ throughSeq: 5, boundary: 'assistant', torn: 0 });
     expect(choose(metas, { messages: 6 })).toMatchObject({ throughSeq: 3, boundary: 'assistant', torn: 0 });
     expect(cutCandidates(metas, options).find(({ throughSeq }) => Number(throughSeq) === 4)?.torn).toBe(1);
   });
 
-  test('best effort: where every cut tears one, the tail that begins best and keeps most', () => {
+  test('if every cut separates one, the tail with the best beginning and the most messages is chosen', () => {
     const metas = tail([user, calls('x'), calls('y'), calls('z'), says]);
     expect(choose(metas, { messages: 3 })).toMatchObject({ throughSeq: 2, boundary: 'assistant', torn: 1 });
   });
 
-  test('a user who interrupts a call is no reason to keep it with his message', () => {
+  test("a call that a user interrupts may be separated from the user's message", () => {
     const metas = tail([user, says, user, calls('x'), user, says]);
     expect(choose(metas, { messages: 2 })).toMatchObject({ throughSeq: 4, boundary: 'user', torn: 0 });
   });
 
-  test('the largest tail where only boundaries are left at which nobody begins to speak', () => {
+  test('if no boundary begins a message of user or assistant, the largest tail is chosen', () => {
     const note: ChatMessage = { role: 'system', content: 'note' };
     const metas = tail([user, says, user, { role: 'assistant', content: 'a' }, note, note, user]);
     expect(choose(metas, { messages: 3 })).toMatchObject({ boundary: 'user', throughSeq: 4 });
@@ -209,7 +209,7 @@ describe('the phases of the choice', () => {
 });
 
 describe('safe cuts', () => {
-  test('are all places where the tail may begin, keeping everything included', () => {
+  test('are all positions at which the tail may begin, including the beginning of the log', () => {
     const metas = tail([user, calls('a', 'b'), result('a'), user, result('b'), says]);
     expect(safeCuts(metas, options)).toEqual([0, 1, 5, 6]);
   });
@@ -225,13 +225,13 @@ describe('whether any compaction can make it fit', () => {
     liveness: options,
   });
 
-  test('large results and old messages are no obstacle', () => {
+  test('large results and old messages do not matter', () => {
     const metas = tail([user, says, user, ...step('a')], { 1: 90_000, 2: 90_000, 5: 90_000 });
     expect(() => assertPlannable(state(metas))).not.toThrow();
     expect(smallestContext(state(metas))).toMatchObject({ overhead: 1_000, newestUser: 10, rest: 22 });
   });
 
-  test('Budget.Unreachable where overhead, system messages, pins and the newest user message alone are too large, with the numbers', () => {
+  test('Budget.Unreachable, with the numbers, if overhead, system messages, pins and the newest user message alone are too large', () => {
     const system = tail([{ role: 'system', content: 's' }], { 1: 3_000 });
     const metas = tail([user, says, user, says], { 3: 3_500 }).map((meta) => ({
       ...meta,
@@ -256,7 +256,7 @@ describe('whether any compaction can make it fit', () => {
     expect(() => assertPlannable(state(large, system, 1_000))).not.toThrow();
   });
 
-  test('any history: what reductions reach behind any cut is never below it', () => {
+  test('any history: reductions after any cut never reach less than the stated minimum', () => {
     fc.assert(
       fc.property(histories, (messages) => {
         const log = logOf(messages, counter);
@@ -285,15 +285,15 @@ describe('nothing is evicted', () => {
     expect(choose(tail([user, says, user, says]), { messages: 6, tokens: 100 })).toBeNull());
   test('of an empty tail', () => expect(choose([], { messages: 0 }, { force: true })).toBeNull());
   test('of a single message', () => expect(choose(tail([user]), { tokens: 1 }, { force: true })).toBeNull());
-  test('when only the request itself would leave, to come back carried', () => {
+  test('when only the request would be evicted, which the head then carries', () => {
     expect(choose(tail([user, says]), { messages: 1 }, { force: true })).toBeNull();
     expect(choose(tail([user, ...step('a')]), { messages: 1 }, { force: true })).toBeNull();
   });
-  test('behind a call that is open', () =>
+  test('after an open call', () =>
     expect(choose(tail([calls('a'), says, says], {}, 999_999), { messages: 1 })).toBeNull());
 });
 
-test('asked for by hand, a tail within the ceilings is cut to about half', () => {
+test('on request, a tail within the ceilings is cut to about half', () => {
   const metas = tail([user, says, user, says, user, says]);
   expect(choose(metas, { messages: 100 })).toBeNull();
   expect(choose(metas, { messages: 100 }, { force: true })).toMatchObject({
@@ -306,7 +306,7 @@ test('asked for by hand, a tail within the ceilings is cut to about half', () =>
   });
 });
 
-test('a cut that evicts too much at once is brought forward, to a user turn where one is near; never below half', () => {
+test('a cut that evicts too much is moved forward, to a near user turn if there is one, and keeps at least half', () => {
   const bounded = (metas: MessageMeta[], most: number) =>
     boundedCut(metas, options, choose(metas, { messages: 1 })!, most).throughSeq;
   const talk = tail(Array.from({ length: 20 }, (_, index) => (index % 2 === 0 ? user : says)));
@@ -327,7 +327,7 @@ const anyOptions = fc.record({
   force: fc.boolean(),
 });
 
-test('any history: a legal cut has every pair on one side, and no call behind it that can still be answered', () => {
+test('any history: a legal cut separates no pair and evicts no call that can still be answered', () => {
   fc.assert(
     fc.property(histories, anyOptions, (messages, options) => {
       const metas = metasOf(logOf(messages, counter));
@@ -351,7 +351,7 @@ test('any history: a legal cut has every pair on one side, and no call behind it
   );
 });
 
-test('any history: the context behind the chosen cut is valid, within the ceilings where that can be, and has the newest user message', () => {
+test('any history: the context after the chosen cut is valid, within the ceilings if possible, and has the newest user message', () => {
   fc.assert(
     fc.property(histories, anyOptions, (messages, options) => {
       const log = logOf(messages, counter);
@@ -388,7 +388,7 @@ test('any history: the context behind the chosen cut is valid, within the ceilin
   );
 });
 
-test('any history: asked for by hand, a cut is found wherever a legal one evicts and keeps something', () => {
+test('any history: on request, a cut is found if any legal one evicts and keeps something', () => {
   fc.assert(
     fc.property(histories, anyOptions, (messages, options) => {
       const log = logOf(messages, counter);
@@ -460,7 +460,7 @@ describe.runIf(peerCases)("peers' cases", () => {
     expect(safeCuts(tail(messages), options)).toEqual(safeCutIndices);
   });
 
-  test('behind every cut by hand: pairs intact', () => {
+  test('every cut on request separates no pair', () => {
     for (const { name, messages } of cases) {
       const source = sourceOf(logOf(messages, counter));
       const cut = chooseCut(metasOf(source.tail), { ...options, closed: true, force: true });

@@ -1,4 +1,4 @@
-/** What has to hold over many compactions, over many readings of one history, and for any history at all. */
+/** Properties over many compactions, over many readings of one history, and for any history. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -21,7 +21,7 @@ describe('twenty compactions in a row', () => {
     return saidOf(['- Baking goes on.', ...lines.slice(0, 1)].join('\n'), request);
   };
 
-  test('keep constraints that are pinned and identifiers that are still used, in a summary that does not grow', async () => {
+  test('keep pinned constraints and identifiers in use, in a summary that does not grow', async () => {
     const rule = 'Never bake before four: the neighbours sleep.';
     const conversation = new Conversation({
       policy: {
@@ -95,7 +95,7 @@ describe('a history far beyond the window of the summarizer', () => {
     expect(generation?.coverage.every(({ how }) => how !== 'withheld')).toBe(true);
   });
 
-  test('is halved where the summarizer says that it is too long, and nothing is asked twice unchanged', async () => {
+  test('is halved if the summarizer says that it is too long, and no request is repeated unchanged', async () => {
     const conversation = new Conversation({ policy });
     conversation.append(history.map(messageOf));
     const requests: string[] = [];
@@ -131,7 +131,7 @@ describe('a history far beyond the window of the summarizer', () => {
 });
 
 describe('any history', () => {
-  test('stands after compactions in exactly one place, read, valid and within its budget', async () => {
+  test('is, after compactions, in exactly one place, read, valid and within its budget', async () => {
     await fc.assert(
       fc.asyncProperty(
         sessions,

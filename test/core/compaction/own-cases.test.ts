@@ -1,7 +1,6 @@
 /**
- * The rules that compaction libraries are tested by, in cases of our own: `cases/format.ts` says how they are written.
- * After every step of every case the context is valid, replay is the log, the newest user message is shown, and
- * every evicted message was read.
+ * The rules of compaction libraries as cases in the form of `cases/format.ts`. After every step of every case the context is
+ * valid, replay is the log, the newest user message is shown, and every evicted message was read.
  */
 import { describe, expect, test } from 'vitest';
 import { isFailure } from '../../../src/errors.js';

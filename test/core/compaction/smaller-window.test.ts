@@ -1,6 +1,6 @@
 /**
- * A journal made for a large window is read in a small one, by another model or after the provider was found to count more
- * tokens: whole entries give way, oldest first, and the compaction that follows merges the rest to the new room.
+ * A journal made for a large window is read in a small one, for another model or after a calibration: whole entries are
+ * dropped, oldest first, and the next compaction merges the rest into the new room.
  */
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -78,12 +78,12 @@ describe('a journal made for 200,000 tokens', () => {
     full = headOf(conversation);
   }, 60_000);
 
-  test('is whole wherever it has its room, or shorter messages are enough', () => {
+  test('stays whole if it fits its room, or if shorter messages are enough', () => {
     for (const budget of [190_000, 60_000, 40_000]) expect(turnOf(conversation.context(budget))).toBe(full);
   });
 
   test.each([24_000, 12_000, 7_168, 6_000])(
-    'fits %d tokens: its oldest entries give way, everything else stays to the byte',
+    'fits %d tokens: its oldest entries are dropped, all other text stays identical',
     (budget) => {
       const context = conversation.context(budget);
       expect(context.tokens).toBeLessThanOrEqual(budget);
@@ -102,7 +102,7 @@ describe('a journal made for 200,000 tokens', () => {
     },
   );
 
-  test('keeps what was read before: later reads of that budget begin alike, and more gives way only where it must', () => {
+  test('keeps earlier reductions: later reads of that budget begin alike, and drop more entries only if necessary', () => {
     const shown = [full];
     for (const tokens of [46_000, 50_000]) {
       conversation.append([{ role: 'user', content: text(7, tokens) }]);
@@ -119,13 +119,13 @@ describe('a journal made for 200,000 tokens', () => {
     expect(turnOf(conversation.context(190_000)) === full).toBe(true);
   });
 
-  test('gives up neither its newest entry nor what stands beside the entries', () => {
+  test('drops neither its newest entry nor the other parts of the head', () => {
     expect(() => conversation.context(400)).toThrow('the smallest valid context');
     expect(turnOf(conversation.context(190_000)) === full).toBe(true);
   });
 });
 
-test('a provider that counts more leaves less room: entries give way, then the next compaction merges to it', async () => {
+test('if a provider counts more tokens, entries are dropped, then the next compaction merges into the smaller room', async () => {
   const conversation = await play(24_000, (one) => entriesOf(one) > 2 && sizeOf(headOf(one)) > 5_000);
   const before = { ...conversation.limits };
   const { generation } = conversation.generations.at(-1)!;

@@ -1,4 +1,6 @@
-/** docker-compose.yml is a description of a deployment: checked by docker-compose where there is one, and against the settings. */
+/**
+ * docker-compose.yml describes a deployment. It is checked by docker-compose, if that is installed, and against the settings.
+ */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -66,7 +68,7 @@ test('every variable is a setting, and its default can be read', () => {
   }
 });
 
-test('what runs for long says whether it is well, and may end in peace', () => {
+test('long-running services have a health check and time to stop', () => {
   const { worker, api } = readConfig({});
   for (const [name, service] of ours.filter(([name]) => name !== 'migrate')) {
     expect(service.healthcheck, name).toBeDefined();

@@ -1,4 +1,4 @@
-/** Environment and configuration file are read in one place; what cannot be used is refused by name before any server is started. */
+/** Environment and configuration file are read in one place; invalid settings are refused by name before any server starts. */
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -47,7 +47,7 @@ describe('the environment', () => {
     expect(path.isAbsolute(readConfig({}).cacheDir)).toBe(true);
   });
 
-  test('is taken as given, white space aside', () => {
+  test('is used as given, without surrounding white space', () => {
     const config = readConfig({
       DATABASE_URL: 'postgres://user:p%40ss@db.example:5433/palimpsest?sslmode=require',
       TEMPORAL_ADDRESS: ' temporal.example:7233\n',
@@ -117,7 +117,7 @@ describe('the environment', () => {
     if (hint !== undefined) expect(error.hint).toMatch(hint);
   });
 
-  test('never has a password repeated in its complaints', () => {
+  test('never repeats a password in its errors', () => {
     const error = refusal({ DATABASE_URL: 'mysql://user:hunter2@host/db' });
     expect(error.path).toBe('DATABASE_URL');
     expect(`${error.message} ${error.hint ?? ''}`).not.toContain('hunter2');
@@ -152,7 +152,7 @@ test('the summarizer of the environment serves policies that name none', () => {
 });
 
 describe('the policy of the environment', () => {
-  test('is JSON, single variables, or both: a variable goes before the JSON', () => {
+  test('is JSON, single variables, or both: a variable overrides the JSON', () => {
     const policy = readDeploymentPolicy({
       PALIMPSEST_POLICY:
         '{"contextWindow": 64000, "target": 0.5, "summary": {"mode": "layered", "maxTokens": 900}}',
@@ -173,7 +173,7 @@ describe('the policy of the environment', () => {
     });
   });
 
-  test('takes every trigger that the command line takes', () => {
+  test('accepts every trigger that the command line accepts', () => {
     const trigger = (spec: string) => readDeploymentPolicy({ PALIMPSEST_TRIGGER: spec }).environment?.trigger;
     expect(trigger('6000')).toEqual({ tokens: 6_000 });
     expect(trigger('40')).toEqual({ messages: 40 });
@@ -182,7 +182,7 @@ describe('the policy of the environment', () => {
     expect(trigger('[{"messages": 40}, {"fraction": 0.5}]')).toEqual([{ messages: 40 }, { fraction: 0.5 }]);
   });
 
-  test('has a variable for each of its names that a policy knows', () => {
+  test('has a variable for every policy field that it names', () => {
     for (const [variable, { path: steps, read }] of Object.entries(policyVariables)) {
       const value = {
         preset: 'adk',
@@ -233,7 +233,7 @@ describe('the policy file', () => {
   };
   const refusalOf = (text: string): PalimpsestError => refusal({ PALIMPSEST_POLICY_FILE: written(text) });
 
-  test('goes before the environment, and each value says which of them it comes from', () => {
+  test('overrides the environment, and each value names its source', () => {
     const file = written('\uFEFF{\n  "contextWindow": 64000,\n  "summary": { "maxTokens": 900 }\n}\n');
     const layers = readConfig({
       PALIMPSEST_POLICY_FILE: file,
@@ -340,7 +340,7 @@ policy:
     expect(readConfig({}, folder).worker.databaseSteps).toBe(4);
   });
 
-  test('stands below the environment', () => {
+  test('is overridden by the environment', () => {
     const config = readConfig({
       PALIMPSEST_CONFIG: written(everything),
       PALIMPSEST_WORKER_ROLES: 'database',
@@ -375,7 +375,7 @@ policy:
     if (hint !== undefined) expect(error.hint).toMatch(hint);
   });
 
-  test('that is missing is named; a complaint about a variable is not put down to it', () => {
+  test('that is missing is named; errors about a variable do not name the file', () => {
     const missing = refusal({ PALIMPSEST_CONFIG: '/nowhere/palimpsest.yaml' });
     expect(missing).toMatchObject({ path: 'PALIMPSEST_CONFIG' });
     expect(missing.message).toContain('Configuration file /nowhere/palimpsest.yaml not found');
@@ -385,7 +385,7 @@ policy:
   });
 });
 
-test('the line of a value is found by its path, whatever stands in strings', () => {
+test('the line of a value is found by its path, whatever its strings contain', () => {
   const text =
     '{\n "a": "x\\"}{[,\\\\",\n "b": [\n  {"c": 1},\n  [],\n  {"c": [\n   true]}\n ], "a,b": {}\n,"d":\n 5}';
   expect(lineOf(text, [])).toBe(1);

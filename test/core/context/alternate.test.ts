@@ -1,4 +1,4 @@
-/** For providers that want turns to alternate: neighbours are joined, nothing is lost, changed in place or rewritten later. */
+/** For providers that require alternating turns, neighbours are joined, and nothing is lost, mutated or rewritten later. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { alternateRoles, wantsAlternation } from '../../../src/context/view/alternate.js';
@@ -55,7 +55,7 @@ describe('neighbours of the same role', () => {
     ]);
   });
 
-  test('an assistant text goes before the calls that follow it, whose results stay behind them', () => {
+  test('an assistant text precedes the calls that follow it, and their results stay after them', () => {
     const [first, call, answer, ...rest] = alternateRoles(
       view([
         user('A'),
@@ -74,7 +74,7 @@ describe('neighbours of the same role', () => {
     expect(rest.map(({ message }) => message)).toEqual([assistant('Done\n\nReally.')]);
   });
 
-  test('reasoning and refusals are joined too', () => {
+  test('reasoning and refusals are also joined', () => {
     const [, joined] = shown([
       user('A'),
       { role: 'assistant', content: 'x', reasoning_content: 'r1' },
@@ -88,7 +88,7 @@ describe('neighbours of the same role', () => {
     });
   });
 
-  test('another speaker is named before what they say; the first keeps the name', () => {
+  test("another speaker's name precedes the text; the first speaker keeps the name field", () => {
     expect(shown([user('A', 'ann'), user('B', 'bob'), user('C', 'ann')])).toEqual([
       user('A\n\n[bob] B\n\nC', 'ann'),
     ]);
@@ -108,7 +108,7 @@ describe('neighbours of the same role', () => {
 });
 
 describe('the first turn', () => {
-  test('is a user: a placeholder stands before an assistant that begins', () => {
+  test("is the user's: a placeholder precedes an assistant that begins", () => {
     const [opening, first] = alternateRoles(view([assistant('Hello, how can I help?'), user('A')]));
     expect(opening).toMatchObject({ source: 'synthetic', message: { role: 'user' } });
     expect(countMessage(opening!.message, counter)).toBeLessThanOrEqual(opening!.tokens);
@@ -118,7 +118,7 @@ describe('the first turn', () => {
   test('an empty context stays empty', () => expect(alternateRoles([])).toEqual([]));
 });
 
-test('who wants it: the policy, else the provider of the model', () => {
+test('is decided by the policy, else by the provider of the model', () => {
   const wants = (model: string | null, roles: 'auto' | 'alternate' | 'free' = 'auto') =>
     wantsAlternation({ model, roles });
   for (const model of [

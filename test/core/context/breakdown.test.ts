@@ -1,4 +1,4 @@
-/** What operators are shown of a context adds up, and comes from the context itself: over random sessions and policies. */
+/** The breakdown of a context adds up and equals the context's own counts, for random sessions and policies. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -71,7 +71,7 @@ describe('the breakdown of a context', () => {
     expect(heads).toBeGreaterThan(0);
   }, 120_000);
 
-  test('is of the text that stands in the head, whatever counts', async () => {
+  test('counts the text of the head with any counter', async () => {
     await fc.assert(
       fc.asyncProperty(
         sessions,
@@ -111,8 +111,8 @@ describe('the breakdown of a context', () => {
   }, 120_000);
 });
 
-describe('what a commit leaves as it was', () => {
-  test('is the head of the context, and with it the journal as far as nothing was merged', async () => {
+describe('the unchanged beginning after a commit', () => {
+  test('has the leading system messages and the unmerged part of the journal', async () => {
     let grown = 0;
     await fc.assert(
       fc.asyncProperty(sessions, journals, async (turns, policy) => {
@@ -143,7 +143,7 @@ describe('what a commit leaves as it was', () => {
     expect(grown).toBeGreaterThan(0);
   }, 120_000);
 
-  test('goes to the character within the first message that differs', () => {
+  test('is exact to the character within the first message that differs', () => {
     const counter = counterFor('chars/4');
     const item = (content: string): ViewItem => ({
       ...{ fromSeq: 0, throughSeq: 0, source: 'log', group: 1, role: 'user', tool: null },
@@ -163,9 +163,9 @@ describe('what a commit leaves as it was', () => {
   });
 });
 
-describe('the journal as it is told', () => {
+describe('the description of the journal', () => {
   const layer = { key: 'k', tokens: 1 };
-  test('counts lines that a summarizer wrote, and the merges behind them', () => {
+  test('counts lines that a summarizer wrote, and their merges', () => {
     const { entries, rewritesPerLine: mean } = describeJournal(
       [
         { ...layer, rank: 3, fromSeq: 1, throughSeq: 9, left: true },

@@ -1,6 +1,7 @@
 /**
- * Invariant 8, the context always fits: reductions are deterministic, in the order of the design, and stop only at the irreducible floor.
- * With invariant 7: whatever is reduced, the result is valid. With invariant 10: what was reduced stays reduced, and the context grows at its end.
+ * Invariant 8, the context always fits: reductions are deterministic, in the order of the design, and stop only at the
+ * irreducible floor. Also invariant 7: every reduced context is valid. Also invariant 10: reductions stay, and the context
+ * grows at its end.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -66,7 +67,7 @@ function unreachable(run: () => unknown): PalimpsestError | null {
 }
 
 describe('a view that fits', () => {
-  test('is left as it is', () => {
+  test('stays unchanged', () => {
     const view = viewOf([user('x'), says(words(50))]);
     expect(reduceToFit(view, { limit: 1_000, target: 10 }, counter)).toEqual({
       reductions: [],
@@ -76,7 +77,7 @@ describe('a view that fits', () => {
   });
 });
 
-describe('what is reduced first', () => {
+describe('the order of reductions', () => {
   const run = [
     user('first'),
     calls(['a'], JSON.stringify({ path: '/tmp/f', content: words(1_000) })),
@@ -109,7 +110,7 @@ describe('what is reduced first', () => {
       [4, 'message'],
       [6, 'tool_result'],
     ]));
-  test('then the oldest groups, behind one note', () => {
+  test('then the oldest groups, replaced by one note', () => {
     const { reductions, view } = fit(run, 450);
     expect(reductions.map(({ kind }) => kind)).toContain('omitted');
     expect(contentOf(view, 9)).toBe(words(300));
@@ -125,7 +126,7 @@ describe('what is reduced first', () => {
       expect(messagesOf(fit(run, limit).view)).toContainEqual(user('second'));
   });
 
-  test('a batch that cannot fit is cut before everything else is given up for it', () => {
+  test('a batch that cannot fit is cut before all other messages are dropped for it', () => {
     const { view, tokens } = fit(
       [
         user('first'),
@@ -147,8 +148,8 @@ describe('what is reduced first', () => {
   });
 });
 
-describe('stand-ins', () => {
-  test('hold head and tail of the text, and say how much is left out and where it is', () => {
+describe('reduced texts', () => {
+  test('have beginning and end of the text, and say how much is left out and where it is', () => {
     const text = `HEAD ${words(4_000)} TAIL`;
     const { view } = fit(
       [user('x'), calls(['call_abc']), result('call_abc', text), says('y'), calls(['z']), result('z')],
@@ -165,7 +166,7 @@ describe('stand-ins', () => {
     expect(Number(leftOut!.replaceAll(',', ''))).toBe(text.length - (shown.length - pointer.length - 2));
   });
 
-  test('scale down in steps to the pointer alone', () => {
+  test('shrink in steps to the pointer alone', () => {
     const run = [user('x'), calls(['a']), result('a', words(20_000)), says('y'), calls(['z']), result('z')];
     const sizes = [3_000, 1_000, 300, 90].map((limit) =>
       countMessage(fit(run, limit).view[2]!.message, counter),
@@ -194,7 +195,7 @@ describe('stand-ins', () => {
     }
   });
 
-  test('name no tool where the agent has none, down to the smallest view', () => {
+  test('name no tool if the agent has none, down to the smallest view', () => {
     const run = [
       user(`q ${words(900)}`),
       calls(['a'], JSON.stringify({ path: '/a', content: words(900) })),
@@ -244,7 +245,7 @@ describe('stand-ins', () => {
     });
   });
 
-  test('of arguments that are no JSON, or have nothing long to shorten, are one object', () => {
+  test('of arguments that are not JSON, or have nothing long, are one object', () => {
     const long = Array.from({ length: 3_000 }, (_, index) => index);
     for (const args of [`{"broken": ${words(2_000)}`, JSON.stringify(long)]) {
       const { view } = fit(
@@ -284,7 +285,7 @@ describe('stand-ins', () => {
   });
 });
 
-describe('what is large', () => {
+describe('large messages', () => {
   test('one user message followed by 1,000 tool steps fits', () => {
     const steps = Array.from({ length: 1_000 }, (_, i) => [
       calls([`c${i}`], JSON.stringify({ i })),
@@ -318,7 +319,7 @@ describe('what is large', () => {
     expect(linkViolations(messagesOf(view))).toEqual([]);
   });
 
-  test('a result recorded behind the newest user message goes with its call where nothing else fits', () => {
+  test('a result after the newest user message is dropped with its call if nothing else fits', () => {
     const run = [
       user('first'),
       calls(['a', 'b']),
@@ -379,7 +380,7 @@ describe('Budget.Unreachable', () => {
     });
   });
 
-  test('counts the carried request as the newest user message where the tail has none', () => {
+  test('counts the carried request as the newest user message if the tail has none', () => {
     const head = { messages: [user('summary'), user(words(500))], tokens: [6, 629], carriedSeq: 1 };
     const source: ContextSource = { system: [], head, tail: logOf([says('x')], counter), reductions: [] };
     expect(
@@ -401,7 +402,7 @@ describe('inside a compaction', () => {
     calls(['b']),
     result('b', words(2_000)),
   ];
-  test('the latest tool batch and every group stay, and nothing is thrown', () => {
+  test('the latest tool batch and every group stay, and no error is thrown', () => {
     const { reductions, view } = reduceToFit(viewOf(run), { limit: 50, target: 50, commit: true }, counter);
     expect(reductions.map(({ fromSeq }) => fromSeq)).toEqual([3]);
     expect(contentOf(view, 6)).toBe(words(2_000));
@@ -486,7 +487,7 @@ test('8. any history, any budget: the context is valid and fits, or its floor ex
   );
 });
 
-test('8. any history: every stand-in is smaller than what it stands for, and groups stay whole or go whole', () => {
+test('8. any history: every reduced text is smaller than its original, and a group stays or is dropped as a whole', () => {
   fc.assert(
     fc.property(histories, fc.integer({ min: 0, max: 1_500 }), fc.boolean(), (messages, limit, commit) => {
       const view = viewOf(messages);
@@ -560,7 +561,7 @@ test('10. any history, read after every message: reductions stay, and between th
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
   test.each([7_000, 28_000])(
-    'every one fits %i tokens in a valid form, or its floor exceeds it',
+    'each fits %i tokens in a valid form, or its smallest context exceeds them',
     async (limit) => {
       const bpe = counterFor('o200k_base');
       const beyond: string[] = [];
@@ -597,7 +598,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
   );
 });
 
-test('8. a session far beyond its budget: only what can stay is shortened, the rest is left out at once', () => {
+test('8. a session far beyond its budget: only messages that can stay are shortened, the rest is dropped at once', () => {
   let counted = 0;
   const counting: TokenCounter = { ...counter, count: (text) => (counted++, counter.count(text)) };
   const log = logOf(
@@ -616,7 +617,7 @@ test('8. a session far beyond its budget: only what can stay is shortened, the r
   expect(counted).toBeLessThan(10_000);
 });
 
-describe('a long history is fitted in steps, between which others have their turn', () => {
+describe('a long history is reduced in steps, between which other work runs', () => {
   const turns = Array.from({ length: 500 }, (_, number) => [
     user(`question ${number} ${words(20)}`),
     calls([`c${number}`], JSON.stringify({ path: `/f/${number}`, content: words(40) })),

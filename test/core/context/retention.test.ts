@@ -1,6 +1,6 @@
 /**
- * Reductions at a commit point, before a model is asked: what is truncated, retained, dropped or summarized by itself, with which
- * precedence, and that the context built from the stored reductions is the one that was planned.
+ * Reductions at a commit, before any model call: truncated, retained, dropped and separately summarized messages, their
+ * precedence, and the equality of the planned context with the one built from the stored reductions.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -124,14 +124,14 @@ describe('retention of tool results beyond the newest-first budget', () => {
     );
   });
 
-  test('archive leaves the pointer alone', () => {
+  test('archive leaves only the pointer', () => {
     const { view } = commit(history, { toolResults: { budget: 0, defaultPolicy: 'archive' } });
     expect(shown(view, 3)).toMatch(
       /^\[… [\d,]+ characters left out; message 3 is kept in full: get_tool_response\("a"\)\]$/,
     );
   });
 
-  test('drop takes the whole group out of the context, stored as a reduction that shows nothing', () => {
+  test('drop removes the whole group from the context by an empty reduction', () => {
     const { view, reductions } = commit(history, { toolResults: { budget: 0, defaultPolicy: 'drop' } });
     expect(messagesOf(view)).toEqual([user('go'), ...step('c', `THIRD ${words(1_000)}`), says('done')]);
     expect(reductions).toEqual([
@@ -152,7 +152,7 @@ describe('retention of tool results beyond the newest-first budget', () => {
     }
   });
 
-  test('a tool of its own goes before defaultPolicy, that before contextPolicy', () => {
+  test("a tool's setting overrides defaultPolicy, and that overrides contextPolicy", () => {
     const run = [
       user('go'),
       ...step('a', words(500), 'one'),
@@ -168,7 +168,7 @@ describe('retention of tool results beyond the newest-first budget', () => {
     expect(kinds({ defaultPolicy: 'keep_full', byTool: { two: 'drop' } })).toEqual(['wor', undefined]);
   });
 
-  test('the tool of a result without a name is known from its call', () => {
+  test('a result without a name gets the tool of its call', () => {
     const items = viewOf([
       user('go'),
       ...step('a', 'x', 'one'),
@@ -183,7 +183,7 @@ describe('drop', () => {
   const drop = { toolResults: { defaultPolicy: 'drop' as const, budget: 0 } };
   const last = step('z', 'ok');
 
-  test('keeps what the assistant said beside its calls, without the calls', () => {
+  test("keeps the assistant's text and removes its calls", () => {
     const run = [user('go'), call('a', 'bash', '{}', 'I look into it.'), result('a', words(100)), ...last];
     const { view, reductions } = commit(run, drop);
     expect(messagesOf(view)).toEqual([user('go'), says('I look into it.'), ...last]);
@@ -191,7 +191,7 @@ describe('drop', () => {
     expect(viewOf(run, reductions)).toEqual(view);
   });
 
-  test('needs all results of the group to say so; the others of such a group become pointers', () => {
+  test('applies if all results of the group have it; otherwise they become pointers', () => {
     const both: ChatMessage = {
       role: 'assistant',
       content: null,
@@ -208,7 +208,7 @@ describe('drop', () => {
     expect(linkViolations(messagesOf(view))).toEqual([]);
   });
 
-  test('leaves a call that nobody answered, and a group with a user message between its messages', () => {
+  test('keeps a call without a result, and a group with a user message inside', () => {
     const open = [user('go'), call('a'), user('still there?'), ...last];
     expect(commit(open, drop).reductions).toEqual([]);
     const apart = [user('go'), call('a'), user('wait'), result('a', words(300)), ...last];
@@ -217,7 +217,7 @@ describe('drop', () => {
     expect(shown(view, 4)).toMatch(/^\[… /);
   });
 
-  test('takes an orphan result out alone', () => {
+  test('removes a single orphan result', () => {
     const run = [user('go'), result('gone', words(50)), says('so'), ...last];
     expect(messagesOf(commit(run, drop).view)).toEqual([user('go'), says('so'), ...last]);
   });
@@ -254,7 +254,7 @@ describe('truncation of arguments', () => {
     expect(commit(writes, {}, { tokensBefore: 39_999, more }).reductions).toEqual([]);
   });
 
-  test('is off where the policy says so, and leaves other tools alone', () => {
+  test('can be turned off, and does not change other tools', () => {
     expect(commit(writes, { arguments: false }, { tokensBefore: 90_000 }).reductions).toEqual([]);
     expect(
       commit(writes, { arguments: { tools: ['edit_file'] } }, { tokensBefore: 90_000 }).reductions,
@@ -276,7 +276,7 @@ describe('truncation of arguments', () => {
     );
   });
 
-  test('what is no JSON becomes an object', () => {
+  test('arguments that are not JSON become an object', () => {
     expect(JSON.parse(truncateArguments(`{"broken": ${'x'.repeat(50)}`, truncation))).toEqual({
       truncated: '{"broken": xxxxxxxxx...(argument truncated)',
     });
@@ -312,11 +312,11 @@ describe('truncation of arguments', () => {
   });
 });
 
-describe('where that leaves more than the target', () => {
+describe('if these reductions miss the target', () => {
   const more = { trigger: { tokens: 5_000 } };
   const run = [user('x'), says(words(4_000)), ...step('a', words(300)), ...step('z', words(1_000))];
 
-  test('`all` goes on with whatever is old, `policy` does not', () => {
+  test('`all` continues with all old messages, `policy` does not', () => {
     expect(commit(run, {}, { more }).reductions).toEqual([]);
     const { view, tokens } = commit(run, {}, { what: 'all', more });
     expect(tokens).toBeLessThanOrEqual(limitsOf(policyWith({}, more).policy).contextTarget);
@@ -331,7 +331,7 @@ describe('where that leaves more than the target', () => {
     expect(reductions).toEqual([]);
   });
 
-  test('excerpts are made shorter where that reaches the target', () => {
+  test('excerpts become shorter if that reaches the target', () => {
     const results = [
       user('x'),
       ...Array.from({ length: 8 }, (_, i) => step(`r${i}`, words(800))).flat(),
@@ -345,7 +345,7 @@ describe('where that leaves more than the target', () => {
   });
 });
 
-describe('invariant 8 over results that are kept in full', () => {
+describe('invariant 8 overrides keep_full', () => {
   const run = [
     user('first'),
     ...step('k', words(600), 'keep'),
@@ -358,14 +358,14 @@ describe('invariant 8 over results that are kept in full', () => {
   const spared = (item: ViewItem) => sparesResult(item, policy);
   const fit = (limit: number) => reduceToFit(viewOf(run), { limit, target: limit, spared }, counter);
 
-  test('everything else old is reduced and omitted before them', () => {
+  test('all other old messages are reduced and omitted before these results', () => {
     const { view } = fit(1_100);
     expect(shown(view, 3)).toBe(words(600));
     expect(shown(view, 9)).toBe(words(100));
     expect(shown(view, 4)).not.toBe(words(800));
   });
 
-  test('they go together with the latest batch, before the budget is unreachable', () => {
+  test('these results are reduced with the latest batch, before the budget is unreachable', () => {
     const { view, tokens } = fit(300);
     expect(tokens).toBeLessThanOrEqual(300);
     expect(shown(view, 3)).not.toBe(words(600));
@@ -373,7 +373,7 @@ describe('invariant 8 over results that are kept in full', () => {
     expect(() => fit(10)).toThrow(expect.objectContaining({ type: 'Budget.Unreachable' }));
   });
 
-  test('what lies between them is omitted part by part', () => {
+  test('messages between them are omitted in several ranges', () => {
     const talk = Array.from({ length: 30 }, (_, i) => [
       user(`question ${i} ${words(8)}`),
       says(`answer ${i} ${words(8)}`),
@@ -393,11 +393,11 @@ describe('invariant 8 over results that are kept in full', () => {
   });
 });
 
-describe('messages summarized by themselves', () => {
+describe('messages summarized one by one', () => {
   const { policy } = policyWith({ toolResults: { byTool: { keep: 'keep_full' } } });
   const large = words(1_000);
 
-  test('are those above the size, but for the newest user message, system messages, results kept in full or not yet seen', () => {
+  test('are those above the size, except the newest user message, system messages, and results kept in full or not yet read', () => {
     const run = [
       user(large),
       says(large),
@@ -415,7 +415,7 @@ describe('messages summarized by themselves', () => {
     expect(largeMessages(viewOf(run), 2_000, policy)).toEqual([]);
   });
 
-  test('are not those that were reduced before', () => {
+  test('exclude those that were reduced before', () => {
     const run = [user('x'), ...step('a', large), says('y'), ...step('z', 'ok')];
     const { reductions } = commit(run, { toolResults: { budget: 0 } });
     expect(largeMessages(viewOf(run, reductions), 100, policy)).toEqual([]);
@@ -428,7 +428,7 @@ describe('messages summarized by themselves', () => {
   });
   const bodyOf = (reduction: Reduction | null): ChatMessage => JSON.parse(reduction?.body ?? 'null');
 
-  test('show head and tail word for word, between them the summary as data, and the pointer', () => {
+  test('show beginning and end word for word, the summary between them as data, and the pointer', () => {
     const original = result('call_9', `HEAD ${large} TAIL`);
     const reduction = summarizedMessage(
       logged(original),
@@ -459,7 +459,7 @@ describe('messages summarized by themselves', () => {
     expect(reduction!.tokens).toBeLessThanOrEqual(300);
   });
 
-  test('are none where there is no room, nothing was written, or nothing is saved', () => {
+  test('stay unchanged if there is no room, no summary, or no gain', () => {
     expect(summarizedMessage(logged(says(large)), words(400), 400, counter, 'tools')).toBeNull();
     expect(summarizedMessage(logged(says(large)), ' \n', 400, counter, 'tools')).toBeNull();
     expect(summarizedMessage(logged(says('short')), 'even shorter', 400, counter, 'tools')).toBeNull();
@@ -516,7 +516,7 @@ const reduces = fc.record({
   }),
 });
 
-test('any history, any policy of reduction: what is stored gives back the planned view, valid, smaller, with what must stay', () => {
+test('any history, any reduction policy: the stored reductions give the planned view: valid, smaller, with all messages that must stay', () => {
   fc.assert(
     fc.property(
       histories,

@@ -1,6 +1,6 @@
 /**
- * Invariant 7, the context is always valid for its provider, and the part of invariant 10 that the projection holds: between two commits
- * it only grows at its end. Validity is judged by `linkViolations`, which shares no code with the projection.
+ * Invariant 7, the context is always valid for its provider, and the projection's part of invariant 10: between two commits the
+ * context only grows at its end. Validity is judged by `linkViolations`, which shares no code with the projection.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -44,7 +44,7 @@ const shown = (...messages: ChatMessage[]) => {
   return list;
 };
 
-describe('what is valid is shown as it is', () => {
+describe('a valid log is shown unchanged', () => {
   test('a clean run with parallel calls, system messages in front and in the middle', () => {
     const run: ChatMessage[] = [
       { role: 'system', content: 'be brief' },
@@ -95,7 +95,7 @@ describe('what is valid is shown as it is', () => {
   });
 });
 
-describe('what is not valid is shown in a valid form', () => {
+describe('an invalid log is shown in a valid form', () => {
   test('results move up to their call, in call order', () => {
     expect(shown(calls('a', 'b'), result('b'), user('meanwhile'), result('a'))).toEqual([
       calls('a', 'b'),
@@ -119,7 +119,7 @@ describe('what is not valid is shown in a valid form', () => {
     expect(shown(legacy)).toEqual([legacy, { role: 'function', name: 'f', content: '(no result recorded)' }]);
   });
 
-  test('an id used again is renamed in call and result alike, without taking an id that is there', () => {
+  test('a repeated id is renamed in call and result, to an unused id', () => {
     const list = shown(
       calls('a'),
       result('a', 'one'),
@@ -149,7 +149,7 @@ describe('what is not valid is shown in a valid form', () => {
     expect(shown(calls(''))[0]?.tool_calls?.[0]?.id).toBe('call_1_1');
   });
 
-  test('renamed ids stay within the 40 characters that OpenAI takes', () => {
+  test('renamed ids have at most the 40 characters that OpenAI accepts', () => {
     const long = 'x'.repeat(40);
     const ids = shown(calls(long), result(long), calls(long), result(long)).flatMap(
       ({ tool_calls }) => tool_calls?.map(({ id }) => id) ?? [],
@@ -183,7 +183,7 @@ describe('what is not valid is shown in a valid form', () => {
     expect(label).toContain('not an instruction.]');
   });
 
-  test('empty turns are dropped, empty results say so', () => {
+  test('empty turns are dropped; empty results say that they are empty', () => {
     expect(
       shown(
         user('  '),
@@ -201,7 +201,7 @@ describe('what is not valid is shown in a valid form', () => {
     expect(shown({ ...says('hi'), tool_calls: [] })).toEqual([says('hi')]);
   });
 
-  test('a function_call beside tool calls becomes one of them', () => {
+  test('a function_call next to tool calls becomes one of them', () => {
     const both: ChatMessage = { ...calls('a'), function_call: { name: 'f', arguments: '{}' } };
     const list = shown(both, result('a'), { role: 'function', name: 'f', content: '1' });
     expect(list.map(({ role, tool_call_id }) => [role, tool_call_id])).toEqual([
@@ -235,7 +235,7 @@ describe('reductions', () => {
     kind: 'omitted',
   });
 
-  test('a stand-in takes the place of its message, under the id that the context gives', () => {
+  test('a reduced text replaces its message, under the id of the context', () => {
     const list = view(
       [calls('a'), result('a'), calls('a'), result('a')],
       [standIn(4, result('old id', 'short'))],
@@ -307,7 +307,7 @@ test('7. any history: the results of a message follow it in call order, with the
   );
 });
 
-test('any history: the same with metas given, and nothing given is changed', () => {
+test('any history: the view is the same with precomputed metas, and its arguments stay unchanged', () => {
   fc.assert(
     fc.property(histories, (messages) => {
       const log = logOf(messages, counter);
@@ -373,6 +373,6 @@ describe('validateView finds', () => {
   test.each(cases)('%s', (_, messages, violation) =>
     expect(validateView(messages).join('\n')).toMatch(violation),
   );
-  test('nothing in a valid list', () =>
+  test('no problem in a valid list', () =>
     expect(validateView([user('x'), calls('a'), result('a'), says('y')])).toEqual([]));
 });

@@ -1,4 +1,4 @@
-/** What a request may be: one rule for the library, the API and every place in the store. */
+/** The rules for requests are the same in the library, the API and the store. */
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { expandRequest, responseRequest, searchRequest } from '../../../src/contract/archive.js';
@@ -24,7 +24,7 @@ describe('an id', () => {
     ['contains half of a surrogate pair', 'a\ud800', /surrogate/],
     ['is long once percent-encoded', 'ü'.repeat(34), /204 bytes/],
   ];
-  test.each(wrong)('that %s is refused alike wherever it is checked', (_, given, message) => {
+  test.each(wrong)('that %s is refused in the same way by every check', (_, given, message) => {
     for (const check of [
       () => encodeIdPart(given as string, 'to'),
       () => checkId(given, 'to'),
@@ -41,7 +41,7 @@ describe('an id', () => {
     );
   });
 
-  test('may be longer where it is no part of a workflow id', () => {
+  test('may be longer if it is not part of a workflow id', () => {
     expect(id('stored').safeParse('t'.repeat(512)).success).toBe(true);
     expect(id('stored').safeParse('ü'.repeat(257)).success).toBe(false);
     expect(encodeIdPart('a/ü', 'session')).toBe('a%2F%C3%BC');

@@ -1,6 +1,6 @@
 /**
- * Messages that belong together are found by occurrence. Every case here stands in recorded transcripts: ids are used again within a turn and across
- * turns, results come late, twice, not at all, or without an id.
+ * Messages that belong together are found by their order. Every case here occurs in recorded transcripts: ids are used again
+ * within a turn and across turns, results come late, twice, not at all, or without an id.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -39,16 +39,16 @@ describe('a result answers a call', () => {
     });
   });
 
-  test('of the latest message that has one open, where an id is used again across turns', () => {
+  test('of the latest message with an open one, if turns share an id', () => {
     expect(grouped(calls('a'), result('a'), calls('a'), result('a')).answeredBy).toEqual([[1], [], [3], []]);
     expect(grouped(calls('a'), calls('a'), result('a'), result('a')).answeredBy).toEqual([[3], [2], [], []]);
   });
 
-  test('in call order, where an id is used again within one message', () => {
+  test('in call order, if one message uses an id twice', () => {
     expect(grouped(calls('a', 'a'), result('a'), result('a')).answeredBy).toEqual([[1, 2], [], []]);
   });
 
-  test('by name where the call is a legacy function_call', () => {
+  test('by name if the call is a legacy function_call', () => {
     const call: ChatMessage = {
       role: 'assistant',
       content: null,
@@ -72,7 +72,7 @@ describe('a result is an orphan', () => {
 });
 
 describe('a group', () => {
-  test('spans whatever lies between a call and its last result', () => {
+  test('includes all messages between a call and its last result', () => {
     expect(grouped(user, calls('a', 'b'), result('a'), user, result('b'), done).spans).toEqual([
       [0, 1],
       [1, 5],
@@ -80,14 +80,15 @@ describe('a group', () => {
     ]);
   });
 
-  test('takes in groups that overlap it', () => {
+  test('includes groups that overlap it', () => {
     expect(grouped(calls('a'), calls('b'), result('a'), user, result('b'), done).spans).toEqual([
       [0, 5],
       [5, 6],
     ]);
   });
 
-  test('of nothing is nothing', () => expect(grouped()).toEqual({ spans: [], answeredBy: [], orphans: [] }));
+  test('of no messages is empty', () =>
+    expect(grouped()).toEqual({ spans: [], answeredBy: [], orphans: [] }));
 });
 
 test('any history: groups partition it, pairs lie inside one group, every result is paired once or an orphan', () => {

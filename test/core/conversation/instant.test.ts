@@ -1,4 +1,4 @@
-/** Times that platforms give and logs bear: what is taken, and what is refused or passed over. */
+/** Times from platforms and logs: the accepted forms, and those that are refused or ignored. */
 import { describe, expect, test } from 'vitest';
 import { instantIn, readInstant } from '../../../src/conversation/instant.js';
 

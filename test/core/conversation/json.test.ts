@@ -1,6 +1,6 @@
 /**
- * What comes in is stored exactly or refused at the door (invariant 1). `JSON.parse` is no such door: it keeps the last
- * of two equal keys, rounds numbers and reorders integer-like keys without a word.
+ * Input is stored exactly or refused (invariant 1). `JSON.parse` is not enough: it silently keeps the last of two equal keys,
+ * rounds numbers and reorders integer-like keys.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -60,7 +60,7 @@ const { value: jsonValue } = fc.letrec<{ value: Json }>((tie) => ({
   ),
 }));
 
-describe('a text that is accepted', () => {
+describe('an accepted text', () => {
   test('gives the value of JSON.parse, keys in the same order, and is written back as the same text', () => {
     fc.assert(
       fc.property(jsonValue, fc.constantFrom(undefined, 1, '\t', '\r\n '), (value, space) => {
@@ -73,19 +73,19 @@ describe('a text that is accepted', () => {
     );
   });
 
-  test('may spell numbers and characters in any way that means the same', () => {
+  test('may spell numbers and characters in any equivalent way', () => {
     const text =
       ' { "a" : [ 1.0 , 1e2, 12.50, -0.5E-1, 100e-2, 0.0, 0e9 ] ,\n "\\u0062\\/" : "\\ud83d\\ude00\\u0000\\t" } ';
     expect(parseExact(text)).toEqual({ a: [1, 100, 12.5, -0.05, 1, 0, 0], 'b/': '😀\u0000\t' });
   });
 
-  test('keeps `__proto__` as a key of its own', () => {
+  test('keeps `__proto__` as an ordinary key', () => {
     const parsed = parseExact('{"__proto__":{"admin":true},"x":1}');
     expect(Object.keys(parsed as object)).toEqual(['__proto__', 'x']);
     expect((parsed as { admin?: unknown }).admin).toBeUndefined();
   });
 
-  test('agrees with JSON.parse after any damage: refused by both, or the same value, or refused for what cannot be kept', () => {
+  test('agrees with JSON.parse after any damage: refused by both, the same value, or refused because it cannot be stored exactly', () => {
     const damage = fc.constantFrom(
       '',
       ',',
@@ -170,13 +170,13 @@ describe('refused, with line, column and path', () => {
     expect(error.path).toBe(path);
   });
 
-  test('a line of a larger file by its own number, and its value by its name', () => {
+  test('a line of a larger file with its number, and its value with its name', () => {
     const error = refusal('{"messages":[{"content":1e999}]}', { line: 17, path: 'session' });
     expect(error.message).toContain('Line 17, column 25: ');
     expect(error.path).toBe('session.messages[0].content');
   });
 
-  test('any key that stands twice in one object, wherever that is', () => {
+  test('a duplicate key of any object', () => {
     const name = fc.stringMatching(/^[a-z]{1,5}$/);
     const nest = fc.array(fc.oneof(name, fc.nat({ max: 3 })), { maxLength: 6 });
     fc.assert(
@@ -195,7 +195,7 @@ describe('refused, with line, column and path', () => {
     );
   });
 
-  test('exactly those numbers whose decimal value a double does not give back', () => {
+  test('exactly the numbers that a double cannot represent', () => {
     const digits = (max: number) => fc.stringMatching(new RegExp(`^[0-9]{1,${max}}$`));
     const literal = fc
       .tuple(fc.boolean(), digits(22), fc.option(digits(22)), fc.option(fc.integer({ min: -340, max: 320 })))
@@ -221,7 +221,7 @@ describe('refused, with line, column and path', () => {
     );
   });
 
-  test('nesting beyond 500, whatever its depth, without overflowing the stack', () => {
+  test('nesting beyond 500 levels, without a stack overflow at any depth', () => {
     expect(parseExact('['.repeat(500) + ']'.repeat(500))).toBeDefined();
     expect(refusal('['.repeat(501) + ']'.repeat(501)).message).toMatch(/nested deeper than 500/);
     expect(refusal('{"a":['.repeat(1_000_000)).message).toMatch(/nested deeper than 500/);
@@ -229,7 +229,7 @@ describe('refused, with line, column and path', () => {
   });
 });
 
-describe('a value handed over in memory', () => {
+describe('a value in memory', () => {
   const refusalOf = (value: unknown): PalimpsestError => {
     try {
       checkPlainJson(value, 'messages');
@@ -281,7 +281,7 @@ describe('a value handed over in memory', () => {
   });
 });
 
-test('megabytes of digits or of half-open texts are read or refused in one pass', () => {
+test('megabytes of digits or of unclosed texts are read or refused in one pass', () => {
   const zeros = '0'.repeat(1_000_000);
   expect(refusal(`[1${zeros}1]`).message).toMatch(/cannot be kept exactly/);
   expect(refusal(`[0.1${zeros}1]`).message).toMatch(/cannot be kept exactly/);

@@ -1,4 +1,4 @@
-/** Patterns of a policy meet texts that others chose: any text takes linear time, and matches are found all the same. */
+/** Patterns of a policy are matched against texts of others: any text takes linear time, and all matches are found. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { LONGEST_FOUND, Matching, problemOfPattern, type Match } from '../../../src/conversation/pattern.js';
@@ -10,7 +10,7 @@ const found = (text: string, pattern: string, matching = new Matching()): Match[
 
 const texts = (text: string, pattern: string): string[] => found(text, pattern).map(({ match }) => match);
 
-describe('patterns on which a backtracking engine takes exponential or polynomial time end', () => {
+describe('patterns that take a backtracking engine exponential or polynomial time end quickly', () => {
   test.each([
     'a*a*a*a*b',
     '(?:a|a){10}(?:a|a){10}b',
@@ -26,7 +26,7 @@ describe('patterns on which a backtracking engine takes exponential or polynomia
   });
 });
 
-describe('what cannot be matched in linear time is refused at the door with its path and what to use instead', () => {
+describe('a pattern that cannot be matched in linear time is refused with its path and an alternative', () => {
   test.each([
     ['(?=a)b', 'a lookaround', 'Match the words around it'],
     ['x(?!a).', 'a lookaround', '[^x]'],
@@ -72,7 +72,7 @@ describe('what cannot be matched in linear time is refused at the door with its 
   });
 });
 
-describe('a pattern means what it means in JavaScript', () => {
+describe('a pattern has its meaning of JavaScript', () => {
   const cases: [string, string][] = [
     ['Never .*', 'a\nNever x y\r\nb'],
     ['^RULE: .+$', 'x\r\nRULE: one\r\nRULE: two\nRULE: three\u2028RULE: four'],
@@ -110,7 +110,7 @@ describe('a pattern means what it means in JavaScript', () => {
     expect(texts(text, pattern)).toEqual(expected.filter((match) => match !== ''));
   });
 
-  test('and may set flags inside, as RE2 has them', () => {
+  test('a pattern may set flags inside, as in RE2', () => {
     expect(texts('ABC abc', '(?i)abc')).toEqual(['ABC', 'abc']);
     expect(texts('a\nb', '(?s)a.b')).toEqual(['a\nb']);
     expect(texts('a]b', '[^]]')).toEqual(['a', 'b']);
@@ -118,7 +118,7 @@ describe('a pattern means what it means in JavaScript', () => {
   });
 });
 
-test('in texts of any length the same matches are found as in one piece', () => {
+test('texts of any length have the same matches as in one piece', () => {
   const piece = fc.oneof(
     fc.constantFrom('RULE 12', ' ', '\n', 'x'.repeat(300), '\u{1F600}', 'RULE'),
     fc.string({ unit: 'binary', maxLength: 40 }),
@@ -138,7 +138,7 @@ test('in texts of any length the same matches are found as in one piece', () => 
   );
 });
 
-test('ends of lines and of words are where they are, wherever a window ends', () => {
+test('ends of lines and words are found at every end of a window', () => {
   const lines = Array.from(
     { length: 3_000 },
     (_, index) => `${index % 7 === 0 ? 'Rule' : 'Text'} ${index}: rule`,
@@ -156,7 +156,7 @@ test('megabytes without a line end are searched', () => {
   expect(found(text, 'RULE \\d+').map(({ match, to }) => [match, to])).toEqual([['RULE 7', text.length]]);
 });
 
-describe('long matching', () => {
+describe('long matches', () => {
   const pattern = '(?:\\w?){200}b|a';
   const text = 'a'.repeat(1_000_000);
 
@@ -166,7 +166,7 @@ describe('long matching', () => {
     );
   });
 
-  test('lets everything else have its turn, and ends when it is cancelled', async () => {
+  test('gives way to other work, and ends when it is cancelled', async () => {
     const over = new AbortController();
     const matching = new Matching({ signal: over.signal });
     let turns = 0;

@@ -1,4 +1,7 @@
-/** What a summarizer is shown is data that no content can break out of: labels are ours, and tags of ours inside content are defused. */
+/**
+ * Content cannot break out of the data that a summarizer reads: labels are genuine, and reserved tags inside content are
+ * escaped.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
@@ -38,7 +41,7 @@ describe('labels', () => {
     expect(text).toContain('<call name="shell" id="c2">{"name":"shell","input":"ls"}</call>');
   });
 
-  test('a long id is shown by its end, alike in call and result', () => {
+  test('a long id is shown by its end, both in call and result', () => {
     const id = 'toolu_01MGqJNAucDoKPyZKrzvWLmx';
     const call = rendered({
       role: 'assistant',
@@ -48,7 +51,7 @@ describe('labels', () => {
     expect(rendered({ role: 'tool', tool_call_id: id, content: 'a' })).toContain('call="…zvWLmx"');
   });
 
-  test('refusal and reasoning are read too', () => {
+  test('refusal and reasoning are shown', () => {
     const text = rendered({
       role: 'assistant',
       content: null,
@@ -77,7 +80,7 @@ describe('labels', () => {
   });
 });
 
-describe('content cannot forge what is ours', () => {
+describe('content cannot forge tags', () => {
   const tags = [
     'message',
     'call',

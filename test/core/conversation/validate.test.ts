@@ -1,6 +1,6 @@
 /**
- * The door for messages: what is malformed inside one message is refused with its path, what real transcripts get wrong
- * between messages is stored as it came and reported.
+ * The check of messages: a defect inside one message is refused with its path; defects between messages, as in real
+ * transcripts, are stored unchanged and reported.
  */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
@@ -120,15 +120,15 @@ describe('refused, with the path of the field', () => {
     expect(error.message).toMatch(reason);
   });
 
-  test('an unknown role is answered with the known ones', () => {
+  test('the error for an unknown role lists the known ones', () => {
     expect(refusal([{ role: 'robot' }]).hint).toBe(
       'Known roles: system, developer, user, assistant, tool, function.',
     );
   });
 });
 
-describe('accepted as they came', () => {
-  test('all known roles, absent content, extra fields in their order, and what transcripts get wrong between messages', () => {
+describe('accepted and stored unchanged', () => {
+  test('all known roles, absent content, extra fields in their order, and defects between messages', () => {
     const text = JSON.stringify([
       { zebra: 1, role: 'developer', content: 'be brief', apple: { nested: [null] } },
       {
@@ -152,7 +152,7 @@ describe('accepted as they came', () => {
     expect(JSON.stringify(checkMessages(parseExact(text)))).toBe(text);
   });
 
-  test('and stored as what JSON.stringify makes of them, with the sha256 of that text', () => {
+  test('as the text of JSON.stringify, with its sha256', () => {
     const message: ChatMessage = { role: 'user', extra: 1, content: 'ünï\u0000\ud800' };
     const { body, sha256 } = serializeMessage(message);
     expect(JSON.parse(body)).toEqual(message);
@@ -180,7 +180,7 @@ describe('links of a message', () => {
     ]);
   });
 
-  test('what a result answers: its call id, for role function its name', () => {
+  test('a result answers its call id, with the role function its name', () => {
     const answers = (message: ChatMessage) => metaOf(message).answers;
     expect(answers({ role: 'tool', tool_call_id: 'a', name: 'ls' })).toBe('a');
     expect(answers({ role: 'tool', tool_call_id: '' })).toBeNull();
@@ -228,7 +228,7 @@ describe('warnings', () => {
   const typesOf = (messages: unknown[], scope?: 'turn') =>
     warningsOf(checkMessages(messages), scope).map(({ index, type }) => `${index} ${type}`);
 
-  test('name each oddity by its index', () => {
+  test('name each defect by its index', () => {
     const messages = [
       calls('a', 'b'),
       result('a'),
@@ -247,7 +247,7 @@ describe('warnings', () => {
     ]);
   });
 
-  test('are none for a clean session, and of one turn only what it shows by itself', () => {
+  test('are empty for a clean session; for a single turn they name only certain defects', () => {
     expect(typesOf([{ role: 'user', content: 'go' }, calls('a', 'b'), result('b'), result('a')])).toEqual([]);
     expect(typesOf([result('from an earlier turn'), calls('open')], 'turn')).toEqual([]);
     expect(typesOf([result(), calls('a', 'a')], 'turn')).toEqual(['0 result_without_id', '1 reused_id']);
@@ -255,7 +255,7 @@ describe('warnings', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  test('are accepted and come back as the same text; clean ones warn of nothing but soft oddities', async () => {
+  test('are accepted and replayed as the same text; clean ones have only harmless warnings', async () => {
     let sessions = 0;
     let oddities = 0;
     for await (const { line, number, file, dirty } of readTranscripts()) {

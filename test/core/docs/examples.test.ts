@@ -62,7 +62,7 @@ describe('the TypeScript of README and docs', () => {
     expect(found.get(file)).toEqual([]),
   );
 
-  test('would not compile if it called what is not there', () => {
+  test('would not compile if it called an unknown method', () => {
     expect(examples.length).toBeGreaterThan(5);
     expect(found.get(wrong)).toEqual([expect.stringMatching(/^line 2: Property 'conect' does not exist/)]);
   });

@@ -1,4 +1,4 @@
-/** A reader who follows a link of README or docs arrives. */
+/** Every link of README and docs has a target. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -13,7 +13,7 @@ function problemOf(file: string, target: string): string | null {
   return anchorsOf(document(named)).has(anchor) ? null : `${named} has no heading #${anchor}`;
 }
 
-test.each(documents)('every link of %s leads somewhere', (file) => {
+test.each(documents)('every link of %s has a target', (file) => {
   const problems = linksIn(document(file)).map((target) => [target, problemOf(file, target)]);
   expect(problems.filter(([, problem]) => problem !== null)).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** What the documentation tells of policy, configuration, operations, failures and tests is what the sources have. */
+/** The documentation of policy, configuration, operations, failures and tests agrees with the sources. */
 import { existsSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { failureTypes } from '../../../src/errors.js';
@@ -13,7 +13,7 @@ test.each(documentsWithTables)('the tables of %s are those of the sources (else:
   expect(text).toBe(withTables(text));
 });
 
-test('the default that the table has for a field of the policy is the one in force', () => {
+test('the table shows the default of each policy field', () => {
   const told = new Map(policyFields().map(({ path, otherwise }) => [path, otherwise]));
   let compared = 0;
   for (const { path, value } of describePolicy(effectivePolicy({}))) {

@@ -1,4 +1,4 @@
-/** What the logs of Codex, the Agents SDK, SWE-agent and OpenHands mean. */
+/** The meaning of logs of Codex, the Agents SDK, SWE-agent and OpenHands. */
 import { describe, expect, it } from 'vitest';
 import { formatOf } from '../../../src/formats/index.js';
 import type { FormatName } from '../../../src/conversation/format-names.js';
@@ -16,7 +16,7 @@ const messagesOf = (format: FormatName, items: Json[]) =>
     .flatMap(({ messages }) => messages);
 
 describe('logs of agents', () => {
-  it('of Codex are their response items; events and its own compactions stay beside them', () => {
+  it('of Codex have its response items as messages; events and its compactions are stored with them', () => {
     const lines: Json[] = [
       { timestamp: 't', type: 'session_meta', payload: { id: 'abc' } },
       codexLine,
@@ -31,7 +31,7 @@ describe('logs of agents', () => {
     ]);
   });
 
-  it('of the Agents SDK repeat a call that waits for approval: it is told once', () => {
+  it('of the Agents SDK repeat a call that waits for approval, which is shown once', () => {
     const raw_item = { type: 'function_call', call_id: 'a', name: 'pay', arguments: '{}' };
     const items: Json[] = [
       { role: 'user', content: 'Hi' },
@@ -48,7 +48,7 @@ describe('logs of agents', () => {
     ]);
   });
 
-  it('of the Agents SDK for JavaScript have names of their own', () => {
+  it('of the Agents SDK for JavaScript have other names', () => {
     const items: Json[] = [
       {
         type: 'tool_call_item',
@@ -71,7 +71,7 @@ describe('logs of agents', () => {
     ]);
   });
 
-  it('of SWE-agent name the call that a result answers', () => {
+  it('of SWE-agent name the call of each result', () => {
     expect(
       messagesOf('swe-agent', [
         {
@@ -94,7 +94,7 @@ describe('logs of agents', () => {
     ]);
   });
 
-  it('of OpenHands tell each action with its call, the first with what the model said', () => {
+  it("of OpenHands show each action with its call, the first with the model's text", () => {
     const model_response = {
       id: 'r',
       choices: [

@@ -25,7 +25,7 @@ const results: Json = {
   ],
 };
 
-describe('what ModelMessages mean', () => {
+describe('the meaning of ModelMessages', () => {
   it('is a message for each result', () => {
     const items = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: 'Hi' }, calls, results];
     expect(messagesOf(...items)).toEqual([
@@ -46,7 +46,7 @@ describe('what ModelMessages mean', () => {
     expect(shown(logged([items], 'ai-sdk'), 'ai-sdk')).toEqual({ messages: items });
   });
 
-  it('has pictures and files in the form whose tokens are counted', () => {
+  it('has pictures and files in the form in which tokens are counted', () => {
     const [message] = messagesOf({
       role: 'user',
       content: [
@@ -87,7 +87,7 @@ describe('what ModelMessages mean', () => {
   });
 });
 
-describe('what UIMessages mean', () => {
+describe('the meaning of UIMessages', () => {
   const chat: Json[] = [
     {
       id: '1',
@@ -132,7 +132,7 @@ describe('what UIMessages mean', () => {
     ]);
   });
 
-  it('is shown as ModelMessages, with what the provider signed', () => {
+  it("is shown as ModelMessages, with the provider's signatures", () => {
     const rendered = shown(logged([chat], 'ai-sdk'), 'ai-sdk');
     expect(rendered.messages).toEqual([
       {
@@ -222,7 +222,7 @@ describe('a context as ModelMessages', () => {
       [{ role: 'user', content: [{ type: 'tool-call' }] }],
     ],
     ['message 0: file without mediaType', [{ role: 'user', content: [{ type: 'file', data: 'x' }] }]],
-  ])('knows what is refused: %s', (violation, messages) => {
+  ])('finds invalid content: %s', (violation, messages) => {
     expect(aiSdk.violations({ messages })).toContain(violation);
   });
 });

@@ -1,4 +1,4 @@
-/** Anthropic messages: nothing of them is lost, and whatever a session holds, the API takes its context. */
+/** Anthropic messages: no part of them is lost, and the API accepts the context of any session. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anthropic } from '../../../src/formats/anthropic.js';
@@ -24,8 +24,8 @@ function isAwaiting(messages: readonly Json[]): boolean {
   return count(/"type":"server_tool_use"/g) > count(/"type":"web_search_tool_result"/g);
 }
 
-describe('what Anthropic messages mean', () => {
-  it('reads results before what the user says beside them', () => {
+describe('the meaning of Anthropic messages', () => {
+  it("has results before the user's text in the same message", () => {
     expect(
       messagesOf(
         { role: 'system', content: 'Be brief.' },
@@ -67,7 +67,7 @@ describe('what Anthropic messages mean', () => {
     ]);
   });
 
-  it('has images and documents in the form whose tokens are counted', () => {
+  it('has images and documents in the form in which tokens are counted', () => {
     const [message] = messagesOf({
       role: 'user',
       content: [
@@ -89,7 +89,7 @@ describe('what Anthropic messages mean', () => {
     ]);
   });
 
-  it('keeps blocks that it does not know, and says what they are', () => {
+  it('keeps unknown blocks and names their type', () => {
     const item = { role: 'assistant', content: [{ type: 'of_next_year', value: 7 }] };
     const [unit] = anthropic.normalize([item], 'messages');
     expect(unit).toEqual({
@@ -122,8 +122,8 @@ describe('what Anthropic messages mean', () => {
   });
 });
 
-describe('a context as Anthropic takes it', () => {
-  it('shows originals as they came in', () => {
+describe('a context in the form of Anthropic', () => {
+  it('shows originals unchanged', () => {
     const items: Json[] = [
       {
         role: 'system',
@@ -193,7 +193,7 @@ describe('a context as Anthropic takes it', () => {
     expect(withoutMarks(messages)).toEqual(withoutMarks(items));
   });
 
-  it('takes whatever a session of chat messages holds', () => {
+  it('accepts any session of chat messages', () => {
     fc.assert(
       fc.property(histories, (messages) => {
         expect(anthropic.violations(shownChat(messages, 'anthropic'))).toEqual([]);
@@ -204,7 +204,7 @@ describe('a context as Anthropic takes it', () => {
 });
 
 describe('for random histories of Anthropic messages', () => {
-  it('nothing is lost, and what they mean are valid chat messages', () => {
+  it('no item is lost, and their meaning consists of valid chat messages', () => {
     fc.assert(
       fc.property(anthropicHistories, (items) => {
         const units = anthropic.normalize(items, 'messages');
@@ -247,7 +247,7 @@ describe('for random histories of Anthropic messages', () => {
     );
   });
 
-  it('runs of agents come out as they came in, with every block of theirs', () => {
+  it('runs of agents are shown unchanged, with all their blocks', () => {
     fc.assert(
       fc.property(anthropicAgents, (items) => {
         expect(anthropic.violations({ messages: items })).toEqual([]);
@@ -257,7 +257,7 @@ describe('for random histories of Anthropic messages', () => {
     );
   });
 
-  it('what the API takes comes out as it came in', () => {
+  it('valid input of the API is shown unchanged', () => {
     fc.assert(
       fc.property(anthropicHistories, (items) => {
         const [first, ...rest] = items;
@@ -299,7 +299,7 @@ describe("calls of the provider's own tools", () => {
     ],
     ['one in a message of the user', [{ role: 'user', content: [search, done] }], 0],
     ['one that the next turn does not answer', [asked, says(search, use), answered, says(done)], 1],
-  ])('%s is told in words', (_what, items, at) => {
+  ])('%s is shown as text', (_what, items, at) => {
     const messages = rendered(...items);
     expect(anthropic.violations({ messages: items })).not.toEqual([]);
     expect(anthropic.violations({ messages })).toEqual([]);
@@ -312,18 +312,18 @@ describe("calls of the provider's own tools", () => {
     ['after a pause', [asked, says(search)]],
     ["behind results of the client's tools", [asked, says(search, use), answered, says(found, done)]],
     ["beside calls of the client's tools", [asked, says(search, use), answered]],
-  ])('pairs %s stay as they came in', (_what, items) => {
+  ])('pairs %s stay unchanged', (_what, items) => {
     expect(rendered(...items)).toEqual(items);
   });
 
-  it("blocks that are the assistant's alone are told in words where a user has them", () => {
+  it("blocks of the assistant are shown as text in a user's message", () => {
     const thinking = { type: 'thinking', thinking: 'x', signature: 's' };
     const items = [{ role: 'user', content: [thinking, use, done] }];
     expect(anthropic.violations({ messages: items })).toHaveLength(2);
     expect(anthropic.violations({ messages: rendered(...items) })).toEqual([]);
   });
 
-  it('a call by a program that is not shown says nothing of it', () => {
+  it('a call by a program that is not shown does not name it', () => {
     const caller = { type: 'code_execution_20250825', tool_id: 'srvtoolu_0' };
     expect(rendered(asked, says({ ...use, caller }), answered)).toEqual([asked, says(use), answered]);
   });

@@ -59,7 +59,7 @@ function said(...lines: Json[]): string[] {
 }
 
 describe('a log of Claude Code', () => {
-  it('says nothing of what was rewound, and keeps it', () => {
+  it('does not show rewound lines, and keeps them', () => {
     expect(
       said(
         ...[
@@ -91,7 +91,7 @@ describe('a log of Claude Code', () => {
     expect(said(...lines)).toEqual(['ask 1', 'output a', 'output b', 'ask 6', 'say 7', 'ask 8']);
   });
 
-  it('goes on behind a compaction, whose summary begins at the root again', () => {
+  it('continues after a compaction, whose summary begins at the root again', () => {
     const boundary: Json = {
       ...{ type: 'system', subtype: 'compact_boundary', uuid: 'b', parentUuid: null, logicalParentUuid: '2' },
       sessionId: 's-1',
@@ -111,7 +111,7 @@ describe('a log of Claude Code', () => {
     ]);
   });
 
-  it('is opened, and closed as it was', async () => {
+  it('is imported, and exported unchanged', async () => {
     const lines = [ask('1', null), says('2', '1'), ask('3', '2'), ask('4', '2')];
     const opened = formatOf('claude-code').open!(lines, 'lines')!;
     const text = await joined(closeDocument(each(opened.items), 'claude-code'));

@@ -1,4 +1,4 @@
-/** Rollouts of Codex: what stands after turns were taken back, and items that are not as they should be. */
+/** Rollouts of Codex: turns that were rolled back, and malformed items. */
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
 import type { Json } from '../../../src/conversation/message.js';
@@ -33,7 +33,7 @@ function read(...lines: Json[]) {
 describe('a rollout of Codex', () => {
   const environment = says('user', '<environment_context>\n  <cwd>/work</cwd>\n</environment_context>');
 
-  it('says nothing of turns that were rolled back, and keeps them', () => {
+  it('does not show turns that were rolled back, and keeps them', () => {
     const { said, input } = read(
       ...[environment, says('user', 'one'), says('assistant', 'first')],
       ...[
@@ -57,7 +57,7 @@ describe('a rollout of Codex', () => {
     expect(JSON.stringify(input)).not.toMatch(/two|three|plan mode/);
   });
 
-  it('keeps what stands before the first turn where all of them were rolled back', () => {
+  it('keeps the items before the first turn if all turns were rolled back', () => {
     expect(read(environment, says('user', 'one'), rollback(9), says('user', 'two')).said.slice(1)).toEqual([
       'two',
     ]);

@@ -1,4 +1,4 @@
-/** Files: which format they are in, and what is said of one in none. */
+/** Files: the recognition of their format, and the errors for unknown ones. */
 import { describe, expect, it } from 'vitest';
 import { classifyLine, closeDocument, openDocument } from '../../../src/formats/documents.js';
 import { formatOf } from '../../../src/formats/index.js';
@@ -133,7 +133,7 @@ const documents: [string, Json, FileLayout, FormatName, string?][] = [
 
 describe('a file', () => {
   it.each(documents)(
-    'is known as %s, and written back as it was',
+    'is recognised as %s, and exported unchanged',
     async (_title, value, layout, format, id) => {
       const opened = openDocument(value, layout);
       expect({ format: opened.format, id: opened.id }).toEqual({ format, id });
@@ -142,7 +142,7 @@ describe('a file', () => {
     },
   );
 
-  it('is a file of its own where an answer of Anthropic is all it holds, and a list once more follows', async () => {
+  it('is a single answer of Anthropic, and becomes a list when more messages follow', async () => {
     const answer = {
       id: 'msg_1',
       type: 'message',
@@ -155,7 +155,7 @@ describe('a file', () => {
     expect(await joined(closeDocument(each(more), format))).toBe(fileText(more, 'document'));
   });
 
-  it('takes what was appended since at the end of its last list', async () => {
+  it('has later messages at the end of its last list', async () => {
     const later = { role: 'user', content: 'More' };
     const written = async (value: Json, layout: FileLayout, item: Json = later): Promise<Json> => {
       const { items, format } = openDocument(value, layout);
@@ -177,7 +177,7 @@ describe('a file', () => {
     );
   });
 
-  it('that is a made-up envelope is written as the list of its items', async () => {
+  it('that has an unknown envelope is exported as the list of its items', async () => {
     const lists = [{ path: ['messages'], count: 1, text: false }];
     for (const [document, places] of [
       [{}, lists],
@@ -191,7 +191,7 @@ describe('a file', () => {
     }
   });
 
-  it('keeps what it holds beside its messages in the first of them', () => {
+  it('stores its other data with its first message', () => {
     const { items } = openDocument({ id: 's1', messages: chat, meta: { n: 2 } }, 'document');
     const units = formatOf('openai-chat').normalize(items, 'messages');
     expect(units.map((unit) => unit.items.length)).toEqual([2, 1]);
@@ -237,13 +237,13 @@ describe('a file', () => {
       undefined,
       'The run state has no messages: original_input and generated_items are empty.',
     ],
-  ])('is refused with what was seen: %j', (value, layout, format, message) => {
+  ])('is refused with its fields: %j', (value, layout, format, message) => {
     expect(() => openDocument(value, layout, format)).toThrow(
       expect.objectContaining({ type: 'Input.Invalid', message }),
     );
   });
 
-  it('is refused with the path of what its format does not allow', () => {
+  it('is refused with the path of the invalid field', () => {
     const broken = [
       codexLine,
       { timestamp: 't', type: 'response_item', payload: { type: 'function_call', name: 7 } },

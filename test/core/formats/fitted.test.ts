@@ -1,4 +1,4 @@
-/** Contexts that had to be shortened to fit: whatever was reduced, the provider takes them, and what was not is as it came in. */
+/** Contexts that were shortened to fit: the provider accepts them for any reductions, and other messages are unchanged. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fitting } from '../../../src/context/fit.js';

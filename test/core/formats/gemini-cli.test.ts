@@ -1,4 +1,4 @@
-/** Recordings of Gemini CLI, which are appended to: records written again, taken back, and checkpoints of the whole conversation. */
+/** Recordings of Gemini CLI, which only grow: rewritten and rewound records, and checkpoints of the whole conversation. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
@@ -43,7 +43,7 @@ function read(...lines: Json[]) {
 }
 
 describe('a recording of Gemini CLI', () => {
-  it('counts a record once, as it was written last, in the place where it was written first', () => {
+  it('counts a record once, in its last form and its first place', () => {
     const { said, contents } = read(
       user('1'),
       updated,
@@ -59,7 +59,7 @@ describe('a recording of Gemini CLI', () => {
     expect(contents).toHaveLength(3);
   });
 
-  it('leaves out what was taken back, and keeps it in the log', () => {
+  it('does not show rewound records, and keeps them in the log', () => {
     expect(
       read(
         user('1'),
@@ -74,7 +74,7 @@ describe('a recording of Gemini CLI', () => {
     ).toEqual(['user: ask 1', 'assistant: answer 2', 'user: ask 5', 'assistant: answer 6']);
   });
 
-  it('takes back everything where the CLI does not know the record', () => {
+  it('rewinds everything if the CLI does not know the record', () => {
     expect(read(user('1'), gemini('2'), { $rewindTo: 'gone' }, user('3')).said).toEqual(['user: ask 3']);
     expect(read(user('1'), gemini('2'), { $rewindTo: '1' }, user('3'), gemini('4')).said).toEqual([
       'user: ask 3',
@@ -82,7 +82,7 @@ describe('a recording of Gemini CLI', () => {
     ]);
   });
 
-  it('keeps what the CLI summarized away, and its results unmasked', () => {
+  it('keeps the messages that the CLI summarized, and its results unmasked', () => {
     const long = gemini('2', { toolCalls: [call('a', 'a long listing')] });
     const { said } = read(
       user('1'),
@@ -114,7 +114,7 @@ describe('a recording of Gemini CLI', () => {
     ]);
   });
 
-  it('is a checkpoint where another conversation was loaded, or this one was shortened', () => {
+  it('is a checkpoint if another conversation was loaded, or this one was shortened', () => {
     const loaded = checkpoint(
       user('x', [{ text: 'loaded' }]),
       gemini('y', { content: [{ text: 'so be it' }] }),
@@ -127,7 +127,7 @@ describe('a recording of Gemini CLI', () => {
     ).toEqual([...['user: ask 1', 'assistant: answer 2', 'user: ask 4']]);
   });
 
-  it('has each call once where parts and calls tell of it, with the signature of the part', () => {
+  it('has a call once that is both a part and a call, with the signature of the part', () => {
     const { said, contents } = read(
       user('1'),
       gemini('2', {
@@ -163,7 +163,7 @@ describe('a recording of Gemini CLI', () => {
     return [...messages.values()];
   }
 
-  it('whatever was written again and taken back, says what the CLI would load, and loses nothing', () => {
+  it('with any rewritten and rewound records, has the conversation that the CLI would load, and loses no record', () => {
     const id = fc.constantFrom('1', '2', '3', '4', '5');
     const lines = fc.array(
       fc.oneof(

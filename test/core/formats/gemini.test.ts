@@ -1,4 +1,4 @@
-/** Gemini contents: nothing of them is lost, and whatever a session holds, the API takes its context. */
+/** Gemini contents: no part of them is lost, and the API accepts the context of any session. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anthropic } from '../../../src/formats/anthropic.js';
@@ -21,7 +21,7 @@ const response = (name: string, output: string): Json => ({
   functionResponse: { name, response: { output } },
 });
 
-describe('what Gemini contents mean', () => {
+describe('the meaning of Gemini contents', () => {
   it('pairs responses without ids by name and order', () => {
     expect(
       messagesOf(
@@ -57,7 +57,7 @@ describe('what Gemini contents mean', () => {
     ]);
   });
 
-  it('has media in the form whose tokens are counted, code and its output as text', () => {
+  it('has media in the form in which tokens are counted, code and its output as text', () => {
     const [message] = messagesOf({
       role: 'user',
       parts: [
@@ -98,8 +98,8 @@ describe('what Gemini contents mean', () => {
   });
 });
 
-describe('a context as Gemini takes it', () => {
-  it('shows originals as they came in, with their signatures, however often a function is called', () => {
+describe('a context in the form of Gemini', () => {
+  it('shows originals unchanged with their signatures, also for repeated calls of a function', () => {
     const turn = (text: string): Json[] => [
       { role: 'user', parts: [{ text }] },
       { role: 'model', parts: [{ ...(call('read') as object), thoughtSignature: text }] },
@@ -112,7 +112,7 @@ describe('a context as Gemini takes it', () => {
     expect(gemini.violations(rendered)).toEqual([]);
   });
 
-  it('says of calls of other origin that they have no signature', () => {
+  it('marks calls of other origin as unsigned', () => {
     const { messages } = shownChat(
       [
         { role: 'user', content: 'Go.' },
@@ -136,7 +136,7 @@ describe('a context as Gemini takes it', () => {
     ]);
   });
 
-  it('takes whatever a session of chat messages holds', () => {
+  it('accepts any session of chat messages', () => {
     fc.assert(
       fc.property(histories, (messages) => {
         expect(gemini.violations(shownChat(messages, 'gemini'))).toEqual([]);
@@ -147,7 +147,7 @@ describe('a context as Gemini takes it', () => {
 });
 
 describe('for random histories of Gemini contents', () => {
-  it('nothing is lost, and what they mean are valid chat messages', () => {
+  it('no item is lost, and their meaning consists of valid chat messages', () => {
     fc.assert(
       fc.property(geminiHistories, (items) => {
         const units = gemini.normalize(items, 'messages');
@@ -187,7 +187,7 @@ describe('for random histories of Gemini contents', () => {
     );
   });
 
-  it('runs of agents come out as they came in, with every block of theirs', () => {
+  it('runs of agents are shown unchanged, with all their parts', () => {
     fc.assert(
       fc.property(geminiAgents, (items) => {
         expect(gemini.violations({ messages: items })).toEqual([]);
@@ -197,7 +197,7 @@ describe('for random histories of Gemini contents', () => {
     );
   });
 
-  it('what the API takes comes out as it came in', () => {
+  it('valid input of the API is shown unchanged', () => {
     fc.assert(
       fc.property(geminiHistories, (items) => {
         const [first, ...rest] = items;

@@ -1,4 +1,4 @@
-/** LangChain messages: three ways to write one down, one meaning. */
+/** LangChain messages: three serialized forms with one meaning. */
 import { describe, expect, it } from 'vitest';
 import { langchain } from '../../../src/formats/langchain.js';
 import type { Json } from '../../../src/conversation/message.js';
@@ -9,7 +9,7 @@ const messagesOf = (...items: Json[]) =>
 
 const toolCall = { name: 'bash', args: { command: 'ls' }, id: 'call_1', type: 'tool_call' };
 
-describe('what LangChain messages mean', () => {
+describe('the meaning of LangChain messages', () => {
   it.each<[string, Json[]]>([
     [
       'plain',
@@ -53,7 +53,7 @@ describe('what LangChain messages mean', () => {
         },
       ],
     ],
-  ])('is the same in the form %s', (_form, items) => {
+  ])('is equal in the form %s', (_form, items) => {
     expect(messagesOf(...items)).toEqual([
       { role: 'user', content: 'List.' },
       {
@@ -154,7 +154,7 @@ describe('a context as LangChain messages', () => {
     });
   });
 
-  it('has the form of the session, also where it is converted', () => {
+  it('has the form of the session, also if it is converted', () => {
     const items: Json[] = [
       { type: 'human', data: { content: 'List.', type: 'human' } },
       { type: 'ai', data: { content: '', type: 'ai', tool_calls: [toolCall] } },
@@ -165,7 +165,7 @@ describe('a context as LangChain messages', () => {
     });
   });
 
-  it('keeps what came with a call whose id was used before', () => {
+  it('keeps the data of a call whose id was used before', () => {
     const turn = (id: string): Json[] => [
       { type: 'human', content: 'Again.' },
       {
@@ -207,7 +207,7 @@ describe('a context as LangChain messages', () => {
     ],
     ['message 0: result without tool_call_id', [{ type: 'tool', content: '' }]],
     ['message 0: empty human message', [{ type: 'human', content: '' }]],
-  ])('knows what is refused: %s', (violation, messages) => {
+  ])('finds invalid content: %s', (violation, messages) => {
     expect(langchain.violations({ messages })).toContain(violation);
   });
 });

@@ -1,4 +1,4 @@
-/** Logs of agents: what their lines, records and nodes mean, and how their provider is shown them. */
+/** Logs of agents: the meaning of their lines, records and nodes, and their form for the provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
@@ -27,7 +27,7 @@ describe('logs of Claude Code', () => {
   const result = (id: string): Json => line('user', [{ type: 'tool_result', tool_use_id: id, content: id }]);
   const progress = { type: 'progress', uuid: 'p', sessionId: 's-1' };
 
-  it('reads an answer that was written in several lines as one, with results between them', () => {
+  it('reads an answer in several lines as one message, with results between the lines', () => {
     const items = [
       { type: 'summary', summary: 'x', leafUuid: 'u' },
       line('user', 'Read both.'),
@@ -66,7 +66,7 @@ describe('logs of Claude Code', () => {
     ]);
   });
 
-  it('takes a side chain for the conversation only where there is nothing else', () => {
+  it('reads a side chain as the conversation only if the log has nothing else', () => {
     const side = line('user', 'Explore.', { isSidechain: true, agentId: 'a1' });
     expect(means('claude-code', [line('user', 'Go.'), side])).toEqual([
       [2, { role: 'user', content: 'Go.' }],
@@ -75,11 +75,11 @@ describe('logs of Claude Code', () => {
     expect(formatOf('claude-code').open!([side], 'lines')!.id).toBe('s-1-agent-a1');
   });
 
-  it('keeps lines that say nothing although they are all there is', () => {
+  it('keeps lines without messages, even if the log has no others', () => {
     expect(means('claude-code', [progress, 42])).toEqual([[2, { role: 'assistant', content: '' }]]);
   });
 
-  it('whatever its lines, nothing is lost and the context is valid', () => {
+  it('with any lines, no line is lost and the context is valid', () => {
     const lines = fc
       .tuple(anthropicHistories, fc.array(fc.nat(3), { minLength: 1 }))
       .map(([messages, cuts]) =>
@@ -107,7 +107,7 @@ describe('logs of Claude Code', () => {
 });
 
 describe('sessions of Gemini CLI and Google ADK', () => {
-  it('has the calls of an answer, their results, and what it thought', () => {
+  it('has the calls of an answer, their results, and its thoughts', () => {
     const items: Json[] = [
       { id: '1', type: 'user', content: [{ text: 'List.' }] },
       { id: '2', type: 'info', content: 'Update available.' },
@@ -160,7 +160,7 @@ describe('sessions of Gemini CLI and Google ADK', () => {
     expect(rendered.messages).toHaveLength(3);
   });
 
-  it('tells who speaks by the author where an event has no role', () => {
+  it('takes the speaker from the author if an event has no role', () => {
     const event = (author: string, parts: Json[]): Json => ({ author, content: { parts }, id: 'e' });
     expect(
       means('google-adk', [
@@ -213,7 +213,7 @@ describe('ChatGPT exports', () => {
     ['more', ['ask', 'old', 'more']],
     ['missing', ['ask', 'old', 'more']],
   ])(
-    'the branch that ends at %s is the conversation, and the file comes back whole',
+    'the branch that ends at %s is the conversation, and the export is the whole file',
     async (current, said) => {
       const document = { title: 't', conversation_id: 'c', mapping, current_node: current };
       const { open, normalize } = formatOf('chatgpt');
@@ -226,7 +226,7 @@ describe('ChatGPT exports', () => {
     },
   );
 
-  it('takes nodes that came later at the end of its tree', async () => {
+  it('accepts later nodes at the end of the tree', async () => {
     const { items } = formatOf('chatgpt').open!({ mapping, current_node: 'new' }, 'document')!;
     const later = node('later', 'new', [], 'assistant');
     const text = await joined(closeDocument(each([...items, later]), 'chatgpt'));

@@ -1,4 +1,4 @@
-/** OpenAI Responses: what items mean, and which of them a context may show as they came. */
+/** OpenAI Responses: the meaning of items, and the items that a context may show unchanged. */
 import { describe, expect, it } from 'vitest';
 import { openaiResponses } from '../../../src/formats/openai-responses.js';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
@@ -36,8 +36,8 @@ const call: Json = {
 
 const output: Json = { type: 'function_call_output', call_id: 'call_1', output: 'a.txt' };
 
-describe('what items of the Responses API mean', () => {
-  it('is one message for all that the assistant says in a row', () => {
+describe('the meaning of items of the Responses API', () => {
+  it('is one message for consecutive items of the assistant', () => {
     const items = [asked('List the files.'), thought, told('Looking.'), call, output, told('Done.')];
     const units = openaiResponses.normalize(items, 'messages');
     expect(units.map((unit) => unit.items.length)).toEqual([1, 3, 1, 1]);
@@ -56,7 +56,7 @@ describe('what items of the Responses API mean', () => {
     ]);
   });
 
-  it('has images and files in the form whose tokens are counted', () => {
+  it('has images and files in the form in which tokens are counted', () => {
     const [message] = messagesOf({
       role: 'user',
       content: [
@@ -72,7 +72,7 @@ describe('what items of the Responses API mean', () => {
     ]);
   });
 
-  it('tells calls of hosted tools and unknown items in words, and every call with an output as a call', () => {
+  it('shows calls of hosted tools and unknown items as text, and every call with an output as a call', () => {
     expect(
       messagesOf(
         { type: 'web_search_call', id: 'ws_1', action: { query: 'x' } },
@@ -122,7 +122,7 @@ describe('what items of the Responses API mean', () => {
 });
 
 describe('a context as input of the Responses API', () => {
-  it('shows originals as they came in, reasoning with what it led to', () => {
+  it('shows originals unchanged, reasoning with the items to which it led', () => {
     const items = [
       asked('List.'),
       thought,
@@ -133,13 +133,13 @@ describe('a context as input of the Responses API', () => {
     expect(shown(logged([items], 'openai-responses'), 'openai-responses')).toEqual({ messages: items });
   });
 
-  it('leaves out reasoning that nothing follows, and keeps it in the log', () => {
+  it('does not show reasoning without following items, and keeps it in the log', () => {
     const log = logged([[asked('Hi'), thought], [asked('Still there?')]], 'openai-responses');
     expect(log[1]!.native!.items).toEqual([thought]);
     expect(shown(log, 'openai-responses').messages).toEqual([asked('Hi'), asked('Still there?')]);
   });
 
-  it('gives back instructions beside the input', async () => {
+  it('returns instructions apart from the input', async () => {
     const document = { model: 'gpt-5', instructions: 'Be brief.', input: [asked('Hi')] };
     const opened = openaiResponses.open!(document, 'document')!;
     const rendered = shown(logged([opened.items], 'openai-responses'), 'openai-responses');
@@ -148,7 +148,7 @@ describe('a context as input of the Responses API', () => {
     expect(text).toBe(fileText(document, 'document'));
   });
 
-  it('keeps the reasoning of a call whose id was used before, under an id of its own', () => {
+  it('keeps the reasoning of a call whose id was used before, under a new id', () => {
     const again = [
       asked('Again.'),
       { ...(thought as object), id: 'rs_2' },
@@ -166,14 +166,14 @@ describe('a context as input of the Responses API', () => {
     ]);
   });
 
-  it('shows a second item of the same id as what it means', () => {
+  it('converts a second item with the same id', () => {
     const items = [asked('1'), told('one', { id: 'msg_1' }), asked('2'), told('two', { id: 'msg_1' })];
     const { messages } = shown(logged([items], 'openai-responses'), 'openai-responses');
     expect(messages[1]).toEqual(items[1]);
     expect(messages[3]).toEqual(told('two'));
   });
 
-  it('shows a shell call without its output as a function call, for only that can be answered in words', () => {
+  it('shows a shell call without its output as a function call, whose output can be a text', () => {
     const shell: Json = { type: 'local_shell_call', call_id: 'c', action: { command: ['ls'] } };
     const { messages } = shown(logged([[asked('ls'), shell]], 'openai-responses'), 'openai-responses');
     expect(messages.slice(1)).toEqual([
@@ -234,7 +234,7 @@ describe('a context as input of the Responses API', () => {
       'input 1: custom_tool_call_output answers a function_call',
       [call, { type: 'custom_tool_call_output', call_id: 'call_1', output: '' }],
     ],
-  ])('knows what is refused: %s', (violation, messages) => {
+  ])('finds invalid content: %s', (violation, messages) => {
     expect(openaiResponses.violations({ messages })).toContain(violation);
   });
 });

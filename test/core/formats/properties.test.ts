@@ -1,4 +1,4 @@
-/** What holds for every format, for whatever was recorded in it: nothing is lost, and every context is valid for its provider. */
+/** Properties of every format for any history: no item is lost, and every context is valid for its provider. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { contextFormatOf, formatOf } from '../../../src/formats/index.js';
@@ -47,7 +47,7 @@ describe.each(kinds)('random histories of %s', (_title, format, arbitrary) => {
   const adapter = formatOf(format);
   const { contextFormat } = adapter;
 
-  it('lose nothing, and mean valid chat messages', () => {
+  it('lose no item, and their meaning consists of valid chat messages', () => {
     fc.assert(
       fc.property(arbitrary, (items) => {
         const units = adapter.normalize(items, 'messages');
@@ -103,7 +103,7 @@ describe.each([
 ] as const)('%s', (format, arbitrary) => {
   const adapter = contextFormatOf(format);
 
-  it('comes out as it came in where it is valid', () => {
+  it('is shown unchanged if it is valid', () => {
     fc.assert(
       fc.property(arbitrary, (items) => {
         fc.pre(!items.some((item) => 'palimpsest.document' in item || item.type === 'compaction_trigger'));
@@ -118,7 +118,7 @@ describe.each([
 });
 
 describe.each(ownFormats)('%s', (format) => {
-  it('takes whatever a session of chat messages holds', () => {
+  it('accepts any session of chat messages', () => {
     fc.assert(
       fc.property(histories, (messages) => {
         expect(contextFormatOf(format).violations(shownChat(messages, format))).toEqual([]);
@@ -127,7 +127,7 @@ describe.each(ownFormats)('%s', (format) => {
     );
   });
 
-  it('takes long sessions with everything that goes wrong in them', () => {
+  it('accepts long sessions with all kinds of defects', () => {
     fc.assert(
       fc.property(sessions, (turns) => {
         expect(contextFormatOf(format).violations(shownChat(turns.flat(), format))).toEqual([]);

@@ -1,4 +1,4 @@
-/** Logs of agents: every recorded one is read, shown to its provider in a valid form, and closed again as it was. */
+/** Every recorded log of an agent is read, shown to its provider in a valid form, and exported unchanged. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
@@ -69,7 +69,7 @@ function read(file: string): { document: Json; layout: FileLayout } {
 }
 
 describe.skipIf(recorded.length === 0)('recorded logs', () => {
-  it.for(recorded)('$file is opened, shown and closed without a loss', async ({ file, format }) => {
+  it.for(recorded)('$file is imported, shown and exported without a loss', async ({ file, format }) => {
     const { document, layout } = read(file);
     const { open, contextFormat } = formatOf(format);
     const { items, id } = open!(document, layout)!;

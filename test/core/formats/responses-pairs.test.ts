@@ -1,6 +1,6 @@
 /**
- * Items of the Responses API that belong together: programs with what they call, calls and outputs of every type, known or
- * not. They are one group by their call id, and come back to the API as they came in.
+ * Items of the Responses API that belong together: programs with their calls, calls and outputs of every type, known or not.
+ * They are one group by their call id, and are returned to the API unchanged.
  */
 import { describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
@@ -60,7 +60,7 @@ const messagesOf = (...items: Json[]) =>
   openaiResponses.normalize(items, 'messages').flatMap(({ messages }) => messages);
 
 describe('a program that calls tools', () => {
-  it('is a call with a result, and one group with all that it called', () => {
+  it('is a call with a result, and one group with all its calls', () => {
     const log = logged([whole], 'openai-responses');
     expect(log.map(({ message: { role, tool_call_id: id } }) => [role, id])).toEqual([
       ...[
@@ -91,12 +91,12 @@ describe('a program that calls tools', () => {
     ]);
   });
 
-  it('comes back as it came in, in whatever turns it was appended', () => {
+  it('is shown unchanged, for any division into turns', () => {
     expect(input(whole)).toEqual(whole);
     expect(input(whole.slice(0, 4), whole.slice(4, 7), whole.slice(7, 8), whole.slice(8))).toEqual(whole);
   });
 
-  it('goes on while it waits for what it called: only then has it no result', () => {
+  it('has no result only while it waits for its calls', () => {
     for (const end of [4, 6, 8])
       expect(input(whole.slice(0, end)).slice(0, end)).toEqual(whole.slice(0, end));
     expect(input(whole.slice(0, 6))).toEqual(whole.slice(0, 6));
@@ -106,7 +106,7 @@ describe('a program that calls tools', () => {
     ]);
   });
 
-  it('is a function call like others, with all that it called, where it was interrupted', () => {
+  it('is an ordinary function call with all its calls if it was interrupted', () => {
     const [, first, ...rest] = input([...whole.slice(0, 6), asked]);
     expect(first).toEqual({
       ...{ type: 'function_call', call_id: 'p', name: 'program' },
@@ -125,7 +125,7 @@ describe('a program that calls tools', () => {
     expect(JSON.stringify(rest)).not.toContain('caller');
   });
 
-  it('keeps what it called where one of the results is shortened', () => {
+  it('keeps its calls if one of the results is shortened', () => {
     const log = logged([whole], 'openai-responses');
     const counter = counterFor('chars/4');
     const short = { role: 'tool' as const, tool_call_id: 'a', content: '[…]' };
@@ -158,7 +158,7 @@ describe('a program that calls tools', () => {
       [{ type: 'mcp_approval_response', approval_request_id: 'm', approve: true }],
     ],
     ['input 0: a compaction trigger before other items', [{ type: 'compaction_trigger' }, asked]],
-  ])('knows what is refused: %s', (violation, messages) => {
+  ])('finds invalid content: %s', (violation, messages) => {
     expect(openaiResponses.violations({ messages })).toContain(violation);
   });
 });
@@ -212,7 +212,7 @@ describe('calls and outputs of any type', () => {
     ],
   ];
 
-  it.each(pairs)('%s: a group, shown as it came in', (_title, made, answer, text) => {
+  it.each(pairs)('%s: a group, shown unchanged', (_title, made, answer, text) => {
     const items = [asked, made, asked, answer, told];
     const log = logged([items], 'openai-responses');
     expect(log[3]!.message).toEqual({ role: 'tool', tool_call_id: 'x', content: text });
@@ -226,11 +226,11 @@ describe('calls and outputs of any type', () => {
     expect(input(items)).toEqual([asked, made, answer, asked, told]);
   });
 
-  it.each(pairs)('%s: a function call where its output is not shown', (_title, made) => {
+  it.each(pairs)('%s: a function call if its output is not shown', (_title, made) => {
     expect((input([asked, made])[1] as { type: string }).type).toBe('function_call');
   });
 
-  it('what a tool of OpenAI found by itself is told in words', () => {
+  it("findings of OpenAI's hosted tools are shown as text", () => {
     const items: Json[] = [
       asked,
       { type: 'tool_search_call', id: 't', call_id: null, execution: 'server', arguments: {} },
@@ -241,7 +241,7 @@ describe('calls and outputs of any type', () => {
     expect(input(items)).toEqual(items);
   });
 
-  it('a picture that was made is a picture, with its tokens', () => {
+  it('a generated image is an image, with its tokens', () => {
     const data = 'iVBORw0KGgo='.repeat(30);
     const items: Json[] = [
       asked,
@@ -256,7 +256,7 @@ describe('calls and outputs of any type', () => {
     expect(input(items)).toEqual(items);
   });
 
-  it('a request to compact says nothing; tools that a developer adds, references and approvals stay', () => {
+  it('a request to compact is not shown; tools that a developer adds, references and approvals stay', () => {
     const kept: Json[] = [
       { type: 'additional_tools', role: 'developer', tools: [] },
       asked,
@@ -267,7 +267,7 @@ describe('calls and outputs of any type', () => {
     expect(input([...kept, { type: 'compaction_trigger' }])).toEqual(kept);
   });
 
-  it('a call that was recorded without its arguments has none', () => {
+  it('a call recorded without arguments has none', () => {
     const items: Json[] = [
       { type: 'function_call', call_id: 'x', name: 'ls', arguments: null },
       { type: 'function_call_output', call_id: 'x', output: 'a.txt' },

@@ -1,4 +1,4 @@
-/** When messages were said, as each format bears it. */
+/** The times of messages in each format. */
 import { describe, expect, test } from 'vitest';
 import type { FormatName } from '../../../src/conversation/format-names.js';
 import type { Json } from '../../../src/conversation/message.js';
@@ -125,7 +125,7 @@ describe('times of messages', () => {
     nativeFiles().filter((file) =>
       /^(?:claude-code|codex|gemini-cli|cline|chatgpt|google-adk|openhands)/.test(file),
     ),
-  )('%s: every message of the recording has one, but for the instructions beside it', (file) => {
+  )('%s: every message of the recording has a time, except the instructions', (file) => {
     const { value, layout } = readNativeFile(file);
     const { items, format } = openDocument(value, layout);
     const { messages, times } = readNative(items, format);

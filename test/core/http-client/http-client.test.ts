@@ -1,6 +1,6 @@
 /**
- * `palimpsest/http` on a network that fails: what is sent again and what is not, what a caller is told, and that an
- * unchanged context is not sent twice. The server here is scripted; test/service/contract/conformance.test.ts asks the real one.
+ * `palimpsest/http` on a failing network: the retried requests, the failures for callers, and unchanged contexts, which are not
+ * sent twice. The server here is scripted; test/service/contract/conformance.test.ts uses the real one.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -59,7 +59,7 @@ const problem = (failure: string, status: number, more: object = {}) =>
 const turn = { session: 'a/b', turnId: 't-1', messages: [{ role: 'user' as const, content: 'Hello' }] };
 const stored = { turnId: 't-1', fromSeq: 1, throughSeq: 1 };
 
-describe('what is sent again', () => {
+describe('requests that are repeated', () => {
   it('a turn and a read, under the same id and path, when the connection breaks', async () => {
     const { client, seen } = await against([reset, reset, json(stored), reset, json({ pins: [] })]);
     expect(await client.appendTurn(turn)).toEqual(stored);
@@ -71,13 +71,13 @@ describe('what is sent again', () => {
     expect(new Set(seen.slice(0, 3).map(({ body }) => body)).size).toBe(1);
   });
 
-  it('what the API or something before it was too busy for', async () => {
+  it('a request for which the API or a proxy was too busy', async () => {
     const { client, seen } = await against([problem('Api.Overloaded', 503), json({}, 502), json(stored)]);
     expect(await client.appendTurn(turn)).toEqual(stored);
     expect(seen).toHaveLength(3);
   });
 
-  it('what another writer or the tenant itself was in the way of', async () => {
+  it("a request that failed by another writer or the tenant's limit", async () => {
     const answers = [problem('Store.Busy', 409), problem('Tenant.LimitReached', 429), json(stored)];
     const { client, seen } = await against(answers);
     expect(await client.appendTurn(turn)).toEqual(stored);
@@ -90,7 +90,7 @@ describe('what is sent again', () => {
     expect(seen).toHaveLength(4);
   });
 
-  it('nothing that is not the same when done twice', async () => {
+  it('no request with a second effect', async () => {
     const { client, seen } = await against([reset]);
     const policy = { contextWindow: 9_000 };
     await expect(client.configure({ session: 's', policy })).rejects.toMatchObject({
@@ -101,15 +101,15 @@ describe('what is sent again', () => {
     expect(seen).toHaveLength(3);
   });
 
-  it('nothing that was answered', async () => {
+  it('no request that was answered', async () => {
     const { client, seen } = await against([problem('Store.Unavailable', 503)]);
     await expect(client.appendTurn(turn)).rejects.toMatchObject({ type: 'Store.Unavailable' });
     expect(seen).toHaveLength(1);
   });
 });
 
-describe('what a caller is told', () => {
-  it('the failure as the library throws it', async () => {
+describe('the failures of a caller', () => {
+  it('the failure that the library throws', async () => {
     const more = { path: 'expectedSeq', hint: 'Read again.', details: { lastSeq: 4 } };
     const { client } = await against([problem('Store.StaleAppend', 409, more)]);
     await expect(client.appendTurn(turn)).rejects.toMatchObject({
@@ -118,7 +118,7 @@ describe('what a caller is told', () => {
     });
   });
 
-  it('a failure of a later version, a page of a proxy and a text that is no JSON are failures of the API', async () => {
+  it('Api.Failed for a failure of a later version, a page of a proxy and a text that is not JSON', async () => {
     const page: Answer = (_, response) => void response.writeHead(404).end('<h1>Not here</h1>');
     const text: Answer = (_, response) => void response.writeHead(200).end('<h1>Welcome</h1>');
     const { client } = await against([problem('Store.Later', 418), page, text]);
@@ -126,13 +126,13 @@ describe('what a caller is told', () => {
       await expect(client.pins({ session: 's' })).rejects.toMatchObject({ type: 'Api.Failed', details });
   });
 
-  it('that an answer does not come in time, once', async () => {
+  it('a timeout, without a retry', async () => {
     const { client, seen } = await against([silent], { timeoutMs: 1_000 });
     await expect(client.appendTurn(turn)).rejects.toMatchObject({ type: 'Api.Unavailable' });
     expect(seen).toHaveLength(1);
   });
 
-  it('that an answer stops in the middle and does not go on in time', async () => {
+  it('a timeout in the middle of an answer', async () => {
     const half: Answer = (_, response) => void response.writeHead(200).write('{"pins":');
     const { client } = await against([half], { timeoutMs: 1_000 });
     await expect(client.pins({ session: 's' })).rejects.toThrow('timed out after 1000 ms');
@@ -141,7 +141,7 @@ describe('what a caller is told', () => {
   it.each([
     ['http://127.0.0.1:1024', 'nothing listens at 127.0.0.1:1024'],
     ['http://nowhere.invalid', /no host nowhere\.invalid|name of nowhere\.invalid/],
-  ])('that nothing answers at %s, with the reason', async (url, reason) => {
+  ])('no answer at %s, with the reason', async (url, reason) => {
     const call = HttpPalimpsest.connect({ url });
     await expect(call).rejects.toMatchObject({ type: 'Api.Unavailable', cause: expect.any(Error) });
     await expect(call).rejects.toThrow(reason);
@@ -158,12 +158,12 @@ describe('what a caller is told', () => {
     [{ url: 'http://localhost', token: 5 }, 'token'],
     [{ url: 'http://localhost', fetch: 'node-fetch' }, 'fetch'],
     [{ url: 'http://localhost', keptContexts: 'many' }, 'keptContexts'],
-  ])('that %j is no way to connect', async (options, path) => {
+  ])('%j is an invalid option', async (options, path) => {
     const call = HttpPalimpsest.connect(options as HttpOptions);
     await expect(call).rejects.toMatchObject({ type: 'Input.Invalid', path });
   });
 
-  it('before anything is sent, what JSON or a URL would change', async () => {
+  it('a value that JSON or a URL would change, before it is sent', async () => {
     const { client, seen } = await against([json(stored)]);
     const messages = [{ role: 'user' as const, content: 'x', at: new Date() }];
     const refused = [
@@ -177,12 +177,12 @@ describe('what a caller is told', () => {
   });
 });
 
-describe('what takes longer than a connection may be silent', () => {
+describe('calls longer than a connection may be silent', () => {
   const settled: Answer = (_, response) => void response.writeHead(204).end();
   const accepted = json({ status: '/v1/sessions/s/status' }, 202);
   const made = { generation: 4, reason: 'manual' };
 
-  it('a compaction goes on without a connection, and its outcome is looked up', async () => {
+  it('a compaction continues without a connection, and its outcome is polled', async () => {
     const compactions = json({ compactions: [{ generation: 3 }, made] });
     const { client, seen } = await against([json({ generation: 3 }), accepted, settled, compactions]);
     expect(await client.compact({ session: 's' })).toEqual(made);
@@ -212,13 +212,13 @@ describe('what takes longer than a connection may be silent', () => {
     else await expect(call).rejects.toMatchObject({ type });
   });
 
-  it('one that is not waited for is not looked up', async () => {
+  it('with wait: false the outcome is not polled', async () => {
     const { client, seen } = await against([accepted]);
     expect(await client.compact({ session: 's', wait: false })).toBeNull();
     expect(seen.map(({ url }) => url)).toEqual(['POST /behind/v1/sessions/s/compact?wait=false']);
   });
 
-  it('rest is waited for in slices, and a server that is away is not', async () => {
+  it('settled waits in slices, but not for a server that is away', async () => {
     const { client, seen } = await against([problem('Temporal.Unavailable', 503)]);
     const call = client.settled({ session: 's', timeoutMs: 100_000 });
     await expect(call).rejects.toMatchObject({ type: 'Temporal.Unavailable' });
@@ -229,7 +229,7 @@ describe('what takes longer than a connection may be silent', () => {
 describe('a context that has not changed', () => {
   const context = { session: 's', messages: [{ role: 'user', content: 'Hello' }], etag: 'e1' };
 
-  it('is asked for by its tag and taken from memory, one for each format and budget', async () => {
+  it('is requested with its ETag and taken from memory, one for each format and budget', async () => {
     const unchanged: Answer = (_, response) => void response.writeHead(304, { etag: 'W/"e1"' }).end();
     const { client, seen } = await against([json(context, 200, { etag: 'W/"e1"' }), unchanged]);
     const first = await client.context({ session: 's' });
@@ -240,7 +240,7 @@ describe('a context that has not changed', () => {
     expect(seen.at(-1)?.headers['if-none-match']).toBeUndefined();
   });
 
-  it('is forgotten where more contexts are in use than are kept', async () => {
+  it('is removed if more contexts are in use than are kept', async () => {
     const { client, seen } = await against([json(context, 200, { etag: '"e"' })], { keptContexts: 1 });
     for (const session of ['a', 'b', 'a', 'a']) await client.context({ session });
     expect(seen.map(({ headers }) => headers['if-none-match'])).toEqual([
@@ -271,7 +271,7 @@ describe('a replay', () => {
     return found;
   }
 
-  it('goes on where it was when the connection breaks, whatever the pieces it comes in', async () => {
+  it('continues at the same line when the connection breaks, for any pieces', async () => {
     const text = line(1) + line(2) + line(3);
     const { client } = await against([
       lines([text.slice(0, 90), text.slice(90, 100)], broken),
@@ -280,19 +280,19 @@ describe('a replay', () => {
     expect(await seqs(client)).toEqual([1, 2, 3, 4]);
   });
 
-  it('ends with the failure that it met', async () => {
+  it('ends with the failure of the API', async () => {
     const corrupt = { failure: 'Store.Corrupt', detail: 'message 2 is missing', details: { seq: 2 } };
     const { client } = await against([lines([line(1), `${JSON.stringify({ problem: corrupt })}\n`], broken)]);
     await expect(seqs(client)).rejects.toMatchObject({ type: 'Store.Corrupt', details: { seq: 2 } });
   });
 
-  it('gives up where it does not come further', async () => {
+  it('ends if it makes no progress', async () => {
     const { client, seen } = await against([lines([line(1)], broken)]);
     await expect(seqs(client)).rejects.toMatchObject({ type: 'Api.Unavailable' });
     expect(seen.length).toBeLessThan(10);
   });
 
-  it('that is left early leaves no connection behind', async () => {
+  it('that is ended early leaves no connection open', async () => {
     let closed: () => void;
     const left = new Promise<void>((resolve) => (closed = resolve));
     const endless: Answer = (request, response) => {
@@ -308,7 +308,7 @@ describe('a replay', () => {
   });
 });
 
-it('needs no package but zod, and nothing of PostgreSQL, Temporal or a model', () => {
+it('needs no package but zod, and no code for PostgreSQL, Temporal or models', () => {
   const { files, packages } = imported(new URL('../../../src/http-client/index.ts', import.meta.url));
   expect(packages).toEqual(['zod']);
   expect(files).toContain('src/http-client/client.ts');

@@ -1,4 +1,4 @@
-/** The HTTP client runs where nothing but Node is installed: what it loads is its own code. */
+/** The HTTP client runs with Node alone: it loads only its own code. */
 import { readFileSync } from 'node:fs';
 import ts from 'typescript';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** A stream of JSON cut into pieces: whatever chunks it arrives in, the pieces are the same, and each parses as it stood in the whole. */
+/** A stream of JSON is divided into pieces: for any chunks the pieces are the same, and each parses as in the whole. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { piecesOf, type Piece } from '../../../src/import/pieces.js';
@@ -144,11 +144,11 @@ describe('pieces', () => {
     expect(found.values).toEqual(['broken', { id: 'b' }, { id: 'c' }, 'broken', { id: 'd' }]);
   });
 
-  test('of arrays a line are lines', async () => {
+  test('with one array per line are lines', async () => {
     expect(await cut('[1]\n[2,3]\n')).toMatchObject({ layout: 'lines', values: [[1], [2, 3]] });
   });
 
-  test('that are too long are read over', async () => {
+  test('that are too long are skipped', async () => {
     const filler = 'x'.repeat(300);
     const lines = await cut(`{"a":1}\n{"b":"${filler}"}\n{"c":1}`, 11, 100);
     expect(lines.values).toEqual([{ a: 1 }, 'too long', { c: 1 }]);
@@ -157,12 +157,12 @@ describe('pieces', () => {
     expect(elements.pieces[1]?.text).toBe('');
   });
 
-  test('that are broken leave the others of an array alone', async () => {
+  test('that are broken do not affect the others of an array', async () => {
     const found = await cut('[{"a":1},{"a":1}},nonsense,"x" "y",{"b":2},,{"c":3}]');
     expect(found.values).toEqual([{ a: 1 }, 'broken', 'broken', 'broken', { b: 2 }, 'broken', { c: 3 }]);
   });
 
-  test('of an array that is cut off, or goes on after its end, say so after what was whole', async () => {
+  test('of an array that is cut off, or continues after its end, end with an error after the complete ones', async () => {
     const found: unknown[] = [];
     const readAll = async (text: string) => {
       for await (const piece of (await piecesOf(chunksOf(text, 5), long)).pieces) found.push(valueOf(piece));
@@ -172,14 +172,14 @@ describe('pieces', () => {
     expect(found).toEqual([{ a: 1 }, { a: 2 }, { a: 3 }]);
   });
 
-  test('of nothing are refused', async () => {
+  test('of an empty input are refused', async () => {
     await expect(cut(' \r\n\t')).rejects.toMatchObject({
       type: 'Input.Invalid',
       message: 'The input is empty.',
     });
   });
 
-  test('take time by the length of the text, however few lines it has', async () => {
+  test('take time in proportion to the text, even without lines', async () => {
     const filler = 'lorem ipsum '.repeat(1_700_000);
     const texts = [`{"id":"a","text":"${filler}"}`, `[{"text":"${filler}"},{"text":"${filler}"}]`];
     for (const text of texts) {

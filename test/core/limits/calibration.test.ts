@@ -1,6 +1,6 @@
 /**
- * A provider's reported usage corrects our counts: in both directions, per model and tokenizer, without following single
- * odd reports, and without moving a session's sizes for trifles.
+ * A provider's reported usage corrects the local counts: in both directions, per model and tokenizer, without an effect of
+ * single odd reports or of small differences.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -46,14 +46,17 @@ const steady = (factor: number, times: number, overhead = 0): Report[] =>
   });
 
 describe('the factor', () => {
-  test.each([0.55, 0.6, 0.9, 1, 1.1, 1.8, 4.5])('is what a provider reports steadily: %s', (factor) => {
-    const known = after(steady(factor, 30, 2_000), {}, 2_000);
-    expect(factorOf(known)).toBeCloseTo(factor, 1);
-    expect(lineOf(known).overhead / 2_000).toBeCloseTo(1, 1);
-    expect(lineOf(known).samples).toBe(30);
-  });
+  test.each([0.55, 0.6, 0.9, 1, 1.1, 1.8, 4.5])(
+    'is the ratio that a provider reports steadily: %s',
+    (factor) => {
+      const known = after(steady(factor, 30, 2_000), {}, 2_000);
+      expect(factorOf(known)).toBeCloseTo(factor, 1);
+      expect(lineOf(known).overhead / 2_000).toBeCloseTo(1, 1);
+      expect(lineOf(known).samples).toBe(30);
+    },
+  );
 
-  test('and the overhead are learnt apart, from two requests of different sizes', () => {
+  test('and the overhead are learnt separately, from two requests of different sizes', () => {
     const first = after([{ counted: 5_813, reported: 11_813 }], {}, 10_000);
     expect(lineOf(first)).toMatchObject({ factor: 1, overhead: 6_000 });
     const second = after([{ counted: 20_000, reported: 6_000 + 30_000 }], first, 10_000);
@@ -86,7 +89,7 @@ describe('the factor', () => {
     expect(factorOf(after(scattered))).toBe(1);
   });
 
-  test('is not made smaller by what is missing from every report', () => {
+  test('does not decrease if every report lacks the same tokens', () => {
     fc.assert(
       fc.property(
         fc.double({ min: 1, max: 2, noNaN: true }),
@@ -109,7 +112,7 @@ describe('the factor', () => {
     );
   });
 
-  test('does not go below 1 where the reports are noisy besides', () => {
+  test('does not fall below 1 if the reports are also noisy', () => {
     const sizes = [80, 90, 100, 110, 95, 105, 85, 115].map((thousand) => thousand * 1_000);
     const noise = [0.98, 1.02, 1, 0.97, 1.03, 1, 1.02, 0.98];
     const reports = sizes.map((counted, turn) => ({ counted, reported: counted * noise[turn]! - 20_000 }));
@@ -147,7 +150,7 @@ describe('the factor', () => {
     );
   });
 
-  test('is moved by one odd report by a tenth at most, once it is settled', () => {
+  test('changes by at most a tenth after one odd report, once it is settled', () => {
     for (const odd of [0.21, 0.6, 3, 4.9]) {
       const before = after(steady(1, 5));
       const { factor, overhead } = lineOf(after([{ counted: 1_000, reported: 1_000 * odd }], before));
@@ -155,7 +158,7 @@ describe('the factor', () => {
     }
   });
 
-  test('never leaves 0.5 to 5, nor 1 from above before three requests, whatever is reported', () => {
+  test('stays within 0.5 to 5, and at 1 or above before three requests, for any reports', () => {
     const size = fc.oneof(
       fc.nat(1_000_000),
       fc.constantFrom(0, 1, NaN, Infinity, 1e12, Number.MAX_SAFE_INTEGER),
@@ -176,7 +179,7 @@ describe('the factor', () => {
   });
 });
 
-describe('a report that cannot be of its request', () => {
+describe('a report that cannot belong to its request', () => {
   test.each([
     ['nothing was reported', { counted: 9_000, reported: 0 }],
     ['one token was reported', { counted: 9_000, reported: 1 }],
@@ -185,27 +188,27 @@ describe('a report that cannot be of its request', () => {
     ['a whole run was reported', { counted: 9_000, reported: 400_000 }],
     ['anything was reported', { counted: 9_000, reported: 1e12 }],
     ['far less than before was reported', { counted: 9_000, reported: 5_000 }],
-  ])('changes nothing but the warning where %s', (_, report) => {
+  ])('changes only the warning if %s', (_, report) => {
     const known = after(steady(1.2, 4));
     const { implausible, doubted: _doubted, ...sample } = reporting(known, key, report)[key]!;
     expect(sample).toEqual(known[key]);
     expect(implausible).toMatchObject(report);
   });
 
-  test('is forgotten once enough others have come', () => {
+  test('is forgotten after enough others', () => {
     const known = after([{ counted: 9_000, reported: 1 }], after(steady(1.2, 4)));
     expect(after(steady(1.2, 6), known)[key]?.implausible).toBeDefined();
     expect(after(steady(1.2, 16), known)[key]?.implausible).toBeUndefined();
   });
 
-  test('is believed the third time in a row where it could be a provider that counts otherwise now', () => {
+  test('is accepted the third time in a row if the provider may now count differently', () => {
     const half = [4_000, 5_000, 6_000].map((counted) => ({ counted, reported: counted }));
     const known = after(steady(2, 12));
     expect(factorOf(after(half.slice(0, 2), known))).toBeCloseTo(2, 1);
     expect(factorOf(after(half, known))).toBeCloseTo(1, 1);
   });
 
-  test('tells nothing where the request was small', () => {
+  test('is ignored if the request was small', () => {
     const known = after(steady(1.2, 4));
     expect(reporting(known, key, { counted: 499, reported: 200 })).toBe(known);
   });
@@ -223,7 +226,7 @@ describe('a model', () => {
     expect(calibratedModel(null)).toBe('');
   });
 
-  test('is learnt apart from others and from other tokenizers, and nothing learnt is forgotten', () => {
+  test('is learnt separately from other models and tokenizers, and nothing is forgotten', () => {
     const mini = calibrationKey('gpt-4o-mini', 'o200k_base');
     const characters = calibrationKey('gpt-4o', 'chars/4');
     let known = after(steady(1.5, 3));
@@ -240,7 +243,7 @@ describe('a model', () => {
     });
   });
 
-  test('is the one that counts most where the policy names none, of those reported often', () => {
+  test('is, if the policy names none, the one with the highest counts among the frequent ones', () => {
     const [frugal, lavish] = [calibrationKey('a', 'o200k_base'), calibrationKey('b', 'o200k_base')];
     let known: Calibration = {};
     for (const report of steady(1.1, 8)) known = reporting(known, frugal, report);
@@ -252,7 +255,7 @@ describe('a model', () => {
     expect(knownOf({}, null, 'o200k_base')).toMatchObject({ model: '', factor: 1, overhead: 0, samples: 0 });
   });
 
-  test('may be named like anything: a part of an object, or one of thousands', () => {
+  test("may have any name: that of an object's property, or one of thousands", () => {
     for (const name of ['constructor', '__proto__', 'a|b', '']) {
       const known = reporting({}, calibrationKey(name, 'chars/4'), { counted: 1_000, reported: 2_000 });
       expect(knownOf(known, name, 'chars/4')).toMatchObject({ factor: 2, samples: 1 });
@@ -264,7 +267,7 @@ describe('a model', () => {
   });
 });
 
-describe('sizes in use', () => {
+describe('calibrated sizes', () => {
   const policy = policyOf({
     session: { contextWindow: 100_000, reservedOutputTokens: 10_000, overhead: 5_000 },
   });
@@ -272,12 +275,12 @@ describe('sizes in use', () => {
   const givesWayTo = (factor: number, overhead: number) =>
     overdue(policy, inUse, { factor, overhead }, {}) !== null;
 
-  test('give way where the budget is more than 5 % off', () => {
+  test('change if the budget is more than 5 % off', () => {
     expect([givesWayTo(1.04, 0), givesWayTo(0.97, 0), givesWayTo(1, 9_000)]).toEqual([false, false, false]);
     expect([givesWayTo(1.07, 0), givesWayTo(0.9, 0), givesWayTo(1, 10_000)]).toEqual([true, true, true]);
   });
 
-  test('give way for less where what fills the budget would exceed the window', () => {
+  test('change earlier if a full budget would exceed the window', () => {
     const tight = policyOf({ session: { contextWindow: 100_000, reservedOutputTokens: 1 } });
     expect(overdue(tight, inUse, { factor: 1.01, overhead: 0 }, {})).toEqual({ factor: 1.01, overhead: 0 });
     expect(overdue(tight, inUse, { factor: 0.99, overhead: 0 }, {})).toBeNull();
@@ -287,7 +290,7 @@ describe('sizes in use', () => {
     expect(limitsOf(policy, { factor: 0.01 }).window).toBe(200_000);
   });
 
-  test('stand as declared where nothing would be left, but for the budget', () => {
+  test('stay as declared if no tokens would be left, except the budget', () => {
     const small = policyOf({ session: { contextWindow: 5_000, overhead: 2_000 } });
     const declared = limitsOf(small);
     const { budget, ...rest } = limitsOf(small, { factor: 3, overhead: 2_000 });
@@ -310,7 +313,7 @@ describe('calibration of another version', () => {
     expect(lineOf(after(steady(0.7, 4, 1_000), read)).factor).toBeCloseTo(0.7, 1);
   });
 
-  test('is what was written, whatever that was, and never anything else', () => {
+  test('is read as it was written, whatever its values', () => {
     const known = after(
       [
         { counted: 9_000, reported: 1 },
@@ -370,7 +373,7 @@ describe.skipIf(skipWithoutTranscripts())('on recorded sessions', () => {
     ['chars/4', 'o200k_base', 12_000],
     ['o200k_base', 'chars/3.3', 12_000],
   ] as const)(
-    'counts by %s come close to those of a provider that counts by %s and %i of overhead, rather above than below',
+    'counts by %s approach those of a provider that counts by %s and %i of overhead, rather from above',
     async (ours, providers, overhead) => {
       const { plain, corrected } = await expectations(ours, providers, overhead);
       expect(corrected.length).toBeGreaterThan(1_000);

@@ -1,6 +1,6 @@
 /**
- * The cost model: what compacting costs and saves, and the growth between two compactions that is cheapest. Its figures are
- * those of the published derivation (prices: cache reads 0.1, cache writes 1.25, output 5 times the input).
+ * The cost model: costs and savings of a compaction, and the cheapest growth between two compactions. Its figures are those of
+ * the published derivation (prices: cache reads 0.1, cache writes 1.25, output 5 times the input).
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -21,19 +21,19 @@ const cycle = { prices, turnTokens: 1_500, headTokens: 3_000, tailTokens: 10_000
 const session = { ...cycle, turns: 1_000, prefixTokens: 10_000 };
 
 describe('the optimal growth', () => {
-  test('follows from turn, head, tail and prices alone', () => {
+  test('depends only on turn, head, tail and prices', () => {
     expect(fixedCost(cycle)).toBe(1.25 * 13_000 + 1_000 + 3_000 + 5 * 3_000);
     expect(optimum(cycle)).toBeCloseTo(32_519, 0);
   });
 
-  test('grows with rework and with the root of the turn, and shrinks where no model is paid', () => {
+  test('grows with rework and with the root of the turn, and shrinks without model costs', () => {
     expect(optimum({ ...cycle, reworkTokens: 17_500 })).toBeGreaterThan(optimum(cycle));
     expect(optimum({ ...cycle, turnTokens: 6_000 })).toBeCloseTo(2 * optimum(cycle), 6);
     expect(optimum({ ...cycle, asksModel: false })).toBeLessThan(optimum(cycle));
     expect(fixedCost({ ...cycle, snapshotTokens: 1_000 })).toBe(1.25 * 13_000 + 2_000 + 5_000);
   });
 
-  test('is infinite where reading the cache is free, and far smaller where nothing is cached', () => {
+  test('is infinite if cache reads are free, and far smaller without a cache', () => {
     expect(optimum({ ...cycle, prices: resolvePrices({ input: 1, cachedInput: 0 }) })).toBe(Infinity);
     const uncached = resolvePrices({ input: 1, cachedInput: 1, cacheWrite: 1 });
     expect(optimum({ ...cycle, prices: uncached })).toBeLessThan(12_000);
@@ -61,21 +61,21 @@ describe('the optimal growth', () => {
 describe('the growth with a summarizer that reads in chunks', () => {
   const long = { ...cycle, turnTokens: 5_000, tailTokens: 20_000, snapshotTokens: 2_000 };
 
-  test('is the one asked for where that fits a chunk, or no model is asked', () => {
+  test('is the requested one if that fits a chunk, or no model is called', () => {
     const chunking = { chunkTokens: 200_000, digestTokens: 2_000 };
     expect(chunkedGrowth(long, chunking, 1.15)).toBe(1.15 * optimum(long));
     const none = { ...long, asksModel: false };
     expect(chunkedGrowth(none, { chunkTokens: 8_000, digestTokens: 500 }, 1.15)).toBe(1.15 * optimum(none));
   });
 
-  test('is whole chunks where more would cost digests, and close to the one asked for where digests are short', () => {
+  test('is a number of whole chunks if more would cost digests, and close to the requested one if digests are short', () => {
     const one = chunkedGrowth(cycle, { chunkTokens: 32_000, digestTokens: 2_000 }, 1.15);
     expect(one).toBeCloseTo(0.95 * 32_000 - 1_500, 6);
     const short = chunkedGrowth(long, { chunkTokens: 12_000, digestTokens: 10 }, 1.15);
     expect(short).toBeGreaterThan(0.8 * optimum(long));
   });
 
-  test('never exceeds the one asked for, whatever the prices', () => {
+  test('never exceeds the requested one, whatever the prices', () => {
     fc.assert(
       fc.property(
         fc.double({ min: 0, max: 5, noNaN: true }),
@@ -121,7 +121,7 @@ describe('a modelled session', () => {
     expect(modelledCost({ ...session, triggerTokens }).compactions).toBe(expected);
   });
 
-  test('with summaries of chunks merged by rank pays by what is evicted, not by how often', () => {
+  test('with chunk summaries merged by rank costs in proportion to the evicted tokens, not to the number of compactions', () => {
     const summaries = { chunkTokens: 16_000, ratio: 0.05, fanIn: 4 };
     const often = modelledCost({ ...session, triggerTokens: 30_000, summaries });
     const seldom = modelledCost({ ...session, triggerTokens: 120_000, summaries });
@@ -167,7 +167,7 @@ describe('a cold cache', () => {
     expect(coldCacheSize({ ...cycle, prices: cheap, overheadTokens: 10_000 })).toBeCloseTo(size, -1);
   });
 
-  test('is not where reading by the summarizer costs as much as writing the agent’s cache', () => {
+  test("is not worth compacting if the summarizer's reads cost as much as the agent's cache writes", () => {
     const dear = resolvePrices({ summarizerInput: 1.25 });
     expect(coldCacheSize({ ...cycle, prices: dear, overheadTokens: 10_000 })).toBeNull();
     expect(coldCacheSize({ ...cycle, asksModel: false, overheadTokens: 10_000 })).toBe(23_000);
@@ -207,7 +207,7 @@ describe('a committed compaction', () => {
     expect(paysBackAfter).toBe(Math.ceil((85_000 + 10_000 + 1.15 * 20_000) / 8_000));
   });
 
-  test('never pays back where nothing is saved, or where reading the cache is free', () => {
+  test('never pays back if nothing is saved, or if cache reads are free', () => {
     expect(economicsOf({ ...given, prices, tokensAfter: 100_000 }).paysBackAfter).toBeNull();
     const free = resolvePrices({ input: 1, cachedInput: 0 });
     expect(economicsOf({ ...given, prices: free }).paysBackAfter).toBeNull();
@@ -233,7 +233,7 @@ describe('a planned compaction', () => {
     expect(estimateCost({ ...plan, evictedTokens: 100_000 })).toBeCloseTo((input + 5 * output) / 1e6, 9);
   });
 
-  test('is never estimated below what reading what it evicts costs', () => {
+  test('is never estimated below the cost of reading the evicted messages', () => {
     fc.assert(
       fc.property(fc.nat(2_000_000), fc.integer({ min: 256, max: 32_000 }), (evictedTokens, chunkTokens) => {
         const cost = estimateCost({ ...plan, evictedTokens, chunkTokens });

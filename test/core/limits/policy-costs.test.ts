@@ -1,6 +1,6 @@
 /**
- * Sizes that follow from what a session has shown: the cost-optimal trigger from its mean turn, the trigger of a quiet
- * session from prices, all sizes from the provider's own count; and the sizes from which something becomes shorter.
+ * Sizes that depend on the session: the cost-optimal trigger on its mean turn, the trigger of an idle session on prices, all
+ * sizes on the provider's count; and the sizes above which messages are reduced.
  */
 import { describe, expect, test } from 'vitest';
 import { optimum } from '../../../src/limits/economics.js';
@@ -23,7 +23,7 @@ const limitsFor = (input: PolicyInput, facts?: SessionFacts): Limits =>
 describe('the cost-optimal trigger', () => {
   const economic: PolicyInput = { contextWindow: 200_000, overhead: 10_000, trigger: { economic: true } };
 
-  test('lies where head, tail and D* say, between D* and 1.5 D*, far below the window', () => {
+  test('follows from head, tail and D*, and lies between D* and 1.5 D*, far below the window', () => {
     const limits = limitsFor(economic, { meanTurnTokens: 1_500 });
     const { economic: sizes, headMax, keepTokens, contextTarget } = limits;
     expect({ headMax, keepTokens }).toEqual({ headMax: 3_500, keepTokens: 4 * 1_500 });
@@ -45,7 +45,7 @@ describe('the cost-optimal trigger', () => {
     expect(measureAt(limits)).toEqual({ tokens: sizes?.at, messages: null });
   });
 
-  test('does not depend on the window where that is large enough, and never exceeds a fraction of 0.85', () => {
+  test('does not depend on the window if that is large enough, and never exceeds a fraction of 0.85', () => {
     const at = (contextWindow: number) =>
       limitsFor({ ...economic, contextWindow }, { meanTurnTokens: 1_500 }).economic?.at ?? 0;
     expect(at(1_000_000)).toBe(at(200_000));
@@ -53,7 +53,7 @@ describe('the cost-optimal trigger', () => {
     expect(at(32_000)).toBe(byFraction.triggers[0]?.contextTokens);
   });
 
-  test('grows with the mean turn; a session that has shown none is taken at 1,000 tokens a turn', () => {
+  test('grows with the mean turn; a session without turns counts as 1,000 tokens per turn', () => {
     const at = (meanTurnTokens?: number) => limitsFor(economic, { meanTurnTokens }).economic?.at ?? 0;
     expect(at(undefined)).toBe(at(1_000));
     expect(at(0)).toBe(at(1_000));
@@ -70,7 +70,7 @@ describe('the cost-optimal trigger', () => {
     expect(at({ input: 2 })).toBe(byDefault);
   });
 
-  test('leaves the ceilings of keep as given and plans with them', () => {
+  test('does not change the ceilings of keep and plans with them', () => {
     const limits = limitsFor(
       { ...economic, keep: { messages: 20, tokens: 8_000 } },
       { meanTurnTokens: 1_500 },
@@ -80,7 +80,7 @@ describe('the cost-optimal trigger', () => {
     expect(byTokens.contextTarget).toBe(15_000 + 8_000 + 3_500);
   });
 
-  test('evicts what fits one request of the summarizer where digests would cost more than an earlier compaction', () => {
+  test('evicts only one summarizer request if digests would cost more than an earlier compaction', () => {
     const at = (chunkTokens: number) =>
       limitsFor({ ...economic, summary: { chunkTokens } }, { meanTurnTokens: 1_500 }).economic;
     const inOne = at(24_000);
@@ -90,7 +90,7 @@ describe('the cost-optimal trigger', () => {
     expect(at(20_000)?.from).toBe(at(20_000)?.at);
   });
 
-  test('stands beside a size, and whichever is reached first fires', () => {
+  test('combines with a size: the smaller one fires', () => {
     const both = limitsFor(
       { ...economic, trigger: [{ economic: true }, { tokens: 35_000 }] },
       { meanTurnTokens: 1_500 },
@@ -100,7 +100,7 @@ describe('the cost-optimal trigger', () => {
     expect(both.contextTarget).toBeLessThan(0.9 * 25_000);
   });
 
-  test('leaves room for leading system messages: as much as they take where that is known', () => {
+  test('leaves room for leading system messages, exactly their size if it is known', () => {
     const facts = { meanTurnTokens: 1_500 };
     const none = limitsFor(economic, { ...facts, systemTokens: 0 });
     const led = limitsFor(economic, { ...facts, systemTokens: 20_000 });
@@ -110,7 +110,7 @@ describe('the cost-optimal trigger', () => {
     expect(limitsFor(economic, facts).economic?.at).toBe(none.economic?.at);
   });
 
-  test('never turns a policy that is accepted into a refused one, whatever the session shows', () => {
+  test('never makes an accepted policy invalid, for any session', () => {
     const pins = ['a rule that stays '.repeat(1_100)];
     for (const meanTurnTokens of [1, 100, 1_000, 30_000, 1_000_000])
       for (const systemTokens of [undefined, 0, 50_000])
@@ -123,7 +123,7 @@ describe('the cost-optimal trigger', () => {
         }
   });
 
-  test('is null without the clause, and where the policy is off', () => {
+  test('is null without the clause, and if the policy is off', () => {
     expect(limitsFor({}).economic).toBeNull();
     expect(limitsFor({ ...economic, enabled: false }).economic).toBeNull();
   });
@@ -137,7 +137,7 @@ describe('a quiet session', () => {
     prices: { input: 3, summarizerInput: 0.6 },
   };
 
-  test('is worth compacting from the size where a cold read costs more than a summary', () => {
+  test('is worth compacting from the size at which a cold read costs more than a summary', () => {
     const limits = limitsFor(idle, { meanTurnTokens: 1_500 });
     expect(limits.idle?.afterMs).toBe(300_000);
     // s = 3,500, K = 6,000, P = 10,000, κ = 0.2: the snapshot of 2,000 tokens is what the summarizer writes.
@@ -146,30 +146,30 @@ describe('a quiet session', () => {
     expect(measureAt(limits).tokens).toBe(limits.idle?.contextTokens);
   });
 
-  test('never where the summarizer is as dear as writing the cache', () => {
+  test('is never worth compacting if the summarizer costs as much as cache writes', () => {
     expect(limitsFor({ ...idle, prices: { input: 3, summarizerInput: 3.75 } }).idle).toBeNull();
     expect(limitsFor({ ...idle, enabled: false }).idle).toBeNull();
     expect(limitsFor({ trigger: { fraction: 0.5 } }).idle).toBeNull();
   });
 
-  test('never where that size is beyond what a context may be', () => {
+  test('is never worth compacting if that size exceeds the maximum of a context', () => {
     expect(
       limitsFor({ ...idle, contextWindow: 32_000, prices: { input: 3, summarizerInput: 3.7 } }).idle,
     ).toBeNull();
   });
 
-  test('without a model is worth it from where the share that must be saved is saved', () => {
+  test('is worth compacting without a model once the required share is saved', () => {
     const limits = limitsFor({ ...idle, summary: { method: 'extractive' } }, { meanTurnTokens: 1_500 });
     expect(limits.idle?.contextTokens).toBe(Math.ceil(9_500 / 0.9));
   });
 
-  test('alone never fires by size', () => {
+  test('has a clause that never fires by size', () => {
     const limits = limitsFor({ ...idle, trigger: { idle: 60_000 } });
     expect(isTriggered(limits, { contextTokens: limits.budget, messages: 10_000 })).toBe(false);
     expect(measureAt(limits)).toEqual({ tokens: limits.idle?.contextTokens, messages: null });
   });
 
-  test('of several idle clauses counts the shortest', () => {
+  test('fires by the shortest of several idle clauses', () => {
     const limits = limitsFor({ ...idle, trigger: [{ idle: 300_000 }, { idle: 60_000 }] });
     expect(limits.idle?.afterMs).toBe(60_000);
   });
@@ -201,7 +201,7 @@ describe('calibration', () => {
     expect(limitsFor(policy, { factor: 0.8 })).toMatchObject({ window: 125_000, keepTokens: 10_000 });
   });
 
-  test('leaves texts that are counted here as they are counted', () => {
+  test('does not change texts that are counted locally', () => {
     const texts: PolicyInput = { ...policy, overhead: ['You are a careful agent.'] };
     expect(limitsFor(texts, { factor: 2 }).overhead).toBe(limitsFor(texts).overhead);
   });
@@ -216,7 +216,7 @@ describe('calibration', () => {
   });
 });
 
-describe('what becomes shorter', () => {
+describe('lengths of reduced messages', () => {
   test('arguments, from their share of the window on, where a trigger does not come first', () => {
     const at = (input: PolicyInput) =>
       limitsFor({ contextWindow: 100_000, overhead: 5_000, ...input }).reduceAt;
@@ -240,7 +240,7 @@ describe('what becomes shorter', () => {
     expect(economic.messageTokens).toBe(Math.floor((economic.economic?.at ?? 0) / 2));
   });
 
-  test('results beyond half of the target, or the budget given', () => {
+  test('results beyond half of the target, or beyond the given budget', () => {
     const limits = limitsFor({ contextWindow: 100_000 });
     expect(limits.resultBudget).toBe(Math.floor(limits.contextTarget / 2));
     expect(limitsFor({ reduce: { toolResults: { budget: 0 } } }).resultBudget).toBe(0);
@@ -248,7 +248,7 @@ describe('what becomes shorter', () => {
 });
 
 describe('pins', () => {
-  test('by seq and pattern come on top of pinned texts, up to half of what is kept', () => {
+  test('by seq and pattern add to pinned texts, up to half of the kept tokens', () => {
     const policy: PolicyInput = {
       contextWindow: 32_000,
       pins: ['Never push.', { seq: 2 }, { pattern: 'must' }],

@@ -1,6 +1,6 @@
 /**
- * Endpoints differ in what they take. What one refuses is learnt once for each model, so that it is not refused on every call; and
- * a limit too low for a model that reasons is raised once, within the call.
+ * Endpoints accept different parameters. A refused parameter is learnt once for each model, so that it is not refused on every
+ * call. A limit too low for a reasoning model is raised once, within the call.
  */
 import { describe, expect, test } from 'vitest';
 import { failureOf, useModelClient } from '../../support/model-client.js';
@@ -9,7 +9,7 @@ import * as model from '../../support/model-replies.js';
 const llm = useModelClient();
 const error = (message: string, code: string | null = null) => model.failure(message, code);
 
-describe('what an endpoint takes is learnt from its refusals and remembered for the model', () => {
+describe('the parameters of an endpoint are learnt from its refusals and remembered for the model', () => {
   test('max_completion_tokens', async () => {
     llm.server.reply(model.requiresMaxCompletionTokens());
     expect((await llm.summarize()).calls).toBe(2);
@@ -22,7 +22,7 @@ describe('what an endpoint takes is learnt from its refusals and remembered for 
     expect((await llm.summarize({ model: 'another' })).calls).toBe(2);
   });
 
-  test('max_tokens, where a reasoning model stands behind a strict endpoint', async () => {
+  test('max_tokens, for a reasoning model at a strict endpoint', async () => {
     llm.server.reply(model.requiresMaxTokens());
     expect((await llm.summarize({ model: 'openai/o3-mini' })).calls).toBe(2);
     expect((await llm.summarize({ model: 'openai/o3-mini' })).calls).toBe(1);
@@ -42,7 +42,7 @@ describe('what an endpoint takes is learnt from its refusals and remembered for 
     expect((await llm.summarize()).calls).toBe(1);
   });
 
-  test('by calls that run at the same time, each once', async () => {
+  test('by concurrent calls, each once', async () => {
     llm.server.hold();
     llm.server.reply(model.requiresMaxCompletionTokens());
     const both = Promise.all([llm.summarize(), llm.summarize()]);
@@ -72,7 +72,7 @@ describe('what an endpoint takes is learnt from its refusals and remembered for 
     expect(llm.limits()).toEqual([500, 400, 400]);
   });
 
-  test('an endpoint that refuses everything is asked a bounded number of times', async () => {
+  test('an endpoint that refuses everything gets a bounded number of requests', async () => {
     llm.server.reply(({ body }) => {
       const field = body.max_tokens === undefined ? 'max_completion_tokens' : 'max_tokens';
       return {
@@ -85,7 +85,7 @@ describe('what an endpoint takes is learnt from its refusals and remembered for 
   });
 });
 
-describe('an answer cut off by its length', () => {
+describe('a truncated answer', () => {
   test('raises the limit once, in the same call, then is Llm.BadOutput', async () => {
     llm.server.reply(model.cutOff('Half of a'));
     const failure = await failureOf(llm.summarize());
@@ -94,7 +94,7 @@ describe('an answer cut off by its length', () => {
     expect(llm.limits()).toEqual([500, 1_000]);
   });
 
-  test('is whole with the higher limit', async () => {
+  test('is complete with the higher limit', async () => {
     llm.server.reply([model.cutOff('Half'), model.ok('Whole.')]);
     const answer = await llm.summarize();
     expect(answer).toMatchObject({ text: 'Whole.', calls: 2 });
@@ -103,14 +103,14 @@ describe('an answer cut off by its length', () => {
     expect(llm.limits()).toEqual([500, 1_000, 500]);
   });
 
-  test('by thoughts: four times the limit, remembered for the model', async () => {
+  test('raises the limit fourfold if thoughts used it up, remembered for the model', async () => {
     llm.server.reply(model.thinking(1_500, 'Thought through.'));
     expect(await llm.summarize()).toMatchObject({ text: 'Thought through.', calls: 2 });
     expect(await llm.summarize()).toMatchObject({ text: 'Thought through.', calls: 1 });
     expect(llm.limits()).toEqual([500, 2_000, 2_000]);
   });
 
-  test('by thoughts without end: not remembered', async () => {
+  test('does not remember a limit for endless thoughts', async () => {
     llm.server.reply(model.thinking(100_000));
     expect((await failureOf(llm.summarize())).type).toBe('Llm.BadOutput');
     expect((await failureOf(llm.summarize())).type).toBe('Llm.BadOutput');
@@ -123,13 +123,13 @@ describe('an answer cut off by its length', () => {
     expect(llm.limits()).toEqual([500, 1_200]);
   });
 
-  test('has no room for a higher limit: one call', async () => {
+  test('is not repeated if the window has no room for a higher limit', async () => {
     llm.server.reply(model.thinking(1_000));
     expect((await failureOf(llm.summarize({ window: 542 }))).type).toBe('Llm.BadOutput');
     expect(llm.limits()).toEqual([500]);
   });
 
-  test('a remembered limit that does not fit beside a prompt gives way', async () => {
+  test('a remembered limit that does not fit with a prompt is lowered', async () => {
     llm.server.reply([model.thinking(1_500, 'One.'), model.thinking(1_500, 'One.')]);
     await llm.summarize();
     llm.server.reply(model.withWindow(1_000, model.ok('Two.')));

@@ -1,6 +1,6 @@
 /**
- * An overflow that is not recognised ends a compaction; anything else taken for one halves chunks for nothing. One message of each
- * endpoint, as it is sent, and the endpoints that say nothing and cut.
+ * An overflow that is not recognised ends a compaction; another failure taken for one halves chunks in vain. The cases are one
+ * real message of each endpoint, and endpoints that truncate silently.
  */
 import { describe, expect, test } from 'vitest';
 import type { SummaryRequest } from '../../../src/summary/ask/prompts.js';
@@ -10,7 +10,7 @@ import * as model from '../../support/model-replies.js';
 const llm = useModelClient();
 const error = (message: string, code: string | null = null) => model.failure(message, code);
 
-describe('context overflow is recognised whoever says it', () => {
+describe('context overflow is recognised for all providers', () => {
   const wordings: [string, number, string | object][] = [
     ['OpenAI', 400, error('Your messages resulted in 9000 tokens.', 'context_length_exceeded')],
     [
@@ -221,7 +221,7 @@ describe('context overflow is recognised whoever says it', () => {
     ['another field too long', 400, "Invalid 'user': expected at most 64 characters"],
     ['a model', 400, 'The model `m` does not support a context this policy asks for'],
   ];
-  test.each(others)('%s is none', async (_name, code, message) => {
+  test.each(others)('%s is not an overflow', async (_name, code, message) => {
     llm.server.reply(model.status(code, error(message)));
     expect((await failureOf(llm.summarize())).type).not.toBe('Llm.ContextOverflow');
   });
@@ -253,7 +253,7 @@ describe('a prompt that the endpoint truncates in silence', () => {
     expect((await ask(expected)).text).toBe('Fine.');
   });
 
-  test('a tokenizer coarser than ours is told apart by the first smaller prompt', async () => {
+  test('a coarser tokenizer is distinguished by the first smaller prompt', async () => {
     const counted = (promptTokens: number) => model.ok('Fine.', { promptTokens });
     llm.server.reply([counted(4_200), counted(2_100), counted(4_200)]);
     expect((await failureOf(ask(6_000))).type).toBe('Llm.ContextOverflow');

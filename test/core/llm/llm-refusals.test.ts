@@ -1,6 +1,6 @@
 /**
- * Endpoints refuse in many words and shapes. Which failure it is decides whether the workflow waits, halves the chunk or falls
- * back, so a wrong reading costs money or loses a summary; and what a refusal repeats must not reach workflow histories.
+ * Endpoints refuse in many forms. By the type of the failure the workflow waits, halves the chunk or falls back, so a wrong
+ * type costs money or loses a summary. Text that a refusal repeats must not reach workflow histories.
  */
 import { describe, expect, test } from 'vitest';
 import { longestRetryAfterMs, retryAfter } from '../../../src/llm/classify.js';
@@ -11,7 +11,7 @@ const llm = useModelClient();
 type Case = [name: string, script: model.Script, type: string, message: RegExp];
 const error = (message: string, code: string | null = null) => model.failure(message, code);
 
-describe('a refused request is typed by what it means', () => {
+describe('a refused request gets its type by its meaning', () => {
   const cases: Case[] = [
     ['429', model.rateLimited(), 'Llm.RateLimited', /rate_limit_exceeded.*Rate limit reached/],
     [
@@ -183,7 +183,7 @@ describe('Retry-After', () => {
   });
 });
 
-describe('a failure tells nothing that was said', () => {
+describe('a failure repeats no text of the prompt', () => {
   const echoes: [string, model.Script][] = [
     ['the prompt', model.status(400, error(`Invalid input: '${secret}'`))],
     [

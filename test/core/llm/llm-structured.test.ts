@@ -1,6 +1,6 @@
 /**
- * A summary is asked for by schema where an endpoint takes one. One that refuses is asked without from then on; one that ignores the
- * schema answers Markdown, and that is a summary too.
+ * A summary is requested by schema if the endpoint accepts one. After a refusal, requests have no schema. An endpoint that
+ * ignores the schema answers Markdown, which is also a valid summary.
  */
 import { describe, expect, test } from 'vitest';
 import { defaultPrompt, chunkRequest, promptSettings } from '../../../src/summary/ask/prompts.js';
@@ -23,7 +23,7 @@ const refusing =
       : { status, body: model.failure(message, null, param) };
 
 describe('the schema of a summary', () => {
-  test('goes with the request as OpenAI takes it: strict, an array of strings per section', async () => {
+  test('is sent in the form of OpenAI: strict, an array of strings per section', async () => {
     llm.server.reply(model.ok('{"intent":["Ship it"]}'));
     const answer = await summarize();
     const sent = llm.server.requests[0]?.body.response_format;
@@ -37,7 +37,7 @@ describe('the schema of a summary', () => {
     expect(readSummary(answer.text, defaultPrompt)).toBe('## Session intent\n- Ship it');
   });
 
-  test('is not sent where the policy does not want it', async () => {
+  test('is not sent if the policy turns it off', async () => {
     const prompt = promptSettings({ prompt: null, sections: null, structured: 'off' });
     await summarize(chunkRequest({ transcript: 'user: hi', key: 'k', maxTokens: 500, prompt }));
     expect(llm.server.requests[0]?.body.response_format).toBeUndefined();
@@ -70,19 +70,19 @@ describe('the schema of a summary', () => {
     },
   );
 
-  test('a refusal of something else says nothing about it', async () => {
+  test('a refusal for another reason does not turn it off', async () => {
     llm.server.reply(model.refusesTemperature());
     await summarize();
     expect(llm.server.requests.every(({ body }) => body.response_format !== undefined)).toBe(true);
   });
 
-  test('an overflow says nothing about it', async () => {
+  test('an overflow does not turn it off', async () => {
     llm.server.reply(model.contextOverflow());
     await expect(summarize()).rejects.toMatchObject({ type: 'Llm.ContextOverflow' });
     expect(llm.server.requests).toHaveLength(1);
   });
 
-  test('ignored, the answer is read as Markdown', async () => {
+  test('can be ignored by the endpoint: the answer is read as Markdown', async () => {
     llm.server.reply(model.ok('## Decisions\n- Use port 0'));
     expect(readSummary((await summarize()).text, defaultPrompt)).toBe('## Decisions\n- Use port 0');
   });

@@ -1,6 +1,6 @@
 /**
- * What the summarizer's caller gets: a text with what it cost, one typed failure for everything an endpoint can do wrong, or the
- * abort it asked for. Real HTTP on loopback.
+ * The result of a summarizer call: a text with its cost, a typed failure for every fault of an endpoint, or the requested
+ * abort. Real HTTP on loopback.
  */
 import { describe, expect, test, vi } from 'vitest';
 import { PalimpsestError } from '../../../src/errors.js';
@@ -14,7 +14,7 @@ const llm = useModelClient();
 type Case = [name: string, script: model.Script, type: string, message: RegExp];
 
 describe('an answer', () => {
-  test('holds the text and what it cost', async () => {
+  test('has the text and its cost', async () => {
     llm.server.reply(model.ok('## Current state\n- The build passes.'));
     const answer = await llm.summarize();
     const [request] = llm.server.requests;
@@ -66,12 +66,12 @@ describe('an answer', () => {
     expect((await llm.summarize()).text).toBe(text);
   });
 
-  test('without usage is counted by us, and says so', async () => {
+  test('without usage is counted locally, and says so', async () => {
     llm.server.reply(model.ok('Twelve chars', { withoutUsage: true }));
     expect(await llm.summarize()).toMatchObject({ inputTokens: 40, outputTokens: 3, usageEstimated: true });
   });
 
-  test('served as another content type is still read', async () => {
+  test('with another content type is still read', async () => {
     llm.server.reply(async (request) => {
       const { body } = await model.ok('Fine.')(request);
       return { status: 200, body: JSON.stringify(body), headers: { 'content-type': 'text/plain' } };
@@ -80,7 +80,7 @@ describe('an answer', () => {
   });
 });
 
-describe('a bad answer is Llm.BadOutput and costs what it costs', () => {
+describe('a bad answer is Llm.BadOutput and its cost counts', () => {
   const cases: Case[] = [
     ['empty text', model.empty(), 'Llm.BadOutput', /empty/],
     ['white space', model.blank(), 'Llm.BadOutput', /empty/],
@@ -139,7 +139,7 @@ describe('a bad answer is Llm.BadOutput and costs what it costs', () => {
   });
 });
 
-describe('an endpoint out of reach is Llm.Unavailable', () => {
+describe('an unreachable endpoint is Llm.Unavailable', () => {
   test('dropped before the headers', async () => {
     llm.server.reply(model.dropBeforeHeaders());
     expect((await failureOf(llm.summarize())).type).toBe('Llm.Unavailable');
@@ -151,14 +151,14 @@ describe('an endpoint out of reach is Llm.Unavailable', () => {
     expect(llm.server.requests[0]).toMatchObject({ answered: null, aborted: false });
   });
 
-  test('a body that a proxy ended early', async () => {
+  test('cut short by a proxy', async () => {
     llm.server.reply(
       model.status(200, '{"choices":[{"message":{"content":"Hal', { 'content-type': 'application/json' }),
     );
     expect((await failureOf(llm.summarize())).type).toBe('Llm.Unavailable');
   });
 
-  test('nobody listens', async () => {
+  test('nothing listens', async () => {
     const { url, close } = await startModelServer();
     await close();
     const failure = await failureOf(
@@ -226,7 +226,7 @@ describe('a cancelled call is a cancellation, not a failure', () => {
 });
 
 describe('a client', () => {
-  test('without a key is not available and asks nobody', async () => {
+  test('without a key is unavailable and sends nothing', async () => {
     for (const key of [undefined, '', '  ']) {
       const without = createModelClient({ apiKey: key, baseUrl: llm.server.url, timeoutMs: 1_000 });
       expect(without.available).toBe(false);
@@ -236,7 +236,7 @@ describe('a client', () => {
     expect(llm.server.requests).toHaveLength(0);
   });
 
-  test('takes a key with a line break at its end', async () => {
+  test('accepts a key with a line break at its end', async () => {
     await llm.summarize(
       {},
       createModelClient({ apiKey: `${apiKey}\n`, baseUrl: llm.server.url, timeoutMs: 20_000 }),
@@ -254,7 +254,7 @@ describe('a client', () => {
     expect(create).not.toThrow(/quoted|pass@/);
   });
 
-  test('prints nothing, even where the environment asks `openai` to', async () => {
+  test('prints nothing, even if the environment tells `openai` to', async () => {
     vi.stubEnv('OPENAI_LOG', 'debug');
     const prints = (['debug', 'log', 'info', 'warn', 'error'] as const).map((level) =>
       vi.spyOn(console, level),
@@ -265,7 +265,7 @@ describe('a client', () => {
     vi.restoreAllMocks();
   });
 
-  test('keeps its connections', async () => {
+  test('reuses its connections', async () => {
     const ports = new Set<number | undefined>();
     llm.server.reply((request) => {
       ports.add(request.clientPort);

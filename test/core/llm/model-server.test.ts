@@ -1,6 +1,4 @@
-/**
- * The endpoint that the other tests talk to must itself be right: what it holds back, counts and answers.
- */
+/** Tests of the scripted endpoint that the other tests use: its delays, counts and answers. */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest } from '../../../src/summary/answer/accept.js';
 import { Ground } from '../../../src/summary/answer/grounding.js';
@@ -11,7 +9,7 @@ import { never, useModelClient } from '../../support/model-client.js';
 const llm = useModelClient();
 
 describe('the scripted llm.server', () => {
-  test('holds answers, counts what is in flight, lets go in order', async () => {
+  test('delays answers, counts requests in flight, releases in order', async () => {
     llm.server.hold();
     const calls = [llm.summarize(), llm.summarize(), llm.summarize()];
     await llm.server.waitForRequests(3);
@@ -25,7 +23,7 @@ describe('the scripted llm.server', () => {
     expect(llm.server.paidTwice()).toHaveLength(1);
   });
 
-  test('answers by itself with a short sectioned summary that names what it read', async () => {
+  test('answers by default with a short sectioned summary that names its input', async () => {
     const counter = counterFor('o200k_base');
     const transcript = Array.from(
       { length: 60 },
@@ -49,7 +47,7 @@ describe('the scripted llm.server', () => {
     expect([...texts]).toEqual([expect.stringMatching(/^## Facts from tools[\s\S]*src\/store\/part-0\.ts/)]);
   });
 
-  test('answers even the smallest slice with less than it', async () => {
+  test('answers even the smallest slice with fewer tokens', async () => {
     const counter = counterFor('o200k_base');
     const transcript = 'Please go on with the work as we said. '.repeat(7);
     const { text } = await llm.client.summarize(chunkRequest({ transcript, key: 'k', maxTokens: 200 }), {

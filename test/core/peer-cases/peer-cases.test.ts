@@ -1,6 +1,6 @@
 /**
- * Black-box cases read from the test suites of other compaction libraries, replayed against the pure core. A case holds
- * word for word, or its deviation stands in `peer-cases/deviations.ts` with the reason; then its properties hold.
+ * Black-box cases read from the test suites of other compaction libraries, replayed against the pure core. A case passes
+ * exactly, or `peer-cases/deviations.ts` lists its deviation with the reason; then only its properties are checked.
  */
 import { afterAll, describe, expect, test } from 'vitest';
 import { contradictions } from '../../peer-cases/checks.js';
@@ -29,7 +29,7 @@ describe.skipIf(cases === null)("peers' cases", () => {
       ]++;
     });
 
-  test('are all there, and every deviation is of a case that exists and says why', () => {
+  test('are complete, and every deviation names an existing case and a reason', () => {
     expect(cases).toHaveLength(197);
     for (const { cases: indexes, why } of deviations) {
       expect(why.length).toBeGreaterThan(40);

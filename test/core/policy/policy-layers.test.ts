@@ -1,6 +1,6 @@
 /**
- * A policy is put together from session, tenant, file and environment: what stands higher wins, whole or field by field
- * as documented, and every value says where it came from.
+ * A policy is merged from session, tenant, file and environment: the higher layer wins, as a whole or field by field as
+ * documented, and every value names its source.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -105,7 +105,7 @@ describe('the higher layer wins', () => {
     expect(on.sources).toEqual({ 'reduce.arguments.prefix': 'session' });
   });
 
-  test('leaves the layers as they were given', () => {
+  test('does not change the given layers', () => {
     const layers: PolicyLayers = {
       tenant: { preset: 'adk', summary: { mode: 'full_rewrite' } },
       session: { summary: { maxTokens: 500 }, reduce: { arguments: { prefix: 3 } } },
@@ -117,7 +117,7 @@ describe('the higher layer wins', () => {
 });
 
 describe('a preset', () => {
-  test('stands where it is named: above the layers below, under explicit fields of its own and higher ones', () => {
+  test('applies in its layer: above lower layers, below explicit fields of its layer and of higher ones', () => {
     const { policy, preset, sources } = effectivePolicy({
       environment: { trigger: { fraction: 0.3 }, debounceMs: 5 },
       tenant: { preset: 'deepagents', keep: { messages: 12 } },
@@ -150,14 +150,14 @@ describe('a preset', () => {
     expect(mixed).toEqual(policyOf({ session: { preset: 'deepagents' } }));
   });
 
-  test('is the same by itself as in the only layer', () => {
+  test('is the same alone as in the only layer', () => {
     expect(resolvePolicy({ preset: 'zrb' })).toEqual(policyOf({ tenant: { preset: 'zrb' } }));
     expect(resolvePolicy({ preset: 'hybrid' })).toEqual(resolvePolicy({ preset: 'smart-agent' }));
   });
 });
 
 describe('the model', () => {
-  test('that is effective decides on window and tokenizer, whoever names it', () => {
+  test('in force decides on window and tokenizer, whatever layer names it', () => {
     const limits = limitsOf(
       policyOf({ tenant: { model: 'gpt-4o' }, session: { model: 'claude-sonnet-4-5' } }),
     );
@@ -170,7 +170,7 @@ describe('the model', () => {
     expect(policyOf({ session: { preset: 'langchain', model: 'gpt-4o' } }).tokenizer).toBe('chars/4');
   });
 
-  test('takes the window and the tokenizer given with it along when another one replaces it', () => {
+  test('loses the window and the tokenizer given with it when another model replaces it', () => {
     const tenant = { model: 'local', contextWindow: 16_000, tokenizer: 'cl100k_base' } as const;
     const replaced = effectivePolicy({ tenant, session: { model: 'gpt-4o' } });
     expect(limitsOf(replaced.policy)).toMatchObject({ window: 128_000, tokenizer: 'o200k_base' });
@@ -181,7 +181,7 @@ describe('the model', () => {
     expect(limitsOf(cap.policy).window).toBe(16_000);
   });
 
-  test('of the worker summarizes where no layer names another', () => {
+  test('of the worker summarizes if no layer names another', () => {
     const worker = { model: 'small', contextWindow: 9_000 };
     expect(policyOf(withSummarizer({ session: {} }, worker)).summary).toMatchObject(worker);
     const named = { tenant: { summary: { model: 'large' } } };
@@ -205,7 +205,7 @@ describe('describePolicy', () => {
     expect(describePolicy(effectivePolicy({})).every(({ source }) => source === 'default')).toBe(true);
   });
 
-  test('gives the value in force and who gave it', () => {
+  test('gives the value in force and its source', () => {
     const rows = describePolicy(
       effectivePolicy({
         tenant: { preset: 'langchain', reduce: { toolResults: { defaultPolicy: 'archive' } } },
@@ -225,7 +225,7 @@ describe('describePolicy', () => {
     expect(row('summary.mode')).toMatchObject({ value: 'incremental', source: 'tenant (preset langchain)' });
   });
 
-  test('warns of fields that do not do what they say', () => {
+  test('warns of fields without effect', () => {
     const given = { session: { summary: { mode: 'layered' as const, integrityCheck: true } } };
     const warned = describePolicy(effectivePolicy(given)).filter(({ warning }) => warning !== undefined);
     expect(warned.map(({ path, value }) => [path, value])).toEqual([
@@ -261,7 +261,7 @@ describe('describePolicy', () => {
   });
 });
 
-test('for any layers each field is what the highest layer that gives it says', () => {
+test('for any layers, each field has the value of the highest layer that gives it', () => {
   const fields: fc.Arbitrary<PolicyInput> = fc.record(
     {
       target: fc.double({ min: 0.1, max: 0.9, noNaN: true }),

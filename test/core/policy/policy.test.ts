@@ -1,6 +1,6 @@
 /**
- * A policy is refused where it is misspelt or contradicts itself, and otherwise becomes sizes that always leave a way
- * down: what a compaction is to reach lies below what triggers the next one.
+ * A policy is refused if it is misspelt or contradicts itself. Otherwise its sizes are consistent: the target of a compaction
+ * is below the threshold of the next one.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -28,7 +28,7 @@ function refusal(input: unknown): PalimpsestError {
   throw new Error(`accepted: ${JSON.stringify(input)}`);
 }
 
-describe('refused as written, with path and hint', () => {
+describe('refused by its form, with path and hint', () => {
   test.each([
     [{ foo: 1 }, 'policy.foo', /not a known field/, /Known fields: preset, enabled, model, /],
     [
@@ -146,7 +146,7 @@ describe('refused as written, with path and hint', () => {
   });
 });
 
-describe('refused where its parts contradict each other, with the numbers', () => {
+describe('refused if its parts contradict each other, with the numbers', () => {
   test.each([
     [
       'a window smaller than overhead and reserved output',
@@ -281,7 +281,7 @@ describe('refused where its parts contradict each other, with the numbers', () =
   });
 });
 
-test('accepted: sizes beside the other triggers, custom sections, own instructions, limits of money with prices', () => {
+test('accepted: sizes with other triggers, custom sections, custom instructions, spend limits with prices', () => {
   const accepted: PolicyInput[] = [
     { trigger: [{ economic: true }, { tokens: 20_000 }, { messages: 200 }, { idle: 300_000 }] },
     { trigger: { idle: 300_000 } },
@@ -457,7 +457,7 @@ describe('sizes', () => {
     });
   });
 
-  test('a fraction is the smaller of fraction · window and 0.9 · (window − reserved output); tokens are taken as they are', () => {
+  test('a fraction is the smaller of fraction · window and 0.9 · (window − reserved output); tokens are used unchanged', () => {
     const at = (trigger: PolicyInput['trigger']) =>
       limitsFor({ contextWindow: 10_000, reservedOutputTokens: 2_000, trigger }).triggers;
     expect(at({ fraction: 0.7 })).toEqual([{ contextTokens: 7_000, messages: null }]);
@@ -480,7 +480,7 @@ describe('sizes', () => {
     expect(limits.budget).toBe(32_000 - 5_000 - 4_000);
   });
 
-  test('an overhead given as texts is counted, pins too', () => {
+  test('an overhead given as texts is counted, and so are pins', () => {
     const texts = ['You are a careful agent.', '{"name":"read_file"}'];
     const counter = counterFor('o200k_base');
     const limits = limitsFor({ overhead: texts, pins: ['Never touch the public API.'] });
@@ -496,7 +496,7 @@ describe('sizes', () => {
     expect(measureAt(limits)).toEqual({ tokens: null, messages: 40 });
   });
 
-  test('of several clauses the smallest that can be reached sets the target; one beyond the window is no error beside it', () => {
+  test('of several clauses the smallest reachable one sets the target; another beyond the window is not an error', () => {
     const limits = limitsFor({ contextWindow: 32_000, trigger: [{ tokens: 100_000 }, { fraction: 0.5 }] });
     expect(limits.contextTarget).toBe(9_600);
     const byMessages = limitsFor({ contextWindow: 32_000, trigger: [{ tokens: 100_000 }, { messages: 40 }] });
@@ -640,7 +640,7 @@ describe('for any policy that is accepted', () => {
     }, mode);
   });
 
-  test('a summarizer request holds prompt, previous snapshot, chunk and answer within its window', () => {
+  test('a summarizer request with prompt, previous snapshot, chunk and answer fits its window', () => {
     forAccepted(({ summarizer }) => {
       const { window, chunkTokens, maxTokens, reservedOutput, promptTokens } = summarizer;
       expect(promptTokens).toBeGreaterThanOrEqual(PROMPT_TOKENS);
@@ -660,7 +660,7 @@ describe('for any policy that is accepted', () => {
     });
   });
 
-  test('nothing fires below both sizes that measure is asked at', () => {
+  test('no clause fires below both sizes at which the session is measured', () => {
     let fired = 0;
     forAccepted((limits) => {
       const { tokens, messages } = measureAt(limits);

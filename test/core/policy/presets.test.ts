@@ -1,4 +1,4 @@
-/** The documented defaults of other systems, by their names, for every window that their users have. */
+/** The documented defaults of other systems, by name, for all usual windows. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -21,7 +21,7 @@ const windows = Array.from({ length: 170 }, (_, step) => Math.floor(8_000 * 1.03
 );
 
 describe.each(presetNames)('%s', (preset) => {
-  test('is a policy by itself', () => {
+  test('is a complete policy', () => {
     expect(parsePolicy(presets[preset])).toEqual(presets[preset]);
     expect(limitsFor(preset).window).toBe(preset === 'adk' ? 200_000 : 32_768);
   });
@@ -85,7 +85,7 @@ test('adk with its TruncateArgsConfig: 70 %, 20 messages, 2,000 characters, 20 o
   expect(limitsOf(policy).reduceAt).toBe(140_000);
 });
 
-test('smart-agent, also called hybrid: 17,000 tokens, or the window where that is smaller; incremental, summarize_archive', () => {
+test('smart-agent, also called hybrid: 17,000 tokens, or the window if that is smaller; incremental, summarize_archive', () => {
   expect(presets.hybrid).toEqual(presets['smart-agent']);
   const policy = resolvePolicy({ preset: 'hybrid' });
   expect(policy.summary).toMatchObject({ mode: 'incremental' });
@@ -141,7 +141,7 @@ test('deepagents: 85 %, 32,768 by default, six messages and a quarter of the win
   expect(resolvePolicy({ preset: 'deepagents' }).summary.acknowledgment).not.toBe('');
 });
 
-test('zrb: tokens or messages, a message above half of the threshold by itself, depth 5, alternating roles, a restoration note', () => {
+test('zrb: tokens or messages, a separate chunk for a message above half of the threshold, depth 5, alternating roles, a restoration note', () => {
   const limits = limitsFor('zrb', { contextWindow: 100_000 });
   expect(limits.triggers).toEqual([
     { contextTokens: 60_000, messages: null },
@@ -153,7 +153,7 @@ test('zrb: tokens or messages, a message above half of the threshold by itself, 
   expect(policy.summary).toMatchObject({ depthLimit: 5, form: 'restoration', chunkTokens: 2_000 });
 });
 
-test('fields given beside a preset go before it, and leave the rest of it', () => {
+test('fields given with a preset override it, and keep the rest of it', () => {
   const policy = resolvePolicy({ preset: 'deepagents', trigger: { fraction: 0.75 }, keep: { messages: 10 } });
   expect(policy).toMatchObject({
     trigger: [{ fraction: 0.75 }],

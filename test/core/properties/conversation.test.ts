@@ -1,6 +1,6 @@
 /**
- * The invariants over random sessions and random policies, on the same core as the service: whatever was said and however a session is
- * configured, the context is valid and fits, nothing is lost, failures change nothing, and no session compacts for ever.
+ * The invariants over random sessions and random policies, on the same core as the service: for any messages and any policy,
+ * the context is valid and fits, nothing is lost, failures change nothing, and no session compacts for ever.
  */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
@@ -114,7 +114,7 @@ test('7 and 8. any session, any policy: the context is valid for its provider an
   );
 });
 
-test('1 and 4. any session, any policy: replay gives back every message, and every evicted message is covered', async () => {
+test('1 and 4. any session, any policy: replay returns every message, and every evicted message is covered', async () => {
   await fc.assert(
     fc.asyncProperty(sessions, policies, fc.boolean(), async (turns, policy, byModel) => {
       const { conversation } = await play(turns, policy, byModel ? writes : null);
@@ -192,7 +192,7 @@ test('3. any session, any policy: a model that fails or answers nonsense changes
   );
 });
 
-test('9. any session, any policy: compactions end by themselves, and begin again only with something new', async () => {
+test('9. any session, any policy: compactions end, and begin again only after new messages', async () => {
   await fc.assert(
     fc.asyncProperty(sessions, policies, fc.boolean(), async (turns, policy, byModel) => {
       const { conversation, failures } = await play(turns, policy, byModel ? writes : null);
@@ -241,7 +241,7 @@ function expectGrowth(earlier: readonly ViewItem[], items: readonly ViewItem[]):
   });
 }
 
-test('12. any session, any policy: restoring a generation gives back exactly the context that it was', async () => {
+test('12. any session, any policy: a restored generation gives exactly its earlier context', async () => {
   await fc.assert(
     fc.asyncProperty(sessions, policies, async (turns, policy) => {
       const { conversation } = await play(turns, policy, writes);

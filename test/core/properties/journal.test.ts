@@ -200,7 +200,7 @@ describe('the journal', () => {
     ['small', smallWindows, 30],
     ['large', largeWindows, 4],
   ] as const)(
-    'keeps its room, order and ranges in %s windows, whatever is said and written',
+    'keeps its room, order and ranges in %s windows, for any messages and notes',
     async (_size, windows, most) => {
       let commits = 0;
       await fc.assert(
@@ -237,7 +237,7 @@ describe('the journal', () => {
     expect(merges).toBeGreaterThan(0);
   }, 300_000);
 
-  test('leaves a context at 85 to 100 % of its target, but where the cut may not lie there', async () => {
+  test('leaves a context at 85 to 100 % of its target, unless no cut is legal there', async () => {
     let filled = 0;
     await fc.assert(
       fc.asyncProperty(session(smallWindows), async (given) => {
@@ -264,7 +264,7 @@ describe('the journal', () => {
     expect(filled).toBeGreaterThan(0);
   }, 300_000);
 
-  test('is what it was, to the byte, behind a restore', async () => {
+  test('is identical after a restore', async () => {
     await fc.assert(
       fc.asyncProperty(session([8_000, 32_768]), writers, async (given, writing) => {
         const contexts = new Map<number, string>();
@@ -304,7 +304,7 @@ describe('an import', () => {
     ['128k', 128_000, 2],
     ['8k', 8_192, 4],
   ] as const)(
-    'rewrites lines few times where the summarizer reads %s',
+    'rewrites lines few times if the summarizer reads %s',
     async (_name, window, levels) => {
       const said = Array.from({ length: tokens / 500 }, (_, index): Said => ({
         role: index % 2 === 0 ? 'user' : 'assistant',

@@ -1,6 +1,6 @@
 /**
- * Invariant 8 in the provider's own tokens, for any provider and any reports. A provider counts `overhead + factor ×
- * ours` for a request; `window` is what it takes, `budget` what a session's sizes allow a context to have, in our tokens.
+ * Invariant 8 in the provider's own tokens, for any provider and any reports. A provider counts
+ * `overhead + factor × local count` for a request; `window` is its maximum, `budget` the maximum of a context in local tokens.
  *
  * - Truth: a provider takes, and reports, no request that exceeds its window. From two reports on whose contexts differ by a tenth (and 500 tokens), `overhead + factor × budget ≤ window`,
  *   whatever overhead the policy declares, and whatever impossible reports came between.
@@ -104,7 +104,7 @@ describe('the budget of a session', () => {
     );
   });
 
-  test('follows what is reported no further than it supports, whatever that is', () => {
+  test('changes no further than any reports support', () => {
     const report = fc.oneof(
       fc.tuple(contexts, fc.oneof(contexts, fc.nat(1_000), fc.constantFrom(1, 1e12))),
       fc
@@ -130,7 +130,7 @@ describe('the budget of a session', () => {
     );
   });
 
-  test('is not moved by a provider that reports only what missed the cache', () => {
+  test('does not change for a provider that reports only uncached tokens', () => {
     fc.assert(
       fc.property(
         policies,

@@ -1,6 +1,6 @@
 /**
- * What is said of a policy must be what the service would do with the same turns: the same cuts, contexts and requests
- * to the summarizer, for recorded sessions as they are, malformed ones too.
+ * The simulation of a policy must equal the service with the same turns: the same cuts, contexts and requests to the
+ * summarizer, for recorded sessions, also malformed ones.
  */
 import { Readable } from 'node:stream';
 import fc from 'fast-check';
@@ -42,7 +42,7 @@ function checkRanges(
 }
 
 describe('a rehearsal', () => {
-  test('does what a session in memory does with the same turns', async () => {
+  test('equals a session in memory with the same turns', async () => {
     const policy: PolicyInput = { ...small, summary: { mode: 'incremental' } };
     const rehearsal = await rehearse(sampleMessages, policy);
     const conversation = new Conversation({ policy });
@@ -83,7 +83,7 @@ describe('a rehearsal', () => {
     expect(rehearsal.summarizerCost).toBe(0);
   });
 
-  test('a summarizer that answers at length is sent what was said, and never more', async () => {
+  test('a summarizer with long answers is sent at most the messages', async () => {
     const messages = talk(100);
     const policy: PolicyInput = { contextWindow: 16_000, summary: { mode: 'incremental' } };
     // A line has about ten tokens.
@@ -110,7 +110,7 @@ describe('a rehearsal', () => {
     expect(sent).toBeGreaterThan(0.8 * said!.summarizer.input);
   });
 
-  test('no mode pays twice for what was read once', async () => {
+  test('no mode pays twice for the same messages', async () => {
     const messages = talk(500);
     const inputs = await Promise.all(
       (['incremental', 'full_rewrite', 'journal'] as const).map(async (mode) => {
@@ -128,7 +128,7 @@ describe('a rehearsal', () => {
     }
   });
 
-  test('counting once for several policies changes nothing', async () => {
+  test('shared counts for several policies change no result', async () => {
     const counters = rememberingCounters();
     for (const policy of [small, { ...small, tokenizer: 'chars/4' as const }]) {
       const [alone, shared] = await Promise.all([
@@ -139,7 +139,7 @@ describe('a rehearsal', () => {
     }
   });
 
-  test('what the policy cannot do is a finding with its turn', async () => {
+  test('a failure of the policy is a finding with its turn', async () => {
     const messages: ChatMessage[] = [
       { role: 'user', content: 'Hello' },
       { role: 'assistant', content: 'Hello' },
@@ -212,7 +212,7 @@ describe('the cache', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  test('each, clean and malformed, is planned: ranges hold, requests fit, the prefix is stable', async () => {
+  test('each, clean and malformed, is planned with complete ranges, fitting requests and a stable prefix', async () => {
     let [sessions, compactions, between] = [0, 0, 0];
     for await (const { line, file, number } of readTranscripts(sized(5, 1))) {
       const [read] = await readSessions('-', Readable.from([line]));

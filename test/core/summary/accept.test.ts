@@ -1,6 +1,6 @@
 /**
- * Failure leaves the context unchanged: no error text, empty string, placeholder or refusal can become a summary. And a summary
- * that speaks of errors or refusals is a summary.
+ * Failure leaves the context unchanged: no error text, empty string, placeholder or refusal can become a summary. A summary
+ * that mentions errors or refusals is accepted.
  */
 import { describe, expect, test } from 'vitest';
 import { acceptDigest, acceptHead, acceptSnapshot, unwrapped } from '../../../src/summary/answer/accept.js';
@@ -43,7 +43,7 @@ const foreign = [
   '## Session intent\n\n## Decisions\n- None\n## Next steps\n- N/A',
 ];
 
-describe('what is no summary', () => {
+describe('answers that are not summaries', () => {
   test.each(empty)('nothing: %j', (text) => {
     const refusal = expect.objectContaining({ type: 'Llm.BadOutput' });
     expect(() => acceptDigest(text, { ...limits, ground: about(summary) })).toThrow(refusal);
@@ -57,7 +57,7 @@ describe('what is no summary', () => {
   });
 });
 
-describe('what is a summary', () => {
+describe('answers that are summaries', () => {
   test.each([
     summary,
     'User asked to fix the login test; agent edited src/auth/login.ts and all tests pass.',
@@ -86,7 +86,7 @@ describe('what is a summary', () => {
   });
 });
 
-describe('wrappers around an answer are taken off', () => {
+describe('wrappers around an answer are removed', () => {
   test.each([
     ['a fence', `\`\`\`markdown\n${summary}\n\`\`\``],
     ['a bare fence', `\`\`\`\n${summary}\n\`\`\``],
@@ -113,7 +113,7 @@ describe('wrappers around an answer are taken off', () => {
     expect(acceptSnapshot(answer, limits)).toBe(answer);
   });
 
-  test('a tag that is never closed was cut off', () => {
+  test('an answer with an unclosed tag was truncated', () => {
     expect(() => acceptSnapshot(`<state_snapshot>\n${summary}`, limits)).toThrow(
       expect.objectContaining({ type: 'Llm.BadOutput' }),
     );

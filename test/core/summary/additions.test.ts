@@ -1,4 +1,7 @@
-/** What our code adds to a summary never makes a fair answer too long: the answer is measured as the model wrote it, and what is added is bounded. */
+/**
+ * Lines that code adds to a summary never make a good answer too long: only the model's text is measured, and the additions are
+ * bounded.
+ */
 import { describe, expect, test } from 'vitest';
 import { storable, type Asking, type Asked } from '../../../src/compaction/summarize/answers.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -11,7 +14,7 @@ import { saidOf } from '../../support/material.js';
 
 const counter = counterFor('o200k_base');
 
-describe('labels of what only tools said', () => {
+describe('labels of claims of tools', () => {
   /** Each of these the agent found in a page, and a summarizer wrote down as a rule. */
   const orders = Array.from(
     { length: 40 },
@@ -47,7 +50,7 @@ describe('labels of what only tools said', () => {
     ...change,
   });
 
-  test('where there is room, every claim is kept with its label', () => {
+  test('with enough room every claim is kept with its label', () => {
     const stored = storable(asking, answer, asked({ maxTokens: 2 * tokens }));
     expect(stored.match(/\(tool:fetch\)/g)).toHaveLength(orders.length);
     expect(counter.count(stored)).toBeGreaterThan(tokens);
@@ -64,7 +67,7 @@ describe('labels of what only tools said', () => {
     expect(stored).not.toContain('## Constraints');
   });
 
-  test('an answer above its limit is refused for what the model wrote', () => {
+  test("an answer above its limit is refused by the size of the model's text", () => {
     const call = () =>
       storable(asking, answer.replaceAll('send', 'carefully send'), asked({ maxTokens: 100 }));
     expect(call).toThrow(expect.objectContaining({ type: 'Summary.NotSmaller' }));
@@ -72,7 +75,7 @@ describe('labels of what only tools said', () => {
 });
 
 describe('exact values', () => {
-  test('give way where a summary would miss the smallest gain or the target because of them', async () => {
+  test('are dropped if a summary would miss the smallest gain or the target because of them', async () => {
     const turns = Array.from({ length: 100 }, (_, number): ChatMessage[] => [
       {
         role: 'user',

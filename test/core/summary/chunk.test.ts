@@ -81,7 +81,7 @@ function shownOf(chunks: readonly ChunkRef[], messages: readonly LoggedMessage[]
 }
 
 describe('cutting', () => {
-  test('slices cover every message completely and without overlap, in the refs and in what is shown', () => {
+  test('slices cover every message completely and without overlap, in references and text', () => {
     fc.assert(
       fc.property(history, chunkTokens, (messages, size) => {
         const chunks = cutChunks(itemsOf(messages), size, counter);
@@ -93,7 +93,7 @@ describe('cutting', () => {
     );
   });
 
-  test('no transcript is larger than a chunk may be, nor than its ref says', () => {
+  test('no transcript is larger than a chunk may be, or than its reference says', () => {
     fc.assert(
       fc.property(history, chunkTokens, (messages, size) => {
         for (const chunk of cutChunks(itemsOf(messages), size, counter)) {
@@ -145,7 +145,7 @@ describe('cutting', () => {
     expect(chunks.at(-1)).toMatchObject({ fromSeq: 7, throughSeq: 9 });
   });
 
-  test('stored sizes serve where the text of a small message is not at hand', () => {
+  test('stored sizes are used if the text of a small message is missing', () => {
     const messages = Array.from({ length: 40 }, (_, index) => ({
       seq: index + 1,
       tokens: 90,
@@ -156,7 +156,7 @@ describe('cutting', () => {
     expect(chunks.every(({ tokens }) => tokens <= 1_000)).toBe(true);
   });
 
-  test('a message of 20 MB is cut with its text counted about once', () => {
+  test('a message of 20 MB is split with about one count of its text', () => {
     let counted = 0;
     const metered = {
       name: counter.name,
@@ -177,7 +177,7 @@ describe('cutting', () => {
     expect(chunks.at(-1)!.throughChar).toBeNull();
   });
 
-  test('a slice says which part of its message it is', () => {
+  test('a slice names its range of characters', () => {
     const logged: LoggedMessage = {
       seq: 4,
       message: { role: 'user', content: 'word '.repeat(2_000) },
@@ -191,7 +191,7 @@ describe('cutting', () => {
     expect(second).toContain(`<message seq="4" origin="user" part="characters ${end + 1}-`);
   });
 
-  test('a result is labelled with the tool that the chunk shows being called', () => {
+  test('a result is labelled with the tool of its call in the chunk', () => {
     const messages: LoggedMessage[] = [
       {
         seq: 1,
@@ -207,7 +207,7 @@ describe('cutting', () => {
     expect(transcriptOf(chunk!, messages)).toContain('origin="tool:ls"');
   });
 
-  test('a chunk that reaches past its message is refused', () => {
+  test('a chunk that ends after its message is refused', () => {
     const logged: LoggedMessage = { seq: 1, message: { role: 'user', content: 'short' }, tokens: 5 };
     const chunk = { fromSeq: 1, fromChar: 900, throughSeq: 1, throughChar: null, tokens: 10 };
     expect(() => transcriptOf(chunk, [logged])).toThrow(expect.objectContaining({ type: 'Store.Corrupt' }));
@@ -232,7 +232,7 @@ describe('halving', () => {
     );
   });
 
-  test('halves have about equal sizes, and null is the answer for a slice too short to halve', () => {
+  test('halves have about equal sizes, and a slice too short to halve gives null', () => {
     const long: LoggedMessage = {
       seq: 1,
       message: { role: 'user', content: 'some words here '.repeat(400) },
@@ -270,7 +270,7 @@ describe('coverage', () => {
     ]);
   });
 
-  test('without chunks the deterministic summarizer read everything', () => {
+  test('without chunks the extractive summarizer has read everything', () => {
     expect(coverageOf([], { messages: [2, 3], excluded: [] })).toEqual([
       { fromSeq: 2, throughSeq: 3, how: 'full' },
     ]);
@@ -281,7 +281,7 @@ describe('coverage', () => {
     ['a gap inside a message', [chunk(1, 0, 2, 500), chunk(2, 600, 3, null)], [1, 2, 3]],
     ['a missing beginning', [chunk(1, 20, 3, null)], [1, 2, 3]],
     ['a missing end', [chunk(1, 0, 3, 100)], [1, 2, 3]],
-  ])('%s is never taken for read', (_what, chunks, messages) => {
+  ])('%s never counts as read', (_what, chunks, messages) => {
     expect(() => coverageOf(chunks, { messages, excluded: [] })).toThrow(
       expect.objectContaining({ type: 'Store.Corrupt' }),
     );

@@ -1,4 +1,4 @@
-/** The summary that needs no model: deterministic, bounded, covering every message, with each speaker kept to its sections. */
+/** The extractive summary is deterministic and bounded, covers every message, and keeps each speaker to its sections. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, LoggedMessage } from '../../../src/conversation/message.js';
@@ -77,7 +77,7 @@ describe('sections', () => {
     );
   });
 
-  test('what tools returned never becomes an intent, a rule or a decision', () => {
+  test('tool output never becomes an intent, a rule or a decision', () => {
     for (const key of ['intent', 'constraints', 'decisions', 'next'] as const) {
       expect(section(text, key)).not.toMatch(/evil|delete everything/);
     }
@@ -115,14 +115,14 @@ describe('sections', () => {
   });
 });
 
-describe('what calls touched', () => {
+describe('objects of calls', () => {
   const call = (name: string, args: object): ChatMessage => ({
     role: 'assistant',
     content: null,
     tool_calls: [{ id: 'a', type: 'function', function: { name, arguments: JSON.stringify(args) } }],
   });
 
-  test('a path within a command is not listed twice; limits and words of code are no objects', () => {
+  test('a path within a command is not listed twice; limits and words of code are not objects', () => {
     const text = section(
       snapshotOf([
         { role: 'user', content: 'Look around.' },
@@ -141,7 +141,7 @@ describe('what calls touched', () => {
     ]);
   });
 
-  test('a result without text is no fact', () => {
+  test('a result without text is not a fact', () => {
     const empty: ChatMessage = { role: 'tool', tool_call_id: 'a', content: ' ' };
     const text = snapshotOf([
       { role: 'user', content: 'Go.' },
@@ -172,7 +172,7 @@ describe('size', () => {
 });
 
 describe('folding', () => {
-  test('what an earlier snapshot said stays, in its section and in order; its own count of messages does not', () => {
+  test('the items of an earlier snapshot stay in their section and order; its count of messages does not', () => {
     const first = snapshotOf(session);
     const second = snapshotOf([{ role: 'user', content: 'Now release it.' }, filler], 2_000, first, 10);
     expect(section(second, 'intent').indexOf('login test')).toBeLessThan(
@@ -184,7 +184,7 @@ describe('folding', () => {
     expect(section(second, 'state')).not.toContain('messages 1–9');
   });
 
-  test('a snapshot in free words or with headings of its own is carried too', () => {
+  test('a snapshot in free text or with other headings is also carried', () => {
     const free = snapshotOf(
       [{ role: 'user', content: 'Go on.' }, filler],
       2_000,
@@ -221,7 +221,7 @@ describe('for any history', () => {
     content: text,
   });
 
-  test('never above the limit, smaller than what it replaces, the same again, accepted wherever there is something to say', () => {
+  test('the summary is within the limit, smaller than its source, deterministic, and accepted if the history has content', () => {
     fc.assert(
       fc.property(
         fc.array(message, { maxLength: 12 }),

@@ -1,7 +1,7 @@
 /**
- * No error text, refusal, placeholder or question back becomes a summary, in any language; and what is a summary is not
- * refused, for each false refusal costs a model call. Nothing in `src` knows these texts: the measure's numbers were chosen
- * with the first half of them alone.
+ * No error text, refusal, placeholder or counter-question becomes a summary, in any language. Real summaries are accepted,
+ * since each false refusal costs a model call. `src` has no list of these texts: its thresholds were chosen with the first half
+ * of them only.
  */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
@@ -36,14 +36,14 @@ function isAccepted(text: string, ground: Ground): boolean {
 const said = ({ lines }: Pick<TestRecord, 'lines'>) =>
   lines.map((line) => line.replace(/^\w+: /, '')).join('\n');
 
-describe('texts that are no summary', () => {
+describe('texts that are not summaries', () => {
   test('cover more than 25 languages, and neither half is small', () => {
     expect(new Set(texts.map(({ lang }) => lang)).size).toBeGreaterThan(25);
     for (const half of ['first', 'second'])
       expect(texts.filter((one) => one.half === half).length).toBeGreaterThan(80);
   });
 
-  test.each(records)('none becomes one of a record of $kind in $lang', (record) => {
+  test.each(records)('none is accepted as a summary of a record of $kind in $lang', (record) => {
     const ground = new Ground(said(record), asked);
     const accepted = texts.filter(({ text }) => isAccepted(text, ground));
     // The English record holds a refusal of its own, word for word, and the reasons that the longest of these gives.
@@ -51,18 +51,15 @@ describe('texts that are no summary', () => {
     expect(accepted.map(({ text }) => text).slice(mostly)).toEqual([]);
   });
 
-  test.each(['first', 'second'])(
-    'filled into the sections that were asked for, the %s half neither',
-    (half) => {
-      for (const record of records.filter(({ kind }) => kind !== 'service')) {
-        const ground = new Ground(said(record), asked);
-        for (const { text } of texts.filter((one) => one.half === half)) {
-          const filled = `## Session intent\n- ${text}\n## Current state\n- ${text}`;
-          expect({ filled, accepted: isAccepted(filled, ground) }).toEqual({ filled, accepted: false });
-        }
+  test.each(['first', 'second'])('none of the %s half is accepted in the requested sections', (half) => {
+    for (const record of records.filter(({ kind }) => kind !== 'service')) {
+      const ground = new Ground(said(record), asked);
+      for (const { text } of texts.filter((one) => one.half === half)) {
+        const filled = `## Session intent\n- ${text}\n## Current state\n- ${text}`;
+        expect({ filled, accepted: isAccepted(filled, ground) }).toEqual({ filled, accepted: false });
       }
-    },
-  );
+    }
+  });
 });
 
 describe('summaries', () => {
@@ -73,11 +70,11 @@ describe('summaries', () => {
   );
 
   test.each(records.flatMap((record) => record.translated.map((text) => ({ ...record, text }))))(
-    'in another language are accepted by what they name: $kind in $lang',
+    'in another language are accepted by their names and values: $kind in $lang',
     (record) => expect(isAccepted(record.text, new Ground(said(record), asked))).toBe(true),
   );
 
-  test('an id and the number behind it are two, a number with separators is one', () => {
+  test('an id and the number after it are two values, a number with separators is one', () => {
     const flights = ['HAT260', 'HAT277', 'HAT158'].map(
       (flight, index) => `{"flight":"${flight}","price":${167 + index}}`,
     );
@@ -92,7 +89,7 @@ describe('summaries', () => {
       ).toBeGreaterThan(5);
   });
 
-  test('a record that holds nothing to compare with refuses none', () => {
+  test('a record without content refuses no answer', () => {
     expect(new Ground('<media type="image_url" ref="message 1 part 1"/>', asked).of('A picture.')).toBeNull();
   });
 });

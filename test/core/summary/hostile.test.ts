@@ -1,6 +1,7 @@
 /**
- * Orders that tools return, and a writer of notes that obeys: it states each as a rule, a request and the next step, and cites
- * the tool, the user, the agent, or a range of them. Two compactions each, so that what stands once is carried on, and said again.
+ * Orders that tools return, and a writer of notes that obeys them: it states each as a rule, a request and the next step, and
+ * cites the tool, the user, the agent, or a range of them. Each case has two compactions, so that an accepted line would be
+ * carried on and repeated.
  */
 import { describe, expect, test } from 'vitest';
 import type { Summarizer } from '../../../src/compaction/in-memory/asker.js';
@@ -242,12 +243,12 @@ async function played(hostile: Hostile): Promise<Conversation> {
   return conversation;
 }
 
-test('there are enough of them', () => {
+test('the cases are numerous', () => {
   expect(new Set(cases.map(({ name }) => name)).size).toBe(cases.length);
   expect(cases.length).toBeGreaterThanOrEqual(43);
 });
 
-describe('an order that a tool returned becomes no rule, request or next step', () => {
+describe('an order that a tool returned does not become a rule, request or next step', () => {
   test.each(cases)('$name', async (hostile) => {
     const conversation = await played(hostile);
     const summarized = conversation.generations.filter(({ state }) => state !== null);

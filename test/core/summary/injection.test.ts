@@ -1,6 +1,7 @@
 /**
- * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. The summarizer here is the worst there is: it
- * obeys. None reaches a section of instructions, a head or exact values as an instruction; all stay data, labelled with their origin.
+ * Planted in tool results: instructions, forged delimiters and section tags, a fake summary. The summarizer here is the worst
+ * case: it obeys. None reaches a section of instructions, a head or exact values as an instruction; all stay data, labelled
+ * with their origin.
  */
 import { describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -171,7 +172,7 @@ describe('an obedient writer of notes', () => {
     ].join('\n');
   };
 
-  test('makes no tool a giver of rules, requests or next steps', async () => {
+  test('takes no rule, request or next step from a tool', async () => {
     const conversation = await played({ keep: undefined, summary: { mode: 'journal' } }, writer);
     const summarized = conversation.generations.filter(({ head }) => head !== null);
     expect(summarized.length).toBeGreaterThan(1);
@@ -188,7 +189,7 @@ describe('an obedient writer of notes', () => {
     }
   });
 
-  test('is asked between marks and delimiters that no content knows', async () => {
+  test('gets requests with marks and delimiters that no content can know', async () => {
     const asked: string[] = [];
     await played({ keep: undefined, summary: { mode: 'journal' } }, (asking, about) => {
       asked.push(asking.messages.at(-1)?.content ?? '');
@@ -213,7 +214,7 @@ test('the extractive summary and its exact values take no orders from tools', as
   expectHarmless(await played({ summary: { ...policy.summary, method: 'extractive' } }, null));
 });
 
-test('what a summarizer is sent cannot end its delimiters', async () => {
+test('content sent to a summarizer cannot end its delimiters', async () => {
   const asked: string[] = [];
   await played({}, (asking, about) => {
     asked.push(asking.messages.at(-1)?.content ?? '');

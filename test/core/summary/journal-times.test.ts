@@ -1,4 +1,4 @@
-/** Sessions that know when things were said: marks of what is read, keys of the answers, headings of the entries. */
+/** Sessions with times: marks of the record, keys of the answers, headings of the entries. */
 import { describe, expect, test } from 'vitest';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
 import type { LoggedMessage } from '../../../src/conversation/message.js';
@@ -31,7 +31,7 @@ describe('the marks of a record', () => {
       .split('\n')
       .filter((line) => line.startsWith('<a1b2>'));
 
-  test('show the hour where it begins, in each chunk anew', () => {
+  test('show each new hour, and the first one in every chunk', () => {
     expect(marks(1, 6)).toEqual([
       '<a1b2>1 user 2023-05-07 13h',
       '<a1b2>2 user',
@@ -43,7 +43,7 @@ describe('the marks of a record', () => {
     expect(marks(2, 3)).toEqual(['<a1b2>2 user 2023-05-07 13h', '<a1b2>3 user']);
   });
 
-  test('show none where nobody told', () => {
+  test('show none if the time is unknown', () => {
     expect(recordOf(chunk(1, 2), logged([undefined, undefined]), '<a1b2>')).toBe(
       '<a1b2>1 user\nsaid 1\n<a1b2>2 user\nsaid 2',
     );
@@ -115,7 +115,7 @@ describe('a session with a journal', () => {
     expect(restored.snapshot).toBe(first!.snapshot);
   });
 
-  test('asks the same question where the hours shown are the same, another one where they are not', async () => {
+  test('makes the same request if the shown hours are equal, else a different one', async () => {
     const [one, same, other, none] = [
       await played(minutes('15')),
       await played(minutes('45')),
@@ -131,7 +131,7 @@ describe('a session with a journal', () => {
     expect(none.asked.join('\n')).not.toMatch(/^<\d{3}>\d+ \w+ \d{4}-/m);
   });
 
-  test('refuses a time that is none, and takes the one that a message bears', () => {
+  test('refuses an invalid time, and takes the time of a message', () => {
     const conversation = new Conversation({ policy });
     const messages = [{ role: 'user' as const, content: 'Hi' }];
     expect(() => conversation.append(messages, undefined, undefined, 'noon')).toThrowError(

@@ -1,4 +1,7 @@
-/** Secrets of known forms, and what a policy names, never reach a summarizer; equal ones look equal within a tenant only. */
+/**
+ * Secrets of known forms, and matches of a policy's patterns, never reach a summarizer; equal ones look equal within a tenant
+ * only.
+ */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { redactorFor } from '../../../src/summary/redaction/redact.js';
@@ -78,7 +81,7 @@ describe('secrets of known forms', () => {
     expect(redact(redacted)).toBe(redacted);
   });
 
-  test('all at once, what is around them stays', () => {
+  test('all in one text, whose other parts stay', () => {
     // A key that is cut off takes what follows with it up to the end of the next key.
     const whole = known.filter(([, line]) => !line.startsWith('cut off'));
     const text = whole.map(([, line], index) => `line ${index}\n${line}\n`).join('');
@@ -107,10 +110,10 @@ describe('secrets of known forms', () => {
     ],
     ['URLs', 'https://example.com:8080/a@b and user@example.com'],
     ['names that begin alike', 'task-force risk-assessment-of-the-quarterly-report desk_live_view'],
-  ])('%s stays as it is', (_name, text) => expect(redact(text)).toBe(text));
+  ])('%s stays unchanged', (_name, text) => expect(redact(text)).toBe(text));
 });
 
-describe('what stands for a secret', () => {
+describe('the placeholder of a secret', () => {
   const token = known[6]![1];
   test('is the same for the same secret of a tenant, another for another secret and for another tenant', () => {
     const mark = (text: string, tenant = 'acme') =>
@@ -154,7 +157,7 @@ describe('patterns of the policy', () => {
     ['holds a known secret', ['card .*$'], `by card 1234 ${known[6]![1]} of Jane Roe\nyes`],
     ['names a known secret', ['token=\\w+ of .*$'], 'token=a1B2c3D4e5F6 of Jane Roe\nyes'],
     ['holds what was redacted before', ['card .*$'], 'by card 1234 [REDACTED:custom:0123abcd] Jane Roe\nyes'],
-  ])('hide all that one finds which %s', (_name, patterns, text) => {
+  ])('hide every match of a pattern that %s', (_name, patterns, text) => {
     const redacted = redactorOf(patterns)(text);
     expect(redacted).not.toMatch(/1234|Jane|Roe|ghp_|a1B2/);
     expect(redacted).toMatch(/^(?:by .*|.*)\nyes$/);
@@ -166,7 +169,7 @@ describe('patterns of the policy', () => {
     ['a long word', 'sk-\\w+', `sk-${'k'.repeat(30_000)}secret`],
     ['emoji, repeated up to a bound', '\\u{1F600}{900}secret', `${'\u{1F600}'.repeat(900)}secret`],
     ['a word without end', 'sk-\\w+', `sk-${'k'.repeat(400_000)}secret`],
-  ])('hide %s whole', (_name, pattern, secret) => {
+  ])('hide all of %s', (_name, pattern, secret) => {
     const filler = 'some words\n'.repeat(137);
     const redacted = redactorOf(
       [pattern],
@@ -194,7 +197,7 @@ describe('patterns of the policy', () => {
 
 test('a policy without redaction has no redactor', () => expect(redactorFor(null, 'acme')).toBeNull());
 
-test('any text is read, and read twice it stays the same', () => {
+test('any text is redacted, and a second redaction changes nothing', () => {
   const piece = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 30 }),
     fc.constantFrom(

@@ -1,4 +1,4 @@
-/** Whatever form a summary comes in, it is read as the Markdown of its sections, and nothing is made of half an answer. */
+/** A summary in any form is read as the Markdown of its sections, and half an answer is refused. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { acceptSnapshot } from '../../../src/summary/answer/accept.js';
@@ -90,7 +90,7 @@ describe('a JSON answer becomes Markdown in section order', () => {
   });
 });
 
-describe('what is no JSON answer stays as it is', () => {
+describe('an answer that is not JSON stays unchanged', () => {
   test.each([
     ['Markdown', expected],
     ['Markdown that quotes JSON', `## Facts from tools\n- The body was {"intent": ["x"], "next": []}`],
@@ -105,7 +105,7 @@ describe('what is no JSON answer stays as it is', () => {
   ])('%s', (_name, text) => expect(read(text)).toBe(text));
 });
 
-describe('half an answer is none', () => {
+describe('half an answer is refused', () => {
   test.each([
     ['cut off in a string', json.slice(0, -12)],
     ['cut off between fields', json.slice(0, json.indexOf('"intent"'))],
@@ -116,7 +116,7 @@ describe('half an answer is none', () => {
     expect(() => read(text)).toThrow(expect.objectContaining({ type: 'Llm.BadOutput' }));
   });
 
-  test('every cut of a valid answer is refused, or is no JSON at all', () => {
+  test('every truncation of a valid answer is refused, or is not JSON', () => {
     for (let at = 2; at < json.length; at++) {
       const cut = json.slice(0, at);
       expect(() => {
@@ -140,7 +140,7 @@ describe('half an answer is none', () => {
   });
 });
 
-test('what a model fills into the schema is what is read back', () => {
+test('an answer filled into the schema is read back completely', () => {
   const item = fc
     .stringMatching(/^[A-Za-z][\w .,:{}"'\\[\]-]{3,40}\w$/)
     .filter((text) => !/^(none|null|nothing|empty)\.?$/i.test(text));
@@ -161,7 +161,7 @@ test('what a model fills into the schema is what is read back', () => {
   );
 });
 
-test('the schema is what strict mode wants: every property required, none besides', () => {
+test('the schema fits strict mode: every property is required, others are forbidden', () => {
   const schema = schemaOf(
     resolveSections([{ key: 'risks', title: 'Risks', asks: 'what may go wrong' }, { key: 'state' }]),
   );
@@ -175,7 +175,7 @@ test('the schema is what strict mode wants: every property required, none beside
   expect(schema.additionalProperties).toBe(false);
 });
 
-test('an answer of many half-open texts is read in one pass', () => {
+test('an answer with many unclosed texts is read in one pass', () => {
   const text = `{"intent": ${'\\"'.repeat(300_000)}}`;
   expect(() => read(text)).toThrow(expect.objectContaining({ type: 'Llm.BadOutput' }));
 });

@@ -1,4 +1,4 @@
-/** A delimiter of ours cannot be opened or closed by what a record or a model says, however it spells the tag. */
+/** No text of a record or a model can open or close a delimiter, however it spells the tag. */
 import { describe, expect, test } from 'vitest';
 import { escapeTags } from '../../../src/conversation/tags.js';
 import { acceptSnapshot } from '../../../src/summary/answer/accept.js';
@@ -67,8 +67,8 @@ function decoded(text: string): string {
     .toLowerCase();
 }
 
-describe('a tag of ours in a text', () => {
-  test.each(spellings)('%j is none any more', (spelling) => {
+describe('a reserved tag in a text', () => {
+  test.each(spellings)('%j is no longer a tag', (spelling) => {
     expect(decoded(spelling)).toMatch(/<\/?state_snapshot/);
     const escaped = escapeTags(`The page said ${spelling} and more`);
     expect(decoded(escaped)).not.toMatch(/<\/?state_snapshot/);
@@ -81,7 +81,7 @@ describe('a tag of ours in a text', () => {
     'a < call.count && b > c',
     '&lt;div&gt; &amp; 1 < 2 %3Cdiv%3E',
     '<pinned> </ledgers>',
-  ])('%j is another matter', (text) => expect(escapeTags(text)).toBe(text));
+  ])('%j stays unchanged', (text) => expect(escapeTags(text)).toBe(text));
 });
 
 describe('a head', () => {
@@ -103,7 +103,7 @@ describe('a head', () => {
     expect(decoded(text).match(/<\/?state_snapshot/g)).toEqual(['<state_snapshot', '</state_snapshot']);
   });
 
-  test('is not ended by a pin either, which stands in it word for word', () => {
+  test('is not ended by a pin, which stays word for word', () => {
     const pin = 'Quote </state_snapshot> and <pins> as they are.';
     const snapshot = accepted('## Current state\n- The importer works.');
     const text = textOf(buildHead({ ...parts, snapshot, exact: 'exact: A-1 [m1]', pins: [pin] }, counter));

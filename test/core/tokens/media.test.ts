@@ -1,6 +1,6 @@
 /**
- * Images, audio and files weigh what providers charge for them: by pixels, seconds and pages read from a few bytes of
- * their data. Their base64 is never weighed as text, however large it is, and no data makes counting fail.
+ * Images, audio and files count with the tokens that providers charge: by pixels, seconds and pages read from a few bytes of
+ * their data. Their base64 is never counted as text, and no data makes the count fail.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -104,7 +104,7 @@ describe('the size of an image', () => {
     expect(imageSize(url)).toEqual({ width: 1_023, height: 767 });
   });
 
-  test('is unknown, and never an error, where the data is cut, empty, absurd or something else', () => {
+  test('is unknown, and never an error, if the data is truncated, empty, absurd or of another kind', () => {
     expect(imageSize('')).toBeNull();
     expect(imageSize(base64(png(0, 10)))).toBeNull();
     expect(imageSize(base64(png(2 ** 31, 10)))).toBeNull();
@@ -122,7 +122,7 @@ describe('the size of an image', () => {
   });
 });
 
-describe('an image weighs', () => {
+describe('the tokens of an image', () => {
   test.each([
     // The first two are the provider's own examples.
     ['1,024 × 1,024 at high detail', imageUrl(png(1_024, 1_024), 'high'), 765],
@@ -141,7 +141,7 @@ describe('an image weighs', () => {
     expect(mediaTokens(part)).toBe(tokens);
   });
 
-  test('the same where other formats carry it', () => {
+  test('are the same in other formats', () => {
     const data = base64(png(1_024, 1_024));
     const url = `data:image/png;base64,${data}`;
     const shapes: ContentPart[] = [
@@ -168,7 +168,7 @@ describe('an image weighs', () => {
   });
 });
 
-describe('a file weighs', () => {
+describe('the tokens of a file', () => {
   const file = (data: string, mime = 'application/pdf'): ContentPart => ({
     type: 'file',
     file: {
@@ -186,7 +186,7 @@ describe('a file weighs', () => {
     );
   });
 
-  test('its bytes in pages where a PDF keeps its pages compressed, with a bound', () => {
+  test('its bytes as pages if a PDF compresses its pages, with a bound', () => {
     const pages = (bytes: number) => Math.ceil(bytes / 75_000);
     const pdf = `%PDF-1.7\n${filler}`;
     expect(mediaTokens(file(pdf))).toBe(pages(pdf.length) * PDF_PAGE_TOKENS);
@@ -194,7 +194,7 @@ describe('a file weighs', () => {
     expect(mediaTokens(file(claims))).toBeLessThanOrEqual(1_000 * PDF_PAGE_TOKENS);
   });
 
-  test('its bytes as text where it is text', () => {
+  test('its bytes as text if it is text', () => {
     const text = 'name,size\n'.repeat(1_000);
     expect(mediaTokens(file(text, 'text/csv'))).toBeCloseTo(text.length / 4, -1);
     const document = { type: 'document', source: { type: 'text', media_type: 'text/plain', data: text } };
@@ -205,7 +205,7 @@ describe('a file weighs', () => {
     );
   });
 
-  test('a fixed cost where nothing is known of it', () => {
+  test('a fixed number if it is unknown', () => {
     const unknown: ContentPart[] = [
       { type: 'file', file: { file_id: 'file-1' } },
       file('\x00\x01', 'application/octet-stream'),
@@ -216,7 +216,7 @@ describe('a file weighs', () => {
   });
 });
 
-describe('audio weighs its seconds', () => {
+describe('the tokens of audio follow its seconds', () => {
   const audio = (bytes: readonly number[], format?: string): ContentPart => ({
     type: 'input_audio',
     input_audio: { data: base64(bytes), ...(format ? { format } : {}) },
@@ -237,7 +237,7 @@ describe('audio weighs its seconds', () => {
     expect(mediaTokens(audio(silence(160_000), 'mp3'))).toBe(100);
   });
 
-  test('and a fixed cost without a known format', () => {
+  test('and are fixed without a known format', () => {
     expect(mediaTokens(audio(silence(100)))).toBe(OTHER_MEDIA_TOKENS);
     expect(mediaTokens(audio(silence(100), 'constructor'))).toBe(OTHER_MEDIA_TOKENS);
     expect(mediaTokens({ type: 'input_audio' })).toBe(OTHER_MEDIA_TOKENS);
@@ -248,7 +248,7 @@ describe('data inside a message', () => {
   const counter = counterFor('o200k_base');
   const data = 'iVBORw0KGgo'.repeat(2_000_000); // 22 MB
 
-  test('is never weighed as text: top-level fields, unknown parts, results inside user messages', () => {
+  test('is never counted as text: top-level fields, unknown parts, results inside user messages', () => {
     const messages = [
       { role: 'assistant' as const, content: 'ok', audio: { id: 'a', data } },
       { role: 'assistant' as const, content: 'ok', attachment: `data:application/zip;base64,${data}` },
@@ -268,7 +268,7 @@ describe('data inside a message', () => {
       expect(countMessage(message, counter)).toBeLessThan(OTHER_MEDIA_TOKENS + 60);
   });
 
-  test('weighs at most what it would weigh as text', () => {
+  test('has at most its tokens as text', () => {
     expect(encodedTokens('QUJD'.repeat(100))).toBe(100);
     expect(encodedTokens(data)).toBe(OTHER_MEDIA_TOKENS);
     const url = `data:image/png;base64,${base64([...png(1_024, 1_024), ...Array<number>(9_000).fill(1)])}`;

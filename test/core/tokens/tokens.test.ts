@@ -1,6 +1,6 @@
 /**
- * What a conversation weighs. The counts decide when sessions are compacted and whether a context fits, so they are the
- * tokenizer's own on ordinary text, and stay linear on text that would take the tokenizer minutes.
+ * The tokens of a conversation. The counts decide when sessions are compacted and whether a context fits. They equal the
+ * tokenizer's on ordinary text, and take linear time on text that would take the tokenizer minutes.
  */
 import fc from 'fast-check';
 import { encode as cl100k } from 'gpt-tokenizer/encoding/cl100k_base';
@@ -101,12 +101,12 @@ describe('the counter', () => {
     );
   });
 
-  test('counts special tokens as the text they are', () => {
+  test('counts special tokens as ordinary text', () => {
     expect(counterFor('o200k_base').count('<|endoftext|>')).toBeGreaterThan(3);
     expect(counterFor('o200k_base').count('')).toBe(0);
   });
 
-  test.each(names)('differs from %s by at most 4 tokens a cut, where an unbroken run is cut', (name) => {
+  test.each(names)('differs from %s by at most 4 tokens for each cut of an unbroken run', (name) => {
     const counter = counterFor(name);
     fc.assert(
       fc.property(fc.array(fc.oneof(unbroken, word), { minLength: 1, maxLength: 4 }), (parts) => {
@@ -180,7 +180,7 @@ describe('unbroken runs', () => {
     expect(tokens / (text.length / 256_000) / sample).toBeCloseTo(1, 1);
   });
 
-  test('do not keep the texts they came from in memory', () => {
+  test('do not keep their texts in memory', () => {
     let forgotten = 0;
     const counter = bytePairCounter('o200k_base', () => ({
       countTokens: () => 1,
@@ -211,7 +211,7 @@ describe('a message', () => {
   const counter = counterFor('o200k_base');
   const count = (message: ChatMessage): number => countMessage(message, counter);
 
-  test('weighs its framing, text, name, refusal and reasoning, and each call its name, arguments and framing', () => {
+  test('counts framing, text, name, refusal and reasoning, and for each call name, arguments and framing', () => {
     expect(count({ role: 'user', content: null })).toBe(FRAMING_TOKENS);
     expect(count({ role: 'user', content: 'hello world', name: 'Ada' })).toBe(
       FRAMING_TOKENS + counter.count('hello world') + counter.count('Ada'),
@@ -233,7 +233,7 @@ describe('a message', () => {
     expect(count({ role: 'assistant', tool_calls: [custom] })).toBe(FRAMING_TOKENS + one);
   });
 
-  test('weighs media a fixed cost, whatever the size of their data', () => {
+  test('counts media with a fixed number, whatever the size of their data', () => {
     const image = (url: string, detail?: string) => ({
       type: 'image_url',
       image_url: { url, ...(detail === undefined ? {} : { detail }) },
@@ -267,7 +267,7 @@ describe('fields that a provider or router adds', () => {
     countMessage({ role: 'assistant', content: 'Done.', ...fields }, counter) - bare;
   const thought = 'The user wants the smaller change, so the index stays as it is. '.repeat(5);
 
-  test('are weighed where they hold text', () => {
+  test('are counted if they have text', () => {
     expect(extra({ thinking: thought })).toBe(counter.count(thought));
     const details = [{ type: 'reasoning.text', text: thought, format: 'unknown', index: 0 }];
     expect(extra({ reasoning_details: details })).toBe(counter.count(JSON.stringify(details)));
@@ -277,19 +277,19 @@ describe('fields that a provider or router adds', () => {
     expect(extra({ timestamp: 1_700_000_000, cached: true, audio: null })).toBe(0);
   });
 
-  test('are weighed once where a router repeats the reasoning', () => {
+  test('are counted once if a router repeats the reasoning', () => {
     const repeated = { reasoning: thought, reasoning_details: [{ type: 'reasoning.text', text: thought }] };
     expect(extra(repeated)).toBeLessThan(counter.count(thought) + 20);
   });
 
-  test('are weighed as data where they are encoded', () => {
+  test('are counted as data if they are encoded', () => {
     const signature = 'Q2xhdWRl'.repeat(1_000);
     expect(extra({ thinking_blocks: [{ type: 'thinking', thinking: thought, signature }] })).toBeLessThan(
       counter.count(thought) + OTHER_MEDIA_TOKENS + 30,
     );
   });
 
-  test('of any kind, nested and odd, make no count fail', () => {
+  test('of any kind, nested and odd, never make a count fail', () => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.array(fc.jsonValue()), (fields, content) => {
         const parts = content.map((inner) => ({ type: 'tool_result', content: inner }));
@@ -314,7 +314,7 @@ describe('a custom counter', () => {
     }
   };
 
-  test('weighs texts by the name it was registered with, long ones in slices that lose nothing', () => {
+  test('counts texts under its registered name, long ones in complete slices', () => {
     registerCounter('words', words);
     const counter = counterFor('custom:words');
     expect(counter.count('three short words')).toBe(3);
@@ -324,7 +324,7 @@ describe('a custom counter', () => {
     expect(countMessage({ role: 'user', content: 'three short words' }, counter)).toBe(FRAMING_TOKENS + 3);
   });
 
-  test('is given slices that together are the text, none long, no surrogate pair cut', () => {
+  test('gets short slices that together are the text, without a cut surrogate pair', () => {
     const text = fc.oneof(
       ordinary,
       fc.constantFrom('a', '😀', ' ', 'word ').map((unit) => unit.repeat(70_001)),
@@ -354,7 +354,7 @@ describe('a custom counter', () => {
     });
   });
 
-  test('that throws, that is no function, or that nobody registered is refused by name', () => {
+  test('that throws, is not a function, or is not registered is refused by name', () => {
     registerCounter('broken', () => {
       throw new RangeError('too long');
     });
@@ -410,7 +410,7 @@ describe('models', () => {
     ['qwen3:32b', 'chars/4', undefined],
     ['o10-unheard-of', 'o200k_base', undefined],
     ['gpt-4ever', 'cl100k_base', undefined],
-  ] as const)('%s is weighed by %s, window %s', (model, tokenizer, window) => {
+  ] as const)('%s is counted by %s, window %s', (model, tokenizer, window) => {
     expect(tokenizerForModel(model)).toBe(tokenizer);
     expect(windowOfModel(model)).toBe(window);
   });
@@ -435,7 +435,7 @@ describe('models', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  test('weigh what their collection counted, beside framing, names and images', async () => {
+  test('have the counts of their collection, apart from framing, names and images', async () => {
     const counter = counterFor('o200k_base');
     const expected = await recordedTokens();
     let sessions = 0;

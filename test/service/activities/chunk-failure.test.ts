@@ -1,6 +1,6 @@
 /**
- * One chunk at which the model fails costs that chunk: the rules write its digest, marked, and what the model wrote of the
- * others is used and kept. The next compaction and `resummarize` ask again for the marked part alone, and pay nothing twice.
+ * A failure of the model at one chunk affects that chunk only: the rules write its digest, marked, and the model's digests of
+ * the others are used. The next compaction and `resummarize` request only the marked part again, and pay nothing twice.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
@@ -59,7 +59,7 @@ describe('in the service', () => {
 
   const newest = async (session: string) => (await stack.palimpsest.compactions({ session })).at(-1)!;
 
-  test('a refused chunk is asked three times, and costs the others nothing', async () => {
+  test('a refused chunk is requested three times, and the other chunks cost nothing more', async () => {
     stack.model.reply(troubled(refusalText()));
     const requests = await play('refused', talk('refused', 18));
     const { method, chunks, chunksByRule } = await newest('refused');
@@ -86,7 +86,7 @@ describe('in the service', () => {
     expect(compactions.at(-1)).toMatchObject({ method: 'model', chunksByRule: 1 });
   });
 
-  test('the next compaction asks for the refused chunk again, and for nothing else of before', async () => {
+  test('the next compaction requests the refused chunk again, and no other earlier one', async () => {
     stack.model.reply(troubled(refusalText()));
     const requests = await play('refused', talk('refused', 34).slice(18), 18);
     expect(requests.filter(isTroubled).length).toBeGreaterThanOrEqual(3);
@@ -98,7 +98,7 @@ describe('in the service', () => {
     expect(stack.model.paidTwice().filter((key) => !drawn.has(key))).toEqual([]);
   });
 
-  test('resummarize redoes the marked part from its originals once the model answers', async () => {
+  test('resummarize rewrites the marked part from its originals once the model answers', async () => {
     const before = stack.model.requests.length;
     const outcome = await stack.palimpsest.resummarize({ session: 'refused' });
     expect(outcome).toMatchObject({ reason: 'resummarize', method: 'model', chunksByRule: 0 });
@@ -110,14 +110,14 @@ describe('in the service', () => {
     expect(requests.filter(isChunk)).toHaveLength(1);
   });
 
-  test('a chunk that a content filter stops is not asked for again', async () => {
+  test('a chunk that a content filter stops is not requested again', async () => {
     stack.model.reply(troubled(status(400, failure('content management policy', 'content_filter'))));
     const requests = await play('filtered', talk('filtered', 18));
     expect(await newest('filtered')).toMatchObject({ method: 'model', chunksByRule: 1 });
     expect(requests.filter(isTroubled)).toHaveLength(1);
   });
 
-  test('a key that is not accepted is no chunk’s failure: the rules write the whole', async () => {
+  test('a refused key is not the failure of one chunk: the rules write all of them', async () => {
     stack.model.reply(status(401, failure('no such key')));
     await play('locked out', talk('locked out', 18));
     const { method, chunksByRule } = await newest('locked out');
@@ -125,7 +125,7 @@ describe('in the service', () => {
     expect(chunksByRule).toBeGreaterThan(3);
   });
 
-  test('where the model fails at every chunk, too', async () => {
+  test('the rules also write all chunks if the model fails at each of them', async () => {
     stack.model.reply((request) => (isChunk(request) ? refusalText() : ok())(request));
     await play('all refused', talk('all refused', 18));
     expect(await newest('all refused')).toMatchObject({ method: 'extractive' });
@@ -172,7 +172,7 @@ describe('in memory', () => {
     expect(again!.calls.filter(reads)).toHaveLength(1);
   });
 
-  test('what a model has failed at twice is folded as it stands; resummarize goes on trying', async () => {
+  test('a chunk at which a model failed twice is merged as it is; resummarize still retries it', async () => {
     const conversation = conversationOf();
     const read: string[] = [];
     const watched: Summarizer = (request, about) => {
@@ -208,7 +208,7 @@ describe('in memory', () => {
     expect(await conversation.compact(refusing)).toMatchObject({ method: 'model' });
   });
 
-  test('so is one that a repair meets', async () => {
+  test('a failure of the repair is also thrown', async () => {
     const conversation = conversationOf({
       ...policy,
       summary: { mode: 'incremental', maxTokens: 200, ledgerTokens: 0 },

@@ -101,7 +101,7 @@ async function waiting(): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-test('a policy that arrives while a commit is worked out is the one that the commit follows', async () => {
+test('a commit follows a policy that arrives while it is prepared', async () => {
   const ids = await sessionOf(dialogue(30).flat(), { contextWindow: 8_000 });
   const plan = await planned(ids);
   // Whoever wants the session's row first gets it first: the new policy, then the commit that read the old one. They are
@@ -129,7 +129,7 @@ test('a policy that arrives while a commit is worked out is the one that the com
   expect(session.liveTokens).toBe(outcome.tokensAfter);
 });
 
-test('an answer that was paid for outlives a moment without the database', async () => {
+test('a paid answer survives a moment without the database', async () => {
   const ids = await sessionOf(dialogue(4).flat(), { contextWindow: 8_000 });
   const { summarizer } = await planned(ids, { force: true });
   const own = openPool(database.url);
@@ -161,7 +161,7 @@ test('an answer that was paid for outlives a moment without the database', async
   await own.end();
 });
 
-test('pins are asked of a new head, not of a commit that holds reductions only', async () => {
+test('a new head must have the pins, a commit of reductions alone need not', async () => {
   const call = (id: string) => ({ id, type: 'function', function: { name: 'read', arguments: '{}' } });
   const ids = await sessionOf(
     [
@@ -180,7 +180,7 @@ test('pins are asked of a new head, not of a commit that holds reductions only',
   expect(tokensAfter).toBeLessThan(0.9 * tokensBefore);
 });
 
-describe('more than one compaction takes', () => {
+describe('more messages than one compaction takes', () => {
   /** Chunks of 256 tokens: of these messages each takes one. */
   const policy: PolicyInput = { contextWindow: 8_000, tokenizer: 'chars/4', summary: { chunkTokens: 256 } };
   const messages = dialogue(1_300, 150).flat();

@@ -1,6 +1,6 @@
 /**
- * Invariants 3, 6 and 9 where digests vanish under a running compaction: what it has read is held for it, what is gone
- * nevertheless is asked for again, and every compaction comes to an end that an operator can read.
+ * Invariants 3, 6 and 9 if digests are deleted during a compaction: those that it has read are protected, deleted ones are
+ * requested again, and every compaction ends with a readable outcome.
  */
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -72,7 +72,7 @@ const payersLeft = async (...sessions: string[]) =>
     )
   ).rows.map(({ payer }) => payer);
 
-test('a fork compacts to its end although its source is erased meanwhile, and pays for nothing again', async () => {
+test('a fork finishes its compaction although its source is erased meanwhile, and pays nothing again', async () => {
   const { palimpsest } = stack;
   const chunks = await unreferencedChunks('source', 'erased');
   await palimpsest.fork({ session: 'source', to: 'fork', throughSeq: dialogue(16).flat().length });
@@ -90,7 +90,7 @@ test('a fork compacts to its end although its source is erased meanwhile, and pa
   expect(await payersLeft('source', 'fork')).toEqual([]);
 });
 
-test('a fork that fails leaves no text of its erased source behind once it is erased too', async () => {
+test('a failed fork leaves no text of its erased source once it is also erased', async () => {
   const { palimpsest } = stack;
   await unreferencedChunks('source 2', 'both');
   await palimpsest.fork({ session: 'source 2', to: 'fork 2', throughSeq: dialogue(16).flat().length });
@@ -101,7 +101,7 @@ test('a fork that fails leaves no text of its erased source behind once it is er
   expect(await payersLeft('source 2', 'fork 2')).toEqual([]);
 });
 
-test('digests that expire while a compaction runs stay for it', async () => {
+test('digests in use by a running compaction do not expire', async () => {
   const { palimpsest } = stack;
   const chunks = await unreferencedChunks('expiring', 'expired');
   const before = requestsOf('expired').length;
@@ -124,7 +124,7 @@ const deleteDigests = (session: string) =>
     [stack.queuePrefix, session],
   );
 
-test('digests that are gone nevertheless are asked for again, and the compaction commits', async () => {
+test('deleted digests are requested again, and the compaction commits', async () => {
   const { palimpsest } = stack;
   let gone = 0;
   stack.model.reply(
@@ -140,7 +140,7 @@ test('digests that are gone nevertheless are asked for again, and the compaction
   expect(requests.filter(isConsolidation)).toHaveLength(1);
 });
 
-test('digests that vanish again and again end the compaction with a typed failure, not never', async () => {
+test('digests that are deleted repeatedly end the compaction with a typed failure', async () => {
   const { palimpsest } = stack;
   const vanishing: Script = async (request) => {
     await deleteDigests('vanishing');
@@ -194,7 +194,7 @@ test('a commit that the database refuses ends the compaction with a typed failur
   for (const type of Object.keys(report.failures)) expect(type).toBe('Worker.Failed');
 });
 
-test('a message that cannot be read ends the compaction with a failure that names it and repeats nothing of it', async () => {
+test('an unreadable message ends the compaction with a failure that names it without its text', async () => {
   const { palimpsest } = stack;
   const session = 'damaged';
   await palimpsest.appendTurn({ session, turnId: 't', messages: dialogue(6).flat() });

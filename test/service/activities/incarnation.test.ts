@@ -1,6 +1,6 @@
 /**
- * A writer that has read a session and is then held up writes nothing into another session that was begun under the same
- * id after an erasure: whatever it is about to write, the new session stays as one that never had a predecessor.
+ * A writer that has read a session and is then delayed writes nothing into a later session with the same id: for every kind of
+ * write, the new session has no trace of the erased one.
  */
 import { randomUUID } from 'node:crypto';
 import { MockActivityEnvironment } from '@temporalio/testing';
@@ -172,7 +172,7 @@ const writers: Writer[] = [
   },
 ];
 
-describe('erased and begun anew while a writer is held up, a session gets nothing of the old one:', () => {
+describe('a session erased and begun again while a writer is delayed gets no data of the old one:', () => {
   test.for(writers)('$name', async ({ write }) => {
     const ids = newSession(randomUUID());
     await begin(ids, old);
@@ -188,7 +188,7 @@ describe('erased and begun anew while a writer is held up, a session gets nothin
     expect(await rowsOfSession(pool, ids)).toEqual(await rowsOfSession(pool, control));
   });
 
-  test('a fork of the old one is not made of the new one', async () => {
+  test('a fork of the old session is not made from the new one', async () => {
     const ids = newSession(randomUUID());
     await begin(ids, old);
     const { stopped } = heldUp(() => eraseAndBeginAnew(ids));
@@ -202,7 +202,7 @@ describe('erased and begun anew while a writer is held up, a session gets nothin
 
   const request = { job, select: {}, mode: 'all', concurrency: 1 } as const;
 
-  test('a page of a backfill leaves out what was erased since it was read', async () => {
+  test('a page of a backfill leaves out sessions erased since it was read', async () => {
     const ids = newSession(randomUUID());
     await begin(ids, old);
     await insertBackfill(pool, ids.tenant, request);
@@ -227,7 +227,7 @@ describe('erased and begun anew while a writer is held up, a session gets nothin
     expect(rows).toEqual([{ cursor: null, items: 0 }]);
   });
 
-  test('an outcome of a backfill is not counted for it', async () => {
+  test('an outcome of a backfill is not counted for the new session', async () => {
     const ids = newSession(randomUUID());
     const select = async (from: Pool) => {
       const [item] = await readSelection(from, ids.tenant, {}, null, 10);
@@ -260,7 +260,7 @@ describe('erased and begun anew while a writer is held up, a session gets nothin
   });
 });
 
-test('a turn handed in before an erasure does not begin the session anew; one handed in later does', async () => {
+test('a turn sent before an erasure does not begin the session again; a later one does', async () => {
   const ids = newSession(randomUUID());
   await begin(ids, old);
   const before = new Date(Date.now() - 60_000);
@@ -304,14 +304,14 @@ describe('a compaction that began under an earlier version, which names no incar
   test.for([
     { named: false, startedAt: () => Date.now() - 60_000, as: 'is known by its start' },
     { named: true, startedAt: () => Date.now() + 60_000, as: 'needs no clock where it does name one' },
-  ])('commits nothing into a session begun after it: it $as', async ({ named, startedAt }) => {
+  ])('commits nothing into a later session: it $as', async ({ named, startedAt }) => {
     const ids = newSession(randomUUID());
     await appendTurn(pool, { ...ids, turnId: 'first', messages: dialogue(30).flat() });
     await expect(commitOf(ids, startedAt(), named)).rejects.toMatchObject({ type: 'Store.StaleGeneration' });
     expect(await loadSession(pool, ids)).toMatchObject({ generation: 0, lastError: null });
   });
 
-  test('commits into the session that was there before it', async () => {
+  test('commits into the earlier session', async () => {
     const ids = newSession(randomUUID());
     await appendTurn(pool, { ...ids, turnId: 'first', messages: dialogue(30).flat() });
     const run = new MockActivityEnvironment();

@@ -1,6 +1,6 @@
 /**
- * No tenant stops another: what one asks too much of takes its own places, it is told which limit it has reached, and the
- * others are answered. Real sockets, real locks, callers that go away.
+ * No tenant blocks another: excessive requests take only their tenant's places, the refusal names the limit, and other tenants
+ * are served. Real sockets, real locks, callers that disconnect.
  */
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
@@ -99,7 +99,7 @@ async function expectServed(name: string): Promise<void> {
 }
 
 describe('requests that are slow to arrive', () => {
-  test('slow bodies of one tenant take the places of that tenant only', async () => {
+  test("slow bodies of one tenant take only that tenant's places", async () => {
     await serve({ maxInFlight: 20, tenantRequests: 8 });
     const slow = Array.from({ length: 40 }, () => slowBody('large'));
     await eventually(() => slow.filter(({ text }) => text() !== '').length).toBe(32);
@@ -116,14 +116,14 @@ describe('requests that are slow to arrive', () => {
     await eventually(() => api.load().requests).toBe(0);
   });
 
-  test('the last places are for tenants that hold few', async () => {
+  test('the last places are reserved for tenants with few requests', async () => {
     await serve({ maxInFlight: 20, tenantRequests: 19 });
     const slow = Array.from({ length: 30 }, () => slowBody('large'));
     await eventually(() => slow.filter(({ text }) => text() !== '').length).toBe(12);
     expect((await by('small')('/v1/sessions')).status).toBe(200);
   });
 
-  test('bodies count by their bytes from their headers on, and where these say none, as they come', async () => {
+  test('bodies count by Content-Length from the headers on, or as they arrive without one', async () => {
     await serve({ tenantBodyBytes: 2_000 });
     const first = slowBody('large', 1_500);
     await eventually(() => api.load().bodyBytes).toBe(1_500);
@@ -141,7 +141,7 @@ describe('requests that are slow to arrive', () => {
     await eventually(() => api.load().bodyBytes).toBe(0);
   });
 
-  test('a body that comes in drops is given up, one that is large and flows is not', async () => {
+  test('a body that arrives byte by byte is refused, a large steady one is not', async () => {
     await serve({ requestTimeoutMs: 60_000, minBodyBytesPerSecond: 100 });
     const drops = slowBody('large');
     const dropping = setInterval(() => drops.socket.write(' '), 100);
@@ -160,7 +160,7 @@ describe('requests that are slow to arrive', () => {
 });
 
 describe('connections', () => {
-  test('those that show no token are few for an address, and the oldest make room', async () => {
+  test('connections without a token are limited per address, and the oldest are closed', async () => {
     await serve({ unknownConnections: 20 });
     const silent = Array.from({ length: 15 }, (_, n) =>
       raw(n % 2 === 0 ? '' : 'GET /v1/sessions HTTP/1.1\r\n'),
@@ -171,13 +171,13 @@ describe('connections', () => {
     expect(api.load().unknownConnections).toBeLessThanOrEqual(5);
   });
 
-  test('headers must have come in time', async () => {
+  test('headers must arrive in time', async () => {
     await serve({ requestTimeoutMs: 20_000, headersTimeoutMs: 300 });
     const half = raw('GET /v1/sessions HTTP/1.1\r\nhost: x\r\n');
     expect(await half.status()).toBe(408);
   });
 
-  test('idle ones of a tenant count for it', async () => {
+  test('idle connections count for their tenant', async () => {
     await serve({ tenantConnections: 3 });
     const request = (token: string) =>
       raw(`GET /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${token}\r\n\r\n`);
@@ -212,7 +212,7 @@ async function searching(): Promise<number> {
 }
 
 describe('connections to the database', () => {
-  test('a flood of searches leaves appends and contexts of its own tenant, and everything of others', async () => {
+  test('a flood of searches blocks neither appends and contexts of its tenant, nor any call of others', async () => {
     await serve({});
     for (const name of ['large', 'small']) {
       await by(name)('/v1/sessions/s/turns', turn);
@@ -247,7 +247,7 @@ describe('connections to the database', () => {
     }
   });
 
-  test('a caller that goes away ends what the database does for it', async () => {
+  test('a caller that disconnects ends its statement in the database', async () => {
     await serve({});
     await by('large')('/v1/sessions/s/turns', turn);
     await by('large')('/v1/sessions/s/search', { body: { query: 'hello' } });
@@ -272,7 +272,7 @@ describe('connections to the database', () => {
 });
 
 describe('the processor', () => {
-  test('a session is made searchable once, however many searches ask for it', async () => {
+  test('a session is indexed once for any number of searches', async () => {
     await serve({});
     const messages = dialogue(100, 20).flat() as never;
     await by('large')('/v1/sessions/long/turns', { body: { turnId: 't', messages } });
@@ -345,7 +345,7 @@ function watched(client: Palimpsest, ends: string[]): PalimpsestClient {
   });
 }
 
-test('requests sent behind one another on a connection that closes are over with it, and so are bodies of many chunks', async () => {
+test('pipelined requests end with their connection, and so do bodies of many chunks', async () => {
   await serve({ tenantRequests: 1_000 });
   const head = (start: string, more = '') =>
     `${start} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer large\r\n${more}\r\n`;

@@ -1,4 +1,4 @@
-/** The API while PostgreSQL or Temporal is away: what it still does, and what it says of the rest. */
+/** The API while PostgreSQL or Temporal is away: the calls that still work, and the failures of the others. */
 import { expect, test } from 'vitest';
 import { startApi } from '../../../src/api/server.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';

@@ -1,6 +1,6 @@
 /**
- * The API under SIGKILL: it holds nothing of its own. A job that was started through it goes on without it, what clients
- * repeat is stored once, and what it answered was stored.
+ * The API under SIGKILL: it has no state. A job started through it continues without it, repeated turns are stored once, and
+ * acknowledged turns are stored.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -69,7 +69,7 @@ async function again<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-test('turns that were in flight are stored once each, in order, and nothing that was answered is missing', async () => {
+test('turns in flight are stored once each, in order, and no acknowledged turn is missing', async () => {
   const turns = dialogue(12);
   const sessions = Array.from({ length: 8 }, (_, index) => `live-${index}`);
   let answered = 0;
@@ -95,7 +95,7 @@ test('turns that were in flight are stored once each, in order, and nothing that
   }
 });
 
-test('a backfill goes on without the API, and the same start again is the same job', async () => {
+test('a backfill continues without the API, and a repeated start is the same job', async () => {
   const pool = openPool(stack.databaseUrl, { max: 4 });
   try {
     await fillSessions(pool, stack.queuePrefix, 60);

@@ -1,6 +1,6 @@
 /**
- * What the API refuses: status, failure type, field and hint of each, and that nothing of it was stored. The table of
- * wrong inputs stands in one place, so that a new way to be wrong is one more line.
+ * The refusals of the API: status, failure type, field and hint of each, with a check that nothing was stored. The table of
+ * wrong inputs is in one place, so that a new case is one more line.
  */
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';

@@ -1,4 +1,4 @@
-/** The API as a process of an operator: what it takes at most, what it logs, whom it serves, and how it ends. */
+/** The API as an operator's process: its limits, its log, its callers, and its shutdown. */
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';
@@ -50,14 +50,14 @@ describe('a running API', () => {
     expect(JSON.stringify(lines)).not.toMatch(/launch|0000|Bearer/);
   });
 
-  test('takes over a harmless request id and answers with it', async () => {
+  test('uses a harmless request id and answers with it', async () => {
     const { headers } = await server.ask('/v1/sessions', { headers: { 'x-request-id': 'trace-17' } });
     expect(headers.get('x-request-id')).toBe('trace-17');
     const other = await server.ask('/v1/sessions', { headers: { 'x-request-id': 'a b{}' } });
     expect(other.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
   });
 
-  test('keeps what it stores exactly as it came', async () => {
+  test('stores turns exactly', async () => {
     const text = '{"role":"user","content":"\\ud83d\\ude00 \\u0000 \\ud800","b":1,"a":{"__proto__":{"x":1}}}';
     const body = `{"turnId":"exact","messages":[${text}]}`;
     expect((await server.ask('/v1/sessions/exact/turns', { body })).status).toBe(200);
@@ -98,7 +98,7 @@ describe('a running API', () => {
     }
   });
 
-  test('refuses more requests at once than it may have in work', async () => {
+  test('refuses more concurrent requests than its limit', async () => {
     await server.stack.palimpsest.pause({ session: 's' });
     // Waits of a session whose workflow is asleep end at once; three that hold their places: bodies that do not end.
     const slow = [1, 2, 3].map(() => unfinished(server, '/v1/sessions/s/turns'));
@@ -130,7 +130,7 @@ describe('a running API', () => {
     expect(preflight.status).toBe(405);
   });
 
-  test('a replay that fails on the way ends with its problem and no proper end', async () => {
+  test('a replay that fails in the middle ends with its problem and a broken connection', async () => {
     const pool = openPool(server.stack.databaseUrl);
     try {
       for (const [index, messages] of dialogue(3).entries())
@@ -189,8 +189,8 @@ function unfinished(server: ApiStack, path: string, more = '') {
   return { answer, end: () => (socket.destroy(), answer) };
 }
 
-describe('the end', () => {
-  test('lets requests in work finish, refuses new ones, and says so', async () => {
+describe('a shutdown', () => {
+  test('lets requests in progress finish, refuses new ones, and reports it', async () => {
     const server = await startApiStack({ shutdownGraceMs: 20_000 });
     try {
       const { ask: call } = server;
@@ -220,7 +220,7 @@ describe('the end', () => {
     }
   });
 
-  test('cuts off what takes longer than the grace', async () => {
+  test('aborts requests that take longer than the grace time', async () => {
     const server = await startApiStack({ shutdownGraceMs: 200 });
     const { answer } = unfinished(server, '/v1/sessions/s/turns');
     await expect.poll(() => server.api.load().requests).toBe(1);
@@ -245,7 +245,7 @@ describe('settings', () => {
     });
   });
 
-  test('a port that is taken is refused', async () => {
+  test('a port in use is refused', async () => {
     const first = await startApi({ port: 0 }, service);
     const port = Number(new URL(first.address).port);
     await expect(startApi({ port }, service)).rejects.toMatchObject({ path: 'port' });

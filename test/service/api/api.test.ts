@@ -1,6 +1,6 @@
 /**
- * Every operation of the OpenAPI document against the running server: an operation without a case here fails, and so
- * does an answer that is not what the document says, a field that it does not name included.
+ * Every operation of the OpenAPI document against the running server: an operation without a case here fails, and so does an
+ * answer that differs from the document, also by an additional field.
  */
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -294,7 +294,7 @@ async function started(job: string): Promise<Answered> {
 }
 
 describe('every operation answers as the document says', () => {
-  test('none is without a case, no case without an operation', () => {
+  test('every operation has a case, and every case an operation', () => {
     expect(Object.keys(cases).sort()).toEqual(listed.map(({ id }) => id).sort());
   });
 
@@ -305,11 +305,11 @@ describe('every operation answers as the document says', () => {
   });
 });
 
-test('a validator takes the document', async () => {
+test('a validator accepts the document', async () => {
   expect(await new Validator().validate(structuredClone(document) as never)).toEqual({ valid: true });
 });
 
-test('every operation of a tenant says that a limit may refuse it, and when to come back', () => {
+test('every operation of a tenant documents the refusal by a limit, with Retry-After', () => {
   for (const { id, operation } of listed.filter(({ path }) => path.startsWith('/v1/')))
     expect([id, (operation.responses as Record<string, object>)['429']]).toEqual([
       id,

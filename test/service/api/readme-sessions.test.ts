@@ -1,4 +1,4 @@
-/** README's three sessions, run as they stand against a started service that asks for no token. */
+/** README's three sessions, run unchanged against a service without tokens. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-/** The fault runner's checker tells violations from what is allowed, also where a run alone would leave it in doubt. */
+/** The chaos checker distinguishes violations from allowed states, also in cases that a run alone does not decide. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';
@@ -27,7 +27,7 @@ test.for([
   { charged: 3, violations: [] },
   { charged: 4, violations: ['charged'] },
 ])(
-  'an answer that nothing refers to expires and stays paid for: $charged of 3 calls charged',
+  'an unreferenced answer expires and still counts as paid: $charged of 3 calls charged',
   async ({ charged, violations }) => {
     const ids = newSession(`charged-${charged}`);
     const journal = new Journal();

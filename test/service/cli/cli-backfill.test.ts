@@ -1,4 +1,4 @@
-/** A backfill from the command line: estimated, started, looked at while it runs, steered, retried, and its report. */
+/** A backfill from the command line: estimate, start, status while it runs, control, retry, and report. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Backfill, BackfillEstimate, BackfillItem } from '../../../src/contract/backfills.js';
 import { cliOf, linesOf } from '../../support/cli.js';
@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 afterAll(() => stack?.stop());
 
-test('estimate and --dry-run say what it would do, and do nothing', async () => {
+test('estimate and --dry-run show the effect and change nothing', async () => {
   const { stdout } = await cli.run(['backfill', 'estimate', '--prefix', 'old-', '--mode', 'all']);
   expect(stdout).toMatch(/^sessions +3 of 3 that match would be compacted$/m);
   expect(stdout).toMatch(/^tokens +[\d,]+ → [\d,]+, \d+ % less$/m);

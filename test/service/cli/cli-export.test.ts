@@ -1,6 +1,6 @@
 /**
- * A session is written back as the file that it came from: every recorded file and a small one of each format, over HTTP
- * and by the command line; while others export, append or erase; and never by half.
+ * A session is exported as the file of its import: every recorded file and a small one of each format, over HTTP and by the
+ * command line; during other exports, appends and erasures; and always completely or not at all.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -71,7 +71,7 @@ async function exportedByCli(session: string): Promise<string> {
 
 const native = nativeFiles();
 
-describe.skipIf(native.length === 0)('every recorded file comes back as it was', () => {
+describe.skipIf(native.length === 0)('every recorded file is exported unchanged', () => {
   test('over HTTP, and the first of each format by the command line', async () => {
     const reports = await imported(native.map(nativePath));
     expect(reports.filter(({ status }) => status !== 'stored')).toEqual([]);
@@ -205,7 +205,7 @@ const samples: Sample[] = [
   ],
 ];
 
-test('a small file of every format comes back as it was, indented or not', async () => {
+test('a small file of every format is exported unchanged, indented or not', async () => {
   expect(new Set(samples.map(([format]) => format))).toEqual(new Set(formatNames));
   const files = samples.map(([format, layout, value], index) => {
     const file = path.join(folder, `${index}-${format}.${layout === 'lines' ? 'jsonl' : 'json'}`);
@@ -226,7 +226,7 @@ test('a small file of every format comes back as it was, indented or not', async
   expect(stdout).toBe(fileText(chat, 'lines'));
 });
 
-test('what was appended turn by turn is the list of its messages, whatever was compacted', async () => {
+test('a session appended turn by turn is exported as the list of its messages, also after compactions', async () => {
   const { palimpsest } = served.stack;
   const session = 'by turns';
   for (const [turn, messages] of [chat, chat].entries())
@@ -238,7 +238,7 @@ test('what was appended turn by turn is the list of its messages, whatever was c
 
 const whole = `${JSON.stringify(long)}\n`;
 
-test('ends with the last message that was there when it began, for two at once', async () => {
+test('ends with the last message at its beginning, also for two concurrent exports', async () => {
   const { palimpsest } = served.stack;
   const session = 'growing';
   await appendLong(session);
@@ -251,7 +251,7 @@ test('ends with the last message that was there when it began, for two at once',
   expect(present === fileText([...long, ...chat] as unknown as Json, 'document')).toBe(true);
 });
 
-test('fails where the session is erased meanwhile, or erased and begun anew', async () => {
+test('fails if the session is erased meanwhile, or erased and begun again', async () => {
   const { palimpsest } = served.stack;
   for (const [session, anew, type] of [
     ['erased', false, 'Store.SessionNotFound'],
@@ -274,7 +274,7 @@ async function rest(messages: AsyncIterable<unknown>): Promise<void> {
   for await (const _ of messages);
 }
 
-test('a connection that breaks off is told from the end of the file', async () => {
+test('a broken connection is distinguished from the end of the file', async () => {
   const { palimpsest } = served.stack;
   const session = 'broken off';
   await appendLong(session);
@@ -284,7 +284,7 @@ test('a connection that breaks off is told from the end of the file', async () =
   await expect(joined(text)).rejects.toMatchObject({ type: 'Api.Unavailable' });
 });
 
-test('a session that is damaged, unknown or cannot be written leaves the file as it was', async () => {
+test('an export that fails leaves the file unchanged: damaged or unknown session, failed write', async () => {
   const file = path.join(mkdtempSync(path.join(folder, 'kept-')), 'kept.json');
   writeFileSync(file, 'before');
   await served.stack.palimpsest.appendTurn({ session: 'damaged', turnId: '1', messages: chat });
@@ -310,7 +310,7 @@ test('a session that is damaged, unknown or cannot be written leaves the file as
   expect(refused.stderr).toMatch(/^Input\.Invalid: --out: the folder .+ does not exist/);
 });
 
-test('a reader that goes away ends it in silence', async () => {
+test('a reader that closes the pipe ends it silently', async () => {
   const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
   const line = `'${process.execPath}' --import tsx '${main}' export long --tenant ${served.stack.queuePrefix} | head -c 100; echo; echo "\${PIPESTATUS[0]}"`;
   const shell = spawn('bash', ['-c', line], {
@@ -329,7 +329,7 @@ async function read(stream: NodeJS.ReadableStream): Promise<string> {
   return text;
 }
 
-test('memory does not follow the length of the session', async () => {
+test('memory does not grow with the length of the session', async () => {
   const file = path.join(folder, 'long.json');
   const running = new CliProcess(['export', 'long', '--tenant', served.stack.queuePrefix, '--out', file], {
     ...stackEnv(served.stack),

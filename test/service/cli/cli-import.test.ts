@@ -1,4 +1,4 @@
-/** `palimpsest import` as people and scripts meet it: what it prints where, and its exit codes. */
+/** `palimpsest import` for people and scripts: its output and its exit codes. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -63,7 +63,7 @@ const json = (text: string): Record<string, unknown>[] =>
     .split('\n')
     .map((line) => JSON.parse(line) as Record<string, unknown>);
 
-test('says what became of the sessions, what was set aside and why, and what comes next', async () => {
+test('reports the stored sessions, the refused ones with reasons, and the next step', async () => {
   const bad = Array.from({ length: 25 }, (_, n) => ({
     id: `bad-${n}`,
     messages: [{ role: 'robot', content: 'x' }],
@@ -110,7 +110,7 @@ test('says what became of the sessions, what was set aside and why, and what com
   });
 });
 
-test('prints reports and a last total as JSON, and finds everything present the second time', async () => {
+test('prints reports and a final total as JSON, and finds all sessions present the second time', async () => {
   const lines = [
     { id: 'a', messages: talk(3) },
     { id: 'b', messages: talk(5) },
@@ -128,7 +128,7 @@ test('prints reports and a last total as JSON, and finds everything present the 
   expect(json(again.stdout).at(-1)).toMatchObject({ total: { stored: 0, present: 2, added: 0 } });
 });
 
-test('reads the rows of a query, of the same database where no other is named', async () => {
+test('reads the rows of a query, by default from the same database', async () => {
   await pool.query('create table public.chats (id text, messages jsonb)');
   await pool.query('insert into public.chats values ($1, $2)', ['c-1', JSON.stringify(talk(2))]);
   const query = 'select id, messages from public.chats';
@@ -170,7 +170,7 @@ test.each([
   [['-', '--concurrency', '0'], '--concurrency must be a whole number from 1 to 64'],
   [['-', '--policy', '{"contextWindow":-1}'], 'contextWindow'],
   [['-', '--rejects', '/nowhere/at/all'], '--rejects: the folder /nowhere/at does not exist'],
-  [['--from', 'postgresql://x/y'], '--from says where'],
+  [['--from', 'postgresql://x/y'], '--from names a database'],
   [['--query', 'selec'], 'The query failed: syntax error'],
 ])('refuses %j', async (args, message) => {
   const { code, stdout, stderr } = await run(args);
@@ -178,7 +178,7 @@ test.each([
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
 });
 
-test('tells a database that is away from one that is not there', async () => {
+test('distinguishes a database that is away from one that does not exist', async () => {
   const away = await run(['-'], { env: { DATABASE_URL: 'postgresql://127.0.0.1:1/none' } });
   expect(away).toMatchObject({ code: 1, stderr: expect.stringContaining('Store.Unavailable') as string });
   const { code, stderr } = await run(['-'], { env: { DATABASE_URL: '', PALIMPSEST_DATA: folder } });
@@ -186,7 +186,7 @@ test('tells a database that is away from one that is not there', async () => {
   expect(code).toBe(2);
 });
 
-test('sessions that end in a user message larger than their budget are counted, with the option that helps', async () => {
+test('counts sessions that end in a user message larger than their budget, with the option that helps', async () => {
   const large = (id: string) => ({
     id,
     messages: [...talk(2), { role: 'user', content: 'an observation '.repeat(9_000) }],

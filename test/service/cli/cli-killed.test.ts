@@ -1,4 +1,4 @@
-/** Commands that are killed with SIGKILL in the middle: the same command again does the rest. */
+/** Commands that are killed with SIGKILL in the middle: a repeated command does the rest. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -18,7 +18,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-test('`dev`, started again, carries on and finishes', async () => {
+test('`dev`, started again, continues and finishes', async () => {
   const start = () => new CliProcess(['dev', '--once', '--window', '15000'], { PALIMPSEST_DATA: dataDir });
   const killed = start();
   await killed.shows(/generation 2/);

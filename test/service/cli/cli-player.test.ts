@@ -1,6 +1,6 @@
 /**
- * The player of `palimpsest dev` behaves as a platform should: a database that is away for a moment costs it a moment,
- * not the session.
+ * The player of `palimpsest dev` behaves as a platform should: a short outage of the database delays a session and does not end
+ * it.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { playSession } from '../../../src/cli/play/player.js';

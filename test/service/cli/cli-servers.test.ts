@@ -1,6 +1,6 @@
 /**
- * What serves, and what checks it: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers
- * of a running `dev`, and completion as bash asks for it.
+ * Commands for servers: `worker` by role, `api`, `migrate`, `doctor`, commands over HTTP, the embedded servers of a running
+ * `dev`, and completion as bash requests it.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -63,7 +63,7 @@ const doctorOf = async (env: NodeJS.ProcessEnv, args: string[] = []) => {
 };
 
 describe('doctor', () => {
-  test('all is well: each part, its version, its pollers, the model asked once', async () => {
+  test('a sound deployment: each part with its version and pollers, one call to the model', async () => {
     const asked = stack.model.requests.length;
     const env = {
       ...cli.env,
@@ -190,7 +190,7 @@ describe('doctor', () => {
     await database.drop();
   });
 
-  test('no servers at all: one line says what to do', async () => {
+  test('without servers one line gives the next step', async () => {
     const { stdout, code } = await runCli(['doctor']);
     expect(stdout).toMatch(/^FAIL +servers +.*DATABASE_URL is not set/m);
     expect(stdout).toMatch(/→ Start one with `.*palimpsest dev`/);
@@ -255,20 +255,20 @@ test('worker --role serves the queues of its role only', async () => {
   expect(await worker.ended).toMatchObject({ code: 0 });
 });
 
-describe('beside a running dev', () => {
+describe('with a running dev', () => {
   const dataDir = leashServers(path.join(folder, 'data'));
   const talk = path.join(folder, 'talk.json');
   const env = { PALIMPSEST_DATA: dataDir };
   afterAll(() => Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]));
 
-  test('commands find its servers, its API answers also where the port is taken; afterwards they say how to start', async () => {
+  test('commands find its servers, and its API answers even if the port is in use; without it they say how to start one', async () => {
     writeFileSync(talk, JSON.stringify(dialogue(2, 20).flat()));
     const squatter = createServer();
     const port = await new Promise<number>((resolve) =>
       squatter.listen(0, '127.0.0.1', () => resolve((squatter.address() as { port: number }).port)),
     );
     const dev = started(new CliProcess(['dev', talk], { ...env, PALIMPSEST_API_PORT: String(port) }));
-    await dev.shows(/Ctrl-C ends it[\s\S]*--help/);
+    await dev.shows(/until Ctrl-C[\s\S]*--help/);
     expect(dev.stdout).toMatch(
       new RegExp(
         `^HTTP API {4}http://127\\.0\\.0\\.1:\\d+ \\(tenant default, no token asked for; port ${port} is taken\\)$`,
@@ -333,20 +333,20 @@ describe('completion', () => {
     return stdout.split('\n').filter(Boolean);
   }
 
-  test('commands, and those below them', () => {
+  test('completes commands and subcommands', () => {
     expect(completed('palimpsest re')).toEqual(['replay', 'resummarize', 'restore', 'resume']);
     expect(completed('palimpsest backfill re')).toEqual(['resume', 'resize', 'retry']);
     expect(completed('palimpsest --json backfill st')).toEqual(['start', 'status']);
   });
 
-  test('options of the command and of all', () => {
+  test('completes options of the command and of all commands', () => {
     expect(completed('palimpsest context talk --f')).toEqual(['--format']);
     expect(completed('palimpsest context --t')).toEqual(['--tenant', '--temporal-address', '--token']);
     expect(completed('palimpsest completion ')).toEqual(['bash', 'zsh', 'fish']);
     expect(completed('palimpsest context talk --budget ')).toEqual([]);
   });
 
-  test('session ids of the tenant that the line names', async () => {
+  test('completes session ids of the tenant in the line', async () => {
     const tenant = ['--tenant', stack.queuePrefix];
     // Within 200 ms or not at all: on a busy machine one that has loaded everything.
     const ids = async () => (await runCli(['complete-sessions', ...tenant, 'ta'], cli.env)).stdout;
@@ -355,7 +355,7 @@ describe('completion', () => {
     expect(completed(`palimpsest status ${tenant.join(' ')} talk-1 `)).toEqual([]);
   });
 
-  test('nothing and no error where nothing answers', async () => {
+  test('completes nothing, without an error, if nothing answers', async () => {
     const { code, stdout, stderr } = await runCli(['complete-sessions', 'a'], {
       DATABASE_URL: 'postgres://u@127.0.0.1:1/x',
     });

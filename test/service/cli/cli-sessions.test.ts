@@ -1,6 +1,6 @@
 /**
- * Commands on sessions as operators and scripts meet them: what they print for people, what with `--json`, their exit
- * codes, and what they say to wrong input, on a real stack. `spawn` is a process of its own: one of each kind.
+ * Commands on sessions for operators and scripts: their output for people and with `--json`, their exit codes, and their errors
+ * for wrong input, on a real stack. `spawn` starts a separate process, once for each kind of command.
  */
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,8 +34,8 @@ async function fill(session: string, turns: number): Promise<void> {
   await stack.palimpsest.settled({ session });
 }
 
-describe('looking', () => {
-  test('sessions: one row each; with --json one object a line; a page, and where the next begins', async () => {
+describe('commands that read', () => {
+  test('sessions: one row each; with --json one object per line; a page with the start of the next', async () => {
     const { stdout, stderr, code } = await cli.spawn(['sessions']);
     expect(code).toBe(0);
     expect(stderr).toBe('');
@@ -68,7 +68,7 @@ describe('looking', () => {
     expect(knobs.stdout).toMatch(/^summary\.mode +"incremental" +begun$/m);
   });
 
-  test('context: one line a message; --json holds the messages', async () => {
+  test('context: one line per message; --json has the messages', async () => {
     const { stdout } = await cli.run(['context', 'talk']);
     expect(stdout).toMatch(/^seq +source +role +tokens +begins$/m);
     expect(stdout).toMatch(/^ +– +summarization +user +[\d,]+ +\S/m);
@@ -85,7 +85,7 @@ describe('looking', () => {
     expect(converted.format).toBe('anthropic');
   });
 
-  test('replay, archive, expand and history give the originals back', async () => {
+  test('replay, archive, expand and history return the originals', async () => {
     const all = linesOf<{ seq: number; message: unknown }>(
       (await cli.run(['replay', 'talk', '--json'])).stdout,
     );
@@ -156,7 +156,7 @@ describe('looking', () => {
     expect(found.tokens).toBe(status.tokens);
   });
 
-  test('timeline: what is drawn above the budget is said to be shortened when it is read', async () => {
+  test('timeline: a note says that contexts drawn above the budget are shortened when read', async () => {
     // Without a worker nothing is compacted.
     const alone = await startStack({ worker: false });
     const session = 'above';
@@ -172,8 +172,8 @@ describe('looking', () => {
   });
 });
 
-describe('changing', () => {
-  test('compact: the outcome, or that there was nothing to do', async () => {
+describe('commands that change', () => {
+  test('compact: the outcome, or a note that there was nothing to do', async () => {
     await fill('by-hand', 6);
     const { stdout, code } = await cli.run(['compact', 'by-hand']);
     expect(code).toBe(0);
@@ -234,7 +234,7 @@ describe('changing', () => {
     await cli.run(['policy', 'set', '--policy', '{}']);
   });
 
-  test('erase asks, and where nobody can be asked wants --yes', async () => {
+  test('erase asks, and without a terminal requires --yes', async () => {
     await fill('gone', 1);
     const asked = await cli.run(['erase', 'gone']);
     expect(asked.code).toBe(2);
@@ -246,7 +246,7 @@ describe('changing', () => {
     expect(await cli.run(['status', 'gone'])).toMatchObject({ code: 1 });
   });
 
-  test('erase --forks takes what was forked from it along, and says how much', async () => {
+  test('erase --forks also erases the forks, and counts them', async () => {
     await fill('origin', 2);
     await cli.run(['fork', 'origin', '--through', '2', '--to', 'branch']);
     await cli.run(['fork', 'branch', '--through', '1', '--to', 'twig']);

@@ -1,4 +1,4 @@
-/** What fits into a terminal, what is coloured where, and how long work tells how far it is. */
+/** Widths in a terminal, colours, and the progress of long work. */
 import { Writable } from 'node:stream';
 import type { WriteStream } from 'node:tty';
 import { spawnSync } from 'node:child_process';
@@ -94,11 +94,11 @@ describe('colours', () => {
   const args = () => ['sessions', '--tenant', stack.queuePrefix];
   const noScript = spawnSync('script', ['--version']).status !== 0;
 
-  test('none in a pipe', async () => {
+  test('are not used in a pipe', async () => {
     expect((await cli.spawn(['doctor'])).stdout).not.toContain(escape);
   });
 
-  test.skipIf(noScript)('in a terminal, unless NO_COLOR or --no-color says no; ids fit its width', () => {
+  test.skipIf(noScript)('are used in a terminal without NO_COLOR and --no-color; ids fit its width', () => {
     const shown = inTerminal(args());
     expect(shown).toContain(escape);
     expect(shown).toContain('…');
@@ -123,7 +123,7 @@ describe('tables', () => {
     { head: 'text', value: ([, , text]) => text, least: 4, shorten: 'end', dispensable: 1 },
   ];
 
-  test('never wider than asked, whatever the cells', () => {
+  test('are never wider than requested, for any cells', () => {
     fc.assert(
       fc.property(
         fc.array(fc.tuple(fc.string({ unit: 'grapheme' }), fc.nat(), fc.string({ unit: 'grapheme' })), {
@@ -138,7 +138,7 @@ describe('tables', () => {
     );
   });
 
-  test('ids are shortened in the middle, texts at the end, numbers stand right', () => {
+  test('shorten ids in the middle and texts at the end, and align numbers right', () => {
     expect(
       tableLines(
         columns,
@@ -181,7 +181,7 @@ describe('progress', () => {
       const timer = setInterval(() => condition() && (clearInterval(timer), resolve()), 5);
     });
 
-  test('without a terminal: a plain line now and then, with rate and remaining time', async () => {
+  test('without a terminal: a plain line at intervals, with rate and remaining time', async () => {
     const { stream, text } = streamOf(false);
     const progress = new Progress({ unit: 'messages', stream, lineEveryMs: 300 });
     const started = Date.now();

@@ -1,4 +1,4 @@
-/** `verify` on a database with damage in it, interrupted, and read by somebody who had enough; large outputs stream. */
+/** `verify` on a damaged database, with an interruption, and with a reader that closes the pipe; large outputs stream. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
@@ -38,7 +38,7 @@ beforeAll(async () => {
 
 afterAll(() => stack?.stop());
 
-test('every hash of all sessions; of one', async () => {
+test('checks every hash of all sessions, or of one', async () => {
   const all = await cli.run(['verify']);
   expect(all.stdout).toMatch(
     /^4 sessions, 10,018 messages in [\d.]+ s: every hash matches, every context is valid\n$/,
@@ -60,7 +60,7 @@ test('Ctrl-C ends it with 130', async () => {
   expect(stderr).toMatch(/[\d,]+ of [\d,]+ messages · [\d,.]+\/s[\s\S]*interrupted\n$/);
 });
 
-test('a reader that goes away ends a long output in silence', async () => {
+test('a reader that closes the pipe ends a long output silently', async () => {
   const line = `'${process.execPath}' '${program('src/cli/main.ts')}' replay long --json --tenant ${stack.queuePrefix} | head -n 2; echo "\${PIPESTATUS[0]}"`;
   const shell = spawn('bash', ['-c', line], {
     cwd: fileURLToPath(new URL('../../..', import.meta.url)),
@@ -74,7 +74,7 @@ test('a reader that goes away ends a long output in silence', async () => {
   expect(stderr.replace(/^npm warn.*\n/gm, '')).toBe('');
 });
 
-test('a context that its provider would refuse is exit 1 and its own kind of finding', async () => {
+test('a context that its provider would refuse is a separate kind of finding, with exit code 1', async () => {
   const pool = openPool(stack.databaseUrl);
   const ids = { tenant: stack.queuePrefix, session: 'refused' };
   try {
@@ -118,7 +118,7 @@ async function textOf(stream: NodeJS.ReadableStream): Promise<string> {
   return text;
 }
 
-test('memory does not follow the length of what is streamed', async () => {
+test('memory does not grow with the length of the stream', async () => {
   const running = new CliProcess(['replay', 'long', '--json', '--tenant', stack.queuePrefix], {
     ...stackEnv(stack),
     NODE_OPTIONS: '--max-old-space-size=96',
@@ -128,7 +128,7 @@ test('memory does not follow the length of what is streamed', async () => {
   expect(code).toBe(0);
 });
 
-test('damage is exit 1: which session, which message, how far it is intact; the others are read all the same', async () => {
+test('damage gives exit code 1 with session, message and intact part; the other sessions are still read', async () => {
   await unguarded('alter table palimpsest.messages drop constraint messages_sha256');
   await unguarded(
     `update palimpsest.messages set body = replace(body, 'Request 2', 'Request 7') where session_id = 'b' and seq = 3`,

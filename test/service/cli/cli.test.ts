@@ -1,6 +1,6 @@
 /**
- * The command line as people and scripts meet it: a real process with real servers in a folder of its own. What it
- * prints, on which stream, and its exit codes.
+ * The command line for people and scripts: a real process with real servers in a separate folder. The tests check its output on
+ * both streams and its exit codes.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -113,7 +113,7 @@ describe('flags', () => {
     ]);
   });
 
-  test('several triggers are alternatives; what is said wins over defaults', () => {
+  test('several triggers are alternatives; given values override defaults', () => {
     const policy = policyFromFlags(
       { trigger: ['6000', 'messages=40'], keep: '6', window: '16,000' },
       { contextWindow: 9_000, target: 0.5 },
@@ -143,7 +143,7 @@ describe('flags', () => {
     }
   });
 
-  test('stored under the id and a hash of messages and policy', () => {
+  test('a session is stored under its id and a hash of messages and policy', () => {
     const messages = [{ role: 'user' as const, content: 'Hi' }];
     const id = storedSessionId({ id: 'talk', messages }, {});
     expect(id).toMatch(/^talk~[0-9a-f]{8}$/);
@@ -199,7 +199,7 @@ test('a data folder that cannot be made is one clear error', async () => {
   expect(ended.code).toBe(2);
 });
 
-test('ids and messages do not steer the terminal', () => {
+test('ids and messages cannot control the terminal', () => {
   let shown = '';
   const stream = new Writable({
     write: (chunk: Buffer, _, done) => {
@@ -213,7 +213,7 @@ test('ids and messages do not steer the terminal', () => {
 
 /** One data folder, one run after the other: each builds on what the last one left. */
 describe.sequential('a user plays sessions', () => {
-  test('the bundled session compacts at least three times and comes back identical', async () => {
+  test('the bundled session compacts at least three times and replays identically', async () => {
     const { code, stdout, stderr } = await run(['dev', '--once']);
     expect(stderr).toBe('');
     expect(stdout).toMatch(/PostgreSQL {2}127\.0\.0\.1:\d+\/palimpsest \(embedded/);
@@ -231,7 +231,7 @@ describe.sequential('a user plays sessions', () => {
     expect(code).toBe(0);
   });
 
-  test('a second start continues with what is stored', async () => {
+  test('a second start continues after the stored turns', async () => {
     const { code, stdout } = await run(['dev', '--once']);
     expect(stdout).toMatch(/continues: 41 of 41 turns are stored already/);
     expect(stdout).not.toMatch(/^ {2}compacted/m);
@@ -240,7 +240,7 @@ describe.sequential('a user plays sessions', () => {
     expect(code).toBe(0);
   });
 
-  test('--json: one object a session as soon as it is over, progress elsewhere, exit 1 for an error', async () => {
+  test('--json: one object per session as soon as it is done, progress on stderr, exit code 1 for an error', async () => {
     const out = path.join(folder, 'context.json');
     const inputs = ['day.jsonl', 'nowhere.json', 'talk.json'].map((name) => path.join(folder, name));
     const ended = await run(['dev', '--json', '--window', '4000', '--out', out, ...inputs]);
@@ -283,11 +283,11 @@ describe.sequential('a user plays sessions', () => {
     expect(ended.stderr).toMatch(/5 sessions in .*: 3 succeeded, 2 failed/);
   });
 
-  test('stays up after the job; Ctrl-C ends it with exit 0 and no server is left', async () => {
+  test('stays up after the last session; Ctrl-C ends it with exit code 0 and no server is left', async () => {
     const cli = new Cli(['dev', path.join(folder, 'talk.json')], {
       PALIMPSEST_METRICS_ADDRESS: '127.0.0.1:0',
     });
-    await cli.shows(/Ctrl-C ends it/);
+    await cli.shows(/until Ctrl-C/);
     const api = /HTTP API +(\S+)/.exec(cli.stdout)?.[1] ?? '';
     const own = /Metrics +(\S+)/.exec(cli.stdout)?.[1] ?? '';
     expect((await fetch(`${api}/healthz`)).status).toBe(200);
@@ -305,7 +305,7 @@ describe.sequential('a user plays sessions', () => {
     await expect(fetch(url)).rejects.toThrow();
   });
 
-  test('a reader that has had enough of the help ends nothing in an error', async () => {
+  test('a reader that closes the help early causes no error', async () => {
     const script = `"${process.execPath}" "${program('src/cli/main.ts')}" --help | head -1; echo "\${PIPESTATUS[0]}"`;
     const shell = spawn('bash', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] });
     let [stdout, stderr] = ['', ''];
@@ -316,7 +316,7 @@ describe.sequential('a user plays sessions', () => {
     expect(stderr).toBe('');
   });
 
-  test('with --json a finished session is told while a slower one before it still plays', async () => {
+  test('with --json a finished session is printed while a slower one before it still plays', async () => {
     let finishSlow = (): void => {};
     const slow = new Promise<void>((resolve) => (finishSlow = resolve));
     const told: string[] = [];
@@ -354,7 +354,7 @@ describe.sequential('a user plays sessions', () => {
     ]);
   });
 
-  test('an output file that cannot be written costs only itself', async () => {
+  test('an output file that cannot be written affects nothing else', async () => {
     const out = path.join(folder, 'o'.repeat(300));
     const { code, stdout } = await run(['dev', '--once', '--out', out, path.join(folder, 'talk.json')]);
     expect(stdout).toMatch(/^replay: 8 messages, identical$/m);
@@ -374,7 +374,7 @@ describe.sequential('a user plays sessions', () => {
     ],
   ])('an embedded %s that is killed ends the job with its name', async (name, type, pidOf) => {
     const cli = new Cli(['dev', path.join(folder, 'talk.json')]);
-    await cli.shows(/Ctrl-C ends it/);
+    await cli.shows(/until Ctrl-C/);
     process.kill(Number.parseInt(pidOf()), 'SIGKILL');
     const { code, stderr } = await cli.ended;
     expect(stderr).toMatch(

@@ -1,6 +1,6 @@
 /**
- * People compare policies before they adopt one. `palimpsest plan` must teach how, say what was wrong and what to do, and
- * leave nothing behind: no server, no data folder, no changed file.
+ * People compare policies before they adopt one. `palimpsest plan` must explain its use, name errors and next steps, and leave
+ * no server, data folder or changed file.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -55,7 +55,7 @@ describe('the command', () => {
     expect(code).toBe(0);
   });
 
-  test('--json: one object a session in the order of the input; a broken one costs only itself', async () => {
+  test('--json: one object per session in the order of the input; a broken session affects no other', async () => {
     const tight = `--policy=${path.join(folder, 'tight.json')}`;
     const { code, stdout, stderr } = await run(
       path.join(folder, 'day.jsonl'),
@@ -106,7 +106,7 @@ describe('the command', () => {
     expect(readFileSync(svg, 'utf8')).toContain('Context of first');
   });
 
-  test('--help teaches by example', async () => {
+  test('--help has examples', async () => {
     const { code, stdout } = await run('--help');
     expect(stdout).toMatch(
       /--prices <spec>[\s\S]*Examples:\n {2}# compare the default.*\n {2}palimpsest plan session\.jsonl --window 128000/,
@@ -119,7 +119,7 @@ describe('policies', () => {
   const namesOf = (flags: Parameters<typeof policiesFromFlags>[0]) =>
     policiesFromFlags(flags).map(({ name }) => name);
 
-  test('without flags: no compaction, the default, economic, every system once', () => {
+  test('without flags: no compaction, the default, economic, each preset once', () => {
     const names = namesOf({});
     expect(names.slice(0, 3)).toEqual([baseline, 'default', 'economic']);
     expect(names.slice(3).every((name) => presetNames.some((preset) => preset === name))).toBe(true);
@@ -127,7 +127,7 @@ describe('policies', () => {
     expect(names.filter((name) => name === 'smart-agent' || name === 'hybrid')).toHaveLength(1);
   });
 
-  test('names: given, of the file, numbered, never twice', () => {
+  test('names: given, from the file, or numbered; never twice', () => {
     const file = path.join(folder, 'tight.json');
     const policy = [
       'small={"trigger":{"tokens":5000}}',
@@ -145,7 +145,7 @@ describe('policies', () => {
     ]);
   });
 
-  test('the window holds for all, prices where a policy has none of its own', () => {
+  test('the window applies to all policies, prices to those without prices', () => {
     const own = '{"prices":{"input":7}}';
     const all = policiesFromFlags({
       window: '64,000',
@@ -157,7 +157,7 @@ describe('policies', () => {
     expect(all.map(({ input }) => input.prices?.input)).toEqual([3, 3, 3, 3, 7]);
   });
 
-  test('what cannot be offered at this window is left out with its reason', () => {
+  test('a policy that is impossible at this window is left out with the reason', () => {
     const leftOut: string[] = [];
     const all = policiesFromFlags({ window: '4,000', prices: '3' }, (name, why) =>
       leftOut.push(`${name}: ${why}`),
@@ -168,8 +168,8 @@ describe('policies', () => {
   });
 });
 
-describe('what is printed', () => {
-  test('a narrow terminal gets fewer columns and is told which; a very narrow one a paragraph a policy', async () => {
+describe('the output', () => {
+  test('a narrow terminal gets fewer columns and their names; a very narrow one gets a paragraph per policy', async () => {
     const rows = [{ name: 'default', rehearsal: await rehearse(sampleMessages, small) }];
     const wide = planTable(rows);
     expect(wide).toMatch(/│ default │ 12,600 \/ 16,000 │ +\d× │ 2–/);
@@ -181,7 +181,7 @@ describe('what is printed', () => {
     );
   });
 
-  test('cuts are shown where they are, however odd the messages', async () => {
+  test('cuts are shown at their positions, for any messages', async () => {
     const messages = talk(60).map((message, index) =>
       index % 5 === 0 ? { ...message, content: `\u0000\uD83E ${'🦊'.repeat(300)}` } : message,
     );

@@ -1,6 +1,6 @@
 /**
- * Library and HTTP client are one interface: the same list of cases asks both of the same servers, each as a tenant of
- * its own, and every value and every failure must be the same.
+ * Library and HTTP client have one interface: the same cases run with both on the same servers, each as a separate tenant, and
+ * every value and every failure must be the same.
  */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';

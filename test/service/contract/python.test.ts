@@ -75,7 +75,7 @@ describe.skipIf(command === null)('a Python program', () => {
     expect(logged[4]).toEqual({ role: 'user', content: 'Question 3: what does invoice 3 say?' });
   });
 
-  test('compacts by hand and reads the outcome in numbers', async () => {
+  test('compacts on request and reads the outcome in numbers', async () => {
     const { palimpsest } = stack;
     const session = 'compacted';
     const messages = [{ role: 'user' as const, content: 'Read the invoices.' }];

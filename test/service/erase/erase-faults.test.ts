@@ -1,6 +1,6 @@
 /**
  * A worker that is stopped in the middle of a commit (SIGSTOP: a paused container, a long collection of garbage) while its
- * session is erased and begun anew: when it goes on, the new session is one that never had a predecessor.
+ * session is erased and begun again: when it continues, the new session has no trace of the old one.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -70,7 +70,7 @@ async function waitsForLock(pool: Pool): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-describe('a session erased and begun anew while its worker is stopped in a commit has no trace of the old one,', () => {
+describe('a session erased and begun again while its worker is stopped in a commit has no trace of the old one,', () => {
   async function play(before: 'begin' | 'commit', times: number): Promise<void> {
     const stack = await startStack({ worker: false });
     const pool = openPool(stack.databaseUrl);

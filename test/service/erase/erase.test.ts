@@ -1,6 +1,6 @@
 /**
- * Erasing a session takes everything of it and nothing of anybody else's, although the database refuses to delete
- * anything of a log otherwise.
+ * The erasure of a session deletes all its data and no other data, although the database otherwise refuses to delete from a
+ * log.
  */
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
@@ -58,7 +58,7 @@ async function digestsLeft(tenant: string): Promise<string[]> {
 }
 
 describe('erasing a session', () => {
-  it('deletes every row of it and leaves its neighbours as they were', async () => {
+  it('deletes all its rows and does not change other sessions', async () => {
     const tenant = randomUUID();
     const [gone, stays] = [
       await sessionWith(pool, talk(8), tenant),
@@ -100,7 +100,7 @@ describe('erasing a session', () => {
     expect(left).not.toContain(unused);
   });
 
-  it('leaves a fork whole', async () => {
+  it('leaves a fork complete', async () => {
     const ids = await sessionWith(pool, talk(6));
     const digestKeys = [await digest(ids.tenant, ids.session)];
     await compactThrough(pool, ids, 4, { digestKeys });
@@ -115,7 +115,7 @@ describe('erasing a session', () => {
     expect(await rowsHolding(pool, [ids.session])).toEqual({ erasures: 1 });
   });
 
-  it('counts forks of a fork as forks of what that was forked from', async () => {
+  it('counts forks of a fork as forks of the first session', async () => {
     const ids = await sessionWith(pool, talk(6));
     const of = (session: string) => ({ tenant: ids.tenant, session });
     const [first, second] = [randomUUID(), randomUUID()];
@@ -126,7 +126,7 @@ describe('erasing a session', () => {
     expect((await loadSession(pool, of(second))).forkOf).toEqual({ session: ids.session, throughSeq: 4 });
   });
 
-  it('with its forks erases theirs too, and one that is begun at this moment', async () => {
+  it('with its forks also erases theirs, and one that begins at this moment', async () => {
     const ids = await sessionWith(pool, talk(6));
     const of = (session: string) => ({ tenant: ids.tenant, session });
     const [first, second, third] = [randomUUID(), randomUUID(), randomUUID()];
@@ -158,7 +158,7 @@ describe('erasing a session', () => {
     expect(await rowsHolding(pool, [ids.session])).toEqual({ erasures: 1 });
   });
 
-  it('names another payer of a digest that others refer to, and waits with one that a commit holds', async () => {
+  it('names another payer of a digest that others refer to, and postpones one that a commit has locked', async () => {
     const tenant = randomUUID();
     const [gone, stays] = [
       await sessionWith(pool, talk(4), tenant),
@@ -187,7 +187,7 @@ describe('erasing a session', () => {
     expect(await payers()).toEqual({ [shared]: stays.session });
   });
 
-  it('takes along a digest that it has from an erased session, once the commit that held it has failed', async () => {
+  it('deletes a digest inherited from an erased session, once the commit that locked it has failed', async () => {
     const tenant = randomUUID();
     const [first, heir] = [
       await sessionWith(pool, talk(4), tenant),
@@ -210,7 +210,7 @@ describe('erasing a session', () => {
     expect(await rowsHolding(pool, [heir.session])).toEqual({ erasures: 1 });
   });
 
-  it('goes through although the compaction that holds a digest of it ends at that moment', async () => {
+  it('succeeds although the compaction that uses a digest of it ends at that moment', async () => {
     const tenant = randomUUID();
     const [gone, compacting] = [
       await sessionWith(pool, talk(4), tenant),
@@ -243,7 +243,7 @@ describe('erasing a session', () => {
     expect(await digestsLeft(tenant)).toEqual([]);
   });
 
-  it('makes its name free for another session', async () => {
+  it('frees its id for another session', async () => {
     const ids = await sessionWith(pool, talk(2));
     await eraseSession(pool, ids);
     await appendTurn(pool, { ...ids, turnId: 'first', messages: talk(1, 3) });
@@ -279,7 +279,7 @@ describe('the guards of the log, while a session is erased', () => {
     expect(await replayed(pool, other)).toHaveLength(2);
   });
 
-  it('stand again as soon as its transaction has ended', async () => {
+  it('apply again as soon as its transaction has ended', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: 'first', messages: talk(2) });
     const one = openPool(database.url, { max: 1 });

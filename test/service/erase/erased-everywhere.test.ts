@@ -1,6 +1,6 @@
 /**
- * After an erasure nothing of the session is left, wherever one looks: a text that only it held, and its id, are looked
- * for in every row of every table and in every history that Temporal keeps of its tenant.
+ * After an erasure no data of the session is left: the tests search every row of every table, and every history in Temporal of
+ * its tenant, for its id and for a text that only it had.
  */
 import { randomUUID } from 'node:crypto';
 import { WorkflowNotFoundError, type Client } from '@temporalio/client';
@@ -142,7 +142,7 @@ async function expectGone(session: string): Promise<void> {
 const nothingLeft = { remaining: 0 } satisfies Partial<Erased>;
 
 describe('an erased session is erased everywhere', () => {
-  test('its forks stay, and no longer say where they come from', async () => {
+  test('its forks stay, without the reference to it', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const { session, fork, forkOfFork, marker } = await play();
     const erased = await palimpsest.erase({ session });
@@ -162,7 +162,7 @@ describe('an erased session is erased everywhere', () => {
     expect(await rowsHolding(pool, [marker, forkOfFork])).toEqual({});
   });
 
-  test('with its forks and theirs: not a row, not a history', async () => {
+  test('with all its forks, no row and no history remains', async () => {
     const { palimpsest } = stack;
     const { session, fork, forkOfFork, marker } = await play();
     const erased = await palimpsest.erase({ session, forks: true });
@@ -176,7 +176,7 @@ describe('an erased session is erased everywhere', () => {
     });
   });
 
-  test('a session of which nothing but a refused turn in its workflow exists', async () => {
+  test('also if it exists only as a refused turn in its workflow', async () => {
     const { palimpsest } = stack;
     const [session, marker] = [randomUUID(), `marker-${randomUUID()}`];
     await signalInline(session, 'refused', [{ role: 'nobody', content: marker }]);
@@ -188,7 +188,7 @@ describe('an erased session is erased everywhere', () => {
     expect(await historiesHolding([marker])).toEqual([]);
   });
 
-  test('while Temporal is away: from PostgreSQL at once, from Temporal when it is told', async () => {
+  test('while Temporal is away: from PostgreSQL at once, from Temporal later', async () => {
     const { databaseUrl, queuePrefix } = stack;
     const way = new Way(stack.temporal.address);
     const address = `127.0.0.1:${await way.open()}`;
@@ -217,7 +217,7 @@ describe('an erased session is erased everywhere', () => {
     }
   });
 
-  test('a caller tells Temporal of its own session only: the sweep goes on with the others', async () => {
+  test('a caller erases only its session in Temporal: the sweep continues the others', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const session = randomUUID();
     await appendTurns(palimpsest, session, dialogue(1));
@@ -235,7 +235,7 @@ describe('an erased session is erased everywhere', () => {
     await expectGone(session);
   });
 
-  test('while a transaction holds a digest of it: that goes when the transaction has ended', async () => {
+  test('while a transaction locks a digest of it: the digest is deleted after the transaction', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const session = randomUUID();
     await appendTurns(palimpsest, session, dialogue(18), { policy: smallPolicy });
@@ -262,7 +262,7 @@ describe('an erased session is erased everywhere', () => {
     await expectGone(session);
   });
 
-  test('a workflow that outlives its session hands over, and its run is deleted without the new session', async () => {
+  test('a workflow that outlives its session continues as new, and its run is deleted without the new session', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const ids = { tenant, session: randomUUID() };
     const { session } = ids;
@@ -287,7 +287,7 @@ describe('an erased session is erased everywhere', () => {
     expect((await palimpsest.compactions({ session })).map(({ generation }) => generation)).toEqual([1]);
   });
 
-  test('a turn that is told late does not keep it alive, and one of a new session is left alone', async () => {
+  test('a late signal of a turn does not keep it alive, and a turn of a new session is not affected', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const [late, anew] = [randomUUID(), randomUUID()];
     for (const session of [late, anew]) {

@@ -1,4 +1,7 @@
-/** Agents that speak another format end to end: their turns compact behind them, and every context is theirs, valid and within budget. */
+/**
+ * Agents with another format, end to end: their sessions are compacted, and every context is in their format, valid and within
+ * budget.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { contextFormatOf } from '../../../src/formats/index.js';
 import { contextFormats, type ContextFormat } from '../../../src/conversation/format-names.js';

@@ -1,6 +1,6 @@
 /**
- * Every recorded file is opened in the format it is in, goes through a real store turn by turn, is shown in every format of
- * a request, and is written back as it was, or is refused with the reason. The table is what a person sees of an import.
+ * Every recorded file is opened in the format it is in, goes through a real store turn by turn, is shown in every format of a
+ * request, and is exported unchanged, or is refused with the reason. The table shows the visible results of an import.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

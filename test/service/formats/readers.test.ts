@@ -1,6 +1,6 @@
 /**
- * `import`, `dev` and `plan` read the same files the same way: whatever one of them takes, the others take, and whatever is
- * refused is refused by all, with the path and what to do next.
+ * `import`, `dev` and `plan` read files in the same way: all of them accept the same files, and refuse the same files with the
+ * path and the next step.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';

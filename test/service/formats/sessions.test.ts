@@ -1,6 +1,6 @@
 /**
- * Sessions held in the formats of providers, end to end: appended, compacted, read in their own format and in others,
- * and given back item for item.
+ * Sessions in the formats of providers, end to end: appended, compacted, read in their own format and in others, and replayed
+ * item by item.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { contextFormatOf } from '../../../src/formats/index.js';
@@ -124,7 +124,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     });
   };
 
-  test('is compacted, fits, and is shown valid with its last turns as they came in', async () => {
+  test('is compacted, fits, and is valid with its last turns unchanged', async () => {
     for (let turn = 0; turn < 14; turn++) {
       await append(turn);
       expectValid(await stack.palimpsest.context({ session }), provider);
@@ -144,13 +144,13 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     expect(summary).toHaveLength(1);
   });
 
-  test('is compacted by hand', async () => {
+  test('is compacted on request', async () => {
     const { generation } = await stack.palimpsest.context({ session });
     expect(await stack.palimpsest.compact({ session })).toMatchObject({ generation: generation + 1 });
     expectValid(await stack.palimpsest.context({ session }), provider);
   });
 
-  test('is shown valid in the formats of other providers', async () => {
+  test('is valid in the formats of other providers', async () => {
     for (const other of ['openai-chat', 'anthropic', 'gemini'] as const)
       expectValid(await stack.palimpsest.context({ session, format: other }), other);
   });
@@ -164,7 +164,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     expectValid(after, provider);
   });
 
-  test('gives back every item that was appended', async () => {
+  test('returns every appended item', async () => {
     expect((await replayedItems(session)).map(text)).toEqual(appended.map(text));
   });
 
@@ -179,7 +179,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
     await expect(refused).rejects.toMatchObject({ type: 'Input.Invalid', path: 'format' });
   });
 
-  test('refuses what is no item of its format with the path of the field', async () => {
+  test('refuses items of another format with the path of the field', async () => {
     if (format === 'claude-code') return;
     const refused = stack.palimpsest.appendTurn({
       session,
@@ -191,7 +191,7 @@ describe.for(sessions)('a session in the format %s', ([format, provider, system]
   });
 });
 
-test('a result that was evicted is found by the id that the provider gave its call', async () => {
+test("an evicted result is found by the provider's id of its call", async () => {
   const found = await stack.palimpsest.toolResponse({ session: 'in-anthropic', callId: 'toolu_1' });
   expect(text(found)).toContain('ledger');
 });

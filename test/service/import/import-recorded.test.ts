@@ -72,7 +72,7 @@ describe.skipIf(skipWithoutTranscripts())('an import of recorded sessions', () =
     );
   });
 
-  test('keeps every original of another format whole, or says why not', async () => {
+  test('exports every original of another format completely, or gives the reason', async () => {
     const folder = path.join(recordings, 'native');
     const names = (await readdir(folder, { recursive: true })).filter((name) =>
       /\.(jsonl?|traj)(\.gz)?$/.test(name),

@@ -1,4 +1,4 @@
-/** Old sessions are stored once, exactly, whatever becomes of the process, the database or the files on the way. */
+/** Old sessions are stored exactly once, despite failures of the process, the database or the files. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -69,7 +69,7 @@ const sessionCount = async (): Promise<number> => {
 };
 
 describe('an import', () => {
-  test('cuts what is larger than a turn may be, and knows it again', async () => {
+  test('divides messages into turns of the allowed size, and recognises them again', async () => {
     const messages = Array.from({ length: 10_003 }, (_, index) => ({
       role: 'user',
       content: `note ${index}`,
@@ -106,7 +106,7 @@ describe('an import', () => {
     expect(row.closedAt).not.toBeNull();
   });
 
-  test('run again finds everything present, and adds what has been appended to the files since', async () => {
+  test('run again finds all sessions present, and adds the messages appended to the files since', async () => {
     const file = put('a.jsonl', `${line('one', talk(4))}\n${line('two', talk(2))}`);
     await run([file]);
     expect((await run([file])).totals).toMatchObject({ stored: 0, present: 2, added: 0 });
@@ -117,7 +117,7 @@ describe('an import', () => {
     expect(await stored('one')).toEqual(talk(7));
   });
 
-  test('goes on where it was interrupted, and closes what it left open', async () => {
+  test('continues after an interruption, and closes the sessions that were left open', async () => {
     const file = put('a.jsonl', Array.from({ length: 30 }, (_, n) => line(`s-${n}`, talk(6 + n))).join('\n'));
     const controller = new AbortController();
     let reports = 0;
@@ -141,7 +141,7 @@ describe('an import', () => {
     expect((await pool.query(open, [tenant])).rows).toEqual([]);
   });
 
-  test('does not close a session that has gone on since', async () => {
+  test('does not close a session that has continued since', async () => {
     const file = put('a.jsonl', `${line('one')}\n${line('two', talk(3))}`);
     await run([file]);
     const turn = { tenant, session: 'one', turnId: 'live', messages: [{ role: 'user', content: 'more' }] };
@@ -150,7 +150,7 @@ describe('an import', () => {
     expect((await loadSession(pool, { tenant, session: 'one' })).closedAt).toBeNull();
   });
 
-  test('twice at the same time stores everything once', async () => {
+  test('run twice concurrently stores everything once', async () => {
     const sessions = Array.from({ length: 40 }, (_, n) => line(`s-${n}`, talk(12 + n)));
     for (const part of [0, 1]) put(`${part}.jsonl`, sessions.filter((_, n) => n % 2 === part).join('\n'));
     const [one, other] = await Promise.all([run([folder]), run([folder])]);
@@ -159,7 +159,7 @@ describe('an import', () => {
     for (let n = 0; n < 40; n++) expect(await stored(`s-${n}`)).toEqual(talk(12 + n));
   });
 
-  test('recognises the same messages under another id, unless told to keep them', async () => {
+  test('recognises the same messages under another id, unless they are to be kept', async () => {
     const file = put('a.jsonl', ['one', 'two', 'one'].map((id) => line(id)).join('\n'));
     const first = await run([file]);
     expect(first.statuses).toEqual(['one: stored', 'two: duplicate', 'one: present']);
@@ -168,13 +168,13 @@ describe('an import', () => {
     expect((await run([file], { keepDuplicates: true })).statuses[1]).toBe('two: stored');
   });
 
-  test('calls nothing a duplicate of what was set aside', async () => {
+  test('counts no session as a duplicate of a refused one', async () => {
     await run([put('before.jsonl', `${line('taken', talk(3, 5))}\n`)]);
     const file = put('a.jsonl', ['taken', 'two', 'three'].map((id) => line(id)).join('\n'));
     expect((await run([file])).statuses).toEqual(['taken: refused', 'two: stored', 'three: duplicate']);
   });
 
-  test('keeps the first of two contents under one id, and says where the other differs', async () => {
+  test('keeps the first of two contents under one id, and names the message at which the other differs', async () => {
     const other = [...talk(2), { role: 'user', content: 'something else' }];
     const { reports } = await run([put('a.jsonl', `${line('one')}\n${line('one', other)}`)]);
     expect(reports[1]).toMatchObject({
@@ -190,7 +190,7 @@ describe('an import', () => {
     expect(prefixed.statuses).toEqual(['old-one: stored']);
   });
 
-  test('tells sessions of agents apart that bear one id, and knows them again', async () => {
+  test("separates agents' sessions with the same id, and recognises them again", async () => {
     const cline = (...texts: string[]) =>
       JSON.stringify({
         ...{ version: 1, sessionId: 'task_1', system_prompt: '' },
@@ -231,7 +231,7 @@ describe('an import', () => {
     });
   });
 
-  test('says in which line of a log and in which field of it something is wrong', async () => {
+  test('names the line of a log and the field of an error', async () => {
     const item = (payload: object) => JSON.stringify({ timestamp: 't', type: 'response_item', payload });
     const lines = [
       JSON.stringify({ timestamp: 't', type: 'session_meta', payload: { id: 's' } }),
@@ -260,7 +260,7 @@ describe('an import', () => {
     expect(inRequest.reports[0]!.error).toMatchObject({ path: 'messages[0].content[0].tool_use_id' });
   });
 
-  test('sets malformed sessions aside with line and reason, and stores the others', async () => {
+  test('refuses malformed sessions with line and reason, and stores the others', async () => {
     const file = put(
       'a.jsonl',
       [
@@ -296,7 +296,7 @@ describe('an import', () => {
     ]);
   });
 
-  test('refuses a history of a message a line as a whole where one line is broken, wherever it stands', async () => {
+  test('refuses a history with one message per line as a whole if any line is broken', async () => {
     const lines = talk(5).map((message) => JSON.stringify(message));
     for (const broken of [0, 2, 4]) {
       const file = put(
@@ -310,7 +310,7 @@ describe('an import', () => {
     expect(await sessionCount()).toBe(0);
   });
 
-  test('takes files by their ending, names sessions by their place, and reports what cannot be read', async () => {
+  test('selects files by their ending, names sessions by their path, and reports unreadable files', async () => {
     put('a/chat.json', JSON.stringify(talk(2, 1)));
     put('b/chat.json', JSON.stringify({ messages: talk(2, 2) }));
     put('b/zipped.jsonl.gz', gzipSync(`${line('zipped', talk(2, 3))}\n${line('zipped too', talk(2, 4))}`));
@@ -338,7 +338,7 @@ describe('an import', () => {
     );
   });
 
-  test('stores what was whole before the place where a compressed file is damaged', async () => {
+  test('stores the complete sessions before the damage of a compressed file', async () => {
     const lines = Array.from({ length: 400 }, (_, n) =>
       line(`s-${n}`, [
         { role: 'user', content: createHash('sha256').update(`${n}`).digest('hex').repeat(20) },
@@ -363,7 +363,7 @@ describe('an import', () => {
     }
   });
 
-  test('refuses what is larger than it may hold, and reads over it', async () => {
+  test('refuses and skips sessions over the size limit', async () => {
     const file = put('a.jsonl', [line('a', talk(2)), line('big', talk(400)), line('c', talk(3))].join('\n'));
     const { statuses, reports } = await run([file], { longestSession: 20_000 });
     expect(statuses).toEqual(['a: stored', 'a#2: refused', 'c: stored']);
@@ -372,7 +372,7 @@ describe('an import', () => {
     });
   });
 
-  test('checks everything and stores nothing in a dry run', async () => {
+  test('checks all sessions and stores nothing in a dry run', async () => {
     const { totals } = await run([put('a.jsonl', `${line('a')}\n${line('b', [])}\n${line('c')}`)], {
       dryRun: true,
     });
@@ -380,7 +380,7 @@ describe('an import', () => {
     expect(await sessionCount()).toBe(0);
   });
 
-  test('gives new sessions a policy, and leaves those that exist theirs', async () => {
+  test('gives new sessions a policy, and does not change that of existing ones', async () => {
     const file = put('a.json', line('a', talk(2)));
     await run([file], { policy: { contextWindow: 9_000 } });
     put('a.json', line('a', talk(5)));
@@ -391,7 +391,7 @@ describe('an import', () => {
     });
   });
 
-  test('stops where the database goes away, and then goes on', async () => {
+  test('stops when the database goes away, and later continues', async () => {
     const own = await createDatabase();
     const ownPool = openPool(own.url, { max: 8 });
     const file = put('a.jsonl', Array.from({ length: 60 }, (_, n) => line(`s-${n}`, talk(5 + n))).join('\n'));
@@ -435,7 +435,7 @@ describe('a query', () => {
   const query = (text: string, options: Partial<ImportOptions> = {}) =>
     run([querySource(database.url, text)], options);
 
-  test.each(['as_json', 'as_jsonb', 'as_text'])('brings a message a row (%s)', async (column) => {
+  test.each(['as_json', 'as_jsonb', 'as_text'])('returns one message per row (%s)', async (column) => {
     const { reports } = await query(
       `select s as id, ${column} as message from public.old order by s, position`,
     );
@@ -446,7 +446,7 @@ describe('a query', () => {
     if (column !== 'as_jsonb') expect(await stored('first')).toEqual(talk(4));
   });
 
-  test('brings a session a row, numbers as ids, and sets NULLs and broken rows aside', async () => {
+  test('returns one session per row, numbers as ids; NULLs and broken rows are refused', async () => {
     const { statuses, reports } = await query(
       `select 7 as id, json_agg(as_json order by position)::text as messages from public.old
        union all select 8, null union all select null, '[]' union all select 9, '{"messages":[' union all select 10, '17'`,
@@ -461,7 +461,7 @@ describe('a query', () => {
     ]);
   });
 
-  test('that is wrong is refused with what it must answer, and can change nothing', async () => {
+  test('with wrong columns is refused with the expected ones, and cannot change data', async () => {
     await expect(query('select 1 as n')).rejects.toMatchObject({ type: 'Input.Invalid', path: '--query' });
     await expect(query('selec')).rejects.toMatchObject({
       type: 'Input.Invalid',
@@ -478,7 +478,7 @@ describe('a query', () => {
     expect((await source.query('select 1 from public.old')).rowCount).toBe(6);
   });
 
-  test('whose rows of a session do not stand together is refused', async () => {
+  test('with separated rows of one session is refused', async () => {
     const shuffled = query(
       'select s as id, as_text as message from public.old order by position % 2, position',
     );

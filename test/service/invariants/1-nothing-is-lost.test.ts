@@ -1,6 +1,6 @@
 /**
- * Invariant 1. Nothing is lost: the log is append-only; replaying the archive parts in order and then the tail gives back
- * every message exactly. What was changed behind the store is reported, never replayed as if it were the original.
+ * Invariant 1. Nothing is lost: the log is append-only; a replay of the archive parts in order and then the tail returns every
+ * message exactly. Data that was changed outside the store is reported, never replayed as an original.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
@@ -115,7 +115,7 @@ const odyssey = fc
   });
 
 describe('invariant 1: nothing is lost', () => {
-  test('whatever was appended in whatever turns is replayed as the same JSON text, over any compactions', async () => {
+  test('any messages in any turns are replayed as the same JSON text, after any compactions', async () => {
     const { palimpsest } = stack;
     let run = 0;
     let compacted = 0;

@@ -1,6 +1,6 @@
 /**
- * Invariant 10. A stable prefix: between two commits the context only grows at its end, so that a provider's cache holds.
- * Emergency reductions are stored when first applied and never taken back before the next commit.
+ * Invariant 10. A stable prefix: between two commits the context only grows at its end, so that a provider's cache stays valid.
+ * Emergency reductions are stored when first applied and never removed before the next commit.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -142,7 +142,7 @@ function turnOf({ kind, size, id }: Step, index: number): ChatMessage[] {
 }
 
 describe('invariant 10: a stable prefix', () => {
-  test('between two commits every context begins with the one before, emergencies apart', async () => {
+  test('between two commits every context begins with the one before, except for emergencies', async () => {
     const { palimpsest } = stack;
     let run = 0;
     const sum: Tally = { extended: 0, emergencies: 0, commits: 0 };
@@ -190,7 +190,7 @@ describe('invariant 10: a stable prefix', () => {
     expect(tally.extended + tally.emergencies).toBe(119);
   });
 
-  test('readers that come at once at the moment of an emergency see the same context', async () => {
+  test('concurrent readers in an emergency see the same context', async () => {
     const { palimpsest, model } = stack;
     model.hold();
     const session = 'readers';

@@ -51,7 +51,7 @@ describe('invariant 11: a tenant sees its own rows only', () => {
     }
   });
 
-  test('what one tenant has is not there for another', async () => {
+  test("a tenant's data does not exist for another tenant", async () => {
     const [owner, other] = tenants;
     const session = 'private';
     await owner!.appendTurn({ session, turnId: 't', messages: conversationOf('acme')[0]! });

@@ -1,7 +1,7 @@
 /**
- * Invariant 12. Any earlier generation can be restored: that commits a new generation whose parent is the restored one,
- * and replay follows the head's chain of parents. Whatever is appended, compacted, restored and forked in whatever
- * order, every context that ever was can come back, and nothing is lost.
+ * Invariant 12. Any earlier generation can be restored: that commits a new generation whose parent is the restored one, and
+ * replay follows the head's chain of parents. After any order of appends, compactions, restores and forks, every earlier
+ * context can be restored, and nothing is lost.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
@@ -130,7 +130,7 @@ describe('invariant 12: undo, end to end', () => {
   });
   afterAll(() => stack.stop());
 
-  test('a compaction of the model is undone and done again by restoring', async () => {
+  test('restores undo and redo a compaction of the model', async () => {
     const { palimpsest } = stack;
     const session = 'undone';
     const turns = dialogue(16);
@@ -159,7 +159,7 @@ describe('invariant 12: undo, end to end', () => {
     expect(await replayedTexts(palimpsest, session)).toEqual(texts);
   });
 
-  test('a fork compacts by itself and leaves its source alone', async () => {
+  test('a fork compacts and does not change its source', async () => {
     const { palimpsest } = stack;
     const session = 'source';
     const turns = dialogue(16);

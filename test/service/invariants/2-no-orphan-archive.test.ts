@@ -139,7 +139,7 @@ describe('invariant 2: no orphan archive', () => {
     },
   );
 
-  test('a result that acceptance refuses leaves no trace, by the model nor by the fallback', async () => {
+  test('a result that acceptance refuses leaves no trace, whether by the model or by the fallback', async () => {
     const { palimpsest, model } = stack;
     const session = 'refused';
     const asked = model.requests.length;
@@ -166,24 +166,21 @@ describe('invariant 2: no orphan archive', () => {
     { method: 'model' as const, words: 8 },
     { method: 'extractive' as const, words: 8 },
     { method: 'extractive' as const, words: 1 },
-  ])(
-    'asked for by hand, a result that is not smaller is no outcome and leaves no trace: %o',
-    async (small) => {
-      const { palimpsest } = stack;
-      const session = `by hand ${small.method} ${small.words}`;
-      const summary = { method: small.method };
-      await appendTurns(palimpsest, session, dialogue(4, small.words), { policy: { ...policy, summary } });
-      const before = await palimpsest.context({ session });
-      expect(await palimpsest.compact({ session })).toBeNull();
-      expect(await rows(session)).toEqual(untouched);
-      expect(await palimpsest.context({ session })).toEqual(before);
-      expect((await palimpsest.status({ session })).lastError?.type ?? 'Summary.NotSmaller').toBe(
-        'Summary.NotSmaller',
-      );
-    },
-  );
+  ])('on request, a result that is not smaller gives null and leaves no trace: %o', async (small) => {
+    const { palimpsest } = stack;
+    const session = `by hand ${small.method} ${small.words}`;
+    const summary = { method: small.method };
+    await appendTurns(palimpsest, session, dialogue(4, small.words), { policy: { ...policy, summary } });
+    const before = await palimpsest.context({ session });
+    expect(await palimpsest.compact({ session })).toBeNull();
+    expect(await rows(session)).toEqual(untouched);
+    expect(await palimpsest.context({ session })).toEqual(before);
+    expect((await palimpsest.status({ session })).lastError?.type ?? 'Summary.NotSmaller').toBe(
+      'Summary.NotSmaller',
+    );
+  });
 
-  test('a compaction that another one overtook leaves nothing of its own', async () => {
+  test('a compaction that another one overtook leaves no data', async () => {
     const { palimpsest, model, queuePrefix: tenant } = stack;
     const session = 'overtaken';
     const conversation = conversationOf(session);

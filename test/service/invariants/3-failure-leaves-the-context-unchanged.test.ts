@@ -1,7 +1,7 @@
 /**
- * Invariant 3. Failure leaves the context unchanged: whatever the model endpoint does, nothing but a summary becomes one.
- * All sessions live at once against one endpoint that answers each of them in its own way. With every request the agent's
- * context is read: that is the moment of the fault.
+ * Invariant 3. Failure leaves the context unchanged: for any behaviour of the model endpoint, only a summary is accepted as
+ * one. All sessions run concurrently against one endpoint, which has a different fault for each. The agent's context is read
+ * with every request, at the moment of the fault.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

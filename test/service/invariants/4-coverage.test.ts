@@ -1,6 +1,6 @@
 /**
- * Invariant 4. Coverage: the summarizer reads the original of every evicted message, whole or in pieces. Judged by what the
- * model server received and answered, put together again from nothing but the requests.
+ * Invariant 4. Coverage: the summarizer reads the original of every evicted message, whole or in pieces. The evidence is
+ * reconstructed only from the requests that the model server received and its answers.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
@@ -243,7 +243,7 @@ describe('invariant 4: coverage', () => {
     expect(missing.length).toBeLessThanOrEqual(requests.length);
   });
 
-  test('the same where the model reads less than its window says, and chunks are halved again and again', async () => {
+  test('the same if the model reads less than its window, and chunks are halved repeatedly', async () => {
     stack.model.reply(withWindow(4_500));
     const { log, compactions, stored, requests } = await playLongRun('halved', {
       contextWindow: 16_000,
@@ -255,7 +255,7 @@ describe('invariant 4: coverage', () => {
     expectRead(log, read(requests), stored);
   });
 
-  test('the deterministic fallback covers all of it too, and says that it served', async () => {
+  test('the fallback also covers all messages, and says that it was used', async () => {
     stack.model.reply(status(401));
     const { compactions, stored, log } = await playLongRun('fallback');
     stack.model.reply(ok());
@@ -272,7 +272,7 @@ describe('invariant 4: coverage', () => {
     expect(JSON.stringify(context.messages[1])).toContain('without a model');
   });
 
-  test('whatever the history, the chunks and the cuts', async () => {
+  test('for any history, chunks and cuts', async () => {
     const { palimpsest, model, queuePrefix } = stack;
     let run = 0;
     let messages = 0;

@@ -80,7 +80,7 @@ const turns = fc.record({
 });
 
 describe('invariant 5: appends during a compaction survive', () => {
-  test('whatever is appended by however many writers while the model is at work', async () => {
+  test('any turns by any number of writers during a model call', async () => {
     const { palimpsest, model } = stack;
     let run = 0;
     await fc.assert(
@@ -115,7 +115,7 @@ describe('invariant 5: appends during a compaction survive', () => {
     );
   });
 
-  test('a turn that comes in the middle is in the next context, word for word, before and after the commit', async () => {
+  test('a turn appended meanwhile is in the next context, word for word, before and after the commit', async () => {
     const { palimpsest, model } = stack;
     const session = 'middle';
     await held(session);
@@ -132,7 +132,7 @@ describe('invariant 5: appends during a compaction survive', () => {
     expect([after.generation, after.messages.slice(-2)]).toEqual([1, said]);
   });
 
-  test('requests to compact join the one in flight: one child, one answer', async () => {
+  test('requests to compact wait for the one in flight: one child, one answer', async () => {
     const { palimpsest, model } = stack;
     const session = 'joined';
     await held(session);
@@ -151,7 +151,7 @@ describe('invariant 5: appends during a compaction survive', () => {
     expect(model.requests.length).toBe(asked);
   });
 
-  test('a plan that another commit overtook replaces nothing: it is refused, and made anew on what is there', async () => {
+  test('a plan that another commit overtook replaces nothing: it is refused and made again from the new context', async () => {
     const { palimpsest, model, queuePrefix: tenant } = stack;
     const session = 'overtaken';
     const log = await held(session);

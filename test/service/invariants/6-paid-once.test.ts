@@ -1,6 +1,6 @@
 /**
- * Invariant 6. A model result that reached the database is never paid for again: chunks, halves, consolidations. Counted at
- * the endpoint, where money is spent.
+ * Invariant 6. A model result that reached the database is never paid for again: chunks, halves, consolidations. Requests are
+ * counted at the endpoint.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -48,7 +48,7 @@ function script(byModel: Record<string, Script>): void {
 }
 
 describe('invariant 6: a model result is never paid for again', () => {
-  test('a chunk that does not fit is asked for in halves, never again as it was', async () => {
+  test('a chunk that does not fit is requested in halves, never again unchanged', async () => {
     const { palimpsest } = stack;
     const session = 'overflow';
     script({ overflow: withWindow(1_300) });
@@ -63,7 +63,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     expect(outcome!.chunks).toBeGreaterThan(2);
   });
 
-  test('digests that do not fit together with the snapshot are merged first, and nothing is asked for twice', async () => {
+  test('digests that do not fit together with the snapshot are merged first, and no request is made twice', async () => {
     const { palimpsest } = stack;
     const session = 'merges';
     const policy = policyOf('merges', { chunkTokens: 1_500 });
@@ -86,7 +86,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     expect(compactions.map(({ method }) => method)).toEqual(['model', 'model']);
   });
 
-  test('what a failed compaction had already read serves the next one', async () => {
+  test('the answers of a failed compaction are used by the next one', async () => {
     const { palimpsest } = stack;
     const session = 'second attempt';
     const policy = policyOf('second', { fallback: 'none' });
@@ -136,7 +136,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     expect(again.map(isConsolidation)).toEqual([true]);
   });
 
-  test('sessions of one tenant share what is the same; another tenant pays for itself', async () => {
+  test('sessions of one tenant share equal answers; another tenant pays again', async () => {
     const { palimpsest, databaseUrl, temporal, queuePrefix } = stack;
     const other = await Palimpsest.connect({
       ...{ databaseUrl, temporal, queuePrefix },

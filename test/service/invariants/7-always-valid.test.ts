@@ -1,6 +1,6 @@
 /**
- * Invariant 7. The context is always valid for its provider: whatever malformed history an agent platform appends, in
- * whatever turns, read after every turn and around every compaction.
+ * Invariant 7. The context is always valid for its provider: for any malformed history in any turns, read after every turn and
+ * around every compaction.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -140,7 +140,7 @@ describe('invariant 7: the context is always valid for its provider', () => {
     await palimpsest.settled({ session });
   }
 
-  test('calls that can still be answered stay; each has exactly one result, also when it comes late', async () => {
+  test('calls that can still be answered stay; each has exactly one result, also a late one', async () => {
     const { palimpsest } = stack;
     const session = 'open calls';
     await callThenTalk(palimpsest, session, { contextWindow: 2_500 });
@@ -162,7 +162,7 @@ describe('invariant 7: the context is always valid for its provider', () => {
     await palimpsest.settled({ session });
   });
 
-  test('a result that comes when its call was evicted is shown as data', async () => {
+  test('the result of an evicted call is shown as data', async () => {
     const { palimpsest } = stack;
     const session = 'dead calls';
     await callThenTalk(palimpsest, session, { contextWindow: 2_500, deadCallAfter: 0 });

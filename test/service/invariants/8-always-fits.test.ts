@@ -1,6 +1,6 @@
 /**
- * Invariant 8. The context always fits: with a model that never answers, no compaction that needs it ever commits, and
- * still every read stays within the budget. `Budget.Unreachable` is the answer only where the floor does not fit.
+ * Invariant 8. The context always fits: with a model that never answers, no compaction that needs it commits, but every read
+ * stays within the budget. A read fails with `Budget.Unreachable` only if the smallest possible context does not fit.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
@@ -162,7 +162,7 @@ describe('invariant 8: the context always fits', () => {
     expect(unreachable).toBeLessThan(reads / 2);
   });
 
-  test('also behind a head, whose tokens cannot be reduced', async () => {
+  test('also with a head, whose tokens cannot be reduced', async () => {
     const { palimpsest, model } = stack;
     const session = 'behind a head';
     const log: ChatMessage[] = [];
@@ -194,7 +194,7 @@ describe('invariant 8: the context always fits', () => {
     expect(context?.generation).toBe(1);
   });
 
-  test('a reader that an append overtakes, and every reader after it', async () => {
+  test('for a reader that an append overtakes, and every later reader', async () => {
     const { palimpsest, queuePrefix } = stack;
     const session = 'overtaken';
     const log: ChatMessage[] = [{ role: 'user', content: words(1_500) }];
@@ -235,7 +235,7 @@ describe('invariant 8: the context always fits', () => {
     expect(await palimpsest.context({ session })).toEqual(late);
   });
 
-  test('many who append and read one session at once, each read an emergency', async () => {
+  test('for many concurrent writers and readers of one session, each in an emergency', async () => {
     const { palimpsest } = stack;
     const session = 'crowd';
     const request: ChatMessage = { role: 'user', content: words(2_000) };
@@ -257,7 +257,7 @@ describe('invariant 8: the context always fits', () => {
     expect((await read(session, [request]))?.entries.at(-1)?.seq).toBe(97);
   });
 
-  test('one request and a hundred steps after it: the latest results are the last to shrink', async () => {
+  test('after one request and a hundred steps, the latest results shrink last', async () => {
     const { palimpsest } = stack;
     const session = 'one request';
     const request: ChatMessage = { role: 'user', content: `Find the cause. ${words(120)}` };

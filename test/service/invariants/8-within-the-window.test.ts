@@ -1,6 +1,6 @@
 /**
- * Invariant 8 in the provider's own tokens: whatever usage was reported, what a session sends and the request overhead
- * stay within the declared window. The provider is played: it counts `overhead + factor × our count`.
+ * Invariant 8 in the provider's own tokens: for any reported usage, context and request overhead stay within the declared
+ * window. The provider is simulated: it counts `overhead + factor × local count`.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -50,7 +50,7 @@ describe('a report of usage', () => {
     expect(6_000 + context.tokens).toBeLessThanOrEqual(128_000);
   });
 
-  it('that leaves out what was read from the cache never lets more into the window', async () => {
+  it('without cached tokens never lets more into the window', async () => {
     const ids = newSession();
     const policy: PolicyInput = { model: 'claude-sonnet-4-5' };
     await appendTurn(pool, { ...ids, turnId: '0', messages: talk(1, 40_000), policy });

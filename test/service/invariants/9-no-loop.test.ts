@@ -1,6 +1,6 @@
 /**
- * Invariant 9. No loop: a session that compacting cannot help is left alone until something compactable arrives. Counted by
- * the child workflows that its own workflow started, and by the requests at the model.
+ * Invariant 9. No loop: an exhausted session is not compacted until something compactable arrives. The tests count the child
+ * workflows that its workflow started, and the requests at the model.
  */
 import type { Client } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -54,7 +54,7 @@ const policy: PolicyInput = { contextWindow: 4_000 };
 const step = 350;
 
 describe('invariant 9: no loop', () => {
-  test('a tail that cannot shrink is tried once, and again only after it has grown', async () => {
+  test('a compaction of a tail that cannot shrink is tried once, and again only after it has grown', async () => {
     const { palimpsest, model } = stack;
     const session = 'open call';
     const asked = model.requests.length;
@@ -128,7 +128,7 @@ describe('invariant 9: no loop', () => {
     expect(await started(session)).toBe(tries);
   });
 
-  test('a result that acceptance refuses is not made again at every turn', async () => {
+  test('a result that acceptance refuses is not repeated at every turn', async () => {
     const { palimpsest, model } = stack;
     const session = 'refused';
     const pins = ['never touch the production database '.repeat(80)];
@@ -149,7 +149,7 @@ describe('invariant 9: no loop', () => {
     model.reply(ok());
   });
 
-  test('asked for by hand it is tried whatever the mark says, and answers null', async () => {
+  test('on request it is tried even if the session is exhausted, and the answer is null', async () => {
     const { palimpsest } = stack;
     const session = 'by hand';
     await talk(session, [[{ role: 'user', content: words(3_200) }]], policy);
@@ -159,7 +159,7 @@ describe('invariant 9: no loop', () => {
     expect(await started(session)).toBe(tries + 1);
   });
 
-  test('in a long session the number of compactions follows what was appended', async () => {
+  test('in a long session the number of compactions is proportional to the appended tokens', async () => {
     const { palimpsest } = stack;
     const session = 'long';
     await talk(session, dialogue(80), policy);

@@ -1,4 +1,4 @@
-/** How a connection is asked for, and what is said where it cannot come about: a typed failure with the next step. */
+/** Options of a connection, and the typed failures with the next step if it fails. */
 import { beforeAll, afterAll, describe, expect, test, vi } from 'vitest';
 import { PalimpsestError } from '../../../src/errors.js';
 import type { PalimpsestOptions } from '../../../src/library/connections.js';
@@ -31,7 +31,7 @@ const withUrl = (change: (url: URL) => void) => {
   return { databaseUrl: url.toString(), temporal: { address: temporalAddress() } };
 };
 
-describe('what cannot be meant is Input.Invalid, by field', () => {
+describe('an invalid option is Input.Invalid with its field', () => {
   const temporal = { address: 'localhost:7233' };
   const databaseUrl = 'postgresql://localhost/x';
 
@@ -52,7 +52,7 @@ describe('what cannot be meant is Input.Invalid, by field', () => {
     expect(await failureOf(options)).toMatchObject({ type: 'Input.Invalid', path });
   });
 
-  test('also for a worker', async () => {
+  test('is also refused for a worker', async () => {
     const of = (settings: object) => startWorker({ model: {}, ...settings } as WorkerSettings);
     await expect(of({ databaseUrl: 5, temporal })).rejects.toMatchObject({ path: 'databaseUrl' });
     await expect(of({ databaseUrl: database.url, temporal: 'localhost:7233' })).rejects.toMatchObject({
@@ -62,7 +62,7 @@ describe('what cannot be meant is Input.Invalid, by field', () => {
   });
 });
 
-describe('a server that cannot be used is named with the next step', () => {
+describe('an unusable server is named with the next step', () => {
   test.each<[string, (url: URL) => void, RegExp, RegExp]>([
     ['no host', (url) => void (url.hostname = 'nowhere.invalid'), /nowhere\.invalid/, /DATABASE_URL runs/],
     ['no server', (url) => void (url.port = '1'), /nothing listens at 127\.0\.0\.1:1/, /DATABASE_URL runs/],
@@ -104,7 +104,7 @@ describe('a server that cannot be used is named with the next step', () => {
   });
 });
 
-test('what is left out is what the environment says; without it the failure says what to set', async () => {
+test('omitted options come from the environment; without it the failure says what to set', async () => {
   vi.stubEnv('PALIMPSEST_DATA', '/nowhere/palimpsest');
   try {
     expect(await failureOf(undefined)).toMatchObject({

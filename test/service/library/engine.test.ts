@@ -1,6 +1,6 @@
 /**
- * What a policy can ask of the engine, end to end on real servers: summary modes, the one repair, messages summarized by
- * themselves, summaries written anew once a model is back, the cold cache, money, and the form of the summary.
+ * The policy's options of the engine, end to end on real servers: summary modes, the single repair, separately summarized
+ * messages, summaries rewritten once a model answers again, the cold cache, spend limits, and the form of the summary.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -75,7 +75,7 @@ async function valid(session: string): Promise<ChatMessage[]> {
 }
 
 describe('summary modes', () => {
-  test('full_rewrite reads the whole archive from its digests and pays only for what is new', async () => {
+  test('full_rewrite reads the whole archive from its digests and pays only for new messages', async () => {
     const policy: PolicyInput = { ...smallPolicy, summary: { mode: 'full_rewrite', chunkTokens: 600 } };
     await play('rewrite', talk('rewrite', 18), policy);
     const second = await play('rewrite', talk('rewrite', 36).slice(18), policy, 18);
@@ -95,7 +95,7 @@ describe('the one repair', () => {
   const wordy = `## Current state\n- ${words(2_000)}`;
   const isRepair = (request: RecordedRequest) => /too long|shorten|left out|missing/i.test(textOf(request));
 
-  test('a snapshot that is too long is asked for once more, shorter', async () => {
+  test('a snapshot that is too long is requested once more, shorter', async () => {
     const script: Script = (request) =>
       (isRepair(request) ? about('## Current state\n- repaired in short') : ok(wordy.slice(0, 6_000)))(
         request,
@@ -108,7 +108,7 @@ describe('the one repair', () => {
     expect((await newest('long')).snapshot).toContain('repaired in short');
   });
 
-  test('where the repair is no better, the fallback serves and says so', async () => {
+  test('if the repair is also too long, the fallback serves and is reported', async () => {
     stack.model.reply(ok(wordy.slice(0, 6_000)));
     await play('longer', talk('longer', 18), incremental);
     stack.model.reply(ok());
@@ -118,7 +118,7 @@ describe('the one repair', () => {
   });
 });
 
-test('a message too large for its place is summarized by itself: head and tail stay, restore brings it back', async () => {
+test('a very large message is summarized alone: its beginning and end stay, and restore returns it', async () => {
   const { palimpsest } = stack;
   const answer = `BEGINNING of the report. ${words(2_400)} END of the report.`;
   const turns: ChatMessage[][] = [
@@ -143,10 +143,10 @@ test('a message too large for its place is summarized by itself: head and tail s
   expect(first?.generation).toBe(1);
 });
 
-describe('once a model is back', () => {
+describe('once a model answers again', () => {
   const down = status(401, { error: { message: 'no such key' } });
 
-  test('resummarize writes anew, from the archive, what the fallback wrote', async () => {
+  test('resummarize rewrites, from the archive, the summaries of the fallback', async () => {
     const { palimpsest } = stack;
     stack.model.reply(down);
     await play('back', talk('back', 18), smallPolicy);
@@ -166,7 +166,7 @@ describe('once a model is back', () => {
     await valid('back');
   });
 
-  test('the next compaction does so by itself', async () => {
+  test('the next compaction also does so', async () => {
     stack.model.reply(down);
     const policy: PolicyInput = { ...smallPolicy, summary: { retryAfterFailure: 1 } };
     await play('next', talk('next', 18), policy);
@@ -178,7 +178,7 @@ describe('once a model is back', () => {
   });
 });
 
-test('a session that falls quiet is compacted once its cache is cold', async () => {
+test('an idle session is compacted once its cache is cold', async () => {
   const policy: PolicyInput = {
     contextWindow: 32_000,
     trigger: [{ fraction: 0.85 }, { idle: 1_000 }],
@@ -198,7 +198,7 @@ test('a session that falls quiet is compacted once its cache is cold', async () 
   expect(outcome!.paysBackAfter).toBeGreaterThan(0);
 });
 
-test('beyond the spend limit the rules serve; no model is asked', async () => {
+test('beyond the spend limit the rules serve, without a model call', async () => {
   const policy: PolicyInput = {
     ...smallPolicy,
     prices: { input: 10 },
@@ -209,7 +209,7 @@ test('beyond the spend limit the rules serve; no model is asked', async () => {
   expect(await newest('poor')).toMatchObject({ method: 'extractive', fallback: true });
 });
 
-test('prompt, sections, form, acknowledgment and redaction are the policy’s', async () => {
+test('prompt, sections, form, acknowledgment and redaction come from the policy', async () => {
   const secret = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ';
   const policy: PolicyInput = {
     ...smallPolicy,

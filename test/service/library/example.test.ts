@@ -1,6 +1,6 @@
 /**
- * The example is what a platform's own agent loop looks like, so its claim is tested as it stands: a hundred turns with
- * tools against a model that refuses what exceeds its window, and nothing is ever refused or lost.
+ * The example is a model for a platform's agent loop, so its claim is tested: a hundred turns with tools on a model that
+ * refuses requests over its window, and no request is refused and no message lost.
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -41,7 +41,7 @@ describe('the example of an agent loop', () => {
   it.each([
     ['over HTTP', [], 100],
     ['over the library', ['--library', '--turns', '60'], 60],
-  ])('%s stays within its window, recalls what was evicted and loses nothing', async (_, flags, turns) => {
+  ])('%s stays within its window, recalls evicted details and loses nothing', async (_, flags, turns) => {
     const lines = await example(...flags);
     const compactions = lines.filter((line) => /^turn +\d+ +generation +\d+ /.test(line));
     const summary = lines.at(-1) ?? '';
@@ -60,7 +60,7 @@ describe('the example of an agent loop', () => {
     expect(recalled).toBe((turns - 20) / 10);
   });
 
-  it('asks a model that refuses what does not fit, as OpenAI does', async () => {
+  it('calls a model that, like OpenAI, refuses requests that do not fit', async () => {
     const model = await startScriptedModel({ agent: 1_000, summarizer: 1_000 });
     try {
       const openai = new OpenAI({ apiKey: 'none', baseURL: model.url, maxRetries: 0 });

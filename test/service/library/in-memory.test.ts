@@ -1,4 +1,4 @@
-/** A session in memory does what the service does with the same turns and the same answers. */
+/** A session in memory gives the same results as the service, for the same turns and answers. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Conversation, type Summarizer } from '../../../src/compaction/in-memory/index.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';

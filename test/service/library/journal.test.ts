@@ -106,7 +106,7 @@ async function headOf(session: string): Promise<string> {
   return String(messages[0]?.content);
 }
 
-test('a compaction asks once; entries stay as they were written and the rule is carried on', async () => {
+test('a compaction makes one call; entries stay unchanged and the rule is carried on', async () => {
   const asked: RecordedRequest[] = [];
   for (let from = 0; from < 60; from += 6) asked.push(...(await play('notes', from, 6)));
   const generations = await rows('notes');
@@ -129,7 +129,7 @@ test('a compaction asks once; entries stay as they were written and the rule is 
   );
 });
 
-test('status and context tell what stands there, also counted otherwise', async () => {
+test('status and context describe the journal, also with another tokenizer', async () => {
   const session = 'notes';
   const sum = (sizes: object) =>
     Object.values(sizes).reduce((total: number, size: number) => total + size, 0);
@@ -179,7 +179,7 @@ test('status and context tell what stands there, also counted otherwise', async 
   expect(await told()).toMatchObject({ breakdown: { head: 0 }, journal: null });
 });
 
-test('restore brings notes and state back; what was asked then is not paid again', async () => {
+test('restore returns notes and state; the earlier calls are not paid again', async () => {
   for (let from = 0; from < 36; from += 6) await play('restored', from, 6);
   const before = await rows('restored');
   expect(before.length).toBeGreaterThan(1);
@@ -205,7 +205,7 @@ test('a fork has the notes and the state of its origin', async () => {
   await headOf('forked');
 });
 
-test('a session compacted before goes on: its snapshot is the first entry', async () => {
+test('a session compacted before the journal continues: its snapshot is the first entry', async () => {
   await play('before', 0, 20, { ...smallPolicy });
   const snapshot = (await rows('before')).at(-1)!.snapshot;
   await stack.palimpsest.configure({ session: 'before', policy });
@@ -232,7 +232,7 @@ const writesLong: Script = (request) => {
   return completion(request, { message: { content }, finish: 'stop', output: content, withoutUsage: true });
 };
 
-test('a journal made for 200,000 tokens is read in 8,000: its oldest entries give way, and are merged by the next compaction', async () => {
+test('a journal made for 200,000 tokens is read in 8,000: its oldest entries are dropped, and merged by the next compaction', async () => {
   const { palimpsest, model } = stack;
   const session = 'moved';
   const given: PolicyInput = { ...policy, contextWindow: 200_000 };
@@ -321,7 +321,7 @@ async function playUntilAhead(session: string): Promise<number> {
   throw new Error('the session did not come close to its trigger');
 }
 
-test('what a compaction needs is written ahead of its trigger, once, and the trigger finds it', async () => {
+test('the answers for a compaction are written ahead of its trigger, once, and used at the trigger', async () => {
   const turns = await playUntilAhead('ahead');
   expect(await rows('ahead')).toEqual([]);
   const asked = stack.model.requests.length;
@@ -334,7 +334,7 @@ test('what a compaction needs is written ahead of its trigger, once, and the tri
   await headOf('ahead');
 });
 
-test('a failure ahead of the trigger is silent, and the trigger asks', async () => {
+test('a failure ahead of the trigger is silent, and the compaction makes the call', async () => {
   const ids = { tenant: stack.queuePrefix, session: 'unheard' };
   stack.model.reply(contentFilter());
   const client = await connectClient({ address: inject('temporalAddress') });
@@ -353,7 +353,7 @@ test('a failure ahead of the trigger is silent, and the trigger asks', async () 
   });
 });
 
-test('a pause gives up what is being written ahead, and it is written after that', async () => {
+test('a pause ends writing ahead, which is repeated after it', async () => {
   const { palimpsest, model } = stack;
   const session = 'interrupted';
   const before = model.requests.length;
@@ -369,7 +369,7 @@ test('a pause gives up what is being written ahead, and it is written after that
   await vi.waitFor(async () => expect(await aheadOf(session)).toBe(1), { timeout: 20_000 });
 });
 
-test('a pause holds back what would be written ahead; erasing takes it away', async () => {
+test('a pause prevents writing ahead; an erasure deletes its answers', async () => {
   const { palimpsest } = stack;
   await play('paused', 0, 10, eager);
   await palimpsest.pause({ session: 'paused' });
@@ -385,7 +385,7 @@ test('a pause holds back what would be written ahead; erasing takes it away', as
   expect(left).toEqual([]);
 });
 
-test('a session that knows its days shows hours to the model and days to the agent, also restored and forked', async () => {
+test('a session with times shows hours to the model and days to the agent, also restored and forked', async () => {
   const before = stack.model.requests.length;
   for (let from = 0; from < 42; from += 6) {
     const at = `2023-05-${String(7 + from / 6).padStart(2, '0')}T13:00:00Z`;

@@ -1,4 +1,7 @@
-/** Turns of megabytes and of very many messages: refused early where they are too large, otherwise stored exactly while everything else goes on. */
+/**
+ * Turns of megabytes and of very many messages: refused early if they are too large, otherwise stored exactly while other work
+ * continues.
+ */
 import { once } from 'node:events';
 import net from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -69,8 +72,8 @@ async function turnsBeside(work: () => Promise<unknown>): Promise<number> {
   }
 }
 
-describe('what is too large is refused with the limit, and nothing is stored', () => {
-  test('a body, by its length, before it has come', async () => {
+describe('an oversized request is refused with the limit, and nothing is stored', () => {
+  test('a body, by its length, before it arrives', async () => {
     const { hostname, port } = new URL(server.api.address);
     const socket = net.connect(Number(port), hostname);
     await once(socket, 'connect');
@@ -94,7 +97,7 @@ describe('what is too large is refused with the limit, and nothing is stored', (
     expect(answer).toContain('"bodyLimitBytes":8000000');
   });
 
-  test('a body of another operation than a turn', async () => {
+  test('a body of another operation', async () => {
     const body: Json = { policy: { overhead: 'x'.repeat(1_100_000) } };
     const { json } = await server.ask('/v1/policy', { method: 'PUT', body });
     expect(json).toEqual(tooLarge('body', { bodyLimitBytes: 1_048_576 }));
@@ -121,7 +124,7 @@ describe('what is too large is refused with the limit, and nothing is stored', (
     expect(json).toEqual(tooLarge('body', { maxValues: MOST_VALUES }));
   });
 
-  test('what is said beside the messages', async () => {
+  test('other fields than the messages', async () => {
     const body = { turnId: 't-1', messages: [{ role: 'user', content: 'x' }], other: 'x'.repeat(1_100_000) };
     expect((await server.ask(turnsOf('beside'), { method: 'POST', body })).json).toEqual(
       tooLarge('body', { maxCharacters: 1_048_576 }),
@@ -146,7 +149,7 @@ describe('what is too large is refused with the limit, and nothing is stored', (
 describe('a large turn', () => {
   const large = messagesOf(2_000, 1_500);
 
-  test('over HTTP is stored exactly, in whatever way it is sent again', async () => {
+  test('over HTTP is stored exactly, in any form of repetition', async () => {
     const { palimpsest } = server.stack;
     const body = { turnId: 't-1', messages: large } as unknown as Json;
     const { json } = await server.ask(turnsOf('large'), { method: 'POST', body });
@@ -169,7 +172,7 @@ describe('a large turn', () => {
     expect(short.warnings).toHaveLength(2);
   });
 
-  test('is counted by a counter that only this process has', async () => {
+  test('is counted by a custom counter of this process', async () => {
     registerCounter('characters-here', (text) => text.length);
     const text = new MessagesText(sharedText(JSON.stringify(large)), large.length);
     const counted = await turnToCount({ messages: text }, 'openai-chat', defaultTurnLimits).counted(
@@ -186,7 +189,7 @@ describe('a large turn', () => {
       /cannot be kept exactly/,
     ],
     ['a duplicate key', '{"role":"user","content":"x","content":"y"}', /appears twice/],
-  ])('that gets %s wrong is refused as a short one would be', async (_what, wrong, problem) => {
+  ])('with invalid %s is refused like a short one', async (_what, wrong, problem) => {
     const texts = large.map((message) => JSON.stringify(message));
     texts[1_500] = typeof wrong === 'string' ? wrong : JSON.stringify(wrong);
     const body = `{"turnId":"t-1","messages":[${texts.join(',')}]}`;
@@ -201,13 +204,13 @@ describe('a large turn', () => {
     [`{"turnId":"t-1","messages":"${'x'.repeat(100_000)}"}`, /must be a list of messages/],
     [`{"turnId":"t-1","nothing":"${'x'.repeat(100_000)}"}`, /not a known field/],
     [`{"turnId":"t-1","messages":[${' '.repeat(100_000)}`, /expected/],
-  ])('that is no turn is refused as a short one would be: %#', async (body, problem) => {
+  ])('that is not a turn is refused like a short one: %#', async (body, problem) => {
     const { status, json } = await server.ask(turnsOf('wrong'), { method: 'POST', body });
     expect(status).toBe(400);
     expect(json).toMatchObject({ failure: 'Input.Invalid', detail: expect.stringMatching(problem) });
   });
 
-  test('is read, checked and counted while everything else goes on', async () => {
+  test('is read, checked and counted while other work continues', async () => {
     const messages = messagesOf(9_000, 600);
     const bytes = Buffer.from(JSON.stringify({ turnId: 't-1', messages }));
     let read: unknown;
@@ -222,7 +225,7 @@ describe('a large turn', () => {
     expect(await turnsBeside(() => turn.counted('o200k_base'))).toBeGreaterThan(5);
   });
 
-  test('does not keep short ones waiting, and one that ends a thread leaves the others', async () => {
+  test('does not delay short ones, and one that ends a thread does not affect the others', async () => {
     const bytes = () => Buffer.from(JSON.stringify({ turnId: 't', messages: messagesOf(9_000, 600) }));
     const done: string[] = [];
     const long = Array.from({ length: 6 }, () =>
@@ -239,7 +242,7 @@ describe('a large turn', () => {
   });
 });
 
-describe('bodies under way', () => {
+describe('bodies in progress', () => {
   /** Requests that announce a body and send nothing of it yet. */
   async function announce(count: number, length: number, token: string): Promise<net.Socket[]> {
     const { hostname, port } = new URL(server.api.address);
@@ -253,7 +256,7 @@ describe('bodies under way', () => {
     return Promise.all(open);
   }
 
-  test('take memory that is bounded: more of a tenant are refused, those of another one are not', async () => {
+  test('take bounded memory: further ones of a tenant are refused, those of another one are not', async () => {
     const sockets = await announce(3, 7_900_000, server.token);
     try {
       const large = { turnId: 't-1', messages: messagesOf(500, 1_500) } as unknown as Json;

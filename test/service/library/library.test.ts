@@ -1,4 +1,4 @@
-/** What holds of the library beyond single calls: views of tenants, waiting without a worker, erasing under way. */
+/** The library beyond single calls: views of tenants, waits without a worker, erasures during a compaction. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openPool } from '../../../src/store/connection/pool.js';
@@ -35,7 +35,7 @@ describe('views of tenants', () => {
     expect((await palimpsest.forTenant(a.tenant).context({ session: 'mine' })).messages).toEqual(hello);
   });
 
-  it('have names that a session’s workflow can have', async () => {
+  it('have ids that fit into a workflow id', async () => {
     const { palimpsest } = await stackOf({ worker: false });
     for (const tenant of ['', 'x'.repeat(201), 'half \ud800', 'NUL \u0000'])
       expect(() => palimpsest.forTenant(tenant)).toThrow(/tenant/);
@@ -43,14 +43,14 @@ describe('views of tenants', () => {
 });
 
 describe('a context that is waited for', () => {
-  it('is read at the deadline where no worker answers', async () => {
+  it('is read at the deadline if no worker answers', async () => {
     const { palimpsest } = await stackOf({ worker: false });
     await palimpsest.appendTurn({ session: 's', turnId: '1', messages: long, policy: smallPolicy });
     const { generation } = await palimpsest.context({ session: 's', waitMs: 700 });
     expect(generation).toBe(0);
   });
 
-  it('is read at once where nothing is in flight', async () => {
+  it('is read at once if nothing is in flight', async () => {
     const { palimpsest } = await stackOf();
     await palimpsest.appendTurn({ session: 's', turnId: '1', messages: hello });
     await palimpsest.settled({ session: 's' });
@@ -59,7 +59,7 @@ describe('a context that is waited for', () => {
     expect(await Promise.race([read, later])).toMatchObject({ generation: 0 });
   });
 
-  it('is read at the deadline where the compaction takes longer, and right after its commit otherwise', async () => {
+  it('is read at the deadline if the compaction takes longer, else right after its commit', async () => {
     const { palimpsest, model } = await stackOf();
     model.hold();
     await palimpsest.appendTurn({ session: 's', turnId: '1', messages: long, policy: smallPolicy });
@@ -72,7 +72,7 @@ describe('a context that is waited for', () => {
 });
 
 describe('erasing a session whose compaction is in flight', () => {
-  it('ends both workflows, and stores nothing of what the model still answers', async () => {
+  it('ends both workflows, and stores no later answer of the model', async () => {
     const stack = await stackOf({ worker: false });
     const { palimpsest, model, databaseUrl, temporal, queuePrefix: tenant } = stack;
     const worker = await stack.work();

@@ -1,6 +1,6 @@
 /**
- * `reduce.newestUserMessage`: agents whose tools answer in user messages get observations larger than the window. The
- * context then shows head and tail of the newest one with a pointer; log, replay and summarizer have the original.
+ * `reduce.newestUserMessage`: agents whose tools answer in user messages get observations larger than the window. The context
+ * then shows beginning and end of the newest one with a pointer; log, replay and summarizer have the original.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -46,7 +46,7 @@ describe('a user message larger than the window, in memory', () => {
   };
   const turns = [...dialogue(3), [says('$ cat log'), observation(9_000)]];
 
-  test('is shown as its head and tail with a pointer, and nothing else has to go for it', () => {
+  test('is shown by its beginning and end with a pointer, and no other message is dropped for it', () => {
     const conversation = conversationOf(policy, ...turns);
     const { messages, items, tokens } = conversation.context();
     expect(tokens).toBeLessThanOrEqual(conversation.limits.budget);
@@ -59,7 +59,7 @@ describe('a user message larger than the window, in memory', () => {
     expect(conversation.replay()).toEqual(turns.flat());
   });
 
-  test('is never shortened by default, and the failure names the option where it would help', () => {
+  test('is never shortened by default, and the failure names the option if it would help', () => {
     const failure = failureOf(() => conversationOf(whole, ...turns).context());
     expect(failure.type).toBe('Budget.Unreachable');
     expect(failure.hint).toContain('reduce.newestUserMessage');
@@ -70,14 +70,14 @@ describe('a user message larger than the window, in memory', () => {
     expect(still.details?.newestUser).toBeLessThan(60);
   });
 
-  test('stays whole where the context fits without it, or it leaves room for the rest', () => {
+  test('stays whole if the context fits anyway, or if it leaves room for the rest', () => {
     const small = [...dialogue(30), [says('$ ls'), observation(1_500)]];
     const { messages } = conversationOf(policy, ...small).context();
     expect(messages.at(-1)).toEqual(small.at(-1)!.at(-1));
     expect(messages).toEqual(conversationOf(whole, ...small).context().messages);
   });
 
-  test('is evicted like any other once another one came: the summarizer reads all of it', async () => {
+  test('is evicted like any other after a newer one: the summarizer reads all of it', async () => {
     const conversation = conversationOf(policy, ...turns);
     conversation.context();
     conversation.append([says('$ tail log'), observation(300, 50)]);
@@ -98,7 +98,7 @@ describe('a user message larger than the window, in memory', () => {
     expect(conversation.replay().slice(0, 8)).toEqual(turns.flat());
   });
 
-  test('is shortened by a commit as well, which asks no model and reaches its target', async () => {
+  test('is also shortened by a commit, which reaches its target without a model call', async () => {
     const conversation = conversationOf(policy, ...turns);
     expect(conversation.isDue()).toBe(true);
     const generation = await conversation.compact(null);
@@ -123,7 +123,7 @@ describe('a user message larger than the window, in memory', () => {
     expect(conversation.context().messages).toEqual(committed.messages);
   });
 
-  test('is carried as an excerpt where the agent has worked on without another one', async () => {
+  test('is carried as an excerpt if the agent works on without another one', async () => {
     const steps = Array.from({ length: 14 }, (_, step): ChatMessage[] => [
       {
         ...says(`step ${step}`),
@@ -184,7 +184,7 @@ describe('a user message larger than the window, in the service', () => {
 
   const texts = ({ messages }: SessionContext) => messages.map((message) => JSON.stringify(message));
 
-  test('leaves the agent a context that stays as it is until the next commit, and every original', async () => {
+  test('gives the agent a context that is stable until the next commit, and every original', async () => {
     const { palimpsest, model } = stack;
     const session = 'observed';
     const append = (turnId: string, messages: ChatMessage[]) =>
@@ -219,7 +219,7 @@ describe('a user message larger than the window, in the service', () => {
     expect(replayed.slice(0, 8)).toEqual([...log, ...large, ...small]);
   });
 
-  test('is answered by name of the option where the policy keeps it whole', async () => {
+  test('fails with the name of the option if the policy keeps it whole', async () => {
     const { palimpsest } = stack;
     const session = 'whole';
     await palimpsest.appendTurn({ session, turnId: '1', messages: [observation(9_000)], policy: whole });

@@ -1,4 +1,7 @@
-/** Sessions whose policy matches patterns: hostile ones stop nobody, and what was stored before they were checked breaks nothing. */
+/**
+ * Sessions whose policy has patterns: hostile ones block no other session, and patterns stored before the check cause no
+ * defect.
+ */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
@@ -36,7 +39,7 @@ async function store(session: string, policy: PolicyInput): Promise<void> {
   expect(stored.rowCount).toBe(1);
 }
 
-test('a compaction with patterns on which a backtracking engine never ends is done, and so are those beside it', async () => {
+test('a compaction with patterns on which a backtracking engine never ends is done, and so are concurrent ones', async () => {
   const { palimpsest } = stack;
   const letters = 'a'.repeat(3_000);
   const pins = [{ pattern: 'a*a*a*a*b' }, { pattern: '(?:a|a){10}(?:a|a){10}b' }];
@@ -55,7 +58,7 @@ describe('a policy stored before its patterns were checked', () => {
   const lookbehind = '(?<=port )\\d+';
   const policy = { ...smallPolicy, contextWindow: 8_000, keep: { messages: 2 } };
 
-  test('goes on without a pin that cannot be matched, and the status says so', async () => {
+  test('continues without a pin that cannot be matched, and the status reports it', async () => {
     const { palimpsest } = stack;
     const session = 'old-pins';
     await fill(session, policy);
@@ -70,7 +73,7 @@ describe('a policy stored before its patterns were checked', () => {
     expect(JSON.stringify(messages)).toContain('<pin>port 8080</pin>');
   });
 
-  test('that redacts by one is not compacted, so that nothing is shown, until the pattern is replaced', async () => {
+  test('with one in redact stops compactions until the pattern is replaced, so that no secret is shown', async () => {
     const { palimpsest, model } = stack;
     const session = 'old-redact';
     await fill(session, policy);

@@ -1,4 +1,4 @@
-/** What a platform sees of its policy and counts: every effective value with its source, and what usage has corrected. */
+/** The policy and counts in `status`: every effective value with its source, and the corrections by usage. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
@@ -52,7 +52,7 @@ describe('status', () => {
     expect(later.policyVersion).toBe(status.policyVersion + 1);
   });
 
-  it('keeps the other layers when the session is configured by a client without any', async () => {
+  it('keeps the other layers when a client without any configures the session', async () => {
     await palimpsest.appendTurn({ session: 'kept', turnId: '1', messages: talk(1) });
     await stack.palimpsest.configure({ session: 'kept', policy: { target: 0.3 } });
     const { knobs } = await palimpsest.status({ session: 'kept' });
@@ -63,7 +63,7 @@ describe('status', () => {
     ]);
   });
 
-  it('shows what reported usage has corrected', async () => {
+  it('shows corrections by reported usage', async () => {
     const session = 'calibrated';
     const policy = { model: 'gpt-4o', contextWindow: 60_000 };
     await palimpsest.appendTurn({ session, turnId: '1', messages: talk(2, 900), policy });
@@ -93,7 +93,7 @@ describe('status', () => {
   });
 });
 
-it('a worker’s layers hold for sessions that a turn inside a signal creates', async () => {
+it("a worker's layers apply to sessions that a turn inside a signal creates", async () => {
   const ids = { tenant: stack.queuePrefix, session: 'inline' };
   const connection = await Connection.connect(stack.temporal);
   try {

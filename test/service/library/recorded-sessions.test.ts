@@ -1,7 +1,7 @@
 /**
- * Recorded sessions, clean and malformed, through the whole path with a scripted model at small windows: it ends
- * with a valid context within its budget and replays identically. `Budget.Unreachable` only where the messages that may
- * never be shortened exceed the budget by themselves.
+ * Recorded sessions, clean and malformed, through the whole service with a scripted model at small windows: each ends with a
+ * valid context within its budget and replays identically. `Budget.Unreachable` occurs only if the messages that must not be
+ * shortened exceed the budget alone.
  */
 import { encode } from 'gpt-tokenizer/encoding/o200k_base';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** The agent finds and reads by itself what left its context, and learns from its mistakes. */
+/** The agent can find and read evicted messages, and gets a hint for each mistake. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -43,7 +43,7 @@ describe('the tools of the agent', () => {
   const ask = async (ids: SessionIds, name: string, args: string): Promise<Record<string, unknown>> =>
     JSON.parse(await callRecoveryTool(sourceOf(ids.tenant), ids.session, name, args));
 
-  it('are definitions that a request takes', () => {
+  it('are valid definitions for a request', () => {
     expect(recoveryTools.map(({ function: { name } }) => name)).toEqual([
       'get_tool_response',
       'search_history',
@@ -92,7 +92,7 @@ describe('the tools of the agent', () => {
     });
   });
 
-  it('find by speaker and time in one call, with dates and what was answered', async () => {
+  it('find by speaker and time in one call, with dates and replies', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'How is Max?', name: 'Joanna' },
       { role: 'assistant', content: 'He died.', name: 'Nate' },
@@ -116,7 +116,7 @@ describe('the tools of the agent', () => {
     });
   });
 
-  it('answer a mistake of the model with what to do, and throw what is none', async () => {
+  it('answer a mistake of the model with the next step, and throw other failures', async () => {
     const ids = await sessionWith(pool, talk(3));
     const mistakes: [string, string, RegExp][] = [
       ['nothing', '{}', /no tool "nothing"/],

@@ -1,4 +1,4 @@
-/** Waiting costs as much as looking does, and looking is shared: by all that wait for a session, and among sessions. */
+/** Waiting callers share checks of a session, and sessions share the capacity for checks. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { asCaller, CallerGone } from '../../../src/store/connection/places.js';
@@ -43,7 +43,7 @@ function gated() {
   return { asked, watch, open };
 }
 
-test('one look serves all that came before it began; those that come later get the next', async () => {
+test('one check serves all earlier callers; later ones get the next', async () => {
   const { asked, watch, open } = gated();
   const first = watch.until(idsOf('a'), () => true, { withinMs });
   await eventually(() => asked.length).toBe(1);
@@ -54,7 +54,7 @@ test('one look serves all that came before it began; those that come later get t
   expect(asked).toEqual(['a', 'a']);
 });
 
-test('few looks go at once, and each session has its turn', async () => {
+test('few checks run concurrently, and each session gets its turn', async () => {
   const { asked, watch, open } = gated();
   const waits = Array.from({ length: 20 }, (_, n) => watch.until(idsOf(`s-${n}`), () => true, { withinMs }));
   await eventually(() => asked.length).toBe(8);
@@ -63,7 +63,7 @@ test('few looks go at once, and each session has its turn', async () => {
   expect(asked).toEqual(Array.from({ length: 20 }, (_, n) => `s-${n}`));
 });
 
-test('nobody looks where nobody waits any more', async () => {
+test('a session without waiting callers is not checked', async () => {
   const { asked, watch, open } = gated();
   open();
   const callers = Array.from({ length: 3 }, () => new AbortController());
@@ -82,7 +82,7 @@ test('nobody looks where nobody waits any more', async () => {
   expect(asked.filter((session) => session === 'left').length).toBeLessThanOrEqual(seen + 1);
 });
 
-test('a session at rest is seen even where there is no time to wait', async () => {
+test('a settled session is seen even with no time to wait', async () => {
   const { watch, open } = gated();
   open();
   const now = watch.until(idsOf('rest'), () => true, { withinMs: 0, atLeastOnce: true });

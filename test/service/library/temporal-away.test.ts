@@ -1,4 +1,4 @@
-/** The agent is not held up by a Temporal server that is away: its turn is stored, and told when the server is back. */
+/** An absent Temporal server does not delay the agent: its turn is stored, and signalled when the server is back. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { dialogue } from '../../support/dialogue.js';
@@ -13,7 +13,7 @@ beforeAll(async () => {
 
 afterAll(() => stack.stop());
 
-test('a turn is stored while Temporal is away, the context is readable, and the repeated turn is told', async () => {
+test('a turn is stored while Temporal is away, the context is readable, and the repeated turn is signalled', async () => {
   const way = new Way(stack.temporal.address);
   const port = await way.open();
   const { databaseUrl, queuePrefix } = stack;

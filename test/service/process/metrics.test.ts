@@ -1,6 +1,6 @@
 /**
- * What a worker tells of itself, in a process of its own: figures that add up, and never a word of what was said. The planted
- * secret is in every message; the endpoint fails in ways that repeat it.
+ * Logs and metrics of a worker in a separate process: the figures add up, and no text of a message appears. A planted secret is
+ * in every message; the endpoint fails in ways that repeat it.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -37,7 +37,7 @@ describe('a worker process', () => {
     await stack.palimpsest.settled({ session });
   };
 
-  test('counts what it did, with the metrics of the SDK beside its own', async () => {
+  test('counts its work, together with the metrics of the SDK', async () => {
     await converse('counted', 'x');
     const outcomes = await stack.palimpsest.compactions({ session: 'counted' });
     const { status, text } = await worker.page('/metrics');
@@ -80,7 +80,7 @@ describe('a worker process', () => {
     expect(committed[0]).toMatchObject({ level: 'info', session: 'counted', generation: 1, method: 'model' });
   });
 
-  test('says nothing of what was said, however the endpoint fails', async () => {
+  test('shows no text of messages, however the endpoint fails', async () => {
     const secret = `Geheimnis${randomUUID().replaceAll('-', '')}`;
     const echo =
       (status: number): Script =>
@@ -127,7 +127,7 @@ describe('a worker process', () => {
       expect(text.includes(`"${id}"`)).toBe(false);
   });
 
-  test('says whether it can work', async () => {
+  test('reports whether it is ready', async () => {
     expect(await worker.page('/healthz')).toEqual({ status: 200, text: 'ok\n' });
     const { status, text } = await worker.page('/readyz');
     expect(status).toBe(200);
@@ -151,7 +151,7 @@ describe('a log', () => {
     });
   };
 
-  test('is one JSON object a line; of an error it holds type, message and stack, whatever hangs on it', () => {
+  test('is one JSON object per line; an error has only type, message and stack', () => {
     const { log, text } = written('json');
     log.error({ error: failure(), session: 's-1' }, 'step failed');
     log.debug('not at this level');
@@ -168,7 +168,7 @@ describe('a log', () => {
     expect(text()).not.toContain('secret');
   });
 
-  test('is lines for reading where that is asked for', () => {
+  test('is readable text on request', () => {
     const { log, text } = written('text');
     log.info({ session: 's-1', tokensBefore: 9_000 }, 'compaction committed');
     log.warn({ err: failure() }, 'step failed');
@@ -209,7 +209,7 @@ test('the API counts its requests by pattern and status, not by path', async () 
   }
 });
 
-test('labels stay few, whatever names policies give to models and currencies', async () => {
+test('labels stay few, for any names of models and currencies in policies', async () => {
   const metrics = new Metrics();
   for (let index = 0; index < 200; index++) {
     const model = createHash('sha256').update(String(index)).digest('hex');

@@ -1,4 +1,4 @@
-/** A test process that is killed leaves nothing behind that it has started. */
+/** A killed test process leaves no process that it has started. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { findProcess, hasEnded, type ProcessId } from '../../../src/runtime/process.js';
 import { leashed } from '../../support/leash.js';
 
-test('what is on the leash of a process ends after its kill -9', async () => {
+test('a leashed process ends after kill -9 of its parent', async () => {
   const script = `
     import { spawn } from 'node:child_process';
     import { leashed } from './test/support/leash.ts';

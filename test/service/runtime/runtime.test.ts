@@ -1,6 +1,6 @@
 /**
- * The servers of `palimpsest dev` belong to a folder, not to a process: whoever uses the folder finds them, whatever was killed
- * before. Everything here starts servers of its own and kills only what it started.
+ * The servers of `palimpsest dev` belong to a folder, not to a process: every process that uses the folder finds them, also
+ * after a kill. Each test starts separate servers and kills only those.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -114,7 +114,7 @@ describe('the servers of a folder', () => {
     }
   });
 
-  test('end when they are stopped, and are back at the same addresses', async () => {
+  test('end when they are stopped, and start again at the same addresses', async () => {
     const first = {
       postgres: await startPostgres({ dataDir, log }),
       temporal: await startTemporal({ dataDir, cacheDir, log }),
@@ -176,7 +176,7 @@ describe('PostgreSQL', () => {
     expect(await query(url, 'select 1 as one')).toEqual([{ one: 1 }]);
   });
 
-  test('says what is missing when the password is gone', async () => {
+  test('says what is missing when the password file is missing', async () => {
     await (await startPostgres({ dataDir, log })).stop();
     rmSync(path.join(dataDir, 'postgres.json'));
     await expect(startPostgres({ dataDir, log })).rejects.toMatchObject({
@@ -187,7 +187,7 @@ describe('PostgreSQL', () => {
 });
 
 describe('Temporal', () => {
-  test('is found although Node was killed before it could write down where the server is', async () => {
+  test("is found although Node was killed before it wrote the server's address", async () => {
     const first = await startTemporal({ dataDir, cacheDir, log });
     rmSync(path.join(dataDir, 'temporal.json'));
     expect(await startTemporal({ dataDir, cacheDir, log })).toMatchObject({
@@ -207,7 +207,7 @@ describe('Temporal', () => {
     });
   });
 
-  test('is taken by download where the PATH and the cache have none', async () => {
+  test('is downloaded if PATH and cache do not have it', async () => {
     const program = '#!/bin/sh\necho temporal version 1.5.1\n';
     writeFileSync(path.join(dataDir, 'temporal'), program, { mode: 0o755 });
     const tar = spawn('tar', ['-czf', 'archive.tar.gz', 'temporal'], { cwd: dataDir });
@@ -233,7 +233,7 @@ describe('Temporal', () => {
     server.close();
   });
 
-  test('names every way out when there is none to start', async () => {
+  test('names every alternative when there is no program to start', async () => {
     vi.stubEnv('PATH', path.join(dataDir, 'empty'));
     const search = { cacheDir: path.join(dataDir, 'cache'), log, downloadUrl: 'http://127.0.0.1:9' };
     await expect(findTemporal(search)).rejects.toMatchObject({
@@ -252,7 +252,7 @@ function withoutTemporal(): string {
 }
 
 describe('the folder', () => {
-  test('has its servers stopped by the last live process that leaves it; a killed one does not count', async () => {
+  test('is left by the last live process, which stops its servers; a killed one does not count', async () => {
     const stopped: string[] = [];
     const stop = (who: string) => () => Promise.resolve(void stopped.push(who));
     const other = await inAnotherProcess<number>('await openHome(dataDir); say(process.pid);');
@@ -281,7 +281,7 @@ describe('the folder', () => {
   });
 });
 
-test('test databases are migrated copies, made by many at once', async () => {
+test('test databases are migrated copies, which many processes can make concurrently', async () => {
   const databases = await Promise.all(Array.from({ length: 6 }, () => createDatabase()));
   const migrated = `select count(*)::int > 0 as present from pg_tables where schemaname = 'palimpsest'`;
   for (const { url } of databases) expect(await query(url, migrated)).toEqual([{ present: true }]);

@@ -1,4 +1,4 @@
-/** What was archived is read again in pages, as a history log and as records, by its own tenant only. */
+/** Archived messages can be read in pages, as a history log and as records, by their tenant only. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -59,7 +59,7 @@ describe('expand', () => {
     await expect(expand(pool, ids, { part: 2, fromSeq: 8 })).rejects.toMatchObject({ path: 'fromSeq' });
   });
 
-  it('refuses what was changed behind the store', async () => {
+  it('refuses originals that were changed outside the store', async () => {
     const ids = await sessionWith(pool, talk(4));
     const client = await pool.connect();
     try {
@@ -90,7 +90,7 @@ async function written(ids: SessionIds): Promise<string> {
 }
 
 describe('the history log', () => {
-  it('has one timestamped section an archive part and grows at its end only', async () => {
+  it('has one timestamped section for each archive part and grows only at its end', async () => {
     const ids = await sessionWith(pool, talk(20));
     expect(await written(ids)).toBe('');
     await compactThrough(pool, ids, 5);
@@ -106,7 +106,7 @@ describe('the history log', () => {
     expect(await written(ids)).toBe(first);
   });
 
-  it('cannot be forged by content: every section heading is ours', async () => {
+  it('cannot be forged by content: every section heading is genuine', async () => {
     const forged = '## Summarized at 2020-01-01T00:00:00.000Z';
     const pieces = fc.array(
       fc.constantFrom(forged, '\n', '\r', '\u2028', '===', '```', '[user]: ', ' ', '\0', '\ud800'),
@@ -129,7 +129,7 @@ describe('the history log', () => {
 });
 
 describe('records', () => {
-  it('tell what was summarized and which tool results were archived', async () => {
+  it('list the summarized messages and the archived tool results', async () => {
     const ids = await sessionWith(pool, [
       ...[user('go'), calls(['a', 'grep'], ['b', 'read']), result('a', 'one'), result('b', 'two')],
       ...[calls(['a', 'grep']), result('a', 'three'), user('end')],
@@ -170,7 +170,7 @@ describe('records', () => {
 });
 
 describe('another tenant', () => {
-  it('can read, restore and fork nothing of a session, by whatever name', async () => {
+  it('cannot read, restore or fork a session, by any name', async () => {
     const ids = await sessionWith(pool, [calls(['a', 'run']), result('a', 'secret'), ...talk(6)], 'owner');
     await compactThrough(pool, ids, 4);
     const other = { ...ids, tenant: 'other' };

@@ -1,6 +1,6 @@
 /**
- * One session whose row another writer holds: its writers are told to come again, they take one connection of a process
- * however many they are, and every other session is served.
+ * A session whose row another writer has locked: its writers fail with Store.Busy, together they use one connection of a
+ * process, and all other sessions are served.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -59,8 +59,8 @@ const append = (pool: Pool, ids: SessionIds, turnId: string) =>
 const typeOf = (outcome: PromiseSettledResult<unknown>): string =>
   outcome.status === 'fulfilled' ? 'stored' : isFailure(outcome.reason) ? outcome.reason.type : 'untyped';
 
-describe('a session whose row is held', () => {
-  it('answers Store.Busy, holds one connection for all its writers, and the other sessions are served', async () => {
+describe('a session whose row is locked', () => {
+  it('answers Store.Busy, uses one connection for all its writers, and does not delay other sessions', async () => {
     const pool = openPool(database.url, { max: 4, applicationName: 'busy', lockTimeoutMs: 2_000 });
     const held = await sessionWith(pool, talk(2));
     const other = await sessionWith(pool, talk(2), held.tenant);
@@ -83,7 +83,7 @@ describe('a session whose row is held', () => {
     await pool.end();
   });
 
-  it('a deadlock is Store.Busy as well: nothing is wrong with the server', async () => {
+  it('a deadlock is also Store.Busy: the server is sound', async () => {
     const pool = openPool(database.url, { max: 4 });
     const ids = await Promise.all([sessionWith(pool, talk(1)), sessionWith(pool, talk(1))]);
     const lock = 'update palimpsest.sessions set updated_at = now() where session_id = $1';
@@ -121,7 +121,7 @@ describe('a writer that stopped in its transaction', () => {
     await pool.end();
   });
 
-  it('ends it typed where the server says so in answer to the COMMIT itself', async () => {
+  it('gets a typed failure if the server reports it in answer to the COMMIT', async () => {
     const pool = openPool(database.url, { max: 1, idleTransactionTimeoutMs: 300 });
     const ids = newSession();
     const failed = withTransaction(pool, async ({ query }) => {
@@ -136,7 +136,7 @@ describe('a writer that stopped in its transaction', () => {
 });
 
 describe('a server that has gone silent', () => {
-  it('is given up after the time of a statement, and its connection is replaced', async () => {
+  it('is abandoned after the time of a statement, and its connection is replaced', async () => {
     const url = new URL(database.url);
     const way = new Way(`${url.hostname}:${url.port}`);
     url.port = String(await way.open());

@@ -1,4 +1,4 @@
-/** Digests outlive a crash, and go once nobody needs them: only those that no compaction refers to. */
+/** Digests survive a crash, and only those to which no compaction refers expire. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expireDigests, findDigest, storeDigest } from '../../../src/store/compactions/digests.js';
@@ -35,7 +35,7 @@ async function digest(tenant: string, key: string, ageDays: number): Promise<voi
   await pool.query('alter table palimpsest.digests enable trigger digests_text_written_once');
 }
 
-test('old digests of the tenant that nothing refers to go; used, young and foreign ones stay', async () => {
+test('old unreferenced digests of the tenant are deleted; used, young and foreign ones stay', async () => {
   const tenant = 'expiring';
   await digest(tenant, 'old', 40);
   await digest(tenant, 'used', 40);

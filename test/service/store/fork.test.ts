@@ -1,4 +1,4 @@
-/** A fork is a session of its own that has the same past. */
+/** A fork is a separate session with the same past. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
@@ -103,7 +103,7 @@ describe('fork', () => {
       expect(copy[field]).toEqual(source[field]);
   });
 
-  it('in the middle takes the generations that lie within, and goes its own way', async () => {
+  it('in the middle has the generations up to there, and continues independently', async () => {
     const ids = await inTurns(8);
     await compactThrough(pool, ids, 6, { reductions: [standIn(8), standIn(20)] });
     const earlier = await contextOf(ids);
@@ -124,7 +124,7 @@ describe('fork', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ generation: 2, nextSeq: 25 });
   });
 
-  it('cuts a turn that reaches beyond, which is then another turn than the whole', async () => {
+  it('cuts a turn that reaches further, which then differs from the whole turn', async () => {
     const ids = await inTurns(2);
     const to = target(ids);
     await fork(pool, ids, { throughSeq: 5, to: to.session });
@@ -137,7 +137,7 @@ describe('fork', () => {
     expect((await loadSession(pool, to)).turns).toBe((await loadSession(pool, ids)).turns);
   });
 
-  it('follows the chain of the head where generations were restored', async () => {
+  it('follows the chain of the head if generations were restored', async () => {
     const ids = await inTurns(6);
     await compactThrough(pool, ids, 6);
     await compactThrough(pool, ids, 12);
@@ -151,7 +151,7 @@ describe('fork', () => {
     expect(await compactThrough(pool, to, 10)).toMatchObject({ generation: 5, archivePart: 4, parts: 3 });
   });
 
-  it('keeps a call open whose result lies beyond', async () => {
+  it('keeps a call open whose result comes later', async () => {
     const call = { id: 'c', type: 'function', function: { name: 'run', arguments: '{}' } };
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'go' },
@@ -168,7 +168,7 @@ describe('fork', () => {
     expect((await contextOf(to)).at(-1)).toEqual({ role: 'tool', tool_call_id: 'c', content: 'otherwise' });
   });
 
-  it('is made once, whoever asks at once or again, and never over another session', async () => {
+  it('is made once, for concurrent and repeated calls, and never over another session', async () => {
     const ids = await inTurns(4);
     const to = target(ids);
     const request = { throughSeq: 9, to: to.session };
@@ -194,7 +194,7 @@ describe('fork', () => {
     });
   });
 
-  it('counts anew what its source had evicted when another tokenizer was configured', async () => {
+  it('counts again the messages that its source had evicted before a change of the tokenizer', async () => {
     const ids = await inTurns(4);
     await compactThrough(pool, ids, 9);
     await configureSession(pool, ids, { tokenizer: 'chars/4' });
@@ -210,7 +210,7 @@ describe('fork', () => {
     expect((await loadSession(pool, to)).liveTokens).toBe((await loadSession(pool, fresh)).liveTokens);
   });
 
-  it('has the policy and the counts of one moment, whatever is configured while it is made', async () => {
+  it('has policy and counts of one moment, also if the source is configured meanwhile', async () => {
     const ids = await inTurns(4);
     const to = target(ids);
     const other = await pool.connect();

@@ -1,6 +1,6 @@
 /**
- * What an agent waits for: an append is one database transaction and one signal, a context one statement, whatever the
- * length of the session. And what a process remembers of a session never decides anything that is no longer so.
+ * The calls for which an agent waits: an append is one database transaction and one signal, a context one statement, for any
+ * length of the session. Cached facts of a session are never used once they are outdated.
  */
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -76,8 +76,8 @@ describe('on a session that this process has seen', () => {
   });
 });
 
-describe('what is remembered of a session', () => {
-  it('gives way to another tokenizer', async () => {
+describe('the cached facts of a session', () => {
+  it('are replaced after a change of the tokenizer', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
     await configureSession(elsewhere, ids, { tokenizer: 'cl100k_base' });
@@ -89,7 +89,7 @@ describe('what is remembered of a session', () => {
     expect(recall(pool, ids)).toMatchObject({ tokenizer: 'cl100k_base' });
   });
 
-  it('gives way to another session of the same name, in another format', async () => {
+  it('are replaced for another session with the same id, in another format', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
     await eraseSession(elsewhere, ids);
@@ -102,21 +102,21 @@ describe('what is remembered of a session', () => {
     expect(recall(pool, ids)).toMatchObject({ format: 'anthropic' });
   });
 
-  it('gives way where the session is gone', async () => {
+  it('are dropped if the session is erased', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
     await eraseSession(elsewhere, ids);
     expect(await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) })).toMatchObject({ fromSeq: 1 });
   });
 
-  it('does not hide that a format is wrong', async () => {
+  it('do not hide a wrong format', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
     const wrong = { ...ids, turnId: '2', messages: [], format: 'anthropic' as const };
     await expect(appendTurn(pool, wrong)).rejects.toMatchObject({ type: 'Input.Invalid', path: 'format' });
   });
 
-  it('is bounded: the session used least recently goes first', () => {
+  it('are bounded: the least recently used session is removed first', () => {
     const own = openPool(stack.databaseUrl);
     const ids = (index: number) => ({ tenant: 'many', session: `s-${index}` });
     for (let index = 0; index < mostKnown; index++)

@@ -1,4 +1,7 @@
-/** Tokens per minute that all workers share: one row, drawn from by many at once. Real waiting, at rates of thousands a second. */
+/**
+ * Tokens per minute that all workers share: one row with many concurrent callers. The waits are real, at rates of thousands per
+ * second.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -35,7 +38,7 @@ async function drawn(tokens: number, perMinute: number): Promise<void> {
 }
 
 describe('a live call', () => {
-  test('goes at once while the bucket holds enough, and the bucket holds one minute’s worth', async () => {
+  test('is made at once while the bucket has enough, and the bucket has the tokens of one minute', async () => {
     expect(await draw(40, 100)).toEqual({ waitMs: 0 });
     expect(await draw(60, 100)).toEqual({ waitMs: 0 });
     expect(await bucketLevel(pool, 100)).toBeLessThan(1);
@@ -44,7 +47,7 @@ describe('a live call', () => {
     expect(waitMs).toBeLessThanOrEqual(30_000);
   });
 
-  test('keeps the place it was given: it waits once, whoever comes in between', async () => {
+  test('keeps its place: it waits once, whatever arrives in between', async () => {
     const perMinute = 60_000;
     await draw(perMinute, perMinute);
     const askedAt = Date.now();
@@ -71,7 +74,7 @@ describe('a live call', () => {
     expect(waitMs).toBeLessThanOrEqual(6_000);
   });
 
-  test('is told to come again where a minute is given away already', async () => {
+  test('is postponed if the next minute is already reserved', async () => {
     await draw(100, 100);
     await draw(60, 100);
     await draw(60, 100);
@@ -82,7 +85,7 @@ describe('a live call', () => {
     expect(await bucketLevel(pool, 100)).toBeGreaterThanOrEqual(level);
   });
 
-  test('larger than the bucket goes when the bucket is full, and the others after it', async () => {
+  test('larger than the bucket is made when the bucket is full, and the others after it', async () => {
     const perMinute = 60_000;
     expect(await draw(3 * perMinute, perMinute)).toEqual({ waitMs: 0 });
     expect(await bucketLevel(pool, perMinute)).toBeLessThan(-1.9 * perMinute);
@@ -103,7 +106,7 @@ describe('a backfill', () => {
     expect(await draw(45, 100)).toEqual({ waitMs: 0 });
   });
 
-  test('gets nothing while live calls take all, and goes on afterwards', async () => {
+  test('gets no tokens while live calls take all, and continues afterwards', async () => {
     const perMinute = 120_000;
     await draw(perMinute, perMinute);
     // 1.2 s of live calls at the rate of the inflow.
@@ -116,13 +119,13 @@ describe('a backfill', () => {
     expect(await draw(1_000, perMinute, 'backfill', true)).toEqual({ waitMs: 0 });
   });
 
-  test('with a call that could never leave 30 % goes when the bucket is full', async () => {
+  test('with a call that could never leave 30 % makes it when the bucket is full', async () => {
     expect(await draw(90, 100, 'a', true)).toEqual({ waitMs: 0 });
     expect((await draw(90, 100, 'a', true)).waitMs).toBeGreaterThan(50_000);
   });
 });
 
-test('what a call did not use is given back, what it used beyond is taken', async () => {
+test('unused tokens of a call are returned, additional ones are taken', async () => {
   await draw(100, 100);
   await correctTokens(pool, 70);
   // And what flows in meanwhile, 1.7 a second.
@@ -135,7 +138,7 @@ test('what a call did not use is given back, what it used beyond is taken', asyn
   expect(taken).toBeLessThan(given - 80);
 });
 
-test('many at once take no more than inflow and one bucket, and large calls do not starve among small ones', async () => {
+test('many concurrent calls take at most the inflow and one bucket, and large calls do not starve among small ones', async () => {
   const perMinute = 60_000;
   const went: { at: number; tokens: number }[] = [];
   const startedAt = Date.now();

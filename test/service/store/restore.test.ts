@@ -59,7 +59,7 @@ const standIn = (seq: number) => ({
 });
 
 describe('restore', () => {
-  it('brings back head, texts and committed reductions as a new generation whose parent is the restored one', async () => {
+  it('returns head, texts and committed reductions as a new generation whose parent is the restored one', async () => {
     const ids = await sessionWith(pool, talk(20));
     const first = await compactThrough(pool, ids, 6, {
       ...{ reductions: [standIn(9)], pinned: ['a rule'], fallback: true, carriedSeq: 5, model: 'm' },
@@ -84,7 +84,7 @@ describe('restore', () => {
     expect(await replayed(pool, ids)).toHaveLength(20);
   });
 
-  it('of generation 0 brings back the whole log, and of a later one the summary again', async () => {
+  it('of generation 0 returns the whole log, and of a later one the summary again', async () => {
     const ids = await sessionWith(pool, talk(12));
     const whole = await contextOf(ids);
     await compactThrough(pool, ids, 8);
@@ -98,7 +98,7 @@ describe('restore', () => {
     expect(await contextOf(ids)).toEqual(whole);
   });
 
-  it('keeps what was appended since, and lets compactions go on from there under new parts', async () => {
+  it('keeps later messages, and lets compactions continue with new parts', async () => {
     const ids = await sessionWith(pool, talk(12));
     await compactThrough(pool, ids, 4);
     await compactThrough(pool, ids, 8);
@@ -139,7 +139,7 @@ describe('restore', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ generation: 2, throughSeq: 0 });
   });
 
-  it('twice at once commits twice, one behind the other', async () => {
+  it('twice concurrently commits twice, one after the other', async () => {
     const ids = await sessionWith(pool, talk(12));
     await compactThrough(pool, ids, 4);
     await compactThrough(pool, ids, 8);
@@ -149,7 +149,7 @@ describe('restore', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ generation: 5, throughSeq: newest?.throughSeq });
   });
 
-  it('counts anew what was evicted when another tokenizer was configured', async () => {
+  it('counts again the messages evicted before a change of the tokenizer', async () => {
     const ids = await sessionWith(pool, talk(12));
     await compactThrough(pool, ids, 8);
     await configureSession(pool, ids, { tokenizer: 'chars/4' });
@@ -163,7 +163,7 @@ describe('restore', () => {
     expect(await loadSession(pool, ids)).toMatchObject(await sizesOf(ids));
   });
 
-  it('refuses a generation that is not there', async () => {
+  it('refuses a generation that does not exist', async () => {
     const ids = await sessionWith(pool, talk(4));
     await expect(restore(pool, ids, 1)).rejects.toMatchObject({ type: 'Input.Invalid', path: 'generation' });
     await expect(restore(pool, newSession(), 0)).rejects.toMatchObject({ type: 'Store.SessionNotFound' });

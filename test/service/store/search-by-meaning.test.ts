@@ -1,4 +1,6 @@
-/** With embeddings, search finds what was meant in other words; without, or where their endpoint fails, it finds by words. */
+/**
+ * With embeddings, search also finds messages with other words; without them, or if their endpoint fails, it searches by words.
+ */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { callRecoveryTool, type RecoverySource } from '../../../src/contract/recovery-tools.js';
@@ -68,7 +70,7 @@ async function indexed(messages: ChatMessage[]): Promise<SessionIds> {
 }
 
 describe('search by meaning', () => {
-  it('finds what no word of the query names, with the answer behind it', async () => {
+  it('finds a message without any word of the query, with its reply', async () => {
     const ids = await indexed(lost);
     expect((await ask(ids, 'Max died', null)).hits).toEqual([]);
     const { hits, meaning } = await ask(ids, { query: 'Max died', after: 1 });
@@ -82,7 +84,7 @@ describe('search by meaning', () => {
     expect(meaning).toEqual({ failure: null, vectors: 23, fromSeq: 1, throughSeq: 23 });
   });
 
-  it('looks where the filters say', async () => {
+  it('obeys the filters', async () => {
     const ids = await indexed([...lost, { role: 'user', content: 'A puppy passed by.', name: 'Joanna' }]);
     const first = async (request: Omit<SearchRequest, 'query'>) =>
       (await ask(ids, { query: 'Max died', ...request })).hits[0]?.seq;
@@ -93,7 +95,7 @@ describe('search by meaning', () => {
     expect(await first({ through: '2001' })).toBeUndefined();
   });
 
-  it('ranks what words and meaning agree on first, what holds an identifier before all', async () => {
+  it('ranks hits of both words and meaning first, and hits of an identifier before all', async () => {
     const ids = await indexed([
       { role: 'user', content: 'The order ORD-77 is here.' },
       ...talk(5),
@@ -105,7 +107,7 @@ describe('search by meaning', () => {
     expect((await ask(ids, 'dog died ORD-77')).hits.map(({ seq }) => seq).slice(0, 2)).toEqual([1, 7]);
   });
 
-  it('goes by words alone where the request says so', async () => {
+  it('uses words alone if the request says so', async () => {
     const ids = await indexed(lost);
     for (const request of [
       { query: 'Max died', mode: 'words' },
@@ -116,7 +118,7 @@ describe('search by meaning', () => {
     expect(server.requests).toEqual([]);
   });
 
-  it('falls back to words where the endpoint fails, and says so; later calls take up what is missing', async () => {
+  it('falls back to words if the endpoint fails, and reports it; later calls fetch the missing vectors', async () => {
     const ids = await indexed(lost);
     for (const [status, type] of [
       [500, 'Llm.Unavailable'],
@@ -139,7 +141,7 @@ describe('search by meaning', () => {
     expect((await ask(ids, 'Max died')).meaning).toMatchObject({ failure: null, vectors: 23 });
   });
 
-  it('asks for each text once, in order, and for a query alone afterwards', async () => {
+  it('requests each text once, in order, and afterwards only the query', async () => {
     const ids = await indexed(lost);
     await embedTexts(pool, ids, embedder());
     expect(server.requests.flat()).toHaveLength(23);
@@ -160,7 +162,7 @@ describe('search by meaning', () => {
     expect(await countRows(pool, 'message_vectors', ids)).toBe(48);
   });
 
-  it('finds a place deep in a long text, and knows one that the model cannot take by its beginning', async () => {
+  it('finds a place deep in a long text, and a text too long for the model by its beginning', async () => {
     const filler = 'lorem ipsum '.repeat(2_000);
     const ids = await indexed([
       { role: 'user', content: `${filler}we had to say goodbye to my dog ${filler}` },
@@ -179,7 +181,7 @@ describe('search by meaning', () => {
     expect(other.hits[0]?.seq).toBe(2);
   });
 
-  it('compares the newest vectors where there are more than it may', async () => {
+  it('compares the newest vectors if there are too many', async () => {
     const ids = await indexed(lost);
     const { meaning, hits } = await ask(ids, 'Max died', embedder({ scan: 10 }));
     expect(meaning).toMatchObject({ vectors: 10, fromSeq: 14, throughSeq: 23 });
@@ -202,7 +204,7 @@ describe('search by meaning', () => {
     for (let at = 0; at + 12 <= key.length; at += 1) expect(sent).not.toContain(key.slice(at, at + 12));
   });
 
-  it('goes with its session: copied into a fork, kept by a restore, erased', async () => {
+  it('has vectors that follow their session: copied into a fork, kept by a restore, erased', async () => {
     const ids = await indexed(lost);
     await compactThrough(pool, ids, 10);
     await embedTexts(pool, ids, embedder());
@@ -220,7 +222,7 @@ describe('search by meaning', () => {
     expect(await countRows(pool, 'message_vectors', to)).toBe(12);
   });
 
-  it('leaves to words what the tokens of this minute do not reach', async () => {
+  it("finds texts by words if this minute's tokens are used up", async () => {
     const ids = await indexed(lost);
     await pool.query('delete from palimpsest.rate_buckets');
     const { meaning } = await ask(ids, 'Max died', embedder({ tokensPerMinute: 50 }));
@@ -229,7 +231,7 @@ describe('search by meaning', () => {
   });
 
   it.each(['{"data":[]}', 'no JSON', '{"data":[{"embedding":["x"]}]}', '{"data":[{"embedding":[0,0]}]}'])(
-    'takes no answer that holds no vector: %s',
+    'refuses an answer without valid vectors: %s',
     async (body) => {
       const fetched = globalThis.fetch;
       globalThis.fetch = () => Promise.resolve(new Response(body, { status: 200 }));

@@ -1,4 +1,4 @@
-/** Search finds what was said, in the archive and in the tail, whatever the texts and the queries hold. */
+/** Search finds messages in the archive and in the tail, for any texts and queries. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -90,7 +90,7 @@ describe('search by words', () => {
     expect(await seqs(ids, 'image')).toEqual([6]);
   });
 
-  it('finds arguments as they read: strings unescaped, numbers digit by digit, what is no JSON as it is', async () => {
+  it('finds arguments as they read: strings unescaped, numbers digit by digit, invalid JSON unchanged', async () => {
     const broken: ChatMessage = call('c3', 'write', {});
     broken.tool_calls![0]!.function!.arguments = '{"text": "open \\u00e9t\\u00e9 "and more';
     const big: ChatMessage = call('c4', 'ask', {});
@@ -103,7 +103,7 @@ describe('search by words', () => {
     expect(await seqs(ids, '"and more"')).toEqual([1]);
   });
 
-  it('asks for any word, takes quoted ones exactly, and the last one as a beginning', async () => {
+  it('matches any word, quoted ones exactly, and the last one as a beginning', async () => {
     const ids = await sessionWith(pool, mixed);
     expect((await best(ids, 'module pool'))[0]).toBe(5);
     expect(await seqs(ids, '"pool module"')).toEqual([5]);
@@ -115,7 +115,7 @@ describe('search by words', () => {
     expect(await best(ids, 'mod unheard')).toEqual([]);
   });
 
-  it('finds what no single message holds: words of neighbouring messages, the place where they meet first', async () => {
+  it('finds words spread over neighbouring messages, and ranks the place where they meet first', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'How is Max these days?', name: 'Joanna' },
       { role: 'assistant', content: 'He died in May.', name: 'Nate' },
@@ -143,7 +143,7 @@ describe('search by words', () => {
     expect((await search(pool, ids, { query: 'Max died' })).hits[0]?.following).toEqual([]);
   });
 
-  it('finds what one speaker said, in a time, with what was answered', async () => {
+  it('finds messages of one speaker in a time range, with the replies', async () => {
     const ids = newSession();
     const said: [string, ChatMessage[]][] = [
       ['2023-05-06T09:00:00Z', [{ role: 'user', content: 'Max is ill.', name: 'Joanna' }]],
@@ -193,7 +193,7 @@ describe('search by words', () => {
     expect((await best(ids, 'the order zeppelin')).slice(0, 2)).toEqual([33, 2]);
   });
 
-  it('finds exact words and substrings whatever their case, in any script', async () => {
+  it('finds exact words and substrings in any case and script', async () => {
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'ПРИВЕТ, Über die Größe DÉPLOYÉ ΣΊΣΥΦΟΣ' },
       { role: 'user', content: 'Привет, über die GRÖßE: Déployé Σίσυφος' },
@@ -205,7 +205,7 @@ describe('search by words', () => {
     expect(await seqs(ids, `"${'ж(é)*'.repeat(400)}"`)).toEqual([]);
   });
 
-  it('marks signs that are no words where they stand', async () => {
+  it('marks symbols that are not words at their position', async () => {
     const family = '\u{1F469}\u200d\u{1F469}\u200d\u{1F467}';
     const ids = await sessionWith(pool, [
       { role: 'user', content: 'no family here, one \u{1F469} alone' },
@@ -250,7 +250,7 @@ describe('search by words', () => {
     expect([...first.hits, ...second.hits].map(({ seq }) => seq).sort()).toEqual([2, 3, 4]);
   });
 
-  it('marks the match in one line and says where it stands', async () => {
+  it('marks the match in one line and gives its position', async () => {
     const ids = await sessionWith(pool, mixed);
     const { hits } = await search(pool, ids, { query: 'getUserName', tool: 'grep', role: 'tool' });
     expect(hits).toMatchObject([{ seq: 4, role: 'tool', tool: 'grep', offset: 38 }]);
@@ -259,7 +259,7 @@ describe('search by words', () => {
 });
 
 describe('search for a substring', () => {
-  it('takes every character for itself, whatever its case', async () => {
+  it('matches every character literally, ignoring case', async () => {
     const ids = await sessionWith(pool, mixed);
     const substring = (query: string) => seqs(ids, { query, mode: 'substring' });
     expect(await substring('ERNAM')).toEqual([2, 3, 4]);
@@ -296,7 +296,7 @@ describe('a long result', () => {
     ]);
   });
 
-  it('is one hit for what stands in two slices at once', async () => {
+  it('is one hit for a match in two slices', async () => {
     const shared = `${'a '.repeat((sliceLength - sliceOverlap / 2) / 2)}needle ${'b '.repeat(sliceLength)}`;
     expect(slicesOf(shared).filter((slice) => slice.text.includes('needle'))).toHaveLength(2);
     const ids = await sessionWith(pool, [{ role: 'user', content: shared }]);
@@ -343,7 +343,7 @@ describe('slices', () => {
     );
   });
 
-  it('hold the words of a text at the places where they stand', () => {
+  it('have the words of a text at their positions', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', maxLength: 200 }), (text) => {
         let before = 0;
@@ -360,7 +360,7 @@ describe('slices', () => {
 });
 
 describe('any query', () => {
-  it('is answered, or refused by its path', async () => {
+  it('is answered, or refused with its path', async () => {
     const ids = await sessionWith(pool, mixed);
     const character = fc.constantFrom(
       '%',
@@ -429,7 +429,7 @@ describe('any query', () => {
 });
 
 describe('the index', () => {
-  it('follows the log when a search looks, whoever else does at once, and covers archive and tail', async () => {
+  it('is updated by each search, also by concurrent ones, and covers archive and tail', async () => {
     const ids = await sessionWith(pool, talk(1_200));
     await compactThrough(pool, ids, 700);
     const found = await Promise.all(
@@ -467,7 +467,7 @@ describe('the index', () => {
 });
 
 describe('a snippet', () => {
-  it('shows the place where most of the words stand together', () => {
+  it('shows the place with most of the words', () => {
     const text = `alpha ${'- '.repeat(300)} alpha beta gamma ${'- '.repeat(300)} beta`;
     const { snippet, offset } = snippetOf(text, parseQuery('gamma alpha beta'));
     expect(snippet).toContain('«alpha» beta gamma');

@@ -1,6 +1,6 @@
 /**
- * Appending is the one write every agent makes on every turn: it must be safe to repeat, refuse what it cannot keep
- * without leaving a trace, and give back exactly what it was given.
+ * Every agent appends on every turn. An append must be safe to repeat, refuse messages that cannot be stored exactly without
+ * leaving a trace, and return exactly the stored messages.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
@@ -64,7 +64,7 @@ describe('invariant 1: nothing is lost', () => {
     // What arrives is always a JSON value: no -0, no undefined.
     .map(({ extras: more, ...known }) => JSON.parse(JSON.stringify({ ...known, more })) as ChatMessage);
 
-  it('replays whatever was appended: the same value, keys in order, every code unit, over any cuts', async () => {
+  it('replays any messages: the same value, keys in order, every code unit, over any cuts', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.array(message, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 6 }),
@@ -121,7 +121,7 @@ describe('invariant 1: nothing is lost', () => {
 });
 
 describe('a turn is stored once', () => {
-  it('answers the same to the same turn, however often and at once', async () => {
+  it('gives the same answer to a repeated turn, also to concurrent ones', async () => {
     const ids = newSession();
     const turn = { ...ids, turnId: 't-1', messages: talk(3) };
     const answers = await Promise.all(Array.from({ length: 8 }, () => appendTurn(pool, turn)));
@@ -196,7 +196,7 @@ describe('a session begins with its first turn', () => {
     await expect(refused).rejects.toMatchObject({ type: 'Input.Invalid', path });
   });
 
-  it('takes the same policy again in another order, and refuses a different one', async () => {
+  it('accepts the same policy again in another order, and refuses a different one', async () => {
     const ids = newSession();
     const policy = { contextWindow: 16_000, trigger: [{ tokens: 9_000 }], keep: { messages: 4 } };
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(1), policy });
@@ -215,7 +215,7 @@ describe('a session begins with its first turn', () => {
     });
   });
 
-  it('lets one of two first turns with different tokenizers make the session, and counts both with its tokenizer', async () => {
+  it('is created by one of two first turns with different tokenizers, which counts both', async () => {
     const ids = newSession();
     const results = await Promise.allSettled([
       appendTurn(pool, { ...ids, turnId: 'a', messages: talk(1, 200) }),
@@ -247,7 +247,7 @@ describe('a session begins with its first turn', () => {
 });
 
 describe('the counters of the session row', () => {
-  it('say due from the size of the policy on, and never when it is off', async () => {
+  it("report due from the policy's size on, and never if it is off", async () => {
     const ids = newSession();
     const policy = { contextWindow: 8_000, trigger: [{ messages: 12 }], keep: { messages: 4 } };
     const first = await appendTurn(pool, { ...ids, turnId: '1', messages: talk(11), policy });
@@ -267,7 +267,7 @@ describe('the counters of the session row', () => {
     expect(liveMessages).toBe(6);
   });
 
-  it('are counted anew with another tokenizer, head and reductions included; evicted messages keep theirs', async () => {
+  it('are counted again with another tokenizer, with head and reductions; evicted messages keep theirs', async () => {
     const ids = await sessionWith(pool, [{ role: 'system', content: 'be brief' }, ...talk(8, 50)]);
     const stand: Json = { role: 'user', content: 'shortened' };
     await compactThrough(pool, ids, 5, {

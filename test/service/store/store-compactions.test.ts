@@ -1,4 +1,4 @@
-/** One commit replaces one planned prefix, or nothing at all; what readers see before and after it. */
+/** One commit replaces one planned prefix, or nothing; readers before and after it. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -89,7 +89,7 @@ describe('invariant 2: no orphan archive', () => {
     expect(session.liveMessages).toBe(2 + 4);
   });
 
-  it('writes nothing at all where one part of the commit cannot be written', async () => {
+  it('writes nothing if one part of the commit cannot be written', async () => {
     const ids = await sessionWith(pool, talk(10));
     const before = await loadSession(pool, ids);
     const failing = compactThrough(pool, ids, 6, { digestKeys: ['never stored'] });
@@ -164,7 +164,7 @@ describe('invariant 2: no orphan archive', () => {
 });
 
 describe('invariant 5: appends during a compaction survive', () => {
-  it('replaces the planned prefix only, whatever was appended since', async () => {
+  it('replaces only the planned prefix, whatever was appended since', async () => {
     const ids = await sessionWith(pool, talk(10));
     const planned = await commitInput(pool, ids, 8);
     await appendTurn(pool, { ...ids, turnId: 'meanwhile', messages: talk(3) });
@@ -188,7 +188,7 @@ describe('invariant 5: appends during a compaction survive', () => {
     expect(await listArchiveParts(pool, ids)).toHaveLength(1);
   });
 
-  it('answers a run that committed already with its row, also when later generations follow', async () => {
+  it('answers a run that has already committed with its row, also if later generations follow', async () => {
     const ids = await sessionWith(pool, talk(10));
     const planned = await commitInput(pool, ids, 4);
     const answers = await Promise.all([1, 2, 3].map(() => commitCompaction(pool, ids, planned)));
@@ -198,7 +198,7 @@ describe('invariant 5: appends during a compaction survive', () => {
     expect(await listCompactions(pool, ids)).toHaveLength(2);
   });
 
-  it('counts appends and commits that run at once exactly', async () => {
+  it('counts concurrent appends and commits exactly', async () => {
     const ids = await sessionWith(pool, talk(10));
     const planned = await commitInput(pool, ids, 8);
     const appends = Array.from({ length: 10 }, (_, index) =>
@@ -218,7 +218,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     ...{ calls: 1, inputTokens: 100, outputTokens: 10, payerSession, payerGeneration },
   });
 
-  it('keeps the first result under a key and answers it to whoever comes later', async () => {
+  it('keeps the first result under a key and returns it to later callers', async () => {
     const { tenant, session } = await sessionWith(pool, talk(1));
     const key = `key of ${session}`;
     const stored = await Promise.all(
@@ -228,7 +228,7 @@ describe('invariant 6: a model result is never paid for again', () => {
     expect((await findDigest(pool, tenant, key))?.text).toBe(stored[0]?.text);
   });
 
-  it('counts what one compaction paid, and not what was there before', async () => {
+  it('counts the calls of one compaction, and not the stored answers', async () => {
     const ids = await sessionWith(pool, talk(1));
     const other = await sessionWith(pool, talk(1));
     const keys = ['k1', 'k2', 'k3'].map((key) => key + ids.session);
@@ -251,7 +251,7 @@ describe('invariant 6: a model result is never paid for again', () => {
 describe('invariant 9: no loop', () => {
   const mark = { atSeq: 10, tokens: 500, reason: 'nothing may be evicted' };
 
-  it('an exhausted session asks again only after it has grown', async () => {
+  it('an exhausted session becomes due again only after it has grown', async () => {
     const ids = newSession();
     const policy = { contextWindow: 8_000, trigger: [{ tokens: 3_000 }], keep: { messages: 2 } };
     expect((await appendTurn(pool, { ...ids, turnId: '1', policy, messages: talk(1, 4_000) })).due).toBe(
@@ -264,7 +264,7 @@ describe('invariant 9: no loop', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ exhausted: null, measureAtTokens: 3_000 });
   });
 
-  it('is not marked exhausted for what was found before a new policy or new messages came', async () => {
+  it('is not marked exhausted by a measurement before a new policy or new messages', async () => {
     const ids = newSession();
     const policy = { contextWindow: 8_000, trigger: [{ tokens: 3_000 }], keep: { messages: 2 } };
     await appendTurn(pool, { ...ids, turnId: '1', policy, messages: talk(1, 4_000) });
@@ -304,7 +304,7 @@ describe('invariant 9: no loop', () => {
     expect(await loadSession(pool, ids)).toMatchObject({ failures: 0, retryAt: null, lastError: null });
   });
 
-  it('remembers a model that a fallback did without, until the model has made a commit', async () => {
+  it('remembers that a fallback replaced a model, until the model has made a commit', async () => {
     const ids = await sessionWith(pool, talk(8));
     const retryAt = new Date('2030-01-01T00:00:00Z');
     const failure = { type: 'Llm.Unavailable', message: 'down', retryAt };
@@ -326,7 +326,7 @@ describe('invariant 10: a stable prefix', () => {
     ...{ body: JSON.stringify({ role: 'user', content: `short ${seq} \0` }), tokens: 4 },
   });
 
-  it('gives back what a reader stored, for its budget and generation only, in the order of making', async () => {
+  it('returns the reductions that a reader stored, only for its budget and generation, in their order', async () => {
     const ids = await sessionWith(pool, talk(10));
     const save = (seen: number, seqs: number[]) =>
       saveReductions(pool, ids, { generation: 0, budget: 5_000, seen, reductions: seqs.map(shorter) });
@@ -343,7 +343,7 @@ describe('invariant 10: a stable prefix', () => {
     expect(await stored(0)).toEqual([shorter(4)]);
   });
 
-  it('sends a reader back that has not seen what another one stored, or that a commit overtook', async () => {
+  it("refuses a reader that has not seen another one's reductions, or that a commit overtook", async () => {
     const ids = await sessionWith(pool, talk(10));
     const save = (seq: number) =>
       saveReductions(pool, ids, { generation: 0, budget: 5_000, seen: 0, reductions: [shorter(seq)] });
@@ -354,7 +354,7 @@ describe('invariant 10: a stable prefix', () => {
     expect(await save(8)).toBeNull();
   });
 
-  it('stores the reductions of the session policy where reads for its own budget find them', async () => {
+  it("stores the reductions of the session's policy under its own budget", async () => {
     const ids = await sessionWith(pool, talk(4));
     const { budget } = await loadSession(pool, ids);
     await saveReductions(pool, ids, { generation: 0, budget, seen: 0, reductions: [shorter(1)] });

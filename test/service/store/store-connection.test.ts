@@ -1,6 +1,6 @@
 /**
- * The ground under every other function: transactions that leave nothing behind, connections that come back, failures
- * with a type, and a schema that is exactly the one this code was written for.
+ * The basis of all store functions: transactions without leftovers, connections that return to the pool, typed failures, and
+ * exactly the schema of this version.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -39,7 +39,7 @@ const probes = async () =>
 describe('withTransaction', () => {
   beforeEach(() => other.query('truncate probe'));
 
-  it('commits what returns and rolls back what throws, and gives the connection back', async () => {
+  it('commits on return and rolls back on an error, and releases the connection', async () => {
     await withTransaction(pool, ({ query }) => query('insert into probe values (1)'));
     const failing = withTransaction(pool, async ({ query }) => {
       await query('insert into probe values (2)');
@@ -52,7 +52,7 @@ describe('withTransaction', () => {
     expect(await probes()).toEqual([1, 3]);
   });
 
-  it('does not report a commit where a swallowed error had aborted the transaction', async () => {
+  it('does not report a commit if a swallowed error had aborted the transaction', async () => {
     const swallowing = withTransaction(pool, async ({ query }) => {
       await query('insert into probe values (1)');
       await query('select 1/0').catch(() => undefined);
@@ -72,7 +72,7 @@ describe('withTransaction', () => {
     expect(await withTransaction(pool, async () => 2)).toBe(2);
   });
 
-  it('survives the loss of the connection in the middle: Store.Unavailable, nothing written, the next one works', async () => {
+  it('survives the loss of the connection: Store.Unavailable, nothing written, the next one works', async () => {
     const losing = withTransaction(pool, async ({ query }) => {
       await query('insert into probe values (1)');
       const [self] = await query<{ pid: number }>('select pg_backend_pid() as pid');
@@ -95,7 +95,7 @@ describe('withTransaction', () => {
   });
 });
 
-describe('a database that cannot be used is Store.Unavailable with the next step', () => {
+describe('an unusable database is Store.Unavailable with the next step', () => {
   const at = (change: (url: URL) => void) => {
     const url = new URL(database.url);
     change(url);
@@ -126,7 +126,7 @@ describe('a database that cannot be used is Store.Unavailable with the next step
     await unreachable.end();
   });
 
-  it('refuses what is no connection string', async () => {
+  it('refuses an invalid connection string', async () => {
     expect(() => openPool('mysql://localhost/x')).toThrow(
       expect.objectContaining({ type: 'Store.Unavailable', path: 'DATABASE_URL' }),
     );

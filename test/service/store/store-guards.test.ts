@@ -1,6 +1,6 @@
 /**
- * The promises that the database holds by itself: tried with SQL, as a bug or a hurried operator would. Each refusal is
- * asked for by the name of the constraint, so that no other mistake in the statement can pass for it.
+ * The guarantees that the database enforces: the tests break them with SQL, as a bug or an operator could. Each refusal is
+ * checked by the name of its constraint, so that no other error in the statement counts.
  */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -63,7 +63,7 @@ describe('invariant 1: nothing is lost', () => {
     expect((await replayed(pool, ids)).map(({ tokens }) => tokens)).toEqual([7, 7]);
   });
 
-  it('refuses a body that is not the one its hash was made of', async () => {
+  it('refuses a body that does not match its hash', async () => {
     const ids = await sessionWith(pool, talk(1));
     const wrong = attempt(
       ids,
@@ -73,7 +73,7 @@ describe('invariant 1: nothing is lost', () => {
     await expect(wrong).rejects.toMatchObject(violates('messages_sha256'));
   });
 
-  it('refuses a message of no turn, and one seq twice', async () => {
+  it('refuses a message without a turn, and a duplicate seq', async () => {
     const ids = await sessionWith(pool, talk(1));
     const insert = (seq: number, turnId: string) =>
       attempt(
@@ -120,7 +120,7 @@ describe('invariant 2: no orphan archive', () => {
     await expect(attempt(ids, compaction(columns, values))).rejects.toMatchObject(violates(constraint));
   });
 
-  it('refuses a compaction that evicts behind an empty summary, or behind none', async () => {
+  it('refuses a compaction that evicts with an empty summary, or without one', async () => {
     const ids = await sessionWith(pool, talk(4));
     const write = (snapshot: string) =>
       attempt(ids, compaction(columns, '0, 0, 1, 2, 9').replace(`'s', '[]'`, `${snapshot}, '[]'`));
@@ -128,7 +128,7 @@ describe('invariant 2: no orphan archive', () => {
     await expect(write('null')).rejects.toMatchObject(violates('compactions_evict_by_summary'));
   });
 
-  it('refuses a head that does not exist, that ends elsewhere, or beyond the log', async () => {
+  it('refuses a head that does not exist, that ends elsewhere, or after the log', async () => {
     const ids = await sessionWith(pool, talk(4));
     const head = (generation: number, through: number) =>
       attempt(

@@ -1,6 +1,6 @@
 /**
- * What the row of a session says of itself: since when it asks for something that nobody may be at work on, whoever wrote the
- * row, and that the sweep finds such sessions without reading the others.
+ * The row of a session says since when it has waited for work without a workflow, for every kind of write, and the sweep finds
+ * such sessions without reading the others.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -76,8 +76,8 @@ async function found(tenant: string, most = 100): Promise<string[]> {
   return sessions.filter((one) => one.tenant === tenant).map(({ session }) => session);
 }
 
-describe('a session asks for something', () => {
-  test('from the append on that reaches a mark, overdue where nobody measures it soon', async () => {
+describe('a session waits for work', () => {
+  test('from the append that reaches a size on, and is overdue if no workflow measures it soon', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2), policy: small });
     expect(await marks(ids)).toEqual(nothing);
@@ -91,14 +91,14 @@ describe('a session asks for something', () => {
     expect((await marks(ids)).overdueAt).toEqual(since);
   });
 
-  test('not by an import, but by the live turn after it', async () => {
+  test('not after an import, but after the next live turn', async () => {
     const ids = await overMark('acme', true);
     expect(await marks(ids)).toEqual(nothing);
     await appendTurn(pool, { ...ids, turnId: '2', messages: talk(1) });
     expect((await marks(ids)).overdueAt).not.toBeNull();
   });
 
-  test('by a policy that lowers its marks, by a fork, and by being resumed', async () => {
+  test('after a policy with smaller sizes, after a fork, and after resume', async () => {
     const ids = newSession();
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(6), policy: quiet });
     expect(await marks(ids)).toEqual(nothing);
@@ -114,7 +114,7 @@ describe('a session asks for something', () => {
   });
 });
 
-describe('a session asks for nothing', () => {
+describe('a session does not wait for work', () => {
   const ends: [string, (ids: SessionIds) => Promise<unknown>][] = [
     ['paused', (ids) => setPaused(pool, ids, true)],
     ['closed', (ids) => closeSession(pool, ids)],
@@ -135,7 +135,7 @@ describe('a session asks for nothing', () => {
     expect(await found('acme')).not.toContain(ids.session);
   });
 
-  test('once it was measured and nothing is to be done, unless a turn came meanwhile', async () => {
+  test('once it was measured without a result, unless a turn came meanwhile', async () => {
     const ids = await overMark();
     const judged = await loadSession(pool, ids);
     await appendTurn(pool, { ...ids, turnId: '2', messages: talk(1) });
@@ -147,7 +147,7 @@ describe('a session asks for nothing', () => {
     expect((await marks(ids)).overdueAt).not.toBeNull();
   });
 
-  test('before the next attempt may be made after a failure', async () => {
+  test('before the next attempt after a failure', async () => {
     const ids = await overMark();
     const retryAt = new Date(Date.now() + 3_600_000);
     await recordFailure(pool, ids, { type: 'Llm.Unavailable', message: 'away', retryAt });
@@ -158,7 +158,7 @@ describe('a session asks for nothing', () => {
     expect(await marks(old)).toEqual(nothing);
   });
 
-  test('as long as a workflow has it in hand', async () => {
+  test('as long as a workflow works on it', async () => {
     const ids = await overMark();
     const row = await loadSession(pool, ids);
     const before = await marks(ids);
@@ -174,7 +174,7 @@ describe('a session asks for nothing', () => {
   });
 });
 
-test('sessions that waited before the migration are found after it, imported ones are not', async () => {
+test('sessions that waited before the migration are found after it, except imported ones', async () => {
   const [live, old] = [await overMark('before'), newSession('before')];
   await appendTurn(pool, {
     ...old,
@@ -192,7 +192,7 @@ test('sessions that waited before the migration are found after it, imported one
 });
 
 describe('the sweep', () => {
-  test('looks at a session again only after as long as it has waited, an hour at most', async () => {
+  test('checks a session again only after as long as it has waited, at most an hour', async () => {
     const ids = await overMark('patient');
     const waited = async (minutes: number) => {
       await pool.query(
@@ -235,7 +235,7 @@ describe('the sweep', () => {
   });
 });
 
-test('a tenant is served although 10,000 others before it have sessions whose time has not come', async () => {
+test('a tenant is served although 10,000 others before it have sessions that are not yet due', async () => {
   const other = await createDatabase();
   const large = openPool(other.url);
   try {
@@ -289,7 +289,7 @@ describe('sessions of a backfill', () => {
     expect(await isLeft(ids)).toBe(false);
   });
 
-  test('also those that it has not come to, unless it is paused, or means others', async () => {
+  test('are also left to it before it selects them, unless it is paused or selects others', async () => {
     const ids = await overMark('jobs-2');
     await job('jobs-2', 'paused', true, null);
     await job('jobs-2', 'running', true, null, { prefix: 'no-uuid-begins-so' });
@@ -302,7 +302,7 @@ describe('sessions of a backfill', () => {
   });
 });
 
-test('among 100,000 sessions of 50 tenants the index finds those that wait; no other is read', async () => {
+test('among 100,000 sessions of 50 tenants the index finds those that wait and reads no other', async () => {
   const other = await createDatabase();
   const large = openPool(other.url);
   try {

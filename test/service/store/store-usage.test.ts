@@ -1,6 +1,6 @@
 /**
- * Usage reported with a turn corrects what a session's window holds: stored with the append that brings it, compared
- * with our count of the same request, and taken into the session's sizes only when it makes a difference.
+ * Usage reported with a turn corrects the sizes of a session: it is stored with its append, compared with the local count of
+ * the same request, and applied to the sizes only if the difference matters.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -95,25 +95,30 @@ class Talk {
 }
 
 describe('reported usage', () => {
-  it.each([0.6, 1.5])('of %s tokens for one of ours moves budget and marks the right way', async (ratio) => {
-    const session = new Talk();
-    await session.append();
-    const before = await session.row();
-    for (let turn = 0; turn < 12; turn++) await session.append({ ratio });
-    const { factor, samples, applied } = await session.known();
-    expect(factor / ratio).toBeCloseTo(1, 1);
-    expect(samples).toBe(13);
-    expect(Math.abs(factor / applied - 1)).toBeLessThanOrEqual(0.05);
-    const row = await session.row();
-    const expected = limitsOf(policyOf(row.policy), factsOf(row));
-    expect(row.appliedOverhead / 2_000).toBeCloseTo(1, 0);
-    expect(row.budget).toBe(expected.budget);
-    expect(row.policyVersion).toBeGreaterThan(before.policyVersion);
-    expect(Math.sign(before.budget - row.budget)).toBe(Math.sign(ratio - 1));
-    expect(Math.sign((before.measureAtTokens ?? 0) - (row.measureAtTokens ?? 0))).toBe(Math.sign(ratio - 1));
-  });
+  it.each([0.6, 1.5])(
+    'of %s tokens for each counted one changes budget and thresholds correctly',
+    async (ratio) => {
+      const session = new Talk();
+      await session.append();
+      const before = await session.row();
+      for (let turn = 0; turn < 12; turn++) await session.append({ ratio });
+      const { factor, samples, applied } = await session.known();
+      expect(factor / ratio).toBeCloseTo(1, 1);
+      expect(samples).toBe(13);
+      expect(Math.abs(factor / applied - 1)).toBeLessThanOrEqual(0.05);
+      const row = await session.row();
+      const expected = limitsOf(policyOf(row.policy), factsOf(row));
+      expect(row.appliedOverhead / 2_000).toBeCloseTo(1, 0);
+      expect(row.budget).toBe(expected.budget);
+      expect(row.policyVersion).toBeGreaterThan(before.policyVersion);
+      expect(Math.sign(before.budget - row.budget)).toBe(Math.sign(ratio - 1));
+      expect(Math.sign((before.measureAtTokens ?? 0) - (row.measureAtTokens ?? 0))).toBe(
+        Math.sign(ratio - 1),
+      );
+    },
+  );
 
-  it('close to our counts leaves the sizes alone, turn after turn', async () => {
+  it('close to the local counts does not change the sizes, turn after turn', async () => {
     const session = new Talk();
     await session.append({ ratio: 1.02 });
     const before = await session.row();
@@ -134,7 +139,7 @@ describe('reported usage', () => {
     expect(result.liveTokens).toBeLessThan(10_500);
   });
 
-  it('of another model is kept apart and serves once the policy names that model', async () => {
+  it('of another model is stored separately and used once the policy names that model', async () => {
     const session = new Talk();
     for (let turn = 0; turn < 4; turn++) {
       await session.append({ ratio: 1.4, model: 'gpt-4.1-2025-04-14' });
@@ -151,7 +156,7 @@ describe('reported usage', () => {
     expect((await session.row()).budget / before.budget).toBeCloseTo(1, 2);
   });
 
-  it('is not learnt from, nor taken into sizes, where the policy says so', async () => {
+  it('is neither learnt from nor used for sizes if the policy turns it off', async () => {
     const session = new Talk();
     for (let turn = 0; turn < 3; turn++) await session.append({ ratio: 1.5 });
     expect((await session.known()).applied).toBeCloseTo(1.5, 1);
@@ -162,13 +167,13 @@ describe('reported usage', () => {
     expect((await session.row()).calibration).toEqual(off.calibration);
   });
 
-  it('is not learnt from where the turn has no answer of the model', async () => {
+  it('is not learnt from if the turn has no answer of the model', async () => {
     const session = new Talk({ ...policy, overhead: 0 });
     await session.append({ ratio: 1.5, messages: talk(1, 600) });
     expect((await session.row()).calibration).toEqual({});
   });
 
-  it('that cannot be of its request changes nothing but a warning', async () => {
+  it('that cannot belong to its request changes only a warning', async () => {
     const session = new Talk({ ...policy, overhead: 0 });
     for (let turn = 0; turn < 4; turn++) await session.append();
     const { calibration, ...before } = await session.row();
@@ -190,7 +195,7 @@ describe('reported usage', () => {
     expect(implausible).toMatchObject({ reported: 0 });
   });
 
-  it('is not learnt from where the context had to be cut to its budget', async () => {
+  it('is not learnt from if the context was reduced to its budget', async () => {
     const session = new Talk({ ...policy, contextWindow: 12_000 });
     const large = talk(2, 9_000);
     await session.append({ messages: large });
@@ -200,7 +205,7 @@ describe('reported usage', () => {
     expect((await session.row()).calibration).toEqual(calibration);
   });
 
-  it('is not learnt from in the turn after a compaction, whose request may have held what it replaced', async () => {
+  it('is not learnt from in the turn after a compaction, whose request may still have had the evicted messages', async () => {
     const session = new Talk();
     for (let turn = 0; turn < 4; turn++) await session.append();
     await compactThrough(pool, session.ids, 6);
@@ -226,7 +231,7 @@ describe('reported usage', () => {
     expect((await session.known()).applied).toBeCloseTo(3, 1);
   });
 
-  it('of earlier versions, which took sizes from it that no request supports, gives way at the first read', async () => {
+  it('of earlier versions, with sizes that no request supports, is corrected at the first read', async () => {
     const session = new Talk({ ...policy, overhead: 0 });
     await session.append();
     const { ids } = session;
@@ -251,7 +256,7 @@ describe('reported usage', () => {
     expect(rows).toEqual([{ budget, applied_factor: 1 }]);
   });
 
-  it('leaves the marks of a session that compacting cannot help where they are', async () => {
+  it('does not change the thresholds of an exhausted session', async () => {
     const session = new Talk();
     await session.append();
     const { liveTokens, nextSeq } = await session.row();
@@ -263,7 +268,7 @@ describe('reported usage', () => {
     expect([row.measureAtTokens, row.exhausted?.reason]).toEqual([measureAtTokens, 'floor']);
   });
 
-  it('counts once, however often its turn is sent', async () => {
+  it('counts once, even if its turn is repeated', async () => {
     const ids = newSession();
     const usage = { inputTokens: 3_500, outputTokens: 9 };
     const turn = { ...ids, turnId: '1', messages: talk(2, 600), policy, usage };
@@ -325,7 +330,7 @@ describe('reported usage', () => {
       { usageMetadata: { promptTokenCount: 5_000 }, model: 'gemini-2.5-pro' },
       { inputTokens: 5_000, outputTokens: 0, model: 'gemini-2.5-pro' },
     ],
-  ])('is taken in the form of %s', (_, usage, expected) => {
+  ])('is accepted in the form of %s', (_, usage, expected) => {
     expect(checkUsage(usage)).toMatchObject(expected);
   });
 
@@ -345,7 +350,7 @@ describe('reported usage', () => {
     await expect(refused).rejects.toMatchObject({ type: 'Input.Invalid', path });
   });
 
-  it('adds one statement to the append at most, and none where it is absent', async () => {
+  it('adds at most one statement to the append, and none if it is absent', async () => {
     const session = new Talk();
     await session.append();
     await session.append();
@@ -377,7 +382,7 @@ describe('the mean turn', () => {
     expect(meanTurnTokens).toBeCloseTo(0.9 * first.liveTokens + 0.1 * size, 6);
   });
 
-  it('moves the cost-optimal mark', async () => {
+  it('changes the cost-optimal threshold', async () => {
     const economic: PolicyInput = {
       ...{ contextWindow: 200_000, trigger: [{ economic: true }] },
       prices: { input: 3, output: 15, cachedInput: 0.3, cacheWrite: 3.75 },
@@ -396,7 +401,7 @@ describe('the mean turn', () => {
 });
 
 describe('a custom counter', () => {
-  it('counts large messages in slices between which everything else has its turn', async () => {
+  it('counts large messages in slices, between which other work runs', async () => {
     const words = (text: string): number => text.split(/\s+/).filter((word) => word !== '').length;
     let turnsOfTheLoop = 0;
     const seen: number[] = [];

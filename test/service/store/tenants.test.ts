@@ -1,6 +1,6 @@
 /**
- * A tenant's policy holds for all its sessions, as far as they say nothing themselves: new ones from the start, others
- * from their next use on. Deployment layers lie below it and are frozen into a session.
+ * A tenant's policy applies to all its sessions, for fields that they do not set: to new ones from the start, to others from
+ * their next use on. Deployment layers are below it and are stored in a session.
  */
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -46,7 +46,7 @@ async function statements(act: () => Promise<unknown>): Promise<number> {
 }
 
 describe('a tenant’s policy', () => {
-  it('holds for new sessions, below what they say themselves, and says so', async () => {
+  it('applies to new sessions, below their own policy, and is named as the source', async () => {
     const tenant = newTenant();
     await configureTenant(pool, tenant, { contextWindow: 64_000, keep: { messages: 9 } });
     const ids = newSession(tenant);
@@ -60,7 +60,7 @@ describe('a tenant’s policy', () => {
     ]);
   });
 
-  it('names the mode of a session that began under another default, which its own new policy ends', async () => {
+  it('keeps the mode of a session that began under another default, until its own policy is replaced', async () => {
     const [tenant, alone] = [newTenant(), newTenant()].map((one) => newSession(one));
     const modeOf = async (ids: SessionIds) => policyOf((await loadSession(pool, ids)).policy).summary.mode;
     for (const ids of [tenant!, alone!]) {
@@ -102,7 +102,7 @@ describe('a tenant’s policy', () => {
     ['measure and plan', (ids) => readTailMetas(pool, ids)],
     ['status', (ids) => loadSession(pool, ids)],
   ] as [string, (ids: ReturnType<typeof newSession>) => Promise<unknown>][])(
-    'is taken over by a session at its next %s',
+    'is applied to a session at its next %s',
     async (_, use) => {
       const ids = newSession(newTenant());
       await appendTurn(pool, { ...ids, turnId: '1', messages: talk(4) });
@@ -123,7 +123,7 @@ describe('a tenant’s policy', () => {
     },
   );
 
-  it('of another tokenizer makes the context counted anew, by many users of the session at once', async () => {
+  it('with another tokenizer makes the context counted again, also with many concurrent users of the session', async () => {
     const ids = newSession(newTenant());
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(6, 60) });
     await compactThrough(pool, ids, 2);
@@ -142,7 +142,7 @@ describe('a tenant’s policy', () => {
     expect(session.policyVersion).toBe(2);
   });
 
-  it('answers a turn that was stored under the earlier one as it was', async () => {
+  it('does not change the answer to a turn that was stored under the earlier one', async () => {
     const ids = newSession(newTenant());
     const turn = { ...ids, turnId: '1', messages: talk(3) };
     await appendTurn(pool, turn);
@@ -150,7 +150,7 @@ describe('a tenant’s policy', () => {
     expect(await appendTurn(pool, turn)).toMatchObject({ repeated: true, fromSeq: 1, throughSeq: 3 });
   });
 
-  it('that contradicts a session is not taken over by it, once and visibly, and stops no turn', async () => {
+  it('that contradicts a session is not applied to it, with one report, and stops no turn', async () => {
     const ids = newSession(newTenant());
     const own = { contextWindow: 8_000 };
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2), policy: own });
@@ -171,7 +171,7 @@ describe('a tenant’s policy', () => {
     expect((await loadSession(pool, ids)).lastError).toBeNull();
   });
 
-  it('that names a counter which this process lacks is refused by it, and left to processes that have it', async () => {
+  it('that names an unknown counter is refused by this process, and applied by processes with it', async () => {
     const ids = newSession(newTenant());
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2) });
     const policy = JSON.stringify({ tokenizer: 'custom:elsewhere' });
@@ -181,7 +181,7 @@ describe('a tenant’s policy', () => {
     expect((await loadSession(pool, ids)).tokenizer).toBe('custom:elsewhere');
   });
 
-  it('lets a session that compacting could not help try again', async () => {
+  it('lets an exhausted session try again', async () => {
     const ids = newSession(newTenant());
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(4) });
     await setExhausted(pool, ids, { atSeq: 4, tokens: 100, reason: 'nothing may be evicted' });
@@ -201,7 +201,7 @@ describe('a tenant’s policy', () => {
     expect(await findTenantPolicy(pool, tenant)).toBeNull();
   });
 
-  it('costs no statement where nothing changed', async () => {
+  it('costs no statement if it did not change', async () => {
     const plain = newSession(newTenant());
     const governed = newSession(newTenant());
     await configureTenant(pool, governed.tenant, { contextWindow: 64_000 });
@@ -225,7 +225,7 @@ describe('the policy of a deployment', () => {
     environment: { contextWindow: 50_000, keep: { messages: 8 }, debounceMs: 5 },
   };
 
-  it('is frozen into a session that it creates, below its own and its tenant’s', async () => {
+  it("is stored in a session at its creation, below its own and its tenant's", async () => {
     const ids = newSession(newTenant());
     await configureTenant(pool, ids.tenant, { target: 0.7 });
     const policy = { keep: { messages: 5 } };
@@ -246,7 +246,7 @@ describe('the policy of a deployment', () => {
     });
   });
 
-  it('is renewed where a process that has one configures the session, and kept where it has none', async () => {
+  it('is renewed when a process with one configures the session, and kept when a process without one does', async () => {
     const ids = newSession(newTenant());
     await appendTurn(pool, { ...ids, turnId: '1', messages: talk(1), deployment });
     await configureSession(pool, ids, { pins: ['Be brief.'] });

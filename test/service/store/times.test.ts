@@ -1,4 +1,4 @@
-/** When a message was said stays with it wherever its session goes, and nobody makes it up. */
+/** The time of a message stays with it everywhere, and is never invented. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -57,11 +57,11 @@ async function told(): Promise<SessionIds> {
 }
 
 describe('the time of a turn', () => {
-  it('is that of its messages, but of those that bear their own; nobody told: null', async () => {
+  it('is that of its messages, except those with their own; null if unknown', async () => {
     expect(await timesOf(await told())).toEqual([may, own, null]);
   });
 
-  it('stands as it was told first', async () => {
+  it('stays as it was given first', async () => {
     const ids = await told();
     const turn = { ...ids, turnId: 't-1', messages: [question, answer], at: june };
     expect(await appendTurn(pool, turn)).toMatchObject({ repeated: true });
@@ -82,7 +82,7 @@ describe('the time of a turn', () => {
     await expect(timesOf(ids)).rejects.toMatchObject({ type: 'Store.SessionNotFound' });
   });
 
-  it('is read from each entry of a log, also where the log is long', async () => {
+  it('is read from each entry of a log, also of a long one', async () => {
     const line = (uuid: string, timestamp: string, content: string): Json => ({
       ...{ type: 'user', uuid, parentUuid: null, sessionId: 's', timestamp },
       message: { role: 'user', content },
@@ -97,7 +97,7 @@ describe('the time of a turn', () => {
 });
 
 describe('an export', () => {
-  it('bears the times that turns told, so that an import reads them again', async () => {
+  it('has the times of turns, so that an import reads them again', async () => {
     const ids = await told();
     const text = await joined(exportSession(pool, ids));
     const read = JSON.parse(text) as ChatMessage[];
@@ -143,7 +143,7 @@ describe('an export', () => {
 });
 
 describe('in the archive and in the tail', () => {
-  it('search, pages of originals, a restored generation and a fork tell it', async () => {
+  it('search, pages of originals, a restored generation and a fork show it', async () => {
     const ids = await told();
     await compactThrough(pool, ids, 2);
     const { hits } = await search(pool, ids, { query: 'lighthouse', after: 2 });

@@ -1,4 +1,4 @@
-/** A tool's result is read again exactly, by the id that the log or the context gives it, or by its message. */
+/** A tool result can be read exactly, by its id in the log or in the context, or by its message. */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -61,7 +61,7 @@ describe('a tool response', () => {
     );
   });
 
-  it('pages make progress, and begin with the whole pair where an offset lies within one', () => {
+  it('pages make progress, and begin with the whole pair if an offset lies within one', () => {
     expect(pageOf('🎉🎉', 0, 1)).toEqual({ content: '🎉', offset: 0, totalCharacters: 4, nextOffset: 2 });
     expect(pageOf('🎉🎉', 3, 5)).toEqual({ content: '🎉', offset: 2, totalCharacters: 4, nextOffset: null });
     expect(pageOf('a🎉', 0, 2)).toMatchObject({ content: 'a', nextOffset: 1 });
@@ -83,7 +83,7 @@ describe('a tool response', () => {
     expect(JSON.parse(caller.content)).toEqual(calls(['a', 'look']));
   });
 
-  it('of a reused id is the newest, with every other one named and where it is kept', async () => {
+  it('of a reused id is the newest, with the places of all others', async () => {
     const ids = await sessionWith(pool, [
       ...[calls(['x', 'one']), result('x', 'first'), user('go on')],
       ...[calls(['x', 'two']), result('x', 'second'), user('and on')],
@@ -105,7 +105,7 @@ describe('a tool response', () => {
     });
   });
 
-  it('of an id as the context shows it is the result that stands there, before and after it is evicted', async () => {
+  it('of an id in the context is the result shown there, before and after it is evicted', async () => {
     const ids = await sessionWith(pool, [
       ...[user('start'), calls(['x', 'one']), result('x', 'first')],
       ...[calls(['x', 'two'], ['y', 'two']), result('y', 'beside'), result('x', 'second')],
@@ -142,7 +142,7 @@ describe('a tool response', () => {
     expect(await toolResponse(pool, ids, { callId: 'call_2_1' })).toMatchObject(expected);
   });
 
-  it('that is not there is refused, naming what is near', async () => {
+  it('that does not exist is refused with similar ids', async () => {
     const ids = await sessionWith(pool, [
       calls(['call_abc', 'run'], ['open', 'run']),
       result('call_abc', 'x'),
@@ -163,7 +163,7 @@ describe('a tool response', () => {
 });
 
 describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
-  it('give back every tool result by the id that their context shows', async () => {
+  it('return every tool result by the id that their context shows', async () => {
     let read = 0;
     let reused = 0;
     for await (const { line, number, dirty } of readTranscripts()) {

@@ -1,6 +1,6 @@
 /**
- * Temporal fails in every way a call can fail, at every operation that talks to it: what was stored is answered as stored, all
- * else as a typed failure that says whether to try again, and the log of the API names code and message.
+ * Temporal fails in every possible way at every operation that calls it: a stored turn is reported as stored, any other call
+ * fails with a type that says whether to retry, and the API's log has code and message.
  */
 import { randomUUID } from 'node:crypto';
 import {

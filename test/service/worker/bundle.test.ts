@@ -1,8 +1,8 @@
-/** Workflow code runs in a small sandbox, cached once a session: a heavy import would be paid by every worker. */
+/** Workflow code runs in a small sandbox, cached once for each session: a heavy import would cost every worker memory. */
 import { readFile } from 'node:fs/promises';
 import { expect, inject, test } from 'vitest';
 
-test('the workflow bundle holds the Temporal SDK, its small helpers and our own code, nothing else', async () => {
+test("the workflow bundle has only the Temporal SDK, its small dependencies and this project's code", async () => {
   const code = await readFile(inject('workflowBundlePath'), 'utf8');
   const modules = [...code.matchAll(/^\/\*{3}\/ "([^"]+)"/gm)].map(([, name]) => name ?? '');
   const packages = new Set(

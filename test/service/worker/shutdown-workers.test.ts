@@ -1,4 +1,7 @@
-/** SIGTERM ends a worker without loss: it takes nothing new, lets steps finish within the grace time, and what it aborts is done elsewhere. */
+/**
+ * SIGTERM ends a worker without loss: it takes no new work, lets steps finish within the grace time, and another worker repeats
+ * the aborted ones.
+ */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startCliWorker, type CliWorker } from '../../support/cli-worker.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
@@ -50,7 +53,7 @@ test('a model call that ends within the grace time is kept, and the worker leave
   expect(stack.model.paidTwice()).toEqual([]);
 });
 
-test('a model call that does not is aborted at its end, and made again by another worker', async () => {
+test('a longer model call is aborted after the grace time, and repeated by another worker', async () => {
   const worker = await started({ PALIMPSEST_WORKER_GRACE_MS: '500' });
   await asking('aborted');
   const asked = stack.model.inFlight();
@@ -70,7 +73,7 @@ test('a model call that does not is aborted at its end, and made again by anothe
   expect(lastError).toBeNull();
 });
 
-test('a session goes on at another worker while the first one leaves', async () => {
+test('a session continues at another worker while the first one stops', async () => {
   const first = await started({});
   await asking('handed over');
   const second = await started({});

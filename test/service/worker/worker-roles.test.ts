@@ -14,7 +14,7 @@ const withoutDatabase = ({ databaseUrl: _databaseUrl, ...settings }: WorkerSetti
 
 const withoutModel = (settings: WorkerSettings): WorkerSettings => ({ ...settings, model: {} });
 
-test('processes with a role each compact a session and old ones; only the model worker has a key', async () => {
+test('one process for each role compacts live and old sessions; only the model worker has a key', async () => {
   const { settings, palimpsest, model } = stack;
   const bench = await openBackfills(stack);
   const workers = await Promise.all([
@@ -56,7 +56,7 @@ test('processes with a role each compact a session and old ones; only the model 
   expect((await workers[0]?.readiness())?.polling).toBe(false);
 });
 
-describe('what a role lacks is said before anything starts', () => {
+describe('a missing setting of a role is reported before anything starts', () => {
   test.each([
     [
       { roles: ['database' as const], databaseUrl: undefined },

@@ -1,4 +1,4 @@
-/** What an operator makes of a running job: hold it, let it go, more or fewer at once, end it, and take it up again. */
+/** An operator's control of a running job: pause, resume, resize, end, and continue it. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { backfillWorkflowId } from '../../../src/temporal/names.js';
@@ -57,7 +57,7 @@ async function expectAllOnce(sessions: number): Promise<void> {
   expect([...commits.values()]).toEqual(Array.from({ length: sessions }, () => 1));
 }
 
-test('paused, nothing new begins and what is in flight ends; resumed, it goes on', async () => {
+test('while it is paused no compaction begins and those in flight finish; after resume it continues', async () => {
   await held(12, 6);
   expect(await ours().pause({ job })).toMatchObject({ state: 'paused' });
   expect(await ours().pause({ job })).toMatchObject({ state: 'paused' });
@@ -71,7 +71,7 @@ test('paused, nothing new begins and what is in flight ends; resumed, it goes on
   await expectAllOnce(12);
 });
 
-test('a pause by signal, and what the query says meanwhile', async () => {
+test('a signal pauses it, and the query reports it', async () => {
   await held(12, 6);
   await handle().signal('pause');
   await until(ours(), job, ({ state }) => state === 'paused');
@@ -84,7 +84,7 @@ test('a pause by signal, and what the query says meanwhile', async () => {
   await expectAllOnce(12);
 });
 
-test('resized, more run at once from then on, or fewer', async () => {
+test('after a resize more or fewer compactions run concurrently', async () => {
   await held(16, 2);
   expect(await ours().resize({ job, concurrency: 7 })).toMatchObject({
     concurrency: 7,
@@ -108,7 +108,7 @@ test('resized, more run at once from then on, or fewer', async () => {
   await expectAllOnce(16);
 });
 
-test('cancelled, what is in flight ends as it ends and the rest is skipped; a retry takes the rest up', async () => {
+test('after a cancellation compactions in flight finish and the rest is skipped; a retry runs the rest', async () => {
   await held(20, 5);
   const cancelled = await ours().cancel({ job });
   expect(cancelled).toMatchObject({ state: 'cancelled', reason: 'cancelled by an operator', endedAt: null });
@@ -128,7 +128,7 @@ test('cancelled, what is in flight ends as it ends and the rest is skipped; a re
   await expectAllOnce(20);
 });
 
-test('cancelled in the Temporal UI it ends in the same order', async () => {
+test('a cancellation in the Temporal UI has the same effect', async () => {
   await held(10, 3);
   await handle().cancel();
   await until(ours(), job, ({ state }) => state === 'cancelled');
@@ -138,7 +138,7 @@ test('cancelled in the Temporal UI it ends in the same order', async () => {
   await expect.poll(async () => (await handle().describe()).status.name).toBe('COMPLETED');
 });
 
-test('compactions in flight are handed from run to run', async () => {
+test('compactions in flight are passed from run to run', async () => {
   await held(24, 10);
   // Ten run at once, four a page: this is the third run.
   const query = `WorkflowId = "${backfillWorkflowId({ tenant, job })}" and ExecutionStatus = "ContinuedAsNew"`;
@@ -149,7 +149,7 @@ test('compactions in flight are handed from run to run', async () => {
   await expectAllOnce(24);
 });
 
-test('its workflow terminated, the job is taken up by starting it again: nothing twice, nothing left', async () => {
+test('after a termination a repeated start continues the job: no session twice, none left out', async () => {
   await held(10, 6);
   await until(ours(), job, ({ counts }) => counts.running === 6);
   await handle().terminate('by somebody');
@@ -164,7 +164,7 @@ test('its workflow terminated, the job is taken up by starting it again: nothing
   await expectAllOnce(10);
 });
 
-test('terminated and taken up while its compactions still run', async () => {
+test('a repeated start continues a terminated job while its compactions still run', async () => {
   await held(8, 3);
   await until(ours(), job, ({ counts }) => counts.running === 3);
   await handle().terminate('by somebody');
@@ -176,7 +176,7 @@ test('terminated and taken up while its compactions still run', async () => {
   await expectAllOnce(8);
 });
 
-test('terminated while paused, it is resumed by the message that takes it up', async () => {
+test('after a termination in a pause, a resume continues the job', async () => {
   await held(6, 2);
   await ours().pause({ job });
   stack.model.release();
@@ -187,7 +187,7 @@ test('terminated while paused, it is resumed by the message that takes it up', a
   await expectAllOnce(6);
 });
 
-test('the page shows how far it is', async () => {
+test('the page shows the progress', async () => {
   await fillSessions(bench.pool, tenant, 6);
   await ours().start({ job });
   await until(ours(), job, ended);
@@ -203,7 +203,7 @@ test('the page shows how far it is', async () => {
   expect(JSON.stringify(typedSearchAttributes)).toContain('completed');
 });
 
-test('the page is renewed while nothing ends for long', async () => {
+test('the page is updated even if no compaction ends for a long time', async () => {
   await held(9, 3);
   stack.model.release(3);
   await expect

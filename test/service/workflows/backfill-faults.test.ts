@@ -1,6 +1,6 @@
 /**
- * A job under SIGKILL: whichever of its servers dies in the middle, it goes on when that is back, every session is done
- * exactly once, and the report counts each of them once.
+ * A job under SIGKILL: if one of its servers dies in the middle, it continues when that is back, every session is compacted
+ * exactly once, and the report counts each once.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -136,7 +136,7 @@ async function expectDoneOnce(tenant: string): Promise<void> {
   expect({ before: tokensBefore, after: tokensAfter, calls: modelCalls }).toEqual(rows[0]);
 }
 
-describe.sequential('killed in the middle, every session is done exactly once', () => {
+describe.sequential('after a kill in the middle every session is compacted exactly once', () => {
   test('the worker, twice', async () => {
     const first = await underWay('worker');
     await kill(first);

@@ -1,6 +1,6 @@
 /**
- * Sessions, recorded ones and made ones, imported whole and then compacted by one job: each is done once, what it held
- * replays identically, and each context is valid and within its budget.
+ * Recorded and generated sessions are imported and then compacted by one job: each once; each replays identically, and each
+ * context is valid and within its budget.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
@@ -29,7 +29,7 @@ describe.skipIf(skipWithoutTranscripts())('a job over recorded sessions', () => 
     await stack.stop();
   });
 
-  test('does each once, and loses nothing', async () => {
+  test('compacts each once, and loses nothing', async () => {
     const { palimpsest, queuePrefix: tenant } = stack;
     const originals = new Map<string, string[]>();
     await fillSessions(bench.pool, tenant, made, { policy, turns: 40 });

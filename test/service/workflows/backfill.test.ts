@@ -1,4 +1,4 @@
-/** A job over many old sessions: each that is due is compacted once, and the report says what became of every one. */
+/** A job over many old sessions: each due session is compacted once, and the report has the outcome of every one. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
@@ -39,7 +39,7 @@ async function commits(tenant: string): Promise<number[]> {
   return [...(await commitsOf(bench.pool, tenant)).values()].sort();
 }
 
-test('every due session is compacted once, over several pages and runs; quiet ones cost nothing', async () => {
+test('every due session is compacted once, over several pages and runs; others cost nothing', async () => {
   const tenant = tenantOf('pages');
   const backfills = bench.of(tenant);
   const due = await fillSessions(bench.pool, tenant, 40);
@@ -103,7 +103,7 @@ test('the items can be read page by page', async () => {
   expect(seen).toEqual(['old-00000', 'old-00001', 'old-00002', 'old-00003', 'old-00004']);
 });
 
-describe('what is asked for', () => {
+describe('the request', () => {
   test('starting the same job twice is one job; another request under its name is refused', async () => {
     const tenant = tenantOf('twice');
     const backfills = bench.of(tenant);
@@ -142,7 +142,7 @@ describe('what is asked for', () => {
     expect(await backfills.list()).toEqual([]);
   });
 
-  test('a job that is not there, in every call', async () => {
+  test('an unknown job is refused in every call', async () => {
     const backfills = bench.of(tenantOf('nothing'));
     const job = { job: 'nowhere' };
     const missing = { type: 'Store.BackfillNotFound' };
@@ -155,7 +155,7 @@ describe('what is asked for', () => {
     await expect(backfills.resize({ ...job, concurrency: 2 })).rejects.toMatchObject(missing);
   });
 
-  test('only the sessions of the selection, and of the tenant', async () => {
+  test('compacts only the selected sessions of the tenant', async () => {
     const [tenant, other] = [tenantOf('chosen'), tenantOf('other')];
     await fillSessions(bench.pool, tenant, 2, { prefix: 'a-' });
     await fillSessions(bench.pool, tenant, 2, { prefix: 'b-' });
@@ -184,7 +184,7 @@ describe('what is asked for', () => {
     expect(await bench.of(other).list()).toEqual([]);
   });
 
-  test('mode all: whatever can become smaller does, once; what cannot is unchanged', async () => {
+  test('mode all compacts each session that can become smaller once; others are unchanged', async () => {
     const tenant = tenantOf('all');
     await fillSessions(bench.pool, tenant, 3, { policy: { contextWindow: 128_000 } });
     await fillSessions(bench.pool, tenant, 2, { prefix: 'small-', turns: 1 });
@@ -246,7 +246,7 @@ describe('sessions that fail', () => {
     expect(all.map(({ attempts }) => attempts).sort()).toEqual([1, 1, 1, 1, 1, 1, 2, 2]);
   });
 
-  test('can be tried again while the others are still under way', async () => {
+  test('can be retried while others still run', async () => {
     const tenant = tenantOf('retried');
     await fillSessions(bench.pool, tenant, 1, { prefix: 'bad-', policy });
     await fillSessions(bench.pool, tenant, 3, { policy });
@@ -268,7 +268,7 @@ describe('sessions that fail', () => {
     expect(await commits(tenant)).toEqual([1, 1, 1, 1]);
   });
 
-  test('a paused session says so', async () => {
+  test('a paused session is reported', async () => {
     const tenant = stack.queuePrefix;
     await fillSessions(bench.pool, tenant, 1, { prefix: 'held-' });
     await stack.palimpsest.pause({ session: 'held-00000' });
@@ -283,7 +283,7 @@ describe('sessions that fail', () => {
 });
 
 describe('money', () => {
-  test('at its spend limit the job stops; the rest is skipped, and a higher limit goes on with it', async () => {
+  test('at its spend limit the job stops and skips the rest; a higher limit continues it', async () => {
     const tenant = tenantOf('money');
     await fillSessions(bench.pool, tenant, 30, { policy: priced });
     const backfills = bench.of(tenant);
@@ -316,7 +316,7 @@ describe('money', () => {
     expect(await commits(tenant)).toEqual(Array.from({ length: 30 }, () => 1));
   });
 
-  test('what failed attempts paid for counts, and is not counted twice when a retry finds it', async () => {
+  test('the cost of failed attempts counts, and not twice when a retry reuses it', async () => {
     const tenant = tenantOf('in-vain');
     const summary = { fallback: 'none' as const, chunkTokens: 600, concurrency: 1 };
     const policy: PolicyInput = { ...priced, summary };
@@ -341,7 +341,7 @@ describe('money', () => {
     expect(report.cost).toBeGreaterThan(failed.cost!);
   });
 
-  test('a session whose policy has no prices is not begun under a spend limit', async () => {
+  test('a session whose policy has no prices is not compacted under a spend limit', async () => {
     const tenant = tenantOf('priceless');
     await fillSessions(bench.pool, tenant, 1);
     await bench.of(tenant).start({ job: 'j', spendLimit: 1 });
@@ -349,7 +349,7 @@ describe('money', () => {
     expect(report).toMatchObject({ state: 'completed', failures: { 'Input.Invalid': 1 } });
   });
 
-  test('the estimate is near what the job then uses', async () => {
+  test('the estimate is close to the usage of the job', async () => {
     const tenant = tenantOf('estimate');
     await fillSessions(bench.pool, tenant, 4, { policy: priced });
     await fillSessions(bench.pool, tenant, 4, { prefix: 'long-', turns: 120, policy: priced });
@@ -373,7 +373,7 @@ describe('money', () => {
   });
 });
 
-test('a session erased in the middle of a job leaves nothing behind, and holds nothing up', async () => {
+test('a session erased in the middle of a job leaves no trace, and delays no other', async () => {
   const { palimpsest, queuePrefix: tenant } = stack;
   await fillSessions(bench.pool, tenant, 3, { prefix: 'gone-' });
   stack.model.hold();
@@ -390,7 +390,7 @@ test('a session erased in the middle of a job leaves nothing behind, and holds n
 });
 
 describe('a session that is compacted live at the same time', () => {
-  test('is waited for and looked at again: one commit, and the job says unchanged', async () => {
+  test('is measured again after its compaction: one commit, and the job reports unchanged', async () => {
     const { palimpsest } = stack;
     stack.model.hold();
     const asked = stack.model.requests.length;
@@ -408,7 +408,7 @@ describe('a session that is compacted live at the same time', () => {
     ]);
   });
 
-  test('turns that come while the job compacts it are kept, and its workflow goes on by itself', async () => {
+  test('turns appended while the job compacts it are kept, and its workflow continues', async () => {
     const { palimpsest } = stack;
     await fillSessions(bench.pool, stack.queuePrefix, 1, { prefix: 'joined-' });
     const session = 'joined-00000';

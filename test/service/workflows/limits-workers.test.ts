@@ -1,6 +1,6 @@
 /**
- * Limits of the provider's account hold over all workers together; live sessions go before backfills; and who only waited
- * for a limit is not said to have failed.
+ * Limits of the provider's account apply to all workers together; live sessions are served before backfills; and a wait for a
+ * limit does not count as a failure.
  */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
@@ -99,7 +99,7 @@ function arrivals(startedAt: number) {
 const summary = 'A summary of what was asked and answered, of ledgers, invoices and budgets.';
 const outputTokens = 15;
 
-test('the tokens of several worker processes stay within the rate, and backfill leaves them to live sessions', async () => {
+test('the tokens of several worker processes stay within the rate, and backfills leave them to live sessions', async () => {
   const perMinute = 240_000;
   await start({ worker: false });
   stack.model.reply(ok(summary));
@@ -153,7 +153,7 @@ test('the tokens of several worker processes stay within the rate, and backfill 
     expect(waits.reduce((sum, samples) => sum + (samples.get(traffic) ?? 0), 0)).toBeGreaterThan(0);
 });
 
-test('the requests per second of several workers are those of the queue', async () => {
+test("several workers together keep the queue's limit of requests per second", async () => {
   await start({ worker: false });
   stack.model.reply(ok(summary));
   const limit = { PALIMPSEST_REQUESTS_PER_SECOND: '4' };
@@ -173,7 +173,7 @@ test('the requests per second of several workers are those of the queue', async 
   expect(seconds).toBeGreaterThan((24 - 2 * 4) / 4);
 });
 
-test('a session that waits for tokens past its deadline is served by the fallback, and nobody is blamed', async () => {
+test('a session that waits for tokens past its deadline gets the fallback, without a failure of the model', async () => {
   await start({ worker: false });
   stack.settings.model.tokensPerMinute = 60_000;
   await stack.work();
@@ -195,7 +195,7 @@ test('a session that waits for tokens past its deadline is served by the fallbac
   expect(methods.slice(0, 2).sort()).toEqual(['extractive', 'model']);
 });
 
-test('attempts that only found the endpoint busy are no draws of an answer', async () => {
+test('attempts at a busy endpoint do not count as answers', async () => {
   await start({});
   const busy = rateLimited('0.05');
   stack.model.reply([busy, busy, busy, empty(), busy, empty(), ok(summary)]);

@@ -1,6 +1,6 @@
 /**
- * Invariant 6 over all workers: what several compactions ask at the same time is asked of the model once. Whoever waits
- * takes the answer and pays nothing; where the one that asks dies or fails, another asks. Counted at the endpoint.
+ * Invariant 6 over all workers: equal concurrent requests of several compactions make one model call. The waiting ones get the
+ * answer and pay nothing; if the calling one dies or fails, another makes the call. Calls are counted at the endpoint.
  */
 import { once } from 'node:events';
 import type { ChildProcess } from 'node:child_process';
@@ -110,7 +110,7 @@ function requestsByKey(): number[] {
 }
 
 // First: the workers of the others do not run yet.
-test('one that waits takes over when the worker that asks is killed', async () => {
+test('a waiting compaction makes the call when the calling worker is killed', async () => {
   await fillFamily();
   stack.model.hold();
   const doomed = await startWorker();
@@ -132,7 +132,7 @@ test('one that waits takes over when the worker that asks is killed', async () =
   other.kill('SIGKILL');
 });
 
-test('a session and three forks over two workers ask for each digest once, and only the payer counts it', async () => {
+test('a session and three forks on two workers request each digest once, and only the payer counts it', async () => {
   await fillFamily();
   await twoWorkers();
   stack.model.hold();
@@ -153,7 +153,7 @@ test('a session and three forks over two workers ask for each digest once, and o
     ).toEqual([]);
 });
 
-test('a repair is asked for once as well', async () => {
+test('a repair is also requested once', async () => {
   await fillFamily({ contextWindow: 4_000, summary: { mode: 'incremental' } });
   const isRepair = ({ body }: RecordedRequest) =>
     body.messages.some(({ content }) => /too long|shorten|left out/i.test(content));
@@ -167,7 +167,7 @@ test('a repair is asked for once as well', async () => {
   expect(requestsByKey().every((count) => count === 1)).toBe(true);
 });
 
-test('a slow call whose worker lives keeps its place beyond its lease', async () => {
+test('a slow call of a live worker keeps its lease', async () => {
   await fillFamily();
   stack.model.hold();
   await twoWorkers();
@@ -205,26 +205,29 @@ function failing(times: number, failure: Script): Script {
 test.for([
   { name: '500', failure: status(500), apartMs: 1_000 },
   { name: '429', failure: rateLimited('2'), apartMs: 2_000 },
-])('a call that fails with $name is one failure for all that need the same', async ({ failure, apartMs }) => {
-  await fillFamily();
-  stack.model.reply(failing(2, failure));
-  await twoWorkers();
-  stack.model.hold();
-  const compacting = compactAll();
-  await allAsking();
-  stack.model.release();
-  const outcomes = await compacting;
-  for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
-  expect(requestsByKey()).toEqual(Array(outcomes[0]!.chunks + 1).fill(3));
-  // Nobody asks before the delay of whoever failed: not those that waited, nor those that come just then.
-  const { requests } = stack.model;
-  for (const [index, { key, at }] of requests.entries()) {
-    const next = requests.slice(index + 1).find((later) => later.key === key);
-    if (next) expect(next.at - at).toBeGreaterThanOrEqual(apartMs);
-  }
-});
+])(
+  'a call that fails with $name is one failure for all that need the same answer',
+  async ({ failure, apartMs }) => {
+    await fillFamily();
+    stack.model.reply(failing(2, failure));
+    await twoWorkers();
+    stack.model.hold();
+    const compacting = compactAll();
+    await allAsking();
+    stack.model.release();
+    const outcomes = await compacting;
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ method: 'model' });
+    expect(requestsByKey()).toEqual(Array(outcomes[0]!.chunks + 1).fill(3));
+    // Nobody asks before the delay of whoever failed: not those that waited, nor those that come just then.
+    const { requests } = stack.model;
+    for (const [index, { key, at }] of requests.entries()) {
+      const next = requests.slice(index + 1).find((later) => later.key === key);
+      if (next) expect(next.at - at).toBeGreaterThanOrEqual(apartMs);
+    }
+  },
+);
 
-test('one that waits is cancelled at once, and the one that asks is not disturbed', async () => {
+test('a waiting compaction is cancelled at once, without an effect on the calling one', async () => {
   await fillFamily();
   stack.model.hold();
   await twoWorkers();
@@ -240,7 +243,7 @@ test('one that waits is cancelled at once, and the one that asks is not disturbe
   expect(stack.model.paidTwice()).toEqual([]);
 });
 
-test('tenants do not wait for one another: each asks for itself', async () => {
+test('tenants do not wait for each other: each makes its own call', async () => {
   const { model } = stack;
   const other = await connect(`${tenant}-b`);
   try {
@@ -261,7 +264,7 @@ test('tenants do not wait for one another: each asks for itself', async () => {
   }
 });
 
-test('a backfill of a session and its forks asks for each digest once', async () => {
+test('a backfill of a session and its forks requests each digest once', async () => {
   await fillFamily({ ...policy, contextWindow: 4_000 });
   const bench = await openBackfills(stack);
   try {
@@ -281,7 +284,7 @@ test('a backfill of a session and its forks asks for each digest once', async ()
 });
 
 // Last: a step that was begun when its compaction went on without it may still ask.
-test('a call that is refused for good frees its place: the next one asks, and nobody waits for nothing', async () => {
+test('a finally refused call ends its lease: the next compaction makes the call without a wait', async () => {
   await fillFamily();
   stack.model.reply(status(401));
   await twoWorkers();

@@ -1,6 +1,6 @@
 /**
- * Invariant 6 at the moment when an answer has come and is to be written down: another transaction that holds what it takes
- * (a worker that was stopped, a migration) delays the compaction and does not make it pay once more. Counted at the endpoint.
+ * Invariant 6 when an answer has arrived and must be stored: another transaction with the needed locks (of a stopped worker or
+ * a migration) delays the compaction and does not make it pay again. Calls are counted at the endpoint.
  */
 import pg from 'pg';
 import { expect, test } from 'vitest';
@@ -8,7 +8,7 @@ import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { startStack } from '../../support/stack.js';
 
 test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
-  'an answer is paid for once although $table is held when it comes',
+  'an answer is paid once although $table is locked when it arrives',
   async ({ table }) => {
     const stack = await startStack({ worker: false });
     const holder = new pg.Client({ connectionString: stack.databaseUrl });

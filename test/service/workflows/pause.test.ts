@@ -1,4 +1,4 @@
-/** What an operator does from the Temporal UI: hold a session, let it go, try a failed compaction once more. */
+/** An operator's actions in the Temporal UI: pause a session, resume it, retry a failed compaction. */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { CompactAnswer } from '../../../src/contract/workflows.js';
@@ -49,7 +49,7 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   await expect.poll(condition).toBe(true);
 }
 
-test('while paused nothing begins, turns are stored and the context fits; resumed, it compacts by itself', async () => {
+test('during a pause no compaction begins, turns are stored and the context fits; after resume the session compacts', async () => {
   const { palimpsest } = stack;
   const session = 'held';
   await play(session, 1);
@@ -71,7 +71,7 @@ test('while paused nothing begins, turns are stored and the context fits; resume
   expect((await palimpsest.status({ session })).paused).toBe(false);
 });
 
-test('the last of several signals holds', async () => {
+test('the last of several signals counts', async () => {
   const { palimpsest } = stack;
   const session = 'back and forth';
   await play(session, 1);
@@ -98,7 +98,7 @@ test('a pause outlives the run of the workflow that took it', async () => {
   expect(await palimpsest.status({ session })).toMatchObject({ paused: true, generation: 0 });
 });
 
-test('a failed compaction is tried again by the signal retry, whatever its back-off says', async () => {
+test('the signal retry repeats a failed compaction before its back-off ends', async () => {
   const { palimpsest, model } = stack;
   const session = 'failed';
   await palimpsest.appendTurn({
@@ -120,7 +120,7 @@ test('a failed compaction is tried again by the signal retry, whatever its back-
   expect((await palimpsest.status({ session })).lastError).toBeNull();
 });
 
-test('updates are refused where they are wrong, and nothing of it stands in the history', async () => {
+test('invalid updates are refused without an event in the history', async () => {
   const session = 'updates';
   await play(session, 1);
   const handle = handleOf(session);

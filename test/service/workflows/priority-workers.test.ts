@@ -1,5 +1,5 @@
 /**
- * The queue of model calls holds more than its workers can do: live work goes first, and tenants share what is left. The
+ * The queue of model calls is longer than its workers can serve: live work is served first, and tenants share the rest. The
  * model worker starts last and makes one call at a time, so that the order of the queue is the order at the endpoint.
  */
 import { Client, Connection } from '@temporalio/client';
@@ -88,7 +88,7 @@ async function drain(calls: number): Promise<string[]> {
   return order();
 }
 
-test('live work overtakes a queue full of backfill, and of two backfills the small one is not kept waiting', async () => {
+test('live work overtakes a queue full of backfills, and a small backfill does not wait for a large one', async () => {
   const [large, small] = [`${stack.queuePrefix}-large`, `${stack.queuePrefix}-small`];
   await backfill(large, 40);
   await backfill(small, 4);

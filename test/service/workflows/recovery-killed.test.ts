@@ -1,6 +1,6 @@
 /**
- * Invariants 2, 3 and 6 under SIGKILL: whatever step of a compaction the worker dies at, the next worker finishes it
- * with one archive part and one head, nothing stored is paid again, and the context stays as it was until the commit.
+ * Invariants 2, 3 and 6 under SIGKILL: if a worker dies at any step of a compaction, the next worker finishes it with one
+ * archive part and one head, no stored answer is paid again, and the context stays unchanged until the commit.
  */
 import { once } from 'node:events';
 import { describe, expect, test } from 'vitest';
@@ -48,56 +48,53 @@ const deaths: NonNullable<DoomedWorker['die']>[] = [
   { when: 'after', activity: 'commit', nth: 1 },
 ];
 
-describe.concurrent(
-  'invariant 6: a worker killed at any step pays for nothing twice and commits once',
-  () => {
-    test.for(deaths)('killed $when $activity #$nth', async (die) => {
-      const stack = await startStack({ worker: false });
-      try {
-        const doomed = spawnWorker(stack, { die });
-        const exited = once(doomed, 'exit');
-        await fill(stack);
-        const before = await stack.palimpsest.context({ session });
-        const [, signal] = (await exited) as [number | null, string | null];
-        expect(signal).toBe('SIGKILL');
+describe.concurrent('invariant 6: a worker killed at any step pays nothing twice and commits once', () => {
+  test.for(deaths)('killed $when $activity #$nth', async (die) => {
+    const stack = await startStack({ worker: false });
+    try {
+      const doomed = spawnWorker(stack, { die });
+      const exited = once(doomed, 'exit');
+      await fill(stack);
+      const before = await stack.palimpsest.context({ session });
+      const [, signal] = (await exited) as [number | null, string | null];
+      expect(signal).toBe('SIGKILL');
 
-        const committed = die.activity === 'commit' && die.when === 'after';
-        const during = await stack.palimpsest.context({ session });
-        expect(during.generation).toBe(committed ? 1 : 0);
-        if (!committed) expect(during.messages).toEqual(before.messages);
+      const committed = die.activity === 'commit' && die.when === 'after';
+      const during = await stack.palimpsest.context({ session });
+      expect(during.generation).toBe(committed ? 1 : 0);
+      if (!committed) expect(during.messages).toEqual(before.messages);
 
-        await stack.work();
-        await expectOneCompaction(stack);
-        // Two chunks at once: at most what was in flight at the kill is asked for again, and nothing that was stored.
-        const asked = stack.model.requests.length;
-        const chunks = (await stack.palimpsest.compactions({ session }))[0]!.chunks;
-        expect(chunks).toBeGreaterThanOrEqual(4);
-        expect(asked).toBeGreaterThanOrEqual(chunks + 1);
-        expect(asked).toBeLessThanOrEqual(chunks + 1 + policy.summary.concurrency);
-      } finally {
-        await stack.stop();
-      }
-    });
+      await stack.work();
+      await expectOneCompaction(stack);
+      // Two chunks at once: at most what was in flight at the kill is asked for again, and nothing that was stored.
+      const asked = stack.model.requests.length;
+      const chunks = (await stack.palimpsest.compactions({ session }))[0]!.chunks;
+      expect(chunks).toBeGreaterThanOrEqual(4);
+      expect(asked).toBeGreaterThanOrEqual(chunks + 1);
+      expect(asked).toBeLessThanOrEqual(chunks + 1 + policy.summary.concurrency);
+    } finally {
+      await stack.stop();
+    }
+  });
 
-    test('killed in the middle of model calls', async () => {
-      const stack = await startStack({ worker: false });
-      try {
-        stack.model.hold();
-        const doomed = spawnWorker(stack);
-        const exited = once(doomed, 'exit');
-        await fill(stack);
-        await stack.model.waitForRequests(2);
-        doomed.kill('SIGKILL');
-        await exited;
-        stack.model.release();
-        expect((await stack.palimpsest.context({ session })).generation).toBe(0);
-        await stack.work();
-        await expectOneCompaction(stack);
-        const chunks = (await stack.palimpsest.compactions({ session }))[0]!.chunks;
-        expect(stack.model.requests.length).toBe(chunks + 1 + 2);
-      } finally {
-        await stack.stop();
-      }
-    });
-  },
-);
+  test('killed in the middle of model calls', async () => {
+    const stack = await startStack({ worker: false });
+    try {
+      stack.model.hold();
+      const doomed = spawnWorker(stack);
+      const exited = once(doomed, 'exit');
+      await fill(stack);
+      await stack.model.waitForRequests(2);
+      doomed.kill('SIGKILL');
+      await exited;
+      stack.model.release();
+      expect((await stack.palimpsest.context({ session })).generation).toBe(0);
+      await stack.work();
+      await expectOneCompaction(stack);
+      const chunks = (await stack.palimpsest.compactions({ session }))[0]!.chunks;
+      expect(stack.model.requests.length).toBe(chunks + 1 + 2);
+    } finally {
+      await stack.stop();
+    }
+  });
+});

@@ -1,7 +1,7 @@
 /**
- * Workflow code must stay deterministic against runs that are under way: every recorded history is replayed against
- * today's code. Recordings are kept for good. After a change that adds paths,
- * `RECORD_HISTORIES=<label> npx vitest run test/recording` makes a further one, `test/histories/<label>`.
+ * Workflow code must stay deterministic for running workflows: every recorded history is replayed with the current code.
+ * Recordings are never deleted. After a change that adds paths, `RECORD_HISTORIES=<label> npx vitest run test/recording` makes
+ * a further one, `test/histories/<label>`.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -29,7 +29,7 @@ test('no recording is lost', async () => {
   expect(Object.fromEntries(counts)).toMatchObject({ 'main-paths': 18, 'every-path': 57 });
 });
 
-test.for(recordings)('histories of %s replay against the present code', async (label) => {
+test.for(recordings)('histories of %s replay with the current code', async (label) => {
   const names = await namesOf(label);
   const histories = names.map(async (name) => ({
     workflowId: name,
@@ -46,7 +46,7 @@ test.for(recordings)('histories of %s replay against the present code', async (l
   expect(replayed).toBe(names.length);
 });
 
-test('a history that the code does not follow is noticed', async () => {
+test('a history that differs from the code is detected', async () => {
   const recorded = await read('main-paths/session-triggered.json');
   const scheduled = recorded.events.find((event) => event.activityTaskScheduledEventAttributes);
   scheduled!.activityTaskScheduledEventAttributes!.activityType.name = 'somethingElse';

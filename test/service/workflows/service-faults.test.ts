@@ -1,7 +1,4 @@
-/**
- * What a session keeps while the model fails, its policy changes and its owners ask for different things, end to end on
- * real servers.
- */
+/** Sessions during failures of the model, changes of the policy and conflicting requests, end to end on real servers. */
 import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -136,8 +133,8 @@ describe('invariant 4: entries that the rules wrote stay until a model has read 
   });
 });
 
-describe('a model that is left alone', () => {
-  test('with no fallback allowed, the rules do not serve when the cache is cold either', async () => {
+describe('a model that is not called', () => {
+  test('without a fallback, the rules do not write a summary even when the cache is cold', async () => {
     stack.model.reply(down);
     const policy: PolicyInput = {
       contextWindow: 32_000,
@@ -158,7 +155,7 @@ describe('a model that is left alone', () => {
     stack.model.reply(ok());
   });
 
-  test('a refused policy of the tenant does not stop compactions without it', async () => {
+  test('a refused policy of the tenant does not stop compactions under the earlier one', async () => {
     stack.model.reply(down);
     const session = 'refused-policy';
     const policy = { ...smallPolicy, summary: { retryAfterFailure: longWait } };
@@ -174,7 +171,7 @@ describe('a model that is left alone', () => {
     expect((await compactions(session)).length).toBeGreaterThan(1);
   });
 
-  test('a message that it was to summarize does not hold the session back', async () => {
+  test('a large message that was to be summarized does not block the session', async () => {
     stack.model.reply(down);
     const session = 'large';
     const policy: PolicyInput = {
@@ -196,7 +193,7 @@ describe('a model that is left alone', () => {
   });
 });
 
-test('what a model was paid for before it failed is in the cost of the fallback that served', async () => {
+test('the calls of a model before its failure are in the cost of the fallback', async () => {
   let asked = 0;
   stack.model.reply((request) => (++asked > 3 ? down : ok())(request));
   const policy: PolicyInput = {
@@ -211,7 +208,7 @@ test('what a model was paid for before it failed is in the cost of the fallback 
   expect(outcome!.cost).toBeGreaterThan(0);
 });
 
-describe('who asks while another kind of compaction runs', () => {
+describe('a request while another kind of compaction runs', () => {
   test('compact evicts, after the resummarize that is running', async () => {
     stack.model.reply(down);
     await play('kinds', talk('kinds', 18), { policy: smallPolicy });
@@ -231,10 +228,10 @@ describe('who asks while another kind of compaction runs', () => {
   });
 });
 
-describe('a policy that comes while the model is asked', () => {
+describe('a new policy during a model call', () => {
   const secret = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ';
 
-  test('and redacts what the model was shown: the summary is thrown away', async () => {
+  test('that redacts text in the request discards the summary', async () => {
     stack.model.reply(about(`## Facts from tools\n- the key is ${secret}`));
     const session = 'redacted';
     const turns = talk(session, 5);
@@ -253,7 +250,7 @@ describe('a policy that comes while the model is asked', () => {
     expect((await newest(session)).snapshot).not.toContain(secret);
   });
 
-  test('and switches compaction off: the context stays as it is', async () => {
+  test('that turns compaction off keeps the context unchanged', async () => {
     stack.model.reply(ok());
     stack.model.hold();
     const { length } = stack.model.requests;

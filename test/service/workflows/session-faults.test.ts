@@ -1,6 +1,6 @@
 /**
- * What must not hold a session up: signals that are no turns, another parent that compacts it, outages of its database,
- * a model that stays away, callers and messages that arrive at the wrong moment.
+ * Events that must not block a session: invalid signals, compactions by another parent, outages of its database, a permanently
+ * failed model, and calls and messages at bad moments.
  */
 import { Client, Connection } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
@@ -77,7 +77,7 @@ async function runWith(
   };
 }
 
-test('signals that are no turns are taken as a wish to be measured', () =>
+test('signals without a valid turn cause a measurement', () =>
   onStack(async (stack) => {
     await play(stack.palimpsest, 0, 1, smallPolicy);
     const handle = sessionOf(stack);
@@ -90,7 +90,7 @@ test('signals that are no turns are taken as a wish to be measured', () =>
     expect((await handle.query<{ generation: number | null }>('status')).generation).toBe(0);
   }));
 
-test('who asks while another parent compacts is answered after it, at whatever moment they asked', () =>
+test('a request while another parent compacts is answered after it, whenever it arrives', () =>
   onStack(async (stack) => {
     const { palimpsest, model } = stack;
     await play(palimpsest, 0, 6, { contextWindow: 32_000 });
@@ -115,14 +115,14 @@ test('who asks while another parent compacts is answered after it, at whatever m
     expect((await Promise.all([first, second])).map((outcome) => outcome?.generation)).toEqual([2, 2]);
   }));
 
-test('a request by hand does not wait for the debounce', () =>
+test('a request to compact does not wait for the debounce', () =>
   onStack(async (stack) => {
     await play(stack.palimpsest, 0, 18, { ...smallPolicy, debounceMs: 600_000 });
     await expect.poll(() => phaseOf(stack)).toBe('debouncing');
     expect(await stack.palimpsest.compact({ session })).toMatchObject({ generation: 1 });
   }));
 
-test('inline turns are in the context while a compaction runs; refused ones are listed, in short', () =>
+test('inline turns are in the context while a compaction runs; refused ones are listed briefly', () =>
   onStack(
     async (stack) => {
       const { palimpsest, model } = stack;
@@ -193,7 +193,7 @@ test.for([
   }
 });
 
-test('a backfill ends although it cannot find out what became of a compaction that another parent runs', async () => {
+test('a backfill ends although it cannot find out the outcome of a compaction of another parent', async () => {
   const prefix = uniqueQueuePrefix();
   const { backfill: queues } = taskQueues(prefix);
   const ids = { tenant: prefix, job: 'job' };
@@ -252,7 +252,7 @@ describe('invariant 9: no loop', () => {
     summary: { deadline: 500, fallback: 'none', retryAfterFailure },
   });
 
-  test('a session that waits for its next attempt rests, however short its idle time', () =>
+  test('a session does not end while it waits for its next attempt, however short its idle time', () =>
     onStack(async (stack) => {
       const { palimpsest, model } = stack;
       model.reply(status(500));
@@ -273,7 +273,7 @@ describe('invariant 9: no loop', () => {
       expect(await phaseOf(stack)).toBe('idle');
     }));
 
-  test('the next attempt survives that the run hands over to another', () =>
+  test('the next attempt survives continue-as-new', () =>
     onStack(async (stack) => {
       const { palimpsest, model } = stack;
       await play(palimpsest, 0, 1, withoutFallback(4_000));
@@ -295,7 +295,7 @@ describe('invariant 9: no loop', () => {
       await expect.poll(async () => (await palimpsest.status({ session })).generation).toBe(1);
     }));
 
-  test('under the fallback a dead model is left alone by every compaction until its time, and longer each time', () =>
+  test('with the fallback a failed model is not called until its retry time, which grows each time', () =>
     onStack(async (stack) => {
       const { palimpsest, model } = stack;
       model.reply(status(500));
@@ -323,7 +323,7 @@ describe('invariant 9: no loop', () => {
       expect(Date.parse(retryAt!) - before).toBeGreaterThan(1_190_000);
     }));
 
-  test('a plan that cannot be made is not made again on every turn', () =>
+  test('a plan that fails is not repeated on every turn', () =>
     onStack(
       async (stack) => {
         const { palimpsest } = stack;
@@ -345,7 +345,7 @@ describe('invariant 9: no loop', () => {
     ));
 });
 
-test('a session that cannot fit is said to be so, asks no model, and the model is not blamed for it', () =>
+test('a session that cannot fit is reported as such, without a model call or a failure of the model', () =>
   onStack(async (stack) => {
     const { palimpsest, model } = stack;
     await play(palimpsest, 0, 3, smallPolicy);
@@ -366,7 +366,7 @@ test('a session that cannot fit is said to be so, asks no model, and the model i
     expect((await palimpsest.compactions({ session }))[0]).toMatchObject({ generation: 1, method: 'model' });
   }));
 
-test('who joins a compaction that saves too little is answered as by hand: with nothing, not with its failure', () =>
+test('a request that waits for a compaction that saves too little gets null, not its failure', () =>
   onStack(async (stack) => {
     const { palimpsest, model } = stack;
     model.reply(ok(words(6_000)));

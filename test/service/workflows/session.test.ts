@@ -1,6 +1,6 @@
 /**
- * The entity workflow of a session, end to end: what triggers a compaction, who waits for it, and what a failing model
- * does to the agent (nothing).
+ * The entity workflow of a session, end to end: the triggers of a compaction, the callers that wait for it, and a failing
+ * model, which does not affect the agent.
  */
 import { Client, Connection } from '@temporalio/client';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -59,7 +59,7 @@ test('a session that outgrows its trigger is compacted, below its target, with a
   });
 });
 
-test('a quiet turn costs one signal and no activity', async () => {
+test('a turn that is not due costs one signal and no activity', async () => {
   const { palimpsest } = stack;
   const [messages] = dialogue(1);
   const turn = await palimpsest.appendTurn({
@@ -92,7 +92,7 @@ describe('a turn signal that carries its messages', () => {
     await connection.close();
   }
 
-  test('is refused for a tenant that may not, and says so in the status', async () => {
+  test('is refused for a tenant without permission, and listed in the status', async () => {
     const { palimpsest } = stack;
     await palimpsest.appendTurn({ session: 'inline', turnId: 'first', messages: dialogue(1)[0]! });
     await signalInline('inline', 'second', [{ role: 'user', content: 'inline' }]);
@@ -102,7 +102,7 @@ describe('a turn signal that carries its messages', () => {
     expect(rejectedTurns).toMatchObject([{ turnId: 'second', type: 'Input.Invalid' }]);
   });
 
-  test('is stored once for a tenant that may; a malformed one is refused alone', async () => {
+  test('is stored once for a tenant with permission; a malformed one is refused alone', async () => {
     const allowed = await startStack({ settings: { inlineTurnTenants: ['*'] } });
     try {
       await signalInline('inline', 'one', dialogue(1)[0]!, allowed);
@@ -156,7 +156,7 @@ describe('invariant 5: appends during a compaction survive', () => {
   });
 });
 
-test('compact answers null where nothing may be evicted', async () => {
+test('compact answers null if no message may be evicted', async () => {
   const { palimpsest } = stack;
   await palimpsest.appendTurn({
     session: 'tiny',
@@ -170,7 +170,7 @@ test('compact answers null where nothing may be evicted', async () => {
 describe('invariant 3: failure leaves the context unchanged', () => {
   const deadline = 1_500;
 
-  test('a model that is down for good: unchanged until the deadline, then the extractive fallback, no loop', async () => {
+  test('a permanently failed model: unchanged until the deadline, then the extractive fallback, no loop', async () => {
     const down = await startStack();
     try {
       down.model.reply(status(500));

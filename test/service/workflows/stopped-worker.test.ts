@@ -1,6 +1,6 @@
 /**
- * Invariants 2 and 5 under SIGSTOP: a worker that is stopped inside its commit loses the session's row in bounded time,
- * nobody else waits for it meanwhile, and when it goes on, it commits once or not at all.
+ * Invariants 2 and 5 under SIGSTOP: a worker that is stopped inside its commit loses the session's row in bounded time, no
+ * other session waits for it meanwhile, and when it continues, it commits once or not at all.
  */
 import { once } from 'node:events';
 import pg from 'pg';

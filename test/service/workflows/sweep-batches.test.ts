@@ -1,4 +1,7 @@
-/** Hundreds of sessions that wait at once: signalled in pages of a bounded size, every tenant's from the first page on, each once. */
+/**
+ * Hundreds of waiting sessions are signalled in pages of a bounded size, with all tenants from the first page on, each session
+ * once.
+ */
 import { defaultPayloadConverter } from '@temporalio/common';
 import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';

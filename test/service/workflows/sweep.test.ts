@@ -1,6 +1,6 @@
 /**
- * Nothing waits for ever: whatever kept a session's workflow from being told, or from trying again, a sweep finds the session,
- * on real servers, and leaves alone what somebody is at work on or nobody wants compacted.
+ * Nothing waits for ever: after every cause of a lost signal or retry a sweep finds the session, on real servers, but it does
+ * not touch sessions in progress or those that must not be compacted.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -104,7 +104,7 @@ async function signalsOf(session: string): Promise<number> {
   return (events ?? []).filter((event) => event.workflowExecutionSignaledEventAttributes).length;
 }
 
-describe('a session that no workflow knows of is compacted without another turn', () => {
+describe('a session without a workflow is compacted without another turn', () => {
   test('its process was killed between the commit of the turn and the signal', async () => {
     const session = 'killed';
     const settings: DoomedAppend = {
@@ -137,7 +137,7 @@ describe('a session that no workflow knows of is compacted without another turn'
     await expect.poll(() => generationOf(session)).toBe(1);
   });
 
-  test('its compaction failed, its workflow went to sleep, and the time of the next attempt has come', async () => {
+  test('its compaction failed, its workflow ended, and the next attempt is due', async () => {
     const session = 'failed';
     stack.model.reply(status(401, { error: { message: 'no such key' } }));
     const policy = {
@@ -181,7 +181,7 @@ describe('a session that no workflow knows of is compacted without another turn'
     await expect.poll(() => generationOf(session)).toBe(1);
   });
 
-  test('one before it cannot be signalled', async () => {
+  test('an earlier session cannot be signalled', async () => {
     const tenant = `stuck-${stack.queuePrefix}`;
     // More than a workflow id may hold; the library refuses it, the store takes it.
     const long = 'ä'.repeat(100);
@@ -204,7 +204,7 @@ describe('a session that no workflow knows of is compacted without another turn'
   });
 });
 
-test('an erasure whose process was killed before Temporal was told is finished by the sweep', async () => {
+test('the sweep finishes an erasure whose process was killed before its step in Temporal', async () => {
   const session = 'erased';
   await outgrow(session);
   await expect.poll(() => generationOf(session)).toBe(1);
@@ -240,7 +240,7 @@ test('an erasure whose process was killed before Temporal was told is finished b
   await expect.poll(() => findErasure(pool, ids)).toBeNull();
 });
 
-describe('a backfill that has not ended and has no workflow', () => {
+describe('an unfinished backfill without a workflow', () => {
   const ids = (job: string) => ({ tenant: stack.queuePrefix, job });
   const request = (job: string, prefix: string): FullRequest => ({
     ...{ job, mode: 'due', select: { prefix }, concurrency: 16 },
@@ -248,7 +248,7 @@ describe('a backfill that has not ended and has no workflow', () => {
   const stateOf = async (job: string) => (await loadBackfill(pool, ids(job))).state;
   const jobOf = (job: string) => client.workflow.getHandle(backfillWorkflowId(ids(job)));
 
-  test('is taken up: Temporal was away when it was stored, or its workflow was terminated', async () => {
+  test('is continued: Temporal was away when it was stored, or its workflow was terminated', async () => {
     const sessions = await fillSessions(pool, stack.queuePrefix, 2, { prefix: 'terminated-' });
     await insertBackfill(pool, stack.queuePrefix, request('stored', 'nobody-'));
     await expect.poll(() => stateOf('stored')).toBe('completed');
@@ -265,7 +265,7 @@ describe('a backfill that has not ended and has no workflow', () => {
     for (const session of sessions) expect(await generationOf(session)).toBe(1);
   });
 
-  test('is left alone while it is paused', async () => {
+  test('is not started while it is paused', async () => {
     await pool.query(
       "insert into palimpsest.backfills (tenant_id, job, request, state) values ($1, 'paused', $2, 'paused')",
       [stack.queuePrefix, request('paused', 'nobody-')],
@@ -321,7 +321,7 @@ describe('a session is not signalled', () => {
       expect(await statusOf(session)).toMatchObject({ overdue: null, generation: 0 });
   });
 
-  test('where its turns were imported, or a backfill has it', async () => {
+  test('if its turns were imported, or a backfill selected it', async () => {
     const bench = await openBackfills(stack);
     const tenant = `old-${stack.queuePrefix}`;
     const jobs = bench.of(tenant);
@@ -366,7 +366,7 @@ describe('the schedule', () => {
     return found;
   };
 
-  test('is one, though workers start at the same moment, and the last interval counts', async () => {
+  test('exists once, even if workers start at the same moment, and the last interval counts', async () => {
     const prefix = `two-${stack.queuePrefix}`;
     const workers = await Promise.all([1, 2, 3].map(() => startWorker(own(prefix))));
     const schedule = client.schedule.getHandle(sweepId(prefix));
