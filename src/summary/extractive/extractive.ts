@@ -1,4 +1,3 @@
-import { LRUCache } from 'lru-cache';
 import type { ChatMessage, LoggedMessage } from '../../conversation/message.js';
 import { argumentsOf, nameOf } from '../../conversation/render.js';
 import type { TokenCounter } from '../../tokens/counter.js';
@@ -63,18 +62,19 @@ interface Entry {
 
 /** The last entries of a kind, in order, each text once at its last place. Memory is bounded for any session. */
 class Latest {
-  private readonly entries: LRUCache<string, Entry>;
-
-  constructor(most: number) {
-    this.entries = new LRUCache({ max: most });
-  }
+  private readonly entries = new Map<string, Entry>();
+  constructor(private readonly most: number) {}
 
   add(seq: number, text: string): void {
-    if (text !== '') this.entries.set(text, { seq, text });
+    if (text === '') return;
+    this.entries.delete(text);
+    this.entries.set(text, { seq, text });
+    const oldest = this.entries.keys().next();
+    if (this.entries.size > this.most && !oldest.done) this.entries.delete(oldest.value);
   }
 
   all(): Entry[] {
-    return [...this.entries.rvalues()].filter((entry) => entry !== undefined);
+    return [...this.entries.values()];
   }
 }
 
