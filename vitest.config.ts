@@ -2,9 +2,9 @@ import { configDefaults, defineConfig } from 'vitest/config';
 
 const { RECORD_HISTORIES, TEST_SIZE } = process.env;
 
-/** Suites of their own name (`test:faults`, `test:recorded`, `test:workers`): servers and processes that are killed, recorded sessions through the service, several worker processes. */
+/** Suites of their own name (`test:faults`, `test:recorded`, `test:workers`): servers and processes that are killed or away, recorded sessions through the service, several worker processes. */
 const longer = [
-  'test/service/**/*-{faults,killed,recorded,workers}.test.ts',
+  'test/service/**/*-{away,faults,killed,recorded,workers}.test.ts',
   'test/service/library/recorded-*.test.ts',
 ];
 

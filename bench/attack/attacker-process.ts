@@ -1,5 +1,6 @@
 /** The attacker in a separate process, so that it takes no CPU time from the measured client. Ends with its parent. */
-import { attacks, type Target } from './attacks.js';
+import { attacks } from './attacks.js';
+import type { Target } from './target.js';
 
 const { kind, target } = JSON.parse(process.env['ATTACK'] ?? '{}') as { kind: string; target: Target };
 const attack = attacks[kind];

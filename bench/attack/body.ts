@@ -1,5 +1,5 @@
 /** Turns with the largest allowed body: of a few long messages, and of very many tiny ones. */
-import { send, type Attack } from './attacks.js';
+import { send, type Attack } from './target.js';
 
 const megabyte = 1024 * 1024;
 const bytes = 31 * megabyte;

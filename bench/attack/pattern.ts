@@ -1,6 +1,6 @@
 /** Sessions with patterns that a backtracking engine would match for ever, on texts made for them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { send, type Attack } from './attacks.js';
+import { send, type Attack } from './target.js';
 
 const patterns = ['a*a*a*a*b', '(?:a|a){10}(?:a|a){10}b', '(?:a?){30}a{30}b', '[^]*[^]*[^]*[^]*x', '(a+)+$'];
 const text = 'a'.repeat(3_000);

@@ -1,6 +1,6 @@
 /** Searches of a long session, more of them concurrently than the API has database connections. */
 import { agentTurn } from '../conversation.js';
-import { send, type Attack } from './attacks.js';
+import { send, type Attack } from './target.js';
 
 const lanes = 60;
 const turns = 60;

@@ -1,6 +1,6 @@
 /** Waits of ten minutes for sessions that never settle; the callers disconnect at once. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { send, type Attack } from './attacks.js';
+import { send, type Attack } from './target.js';
 
 const sessions = 20;
 const perSecond = 100;

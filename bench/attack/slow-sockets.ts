@@ -1,7 +1,7 @@
 /** Turns whose bodies arrive at one byte per second, and connections that never send a token. */
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Attack, Target } from './attacks.js';
+import type { Attack, Target } from './target.js';
 
 const withToken = 1_500;
 const silent = 500;

@@ -1,7 +1,7 @@
 /** A session whose row is locked as by a worker that was stopped inside its commit, and agents that repeat their appends. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { send, type Attack } from './attacks.js';
+import { send, type Attack } from './target.js';
 
 const agents = 40;
 const session = 'stopped';

@@ -11,44 +11,14 @@ import { parseArgs } from 'node:util';
 import type { Pool } from 'pg';
 import type { Backfill } from '../../src/contract/backfills.js';
 import { openPool } from '../../src/store/connection/pool.js';
-import { residentMemory, watchCpu, type CpuShare } from '../processes.js';
+import { residentMemory, watchCpu } from '../processes.js';
 import { startServers, type Servers } from '../servers.js';
 import { deployLive, type LiveDeployment } from './deployment.js';
 import { oldSessionOf, readMaterial, window, type Material } from './material.js';
 import { Players, type Phase } from './players.js';
-import { print } from './report.js';
-import { verify, type Verified } from './verify.js';
-import { compactionWaits, type Waits } from './waits.js';
-
-interface LiveOptions {
-  live: number;
-  backfill: number;
-  minutes: number;
-  /** Seconds without a backfill that the rest is compared with. */
-  baseline: number;
-  pauseMs: number;
-  latencyMs: number;
-  concurrency: number;
-  sample: number;
-  /** A separate worker process serves backfills. */
-  apart: boolean;
-}
-
-export interface Memory {
-  name: string;
-  megabytes: number;
-}
-
-export interface Outcome {
-  options: LiveOptions;
-  source: string;
-  imported: Record<string, number>;
-  alone: Phase & { waits: Waits; cpu: CpuShare[] };
-  beside: Phase & { waits: Waits; cpu: CpuShare[] };
-  job: Backfill;
-  memory: { start: Memory[]; end: Memory[]; most: Memory[] };
-  verified: Verified;
-}
+import { print, type LiveOptions, type Memory, type Outcome } from './report.js';
+import { verify } from './verify.js';
+import { compactionWaits } from './waits.js';
 
 const job = 'old-sessions';
 const warmUpMs = 15_000;

@@ -1,9 +1,42 @@
 import os from 'node:os';
 import Table from 'cli-table3';
 import { quantile, shown } from '../figures.js';
-import { describeCpu } from '../processes.js';
+import type { Backfill } from '../../src/contract/backfills.js';
+import { describeCpu, type CpuShare } from '../processes.js';
 import { window } from './material.js';
-import type { Memory, Outcome } from './main.js';
+import type { Phase } from './players.js';
+import type { Verified } from './verify.js';
+import type { Waits } from './waits.js';
+
+export interface LiveOptions {
+  live: number;
+  backfill: number;
+  minutes: number;
+  /** Seconds without a backfill that the rest is compared with. */
+  baseline: number;
+  pauseMs: number;
+  latencyMs: number;
+  concurrency: number;
+  sample: number;
+  /** A separate worker process serves backfills. */
+  apart: boolean;
+}
+
+export interface Memory {
+  name: string;
+  megabytes: number;
+}
+
+export interface Outcome {
+  options: LiveOptions;
+  source: string;
+  imported: Record<string, number>;
+  alone: Phase & { waits: Waits; cpu: CpuShare[] };
+  beside: Phase & { waits: Waits; cpu: CpuShare[] };
+  job: Backfill;
+  memory: { start: Memory[]; end: Memory[]; most: Memory[] };
+  verified: Verified;
+}
 
 /** One table: without and with the backfill, and how much the one is of the other. */
 export function print({ options, source, imported, alone, beside, job, memory, verified }: Outcome): void {

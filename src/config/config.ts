@@ -1,9 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { LineCounter, parseDocument, type Document } from 'yaml';
 import { z } from 'zod';
 import { configSchema, settings } from './schema.js';
 import { secrets } from './values.js';
+import { parseYaml } from './yaml.js';
 import { invalid, isFailure, type PalimpsestError } from '../errors.js';
 import { complain } from '../policy/issues.js';
 import { readDeploymentPolicy } from './policy-sources.js';
@@ -110,15 +110,10 @@ function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
     ? path.resolve(folder, named)
     : usualFiles.map((usual) => path.join(folder, usual)).find((usual) => existsSync(usual));
   if (name === undefined) return null;
-  const lines = new LineCounter();
   // JSON is also valid YAML.
-  const document = parseDocument(textOf(name), { lineCounter: lines, prettyErrors: false });
-  const [problem] = document.errors;
-  if (problem !== undefined) {
-    const { line, col } = lines.linePos(problem.pos[0]);
-    throw invalid(`${name}, line ${line}, column ${col}: ${problem.message}`, fileVariable);
-  }
-  const value: unknown = document.toJS() ?? {};
+  const { parsed, problem, lineOf } = parseYaml(textOf(name));
+  if (problem !== undefined) throw invalid(`${name}, ${problem}`, fileVariable);
+  const value = parsed ?? {};
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw invalid(
       `${name} contains no settings.`,
@@ -126,7 +121,11 @@ function openFile(env: NodeJS.ProcessEnv, folder: string): ConfigFile | null {
       'Write one setting per line, e.g. `logLevel: info`.',
     );
   }
-  return { name, settings: value, where: (place) => whereIn(name, document, lines, place) };
+  const where = (place: string): string => {
+    const line = lineOf(place);
+    return line === null ? name : `${name}, line ${line}`;
+  };
+  return { name, settings: value, where };
 }
 
 function textOf(name: string): string {
@@ -142,16 +141,6 @@ function textOf(name: string): string {
       'Name a YAML or JSON file with settings, or unset the variable.',
     );
   }
-}
-
-function whereIn(name: string, document: Document, lines: LineCounter, place: string): string {
-  const steps = (place.match(/[^.[\]]+/g) ?? []).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
-  for (; steps.length > 0; steps.pop()) {
-    const node: unknown = document.getIn(steps, true);
-    const range = typeof node === 'object' && node !== null && 'range' in node ? node.range : undefined;
-    if (Array.isArray(range)) return `${name}, line ${lines.linePos(Number(range[0])).line}`;
-  }
-  return name;
 }
 
 /** Drops sections and settings without a value, as empty variables are ignored, and adds every missing section as an empty object. */

@@ -1,10 +1,11 @@
 import { readFileSync } from 'node:fs';
-import { parseExact, type Step } from '../conversation/json.js';
+import { parseExact } from '../conversation/json.js';
 import type { Json } from '../conversation/message.js';
 import { invalid, isFailure, PalimpsestError } from '../errors.js';
 import { limitsOf } from '../limits/limits.js';
 import { type DeploymentPolicy, policyOf } from '../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../policy/schema.js';
+import { parseYaml } from './yaml.js';
 
 /**
  * The policy of a deployment comes from a file and the environment, below the layers of tenants and sessions. A process
@@ -114,7 +115,6 @@ function readPolicyFile(file: string): string {
 
 /** `source` is the file or variable that contains the text. */
 function parsed(text: string, source: string, variable: string): PolicyInput {
-  let steps: Step[] = [];
   try {
     const value = parseExact(text);
     if (value === null || typeof value !== 'object' || Array.isArray(value)) {
@@ -124,56 +124,12 @@ function parsed(text: string, source: string, variable: string): PolicyInput {
   } catch (error) {
     if (!isFailure(error, 'Input.Invalid')) throw error;
     const { message, path, hint } = error;
-    steps = stepsOf(path ?? '');
-    const line = message.startsWith('Line ') || steps.length === 0 ? null : lineOf(text, steps);
+    const line = message.startsWith('Line ')
+      ? null
+      : parseYaml(text).lineOf(path?.replace(/^policy/, '') ?? '');
     const where = line === null ? source : `${source}, line ${line}`;
     throw new PalimpsestError('Input.Invalid', `${where}: ${message}`, { path: path ?? variable, hint });
   }
-}
-
-/** `policy.trigger[0].fraction` → trigger, 0, fraction. */
-function stepsOf(path: string): Step[] {
-  const steps = path.match(/[^.[\]]+/g) ?? [];
-  return steps.slice(1).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
-}
-
-const token = /"(?:[^"\\]|\\.)*"?|[{}[\],:]|[^\s{}[\],:"]+|\n/g;
-
-/** An object or list that is open at a place in the text, and the step to that place. */
-interface Open {
-  list: boolean;
-  /** Key or index of the next value. */
-  step: Step;
-}
-
-/**
- * The line, from 1, on which the value at a path of a JSON text begins; null if the text has no such value.
- * @internal Tests ask for the lines of paths.
- */
-export function lineOf(text: string, path: readonly Step[]): number | null {
-  const open: Open[] = [];
-  let line = 1;
-  let keyNext = false;
-  for (const [found] of text.matchAll(token)) {
-    const inside = open.at(-1);
-    if (found === '\n') line++;
-    else if (found === '}' || found === ']') {
-      open.pop();
-      keyNext = false;
-    } else if (found === ',') {
-      if (inside?.list && typeof inside.step === 'number') inside.step++;
-      keyNext = inside !== undefined && !inside.list;
-    } else if (found === ':') continue;
-    else if (keyNext && inside) {
-      inside.step = String(JSON.parse(found));
-      keyNext = false;
-    } else {
-      if (open.length === path.length && open.every(({ step }, depth) => step === path[depth])) return line;
-      if (found === '{' || found === '[') open.push({ list: found === '[', step: found === '[' ? 0 : '' });
-      keyNext = found === '{';
-    }
-  }
-  return null;
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Json } from './message.js';
 const DEEPEST_NESTING = 500;
 
 /** A key or an index of a path. */
-export type Step = string | number;
+type Step = string | number;
 
 /** `messages`, 3, `content`, `odd key` → `messages[3].content["odd key"]`. */
 function joinPath(root: string, steps: readonly Step[]): string {

@@ -4,6 +4,7 @@
  * the flag `u`, without lookaround and back-references, which cannot be matched in linear time, and with RE2's inline flags
  * such as `(?i)`.
  */
+import { LRUCache } from 'lru-cache';
 import { RE2JS } from 're2js';
 import { invalid } from '../errors.js';
 
@@ -165,18 +166,10 @@ export interface Match {
   isPiece: boolean;
 }
 
-/** Cached compiled patterns, most recently used last. Each has states of up to 8 MB. */
-const mostCompiled = 32;
-const compiled = new Map<string, RE2JS | PatternProblem>();
+/** Compiled patterns. Each has states of up to 8 MB. */
+const compiled = new LRUCache<string, RE2JS | PatternProblem>({ max: 32, memoMethod: compileNow });
 
-function compile(pattern: string): RE2JS | PatternProblem {
-  const known = compiled.get(pattern) ?? compileNow(pattern);
-  compiled.delete(pattern);
-  compiled.set(pattern, known);
-  const [oldest] = compiled.keys();
-  if (compiled.size > mostCompiled && oldest !== undefined) compiled.delete(oldest);
-  return known;
-}
+const compile = (pattern: string): RE2JS | PatternProblem => compiled.memo(pattern);
 
 function compileNow(pattern: string): RE2JS | PatternProblem {
   if (pattern.length > LONGEST_PATTERN)

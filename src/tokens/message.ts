@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import {
   type ChatMessage,
   type ContentPart,
@@ -123,30 +124,22 @@ type RequestOverhead =
 /** UTF-16 code units. Counting a shorter text is faster than a lookup. */
 const SHORTEST_REMEMBERED = 1_000;
 
-/** Maximum characters cached per counter; the cache is then cleared. */
+/** Characters cached per counter at most: each access to a session counts the same system prompt and tools. */
 const MOST_REMEMBERED = 4_000_000;
 
-/** Cached counts: each access to a session counts the same system prompt and tools. */
-interface Remembered {
-  tokens: Map<string, number>;
-  characters: number;
-}
-
-const remembered = new WeakMap<TokenCounter, Remembered>();
+const remembered = new WeakMap<TokenCounter, LRUCache<string, number>>();
 
 function countOnce(text: string, counter: TokenCounter): number {
   if (text.length < SHORTEST_REMEMBERED) return counter.count(text);
-  let known = remembered.get(counter);
-  if (known === undefined || known.characters > MOST_REMEMBERED) {
-    known = { tokens: new Map(), characters: 0 };
-    remembered.set(counter, known);
-  }
-  const found = known.tokens.get(text);
-  if (found !== undefined) return found;
-  const tokens = counter.count(text);
-  known.tokens.set(text, tokens);
-  known.characters += text.length;
-  return tokens;
+  const known =
+    remembered.get(counter) ??
+    new LRUCache<string, number>({
+      maxSize: MOST_REMEMBERED,
+      sizeCalculation: (_, { length }) => length,
+      memoMethod: (uncounted) => counter.count(uncounted),
+    });
+  remembered.set(counter, known);
+  return known.memo(text);
 }
 
 /**

@@ -1,4 +1,5 @@
 import { count } from '../../numbers.js';
+import { shortenEnd } from '../terminal/table.js';
 
 export interface ChartPoint {
   /** Counts from 1. */
@@ -96,12 +97,6 @@ export function niceCeiling(size: number): number {
 const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 const roundedCount = (value: number): string => count(Math.round(value));
 
-/** Colours and texts of a chart, independent of its content. */
-function shortened(content: string, most: number): string {
-  const characters = Array.from(content);
-  return characters.length <= most ? content : `${characters.slice(0, most - 1).join('')}…`;
-}
-
 /** XML allows neither control characters nor unpaired surrogates, not even in escaped form. */
 function escaped(content: string): string {
   return content
@@ -138,9 +133,9 @@ export function chartSvg(chart: Chart): string {
     `<desc id="subtitle">${escaped(chart.subtitle)}</desc>`,
     `<style>${styleSheet(chart.series)}</style>`,
     `<rect class="page" width="${width}" height="${height}"/>`,
-    text(plot.left, 32, 'title', shortened(chart.title, 90)),
-    text(plot.left, 50, 'quiet', shortened(chart.subtitle, 130)),
-    ...(chart.remark === undefined ? [] : [text(plot.left, 67, '', shortened(chart.remark, 140))]),
+    text(plot.left, 32, 'title', shortenEnd(chart.title, 90)),
+    text(plot.left, 50, 'quiet', shortenEnd(chart.subtitle, 130)),
+    ...(chart.remark === undefined ? [] : [text(plot.left, 67, '', shortenEnd(chart.remark, 140))]),
     ...verticalAxis(top, y, chart.yLabel),
     ...horizontalAxis(turns, x, chart.xLabel),
     `<clipPath id="plot"><rect x="${plot.left - 6}" y="${plot.top - 6}" width="${plot.width + 12}" height="${plot.height + 12}"/></clipPath>`,
@@ -293,6 +288,6 @@ function legendEntry(
     ...(marks.length > 0
       ? [`<circle class="mark m-${style}" cx="${left + 14}" cy="${at - 4}" r="3.5"/>`]
       : []),
-    `<text x="${left + 38}" y="${at}">${escaped(shortened(name, 24))} <tspan class="quiet">${escaped(shortened(note, 46))}</tspan></text>`,
+    `<text x="${left + 38}" y="${at}">${escaped(shortenEnd(name, 24))} <tspan class="quiet">${escaped(shortenEnd(note, 46))}</tspan></text>`,
   ];
 }

@@ -5,6 +5,7 @@ import { baseline } from './policies.js';
 import type { RehearsedCompaction, Rehearsal } from '../../rehearsal/rehearse.js';
 import { breakdownText } from '../pages/breakdown.js';
 import { count, percent, plural } from '../terminal/numbers.js';
+import { shortenEnd } from '../terminal/table.js';
 
 /** One policy and its effect on a session. */
 export interface PlanRow {
@@ -223,9 +224,7 @@ function around(messages: readonly ChatMessage[], throughSeq: number): { seq: nu
 function openingOf(message: ChatMessage): string {
   const { content } = renderParts({ seq: 0, message, tokens: 0 });
   const words = content.slice(0, 1_000).replaceAll(/\s+/g, ' ').trim();
-  const characters = Array.from(words);
-  const opening = characters.length > firstWords ? `${characters.slice(0, firstWords).join('')}…` : words;
-  return `${message.role}: ${opening}`;
+  return `${message.role}: ${shortenEnd(words, firstWords)}`;
 }
 
 /** Returns the output of `--json` for a session. */

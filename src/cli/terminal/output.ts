@@ -1,42 +1,21 @@
 import { once } from 'node:events';
+import type { WriteStream } from 'node:tty';
+import { styleText } from 'node:util';
 import { type Column, columnsOfTerminal, layout, padded, printable, wrapped } from './table.js';
 
-/** Terminal colours, used only on a terminal that has not disabled them. */
-export interface Style {
-  bold: (text: string) => string;
-  dim: (text: string) => string;
-  red: (text: string) => string;
-  yellow: (text: string) => string;
-  green: (text: string) => string;
-  cyan: (text: string) => string;
-}
+const styles = ['bold', 'dim', 'red', 'yellow', 'green', 'cyan'] as const;
 
-const codes = {
-  bold: [1, 22],
-  dim: [2, 22],
-  red: [31, 39],
-  yellow: [33, 39],
-  green: [32, 39],
-  cyan: [36, 39],
-} as const;
+export type Style = Record<(typeof styles)[number], (text: string) => string>;
 
 export function styleFor(coloured: boolean): Style {
-  const paint = (name: keyof typeof codes) => (text: string) =>
-    coloured && text !== '' ? `\u001B[${codes[name][0]}m${text}\u001B[${codes[name][1]}m` : text;
-  return {
-    bold: paint('bold'),
-    dim: paint('dim'),
-    red: paint('red'),
-    yellow: paint('yellow'),
-    green: paint('green'),
-    cyan: paint('cyan'),
-  };
+  const paint = (name: (typeof styles)[number]) => (text: string) =>
+    coloured ? styleText(name, text, { validateStream: false }) : text;
+  return Object.fromEntries(styles.map((name) => [name, paint(name)])) as Style;
 }
 
-/** `--no-color` and any value of NO_COLOR (https://no-color.org) take precedence over the terminal. */
-export function wantsColour(stream: { isTTY?: boolean }, allowed: boolean, env = process.env): boolean {
-  return allowed && !env.NO_COLOR && env.TERM !== 'dumb' && stream.isTTY === true;
-}
+/** Whether to colour what goes to the stream. Pipes and terminals without colours get none, nor does NO_COLOR (https://no-color.org). */
+export const wantsColour = (stream: Partial<WriteStream>, allowed: boolean): boolean =>
+  allowed && stream.hasColors?.() === true;
 
 interface OutputSettings {
   json: boolean;

@@ -128,7 +128,7 @@ export class Screen {
     if (!this.isTerminal) return;
     const text = printable(line);
     this.clear();
-    this.stream.write(text.length < this.columns ? text : `${text.slice(0, this.columns - 2)}…`);
+    this.stream.write(shortenEnd(text, this.columns - 1));
     this.drawn = true;
   }
 

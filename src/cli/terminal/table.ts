@@ -1,3 +1,5 @@
+import stringWidth from 'string-width';
+
 /** Tables without lines, easy to pipe and read: one line per row, never wider than the terminal. */
 
 export interface Column<Row> {
@@ -96,11 +98,6 @@ function forced<Row>(sized: Sized<Row>[], width: number): Sized<Row>[] {
   return sized;
 }
 
-/** Measures and shortens text in terminal columns. */
-
-const wide =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303F\uFF01-\uFF60\uFFE0-\uFFE6]|\p{Emoji_Presentation}/u;
-const noWidth = /[\p{Mn}\p{Me}\p{Cf}]/u;
 // Control characters and direction marks of an id or a message: stored text must not control the reader's terminal.
 const unprintable = /[^\P{Cc}\n]|\p{Bidi_Control}/gu;
 
@@ -115,48 +112,37 @@ export const columnsOfTerminal = ({
 
 export const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
 
-/** Returns the terminal columns of a text; wide characters take two, combining ones none. */
-export function widthOf(text: string): number {
-  if (/^[\x20-\x7E]*$/.test(text)) return text.length;
-  let width = 0;
-  for (const character of text) width += columnsOf(character);
-  return width;
-}
+/** Returns the terminal columns of a text; wide characters and emoji take two, combining ones none. */
+export const widthOf = (text: string): number => stringWidth(text);
 
-function columnsOf(character: string): number {
-  if (noWidth.test(character)) return 0;
-  return wide.test(character) ? 2 : 1;
+const segmenter = new Intl.Segmenter();
+
+/** The part of the text that fits, without cutting a character that consists of several code points. */
+function taken(text: string, width: number, from: 'start' | 'end' = 'start'): string {
+  const segments = segmenter.segment(text);
+  let room = width;
+  for (const { segment, index } of from === 'start' ? segments : Array.from(segments).reverse()) {
+    room -= widthOf(segment);
+    if (room < 0) return from === 'start' ? text.slice(0, index) : text.slice(index + segment.length);
+  }
+  return text;
 }
 
 /** `0198f3aa…d9c4`: ids differ at both ends. */
 export function shortenMiddle(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (width <= 1) return '…'.slice(0, Math.max(0, width));
-  const characters = Array.from(text);
-  const head = taken(characters, Math.ceil((width - 1) / 2));
-  const tail = taken(characters.toReversed(), width - 1 - widthOf(head.join('')));
-  return `${head.join('')}…${tail.reverse().join('')}`;
+  const head = taken(text, Math.ceil((width - 1) / 2));
+  return `${head}…${taken(text, width - 1 - widthOf(head), 'end')}`;
 }
 
-export function shortenEnd(text: string, width: number): string {
-  if (widthOf(text) <= width) return text;
-  return `${taken(Array.from(text), width - 1).join('')}…`;
-}
+export const shortenEnd = (text: string, width: number): string =>
+  widthOf(text) <= width ? text : `${taken(text, width - 1)}…`;
 
 /** Returns a section of the text that starts shortly before `at`, a code unit. */
 export function shortenAround(text: string, width: number, at: number): string {
   if (widthOf(text) <= width || at <= width / 2) return shortenEnd(text, width);
-  const before = Array.from(text.slice(0, at));
-  const lead = taken(before.toReversed(), Math.floor(width / 4))
-    .reverse()
-    .join('');
-  return shortenEnd(`…${lead}${text.slice(at)}`, width);
-}
-
-function taken(characters: readonly string[], width: number): string[] {
-  let room = width;
-  const end = characters.findIndex((character) => (room -= columnsOf(character)) < 0);
-  return characters.slice(0, end === -1 ? characters.length : end);
+  return shortenEnd(`…${taken(text.slice(0, at), Math.floor(width / 4), 'end')}${text.slice(at)}`, width);
 }
 
 /** Fills a text with blanks up to the width, which it must not exceed. */
@@ -167,27 +153,20 @@ export function padded(text: string, width: number, align: 'left' | 'right' = 'l
 
 /** Wraps at blanks into lines of at most `width` and at least one character; a longer word is cut. */
 export function wrapped(text: string, width: number): string[] {
-  if (width === Infinity) return text.split('\n');
-  return text.split('\n').flatMap((line) => {
-    const lines: string[] = [];
-    let present = '';
-    for (const word of line.split(' ')) {
-      let rest = word;
-      const joined = present === '' ? rest : `${present} ${rest}`;
-      if (widthOf(joined) <= width) {
-        present = joined;
-        continue;
-      }
-      if (present !== '') lines.push(present);
-      while (widthOf(rest) > width) {
-        const characters = Array.from(rest);
-        const head = taken(characters, width).join('') || (characters[0] ?? '');
-        if (head === rest) break;
-        lines.push(head);
-        rest = rest.slice(head.length);
-      }
-      present = rest;
-    }
-    return [...lines, present];
-  });
+  const lines = text.split('\n');
+  return width === Infinity ? lines : lines.flatMap((line) => wrappedLine(line, width));
+}
+
+function wrappedLine(line: string, width: number): string[] {
+  const lines: string[] = [];
+  for (let rest = line; ;) {
+    // Looking at all of the rest for each line would take quadratic time.
+    const most =
+      taken(rest.slice(0, 20 * (width + 1)), width) || (segmenter.segment(rest).containing(0)?.segment ?? '');
+    if (most.length === rest.length) return [...lines, rest];
+    const blank = rest.lastIndexOf(' ', most.length);
+    const end = blank > 0 && rest.slice(0, blank).trim() !== '' ? blank : most.length;
+    lines.push(rest.slice(0, end).trimEnd());
+    rest = rest.slice(end).trimStart();
+  }
 }

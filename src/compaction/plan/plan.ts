@@ -44,7 +44,7 @@ export async function makePlan(
   const cut = written ?? best;
   if (cut && (force || worthEvicting(planning, cut))) {
     const plan = await evict(planning, cut, options);
-    return written ? { ...plan, partial: written.keptTokens > (options.keep.tokens ?? Infinity) } : plan;
+    return written ? { ...plan, partial: written.exceedsRoom } : plan;
   }
 
   const asksModel = reasonAgainstModel(planning, 0) === null;
@@ -86,7 +86,7 @@ const WRITTEN_SLACK = 0.5;
 const LEAST_FILLED = 0.25;
 
 /** The cut at the end of the notes written ahead, if it keeps about as much as another cut. */
-function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
+function writtenCut(planning: Planning, options: CutOptions): (CutChoice & { exceedsRoom: boolean }) | null {
   const { state, policy, limits, writtenThroughSeq = null } = planning;
   const sizes = eagerSizes(policy, limits);
   if (writtenThroughSeq === null || sizes === null) return null;
@@ -94,9 +94,10 @@ function writtenCut(planning: Planning, options: CutOptions): CutChoice | null {
   if (cut === undefined || cut.torn > 0 || cut.keptMessages > (limits.keepMessages ?? Infinity)) return null;
   const slack = WRITTEN_SLACK * (sizes.trigger - limits.contextTarget);
   const room = fillsTarget(policy) ? tailRoom(planning)(cut.evictedTokens) : limits.keepTokens;
-  if (room === null) return cut;
+  if (room === null) return { ...cut, exceedsRoom: false };
   const most = fillsTarget(policy) ? room + slack : room;
-  return cut.keptTokens <= most && cut.keptTokens >= LEAST_FILLED * room ? cut : null;
+  const serves = cut.keptTokens <= most && cut.keptTokens >= LEAST_FILLED * room;
+  return serves ? { ...cut, exceedsRoom: cut.keptTokens > room } : null;
 }
 
 /** Whether the policy sets no ceilings, so that the tail takes the rest of the target after journal and state. */

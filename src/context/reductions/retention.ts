@@ -7,7 +7,7 @@ import type { TokenCounter } from '../../tokens/counter.js';
 import { countMessage } from '../../tokens/message.js';
 import { isBlank } from '../view/projection.js';
 import { sizeBeyond, type ViewItem } from '../view/view.js';
-import { isJson, mapStrings, startOf } from './excerpt.js';
+import { excerptSteps, isJson, mapStrings, startOf } from './excerpt.js';
 import { layoutOf } from './layout.js';
 import { shortenNewest } from './newest-user.js';
 import { type Fit, type Run, StandIns } from './stand-ins.js';
@@ -32,6 +32,9 @@ interface CommitOptions {
 const longExcerpt = 500;
 const shortExcerpt = 120;
 
+/** A budget is worth the words of a short message, a target is not: no pointer alone replaces a message to reach it. */
+const readableSteps = excerptSteps.filter((tokens) => tokens > 0);
+
 /**
  * Truncates old arguments, then reduces results beyond the newest-first budget by their retention, then (`all`) shortens other old
  * messages until the target is reached, and last the newest user message if the policy allows it. Results kept in full, the latest tool
@@ -48,7 +51,8 @@ export function commitReductions(
   const isExcerpted = reduceByRetention(work, policy.reduce, limits.resultBudget, counter);
   const target = () => limits.contextTarget + sizeBeyond(seenThroughSeq, work.view());
   const shrinkRest = () => {
-    if (what === 'all') atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy)));
+    if (what === 'all')
+      atOnce(shrinkOld(work, target(), (item) => sparesResult(item, policy), readableSteps));
   };
   // If excerpts cannot reach the target, all old messages are shortened at once, so that no excerpt is made twice.
   if (sizeWith(work, isExcerpted, shortExcerpt) > target()) shrinkRest();

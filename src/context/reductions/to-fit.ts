@@ -77,9 +77,15 @@ function reductionOf({ fromSeq, throughSeq, message, tokens }: ViewItem): Reduct
 }
 
 /** Shortens all items but the newest user message, the latest tool batch and spared ones until `goal` is reached. Omits none. */
-export function* shrinkOld(work: StandIns, goal: number, spared: (item: ViewItem) => boolean): Steps<void> {
+export function* shrinkOld(
+  work: StandIns,
+  goal: number,
+  spared: (item: ViewItem) => boolean,
+  steps?: readonly number[],
+): Steps<void> {
   const { latestGroup, newest } = layoutOf(work.view());
-  yield* shrinkAll(work, (item) => item !== newest && item.group !== latestGroup && !spared(item), goal);
+  const accepts = (item: ViewItem) => item !== newest && item.group !== latestGroup && !spared(item);
+  yield* shrinkAll(work, accepts, goal, steps);
 }
 
 /** `hopeless`: old items that are omitted without being shortened first. */
@@ -134,8 +140,13 @@ function omittedAnyway(view: readonly ViewItem[], limit: number): Set<ViewItem> 
   return new Set(view.slice(0, last + 1));
 }
 
-function* shrinkAll(work: StandIns, accepts: (item: ViewItem) => boolean, goal: number): Steps<void> {
-  for (const stage of stages) yield* work.shrinking(stage, accepts, goal);
+function* shrinkAll(
+  work: StandIns,
+  accepts: (item: ViewItem) => boolean,
+  goal: number,
+  steps?: readonly number[],
+): Steps<void> {
+  for (const stage of stages) yield* work.shrinking(stage, accepts, goal, steps);
 }
 
 /**

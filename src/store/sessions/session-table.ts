@@ -1,6 +1,7 @@
 /** The statements on a session's own row, without its tenant's newer policy. */
 import { and, eq, sql } from 'drizzle-orm';
 import type { PgUpdateSetSource } from 'drizzle-orm/pg-core';
+import { LRUCache } from 'lru-cache';
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { FormatName } from '../../conversation/format-names.js';
@@ -157,23 +158,16 @@ export interface KnownSession {
  */
 export const mostKnown = 10_000;
 
-const byPool = new WeakMap<Pool, Map<string, KnownSession>>();
+const byPool = new WeakMap<Pool, LRUCache<string, KnownSession>>();
 
 export function recall(pool: Pool, ids: SessionIds): KnownSession | undefined {
-  const known = byPool.get(pool)?.get(keyOf(ids));
-  if (known) remember(pool, ids, known);
-  return known;
+  return byPool.get(pool)?.get(keyOf(ids));
 }
 
 export function remember(pool: Pool, ids: SessionIds, { format, tokenizer }: KnownSession): void {
-  const known = byPool.get(pool) ?? new Map<string, KnownSession>();
+  const known = byPool.get(pool) ?? new LRUCache<string, KnownSession>({ max: mostKnown });
   byPool.set(pool, known);
-  const key = keyOf(ids);
-  // A map keeps the order of insertion: a key that is inserted again comes last.
-  known.delete(key);
-  known.set(key, { format, tokenizer });
-  const [oldest] = known.keys();
-  if (known.size > mostKnown && oldest !== undefined) known.delete(oldest);
+  known.set(keyOf(ids), { format, tokenizer });
 }
 
 export function forget(pool: Pool, ids: SessionIds): void {

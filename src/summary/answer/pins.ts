@@ -3,6 +3,7 @@
  * and system messages, never in tool output or the agent's messages.
  */
 import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { hasMatch, Matching, problemOfPattern } from '../../conversation/pattern.js';
 import { escapeTags } from '../../conversation/tags.js';
@@ -115,17 +116,14 @@ function* newestMatches(
   path: string,
   matching: Matching,
 ): Steps<Iterable<string>> {
-  const found = new Map<string, true>();
+  const found = new LRUCache<string, true>({ max: MOST_MATCHES });
   for (const text of texts) {
     for (const match of matching.search(text, pattern, path)) {
       yield;
       const pinned = match?.match.trim() ?? '';
       if (pinned === '' || pinned.length > LONGEST_MATCH || match?.isPiece === true) continue;
-      found.delete(pinned);
       found.set(pinned, true);
-      const [oldest] = found.keys();
-      if (found.size > MOST_MATCHES && oldest !== undefined) found.delete(oldest);
     }
   }
-  return found.keys();
+  return found.rkeys();
 }

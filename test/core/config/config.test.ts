@@ -8,10 +8,10 @@ import { readConfig } from '../../../src/config/config.js';
 import { effectivePolicy, policyOf, withSummarizer } from '../../../src/policy/layers.js';
 import {
   checkedDeployment,
-  lineOf,
   policyVariables,
   readDeploymentPolicy,
 } from '../../../src/config/policy-sources.js';
+import { parseYaml } from '../../../src/config/yaml.js';
 import { PalimpsestError } from '../../../src/errors.js';
 
 function refusal(env: NodeJS.ProcessEnv): PalimpsestError {
@@ -387,15 +387,15 @@ policy:
 
 test('the line of a value is found by its path, whatever its strings contain', () => {
   const text =
-    '{\n "a": "x\\"}{[,\\\\",\n "b": [\n  {"c": 1},\n  [],\n  {"c": [\n   true]}\n ], "a,b": {}\n,"d":\n 5}';
-  expect(lineOf(text, [])).toBe(1);
-  expect(lineOf(text, ['a'])).toBe(2);
-  expect(lineOf(text, ['b'])).toBe(3);
-  expect(lineOf(text, ['b', 0, 'c'])).toBe(4);
-  expect(lineOf(text, ['b', 1])).toBe(5);
-  expect(lineOf(text, ['b', 2, 'c', 0])).toBe(7);
-  expect(lineOf(text, ['a,b'])).toBe(8);
-  expect(lineOf(text, ['d'])).toBe(10);
-  expect(lineOf(text, ['b', 3])).toBeNull();
-  expect(lineOf(text, ['c'])).toBeNull();
+    '{\n "a": "x\\"}{[,\\\\",\n "b": [\n  {"c": 1},\n\t[],\n  {"c": [\n   true]}\n ], "a,b": {}\n,"d":\n 5}';
+  const { lineOf } = parseYaml(text);
+  expect(lineOf('a')).toBe(2);
+  expect(lineOf('b')).toBe(3);
+  expect(lineOf('b[0].c')).toBe(4);
+  expect(lineOf('b[1]')).toBe(5);
+  expect(lineOf('b[2].c[0]')).toBe(7);
+  expect(lineOf('a,b')).toBe(8);
+  expect(lineOf('d')).toBe(10);
+  expect(lineOf('b[2].missing'), 'the object that lacks it').toBe(6);
+  expect(lineOf('c')).toBeNull();
 });

@@ -41,7 +41,7 @@ async function played(
   return conversation;
 }
 
-const runs = { numRuns: sized(4, 40), endOnFailure: true };
+const runs = { numRuns: sized(2, 40), endOnFailure: true };
 const journals = policies.filter(({ summary }) => summary?.mode === 'journal');
 
 describe('the breakdown of a context', () => {

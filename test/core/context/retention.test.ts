@@ -324,6 +324,13 @@ describe('if these reductions miss the target', () => {
     expect(shown(view, 6)).toBe(words(1_000));
   });
 
+  test('a short message keeps its words, even if the target is missed', () => {
+    const short = Array.from({ length: 120 }, (_, i) => (i % 2 ? says : user)(`${i} ${words(60)}`));
+    const { reductions, tokens } = commit(short, {}, { what: 'all', more });
+    expect(tokens).toBeGreaterThan(limitsOf(policyWith({}, more).policy).contextTarget);
+    expect(reductions).toEqual([]);
+  });
+
   test('excerpts become shorter if that reaches the target', () => {
     const results = [
       user('x'),

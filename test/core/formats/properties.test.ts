@@ -10,6 +10,7 @@ import { checkMessages } from '../../../src/conversation/validate.js';
 import { itemsOf, logged, shown, shownChat } from '../../support/formats.js';
 import { histories, sourceOf } from '../../support/histories.js';
 import { sessions } from '../../support/random-sessions.js';
+import { sized } from '../../support/size.js';
 import type { Item } from '../../support/item-parts.js';
 import {
   langchainHistories,
@@ -55,7 +56,7 @@ describe.each(kinds)('random histories of %s', (_title, format, arbitrary) => {
         checkMessages(units.flatMap(({ messages }) => messages));
         expect(itemsOf(logged([items], format))).toEqual(items);
       }),
-      { numRuns: 300 },
+      { numRuns: sized(100, 300) },
     );
   });
 
@@ -66,7 +67,7 @@ describe.each(kinds)('random histories of %s', (_title, format, arbitrary) => {
         const rendered = shown(logged(turns, format), shownAs);
         expect(contextFormatOf(shownAs).violations(rendered)).toEqual([]);
       }),
-      { numRuns: 300 },
+      { numRuns: sized(100, 300) },
     );
   });
 
@@ -90,7 +91,7 @@ describe.each(kinds)('random histories of %s', (_title, format, arbitrary) => {
         expect(both.messages.slice(0, first.messages.length)).toEqual(first.messages);
         if (first.messages.length > 0) expect(both.system).toEqual(first.system);
       }),
-      { numRuns: 300 },
+      { numRuns: sized(100, 300) },
     );
   });
 });
@@ -111,7 +112,7 @@ describe.each([
         fc.pre(isInOrder(log));
         expect(shown(log, format)).toEqual({ messages: items });
       }),
-      { numRuns: 300 },
+      { numRuns: sized(100, 300) },
     );
   });
 });
@@ -122,7 +123,7 @@ describe.each(ownFormats)('%s', (format) => {
       fc.property(histories, (messages) => {
         expect(contextFormatOf(format).violations(shownChat(messages, format))).toEqual([]);
       }),
-      { numRuns: 300 },
+      { numRuns: sized(100, 300) },
     );
   });
 

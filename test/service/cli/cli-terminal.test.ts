@@ -152,13 +152,15 @@ describe('tables', () => {
   });
 
   test('wide characters take two columns, combining ones none', () => {
-    expect(['日本', 'e\u0301', 'a'].map(widthOf)).toEqual([4, 1, 1]);
+    expect(['日本', 'e\u0301', 'a', 'ｶﾅ', '👨‍👩‍👧'].map(widthOf)).toEqual([4, 1, 1, 2, 2]);
     expect(padded('日', 4, 'right')).toBe('  日');
     expect(shortenMiddle('日本語の長い名前', 7)).toBe('日…名前');
     expect(shortenEnd('abcdef', 4)).toBe('abc…');
+    expect(shortenEnd('👨‍👩‍👧👨‍👩‍👧', 3)).toBe('👨‍👩‍👧…');
     expect(wrapped('日本 a', 1)).toEqual(['日', '本', 'a']);
     expect(wrapped('ab', 0)).toEqual(['a', 'b']);
     expect(wrapped('one two threeeeeeeeee', 6)).toEqual(['one', 'two', 'threee', 'eeeeee', 'e']);
+    expect(wrapped('  a hint', 5)).toEqual(['  a', 'hint']);
   });
 });
 

@@ -1,0 +1,30 @@
+import { isNode, LineCounter, parseDocument } from 'yaml';
+
+interface Read {
+  /** Null for an empty text. */
+  parsed: unknown;
+  /** The first syntax error: `line 2, column 1: Map keys must be unique`. */
+  problem: string | undefined;
+  /** Line, from 1, of the value at a path such as `api.tokens[0]`, or of the innermost value around it; null for none but the whole text. */
+  lineOf: (path: string) => number | null;
+}
+
+/** Parses YAML, and JSON as a part of it. */
+export function parseYaml(text: string): Read {
+  const lineCounter = new LineCounter();
+  const document = parseDocument(text, { lineCounter, prettyErrors: false });
+  const [error] = document.errors;
+  const { line, col } = lineCounter.linePos(error?.pos[0] ?? 0);
+  return {
+    parsed: error ? undefined : document.toJS(),
+    problem: error && `line ${line}, column ${col}: ${error.message}`,
+    lineOf(path) {
+      const steps = (path.match(/[^.[\]]+/g) ?? []).map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+      for (; steps.length > 0; steps.pop()) {
+        const node = document.getIn(steps, true);
+        if (isNode(node) && node.range) return lineCounter.linePos(node.range[0]).line;
+      }
+      return null;
+    },
+  };
+}
