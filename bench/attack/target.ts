@@ -4,7 +4,7 @@ export interface Target {
   address: string;
   /** Bearer token of the attacker's tenant. */
   token: string;
-  /** Of the API's database: for attacks that simulate a stopped process of this product. */
+  /** URL of the API's database, for attacks that simulate a stopped process of this product. */
   databaseUrl: string;
 }
 
@@ -13,12 +13,12 @@ export interface Attack {
   description: string;
   /**
    * Attacks until `signal` is aborted, then returns. `note` counts what came of it, for instance the status of an
-   * answer. Runs in a process of its own.
+   * answer. Runs in a separate process.
    */
   run(target: Target, signal: AbortSignal, note: (what: string) => void): Promise<void>;
 }
 
-/** One request of the attacker; answers the status, or the error's code where no answer came. */
+/** One request of the attacker; returns the status, or the error's code if there was no answer. */
 export async function send(
   { address, token }: Target,
   method: string,
