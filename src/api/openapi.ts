@@ -5,6 +5,7 @@ import type { AnswerDocument, Operation } from './operations/operation.js';
 import { problem } from '../contract/problem.js';
 import { problemMediaType, statusOf } from './problem.js';
 import { components } from '../contract/schema.js';
+import { packageVersion } from '../runtime/home.js';
 import { serviceOperations } from './service.js';
 
 type JsonObject = { [key: string]: unknown };
@@ -14,9 +15,6 @@ export interface OpenApiDocument extends JsonObject {
   paths: Record<string, Record<string, JsonObject>>;
   components: { schemas: Record<string, JsonObject>; securitySchemes: JsonObject };
 }
-
-/** Version of `/v1`. It rises with each addition. */
-const apiVersion = '1.0.0';
 
 const reference = (id: string) => `#/components/schemas/${id}`;
 
@@ -46,7 +44,7 @@ export function openApiDocument(
     openapi: '3.1.1',
     info: {
       title: 'Palimpsest',
-      version: apiVersion,
+      version: packageVersion(),
       summary: 'Durable conversation compaction for LLM agents.',
       description:
         'Stores turns and returns contexts that fit the budget; originals stay readable. Every failure is a problem (RFC 9457) whose ' +
@@ -93,12 +91,21 @@ function described(operation: Operation): JsonObject {
   };
 }
 
+/** Deprecated parameters are read, but not described. */
 function parametersOf(place: 'path' | 'query', schema: z.ZodObject | undefined): JsonObject[] {
-  return Object.entries<z.ZodType>(schema?.shape ?? {}).map(([name, field]) => {
-    const { description, ...json } = inline(field);
-    const required = place === 'path' || !field.safeParse(undefined).success;
-    return { name, in: place, required, ...(description === undefined ? {} : { description }), schema: json };
-  });
+  return Object.entries<z.ZodType>(schema?.shape ?? {})
+    .filter(([, field]) => field.meta()?.deprecated !== true)
+    .map(([name, field]) => {
+      const { description, ...json } = inline(field);
+      const required = place === 'path' || !field.safeParse(undefined).success;
+      return {
+        name,
+        in: place,
+        required,
+        ...(description === undefined ? {} : { description }),
+        schema: json,
+      };
+    });
 }
 
 function responsesOf(answers: Operation['answers']): JsonObject {
@@ -171,15 +178,18 @@ function inline(schema: z.ZodType): JsonObject {
 /** The schemas of bodies as they are sent. Answers may get further fields later, requests may not. */
 function schemasOfComponents(): Record<string, JsonObject> {
   const { schemas } = z.toJSONSchema(components, { ...written, uri: reference, io: 'input' });
-  return Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, plain(schema)]));
+  return Object.fromEntries(
+    Object.entries(schemas).map(([id, schema]) => [id, { title: id, ...plain(schema) }]),
+  );
 }
 
-/** Omits bounds that only state that a number is exact. */
+/** Omits bounds that only state that a number is exact, and says that numbers have double precision. */
 const written = {
   unrepresentable: 'any',
   override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {
     if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum;
     if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum;
+    if (jsonSchema.type === 'number') jsonSchema.format = 'double';
   },
 } as const;
 

@@ -70,27 +70,16 @@ export const expansion = component(
   },
 );
 
+/** Fields of requests to earlier versions, which answer pages. The document leaves them out: it has `expand` for pages. */
 export const replayRequest = z.strictObject({
   after: z
     .int()
     .min(0)
     .max(largestSeq - 1)
     .optional()
-    .describe('Only messages after this `seq`.'),
-  limit: z.int().min(1).max(1_000).optional().describe('Messages at most. Default 100.'),
+    .meta({ deprecated: true }),
+  limit: z.int().min(1).max(1_000).optional().meta({ deprecated: true }),
 });
-
-export const messagePage = component(
-  'MessagePage',
-  z.object({
-    messages: z.array(loggedMessage),
-    next: z.int().nullable().describe('Value of `after` for the next page; null at the end.'),
-  }),
-  {
-    description: 'A page of the replay.',
-    example: { messages: [{ seq: 1, message: chatExample, tokens: 12 }], next: null },
-  },
-);
 
 export const messageList = component('MessageList', z.object({ messages: z.array(loggedMessage) }), {
   description: 'The originals of one archive part.',

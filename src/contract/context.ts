@@ -103,7 +103,7 @@ export const sessionContext = component(
     format: z.enum(contextFormats),
     messages: opaque<ChatMessage[]>({
       type: 'array',
-      items: { type: 'object' },
+      items: { type: 'object', additionalProperties: true },
       description:
         'The messages to send to the model, in `format`: valid for its provider and within `budget`.',
     }),

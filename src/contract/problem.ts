@@ -1,6 +1,8 @@
 import { z } from 'zod';
-import { failureTypes } from '../errors.js';
-import { component } from './schema.js';
+import { failureTypes, type PalimpsestError } from '../errors.js';
+import { component, opaque } from './schema.js';
+
+type FailureDetail = NonNullable<PalimpsestError['details']>[string];
 
 /** A failure as an HTTP answer: `application/problem+json` (RFC 9457). */
 export type Problem = z.infer<typeof problem>;
@@ -18,7 +20,7 @@ export const problem = component(
       .describe('Offending field of body, query or path, e.g. `messages[3].tool_calls[0].id`.'),
     hint: z.string().optional().describe('The next step.'),
     details: z
-      .record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()]))
+      .record(z.string(), opaque<FailureDetail>({ description: 'Text, number, boolean or null.' }))
       .optional()
       .describe('Numbers and names that explain the failure.'),
     requestId: z

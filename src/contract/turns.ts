@@ -24,7 +24,7 @@ const messages = opaque<SentMessages | MessagesText>(
   {
     type: 'array',
     minItems: 1,
-    items: { type: 'object' },
+    items: { type: 'object', additionalProperties: true },
     description: "At least one message in the session's format.",
   },
   {
@@ -45,13 +45,18 @@ const chatMessage = component(
           { type: 'string' },
           {
             type: 'array',
-            items: { type: 'object', required: ['type'], properties: { type: { type: 'string' } } },
+            items: {
+              type: 'object',
+              required: ['type'],
+              properties: { type: { type: 'string' } },
+              additionalProperties: true,
+            },
           },
           { type: 'null' },
         ],
       },
       name: { type: 'string' },
-      tool_calls: { type: 'array', items: { type: 'object' } },
+      tool_calls: { type: 'array', items: { type: 'object', additionalProperties: true } },
       tool_call_id: { type: 'string' },
     },
     additionalProperties: true,
@@ -98,55 +103,73 @@ const model = {
   description: "The provider's name of the model. Default: the policy's model.",
 };
 
-const gemini = {
-  type: 'object',
-  required: ['promptTokenCount'],
-  description: '`usageMetadata` of Gemini; cached content is part of `promptTokenCount`.',
-  properties: { promptTokenCount: tokens, candidatesTokenCount: maybe, thoughtsTokenCount: maybe, model },
-};
+const gemini = component(
+  'GeminiUsage',
+  opaque<UsageReport>({
+    type: 'object',
+    required: ['promptTokenCount'],
+    properties: { promptTokenCount: tokens, candidatesTokenCount: maybe, thoughtsTokenCount: maybe, model },
+  }),
+  {
+    description: '`usageMetadata` of Gemini; cached content is part of `promptTokenCount`.',
+    example: { promptTokenCount: 1_204, candidatesTokenCount: 87 },
+  },
+);
 
 /** Checked by `readUsage`, which names the wrong field. */
 const usage = component(
   'ReportedUsage',
-  opaque<UsageReport>({
-    anyOf: [
-      {
-        type: 'object',
-        required: ['inputTokens', 'outputTokens'],
-        properties: {
-          inputTokens: {
-            ...tokens,
-            description: 'Tokens of the whole request, including those read from or written to a cache.',
-          },
-          outputTokens: tokens,
-          model,
+  z.union([
+    opaque<UsageReport>({
+      title: 'TwoNumbers',
+      type: 'object',
+      required: ['inputTokens', 'outputTokens'],
+      properties: {
+        inputTokens: {
+          ...tokens,
+          description: 'Tokens of the whole request, including those read from or written to a cache.',
         },
-        additionalProperties: false,
+        outputTokens: tokens,
+        model,
       },
-      {
-        type: 'object',
-        required: ['prompt_tokens'],
-        description: '`usage` of OpenAI’s chat completions; cached tokens are part of `prompt_tokens`.',
-        properties: { prompt_tokens: tokens, completion_tokens: maybe, model },
+      additionalProperties: false,
+    }),
+    opaque<UsageReport>({
+      title: 'OpenaiChat',
+      type: 'object',
+      required: ['prompt_tokens'],
+      description: '`usage` of OpenAI’s chat completions; cached tokens are part of `prompt_tokens`.',
+      properties: { prompt_tokens: tokens, completion_tokens: maybe, model },
+    }),
+    opaque<UsageReport>({
+      title: 'ResponsesOrAnthropic',
+      type: 'object',
+      required: ['input_tokens'],
+      description:
+        '`usage` of OpenAI’s Responses API, where cached tokens are part of `input_tokens`, or of Anthropic’s ' +
+        'messages, where cached tokens are added.',
+      properties: {
+        input_tokens: tokens,
+        cache_creation_input_tokens: maybe,
+        cache_read_input_tokens: maybe,
+        output_tokens: maybe,
+        model,
       },
-      {
-        type: 'object',
-        required: ['input_tokens'],
-        description:
-          '`usage` of OpenAI’s Responses API, where cached tokens are part of `input_tokens`, or of Anthropic’s ' +
-          'messages, where cached tokens are added.',
-        properties: {
-          input_tokens: tokens,
-          cache_creation_input_tokens: maybe,
-          cache_read_input_tokens: maybe,
-          output_tokens: maybe,
-          model,
-        },
-      },
-      gemini,
-      { type: 'object', required: ['usageMetadata'], properties: { usageMetadata: gemini, model } },
-    ],
-  }),
+    }),
+    opaque<UsageReport>({
+      title: 'AiSdk',
+      type: 'object',
+      required: ['inputTokenDetails'],
+      description:
+        '`usage` of the AI SDK, version 6; cached tokens are part of `inputTokens`, which is absent where the provider ' +
+        'reported nothing.',
+      properties: { inputTokens: maybe, inputTokenDetails: {}, outputTokens: maybe, model },
+    }),
+    gemini,
+    z
+      .object({ usageMetadata: gemini, model: opaque<string>(model).optional() })
+      .meta({ title: 'GeminiResponse' }),
+  ]),
   {
     description:
       "The provider's usage report for the request that made the first assistant message of the turn: its own usage object " +

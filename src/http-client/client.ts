@@ -1,4 +1,5 @@
 import type { ArchivePart } from '../contract/archive.js';
+import { asking, checkRequests } from '../contract/asking.js';
 import type { Asked, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
 import type { CompactionOutcome } from '../contract/compactions.js';
 import type { SessionContext } from '../contract/context.js';
@@ -48,10 +49,13 @@ class Exchanges {
 for (const id of Object.keys(routes) as OperationId[])
   if (!(special as readonly OperationId[]).includes(id))
     Object.defineProperty(Exchanges.prototype, id, {
+      configurable: true,
       value(this: Exchanges, request?: object) {
         return this.exchange(id, request);
       },
     });
+
+checkRequests(Exchanges.prototype);
 
 const Ordinary = Exchanges as unknown as new (
   transport: Transport,
@@ -86,26 +90,26 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
   /** Does nothing: no connection stays open between calls. */
   async close(): Promise<void> {}
 
-  readonly context = (async ({
-    waitMs = 0,
-    ...request
-  }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> => {
-    // The transport and the query use it, so it is checked first.
-    if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > longestWaitMs)
-      throw invalid(`waitMs must be a whole number from 0 to ${longestWaitMs}`, 'waitMs');
-    const { path, rest } = addressed('context', request);
-    const key = JSON.stringify([path, rest]);
-    const kept = this.contexts.get(key);
-    const { response, text } = await this.transport.text({
-      ...{ method: 'GET', path, waitMs },
-      query: { ...rest, wait: waitMs || undefined },
-      ...(kept ? { headers: { 'if-none-match': kept.etag } } : {}),
-    });
-    const etag = response.headers.get('etag');
-    const unchanged = response.status === 304 && kept !== undefined;
-    if (!unchanged && etag !== null) this.contexts.put(key, { etag, text });
-    return parsed(unchanged ? kept.text : text, response) as SessionContext;
-  }) as ReadContext;
+  readonly context = asking(
+    'context',
+    async ({ waitMs = 0, ...request }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> => {
+      // The transport and the query use it, so it is checked first.
+      if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > longestWaitMs)
+        throw invalid(`waitMs must be a whole number from 0 to ${longestWaitMs}`, 'waitMs');
+      const { path, rest } = addressed('context', request);
+      const key = JSON.stringify([path, rest]);
+      const kept = this.contexts.get(key);
+      const { response, text } = await this.transport.text({
+        ...{ method: 'GET', path, waitMs },
+        query: { ...rest, wait: waitMs || undefined },
+        ...(kept ? { headers: { 'if-none-match': kept.etag } } : {}),
+      });
+      const etag = response.headers.get('etag');
+      const unchanged = response.status === 304 && kept !== undefined;
+      if (!unchanged && etag !== null) this.contexts.put(key, { etag, text });
+      return parsed(unchanged ? kept.text : text, response) as SessionContext;
+    },
+  ) as ReadContext;
 
   async compact({ session, wait }: Asked<'compact'>): Promise<CompactionOutcome | null> {
     return compactionBy(this, this.transport, addressed('compact', { session }).path, session, wait);
@@ -139,6 +143,8 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     return this.transport.stream({ method: 'GET', path: addressed('historyLog', request).path });
   }
 }
+
+checkRequests(HttpPalimpsest.prototype);
 
 type Rest = Readonly<Record<string, string | number | boolean | undefined>>;
 

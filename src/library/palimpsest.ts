@@ -14,6 +14,7 @@ import type {
   BackfillRequest,
   EstimateRequest,
 } from '../contract/backfills.js';
+import { asking, checkRequests } from '../contract/asking.js';
 import type { Asked, OfJob, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
 import {
   type CompactionOutcome,
@@ -124,11 +125,11 @@ export class Palimpsest implements PalimpsestClient {
     return append(this.connections, this.ids(turn), turn);
   }
 
-  readonly context = (async ({
-    session,
-    ...request
-  }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> =>
-    readContext(this.connections, this.ids({ session }), checked(contextRequest, request))) as ReadContext;
+  readonly context = asking(
+    'context',
+    async ({ session, ...request }: Asked<'context'>): Promise<SessionContext<unknown, unknown>> =>
+      readContext(this.connections, this.ids({ session }), checked(contextRequest, request)),
+  ) as ReadContext;
 
   async compact({ session, wait }: Asked<'compact'>): Promise<CompactionOutcome | null> {
     return operating.compact(this.connections, this.ids({ session }), {}, wait);
@@ -312,6 +313,8 @@ export class Palimpsest implements PalimpsestClient {
     return ids;
   }
 }
+
+checkRequests(Palimpsest.prototype);
 
 /** Stores a turn, then signals the session's workflow. A turn stays stored even if the signal fails. */
 async function append(

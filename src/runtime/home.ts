@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -90,4 +90,10 @@ export function packageRoot(): string {
     if (existsSync(path.join(folder, 'package.json'))) return folder;
     if (folder === path.dirname(folder)) throw new Error(`no package.json above ${here}`);
   }
+}
+
+/** The version of this package, e.g. `0.1.0`. */
+export function packageVersion(): string {
+  const text = readFileSync(path.join(packageRoot(), 'package.json'), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
 }

@@ -45,6 +45,16 @@ interface GeminiUsage {
   model?: string;
 }
 
+/** `usage` of the AI SDK, version 6. `inputTokens` includes cached tokens; it is undefined where the provider reported nothing. */
+interface AiSdkUsage {
+  inputTokens: number | undefined;
+  inputTokenDetails: object;
+  outputTokens: number | undefined;
+  outputTokenDetails?: object;
+  totalTokens?: number;
+  model?: string;
+}
+
 /** Usage as callers give it: the provider's object, or two numbers. Other fields of a provider are ignored. */
 export type UsageReport =
   | ReportedUsage
@@ -52,6 +62,7 @@ export type UsageReport =
   | ResponsesUsage
   | AnthropicUsage
   | GeminiUsage
+  | AiSdkUsage
   | { usageMetadata: GeminiUsage; model?: string };
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -84,26 +95,33 @@ const shapes: readonly Shape[] = [
   },
 ];
 
+const aiSdk: Shape = { mark: 'inputTokenDetails', input: ['inputTokens'], output: ['outputTokens'] };
+
 const ownFields = ['inputTokens', 'outputTokens', 'model'];
 const forms =
-  'Give the unchanged usage object of OpenAI, Anthropic or Gemini, or {inputTokens, outputTokens, model?} including cached tokens.';
+  'Give the unchanged usage object of OpenAI, Anthropic, Gemini or the AI SDK, or {inputTokens, outputTokens, model?} including cached tokens.';
 
-/** Throws `Input.Invalid` with the path of the field. */
-export function readUsage(usage: unknown, path = 'usage'): ReportedUsage {
+/** Null where the AI SDK says that the provider reported nothing. Throws `Input.Invalid` with the path of the field. */
+export function readUsage(usage: unknown, path = 'usage'): ReportedUsage | null {
   if (!isFields(usage)) throw invalid(`${path} must be an object`, path, forms);
   for (const wrapper of ['usageMetadata', 'usage_metadata']) {
     if (!isFields(usage[wrapper])) continue;
-    const { inputTokens, outputTokens, model } = readUsage(usage[wrapper], `${path}.${wrapper}`);
-    return named({ inputTokens, outputTokens }, usage.model ?? model, path);
+    const read = readUsage(usage[wrapper], `${path}.${wrapper}`);
+    return read && named(read, usage.model ?? read.model, path);
   }
+  if (aiSdk.mark in usage) return isAbsent(usage.inputTokens) ? null : readShape(aiSdk, usage, path);
   if ('inputTokens' in usage) return ownUsage(usage, path);
   const shape = shapes.find(({ mark }) => mark in usage);
   if (shape === undefined) throw invalid(`${path} has an unknown form`, path, forms);
-  const [whole, ...parts] = shape.input;
+  return readShape(shape, usage, path);
+}
+
+function readShape({ input, output }: Shape, usage: Fields, path: string): ReportedUsage {
+  const [whole, ...parts] = input;
   const inputTokens = optional(usage, parts, path) + tokensIn(usage, whole, path);
   if (!Number.isSafeInteger(inputTokens))
     throw invalid(`${path} adds up to ${inputTokens} tokens`, path, forms);
-  return named({ inputTokens, outputTokens: optional(usage, shape.output, path) }, usage.model, path);
+  return named({ inputTokens, outputTokens: optional(usage, output, path) }, usage.model, path);
 }
 
 function ownUsage(usage: Fields, path: string): ReportedUsage {
@@ -125,16 +143,13 @@ function named(
   model: unknown,
   path: string,
 ): ReportedUsage {
-  if (model === undefined || model === null) return { inputTokens, outputTokens };
+  if (isAbsent(model)) return { inputTokens, outputTokens };
   if (typeof model === 'string') return { inputTokens, outputTokens, model };
   throw invalid(`${path}.model must be a string`, `${path}.model`, 'Give the name of the model, or omit it.');
 }
 
 function optional(usage: Fields, fields: readonly string[], path: string): number {
-  return fields.reduce(
-    (sum, field) => sum + ((usage[field] ?? null) === null ? 0 : tokensIn(usage, field, path)),
-    0,
-  );
+  return fields.reduce((sum, field) => sum + (isAbsent(usage[field]) ? 0 : tokensIn(usage, field, path)), 0);
 }
 
 function tokensIn(usage: Fields, field: string, path: string): number {
@@ -145,6 +160,10 @@ function tokensIn(usage: Fields, field: string, path: string): number {
     `${path}.${field}`,
     'Give the number that the provider reported for the request of the first assistant message of this turn, including cached tokens.',
   );
+}
+
+function isAbsent(value: unknown): value is null | undefined {
+  return value === undefined || value === null;
 }
 
 function isFields(value: unknown): value is Fields {

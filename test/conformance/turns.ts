@@ -1,7 +1,21 @@
+import type { PalimpsestClient } from '../../src/contract/client.js';
+import { routes } from '../../src/contract/routes.js';
 import type { FormatName } from '../../src/conversation/format-names.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import { dialogue, words } from '../support/dialogue.js';
-import { failure, invalidAt, noSession, talked, type Case } from './case.js';
+import { all, failure, invalidAt, noSession, talked, type Case } from './case.js';
+
+const ofTenant = ['configureTenant', 'startBackfill', 'estimateBackfill'] as const;
+const ofJobs = [
+  ...(['backfill', 'backfillItems', 'pauseBackfill', 'resumeBackfill'] as const),
+  ...(['cancelBackfill', 'resizeBackfill', 'retryBackfill'] as const),
+];
+/** Every method that takes more than its client. */
+const needing = [
+  ...new Set(
+    Object.keys(routes).map((id) => (id.startsWith('archive') ? 'archive' : id) as keyof PalimpsestClient),
+  ),
+].filter((name) => !['sessions', 'tenantPolicy', 'backfills'].includes(name));
 
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello, \ud800 half, \u0000 NUL and 😀.' }];
 
@@ -13,7 +27,46 @@ const anthropic = [
   { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c1', content: 'shipped' }] },
 ];
 
+const usage = {
+  inputTokens: 150,
+  inputTokenDetails: { cacheReadTokens: undefined },
+  outputTokens: undefined,
+};
+
 export const turns: Case[] = [
+  {
+    name: 'the usage of the AI SDK is taken as it is',
+    async run(client) {
+      const session = 'ai-sdk-usage';
+      const messages = dialogue(1)[0]!;
+      const reported = await client.appendTurn({ session, turnId: 't-1', messages, usage });
+      const silent = { ...usage, inputTokens: undefined };
+      await client.appendTurn({ session, turnId: 't-2', messages, usage: silent });
+      return [reported.due, (await client.status({ session })).calibration.samples];
+    },
+    expected: [false, 1],
+  },
+  {
+    name: 'a call without a request names what it lacks',
+    run: async (client) =>
+      Object.fromEntries(
+        await Promise.all(
+          needing.map(async (name) => {
+            const bare = client[name] as () => AsyncGenerator | Promise<unknown>;
+            const called = async () => {
+              const answer = bare.call(client);
+              return Symbol.asyncIterator in answer ? all(answer) : answer;
+            };
+            return [name, await failure(called())] as const;
+          }),
+        ),
+      ),
+    expected: {
+      ...Object.fromEntries(needing.map((name) => [name, invalidAt('session')])),
+      ...Object.fromEntries(ofJobs.map((name) => [name, invalidAt('job')])),
+      ...Object.fromEntries(ofTenant.map((name) => [name, invalidAt('request')])),
+    },
+  },
   {
     name: 'a turn is stored once, however often it is sent',
     async run(client) {

@@ -51,7 +51,7 @@ export function differences(
     return text
       .trim()
       .split('\n')
-      .flatMap((line) => errorsOf(schema.$ref ?? '', JSON.parse(line)));
+      .flatMap((line) => errorsOf('#/components/schemas/LoggedMessage', JSON.parse(line)));
   if (!schema.$ref) return [];
   return errorsOf(schema.$ref, json);
 }

@@ -16,9 +16,8 @@ export async function modelMessages(palimpsest: PalimpsestClient, model: Languag
     ]),
   );
   const { response, steps } = await generateText({ model, messages, tools });
-  // Of the request that made the first message; a provider may report nothing.
-  const { inputTokens = 0, outputTokens = 0 } = steps[0]?.usage ?? {};
-  const usage = inputTokens > 0 ? { inputTokens, outputTokens } : undefined;
+  // Of the request that made the first message.
+  const usage = steps[0]?.usage;
   await palimpsest.appendTurn({ ...of, turnId: response.id, messages: response.messages, usage });
 }
 

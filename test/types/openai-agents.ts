@@ -14,7 +14,7 @@ export async function turn(palimpsest: PalimpsestClient, input: AgentInputItem[]
     }),
   );
   const agent = new Agent({ name: 'support', tools });
-  const { newItems, lastResponseId = 't-1' } = await run(agent, input);
+  const { newItems, lastResponseId = 't-1' } = await run(agent, [...(await earlier(palimpsest)), ...input]);
   const said: AgentInputItem[] = newItems.flatMap(({ rawItem }) => (rawItem === undefined ? [] : [rawItem]));
   await palimpsest.appendTurn({
     session,
@@ -22,4 +22,11 @@ export async function turn(palimpsest: PalimpsestClient, input: AgentInputItem[]
     turnId: lastResponseId,
     messages: [...input, ...said],
   });
+}
+
+/** Items of the Responses API as the SDK passes them on. */
+async function earlier(palimpsest: PalimpsestClient): Promise<AgentInputItem[]> {
+  const of = { session: 's-1', format: 'openai-responses' } as const;
+  const { messages } = await palimpsest.context<{ id?: string }>(of);
+  return messages.map((item) => ({ type: 'unknown', id: item.id, providerData: item }));
 }

@@ -5,11 +5,11 @@ import type { LoggedMessage } from '../../conversation/message.js';
 import { isFailure } from '../../errors.js';
 import {
   fileMediaType,
-  jsonMediaType,
   linesMediaType,
   markdownMediaType,
   ofSession,
   operation,
+  Reply,
   Streamed,
 } from './operation.js';
 import { inQuery } from './query.js';
@@ -18,7 +18,6 @@ import {
   expandRequest,
   expansion,
   messageList,
-  messagePage,
   partNumber,
   replayRequest,
   responseRequest,
@@ -34,7 +33,6 @@ import {
   restoreRequest,
   timeline,
 } from '../../contract/compactions.js';
-import { loggedMessage } from '../../contract/turns.js';
 
 const tag = 'Archive';
 const failures = ['Store.SessionNotFound'] as const;
@@ -89,24 +87,24 @@ export const archive = [
     id: 'replay',
     tag,
     lane: 'heavy',
-    summary: 'Get all originals in order, one per line, or a page of them',
+    summary: 'Get all originals in order, one per line',
     description:
-      'Without `after` and `limit`, returns the whole log as NDJSON with one `LoggedMessage` per line. If it fails midway, the ' +
-      'last line is `{"problem": …}` and the connection is closed. With `after` or `limit`, returns a page as JSON.',
+      'Returns the whole log as NDJSON with one `LoggedMessage` per line. If it fails midway, the last line is `{"problem": …}` ' +
+      'and the connection is closed. `expand` returns pages.',
     params: ofSession,
     query: inQuery(replayRequest),
-    answer: messagePage,
+    answer: null,
     answers: {
       200: {
-        description: 'The messages, or a page of them.',
-        content: { [linesMediaType]: loggedMessage, [jsonMediaType]: messagePage },
+        description: 'The messages.',
+        content: { [linesMediaType]: z.string().describe('One `LoggedMessage` per line.') },
       },
     },
     failures: reading,
     handle: async ({ client, params, query: { after, limit } }) =>
       after === undefined && limit === undefined
         ? new Streamed(linesMediaType, lines(client.replay(params)))
-        : pageAfter(client, params.session, after ?? 0, limit ?? 100),
+        : new Reply(200, await pageAfter(client, params.session, after ?? 0, limit ?? 100)),
   }),
   operation({
     id: 'export',

@@ -15,7 +15,7 @@ export function inQuery<Shape extends z.ZodRawShape>({
 function asText(field: z.core.$ZodType): z.core.$ZodType {
   if (field instanceof z.ZodOptional) {
     const text = asText(field.unwrap()) as z.ZodType;
-    return text.optional().describe(field.description ?? '');
+    return text.optional().meta(field.meta() ?? {});
   }
   if (field instanceof z.ZodNumber) return wholeNumber(field);
   return field instanceof z.ZodBoolean ? flag(field) : field;

@@ -14,10 +14,10 @@ import type { Transaction } from '../connection/transaction.js';
 /** A compaction committed this shortly before the previous turn may have waited for that turn. */
 const COMMIT_MARGIN = '5 seconds';
 
-/** Throws `Input.Invalid` with the path of the field. */
-export function checkUsage(report: unknown): ReportedUsage {
-  const usage = readUsage(report);
-  if (usage.model !== undefined) checkId(usage.model, 'usage.model', 'stored');
+/** Null where nothing was reported. Throws `Input.Invalid` with the path of the field. */
+export function checkUsage(report: unknown): ReportedUsage | null {
+  const usage = (report ?? null) === null ? null : readUsage(report);
+  if (usage?.model !== undefined) checkId(usage.model, 'usage.model', 'stored');
   return usage;
 }
 

@@ -60,11 +60,12 @@ export async function appendTurn(
   return store(pool, read, row && (await upToDate(pool, row)), tenantPolicy);
 }
 
-function checked({ usage, at, policy, ...turn }: TurnInput): ReadTurn {
+function checked({ usage: report, at, policy, ...turn }: TurnInput): ReadTurn {
+  const usage = checkUsage(report);
   return {
     ...turn,
     ...(policy === undefined ? {} : { policy: parsePolicy(policy) }),
-    ...((usage ?? null) === null ? {} : { usage: checkUsage(usage) }),
+    ...(usage === null ? {} : { usage }),
     ...(at === undefined ? {} : { at: readInstant(at) }),
   };
 }

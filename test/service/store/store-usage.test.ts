@@ -330,12 +330,29 @@ describe('reported usage', () => {
       { usageMetadata: { promptTokenCount: 5_000 }, model: 'gemini-2.5-pro' },
       { inputTokens: 5_000, outputTokens: 0, model: 'gemini-2.5-pro' },
     ],
+    [
+      'the AI SDK, cached tokens within',
+      {
+        ...{ inputTokens: 900, outputTokens: undefined, totalTokens: 900 },
+        inputTokenDetails: { noCacheTokens: 100, cacheReadTokens: 800, cacheWriteTokens: undefined },
+        outputTokenDetails: { textTokens: undefined, reasoningTokens: undefined },
+      },
+      { inputTokens: 900, outputTokens: 0 },
+    ],
   ])('is accepted in the form of %s', (_, usage, expected) => {
     expect(checkUsage(usage)).toMatchObject(expected);
   });
 
+  it('that the AI SDK has as undefined changes nothing', async () => {
+    const usage = { inputTokens: undefined, inputTokenDetails: {}, outputTokens: undefined };
+    const ids = newSession();
+    await appendTurn(pool, { ...ids, turnId: '1', messages: talk(2, 600), policy, usage });
+    expect((await loadSession(pool, ids)).calibration).toEqual({});
+  });
+
   it.each([
     [{ inputTokens: -1, outputTokens: 0 }, 'usage.inputTokens'],
+    [{ inputTokens: 1.5, inputTokenDetails: {} }, 'usage.inputTokens'],
     [{ inputTokens: 1, outputTokens: 0.5 }, 'usage.outputTokens'],
     [{ inputTokens: 1, outputTokens: 1, model: 'a\0b' }, 'usage.model'],
     [{ inputTokens: 1, outputTokens: 1, cached: 1 }, 'usage.cached'],
