@@ -32,6 +32,11 @@ export class Way {
     this.incoming.clear();
   }
 
+  /** Number of connections that are open. */
+  get connections(): number {
+    return [...this.incoming].filter((socket) => !socket.destroyed).length;
+  }
+
   cut(): void {
     this.server?.close();
     for (const socket of this.sockets) socket.destroy();

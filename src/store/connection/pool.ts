@@ -41,6 +41,22 @@ const connectionTimeoutMs = 5_000;
 /** A connection without traffic is probed after this time, and abandoned within ten seconds more. */
 const keepAliveAfterMs = 10_000;
 
+/**
+ * Closes the socket if the login fails. `pg` would leave it open, and the server would wait a minute for the rest of the login;
+ * meanwhile every `create database` and `drop database` on that server waits as well.
+ */
+class Client extends pg.Client {
+  override connect(): Promise<pg.Client>;
+  override connect(callback: (error: Error | null, client: pg.Client) => void): void;
+  override connect(callback?: (error: Error | null, client: pg.Client) => void): Promise<pg.Client> | void {
+    if (callback === undefined) return super.connect();
+    super.connect((error: Error | null, client?: pg.Client) => {
+      if (error) this.connection.stream.destroy();
+      callback(error, client ?? this);
+    });
+  }
+}
+
 const places = new WeakMap<Pool, Places>();
 
 /** The queue for the connections of a pool. */
@@ -62,6 +78,7 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
   const { silenceTimeoutMs = statementTimeoutMs + 5_000 } = options;
   checkDatabaseUrl(databaseUrl);
   const pool = new pg.Pool({
+    Client,
     connectionString: databaseUrl,
     max,
     application_name: applicationName,

@@ -6,6 +6,7 @@ import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { startWorker, type WorkerSettings } from '../../../src/worker/worker.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { temporalAddress } from '../../support/temporal.js';
+import { Way } from '../../support/way.js';
 
 let database: TestDatabase;
 
@@ -88,6 +89,18 @@ describe('an unusable server is named with the next step', () => {
       message: expect.stringMatching(message),
       hint: expect.stringMatching(hint),
     });
+  });
+
+  test('a failed login leaves no connection open', async () => {
+    const way = new Way(new URL(database.url).host);
+    const port = await way.open();
+    try {
+      await failureOf(withUrl((url) => Object.assign(url, { port, password: '' })));
+      // The server itself would end the login after a minute.
+      await expect.poll(() => way.connections, { timeout: 20_000 }).toBe(0);
+    } finally {
+      way.cut();
+    }
   });
 
   test.each([
