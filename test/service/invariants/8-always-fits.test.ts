@@ -22,7 +22,9 @@ let pool: Pool;
 
 beforeAll(async () => {
   stack = await startStack();
-  pool = openPool(stack.databaseUrl, { max: 2, applicationName: 'test' });
+  // A lock of a test stays until the test releases it, however busy the machine is.
+  const idleTransactionTimeoutMs = 300_000;
+  pool = openPool(stack.databaseUrl, { max: 2, applicationName: 'test', idleTransactionTimeoutMs });
 });
 
 beforeEach(() => stack.model.hold());
@@ -216,20 +218,23 @@ describe('invariant 8: the context always fits', () => {
     await append([{ role: 'assistant', content: words(3_000) }]);
     // The append waits for the session first, then the reader with its reductions of what it read before.
     const holder = await pool.connect();
-    await holder.query('begin');
-    await holder.query(
-      'select from palimpsest.sessions where tenant_id = $1 and session_id = $2 for update',
-      [queuePrefix, session],
-    );
-    const appended = append([{ role: 'assistant', content: words(3_000, 1) }]);
-    await waiting(1);
-    const overtaken = palimpsest.context({ session });
-    await waiting(2);
-    await holder.query('rollback');
-    holder.release();
-    await appended;
-    const early = await overtaken;
-    expect(early.tokens).toBeLessThanOrEqual(early.budget);
+    try {
+      await holder.query('begin');
+      await holder.query(
+        'select from palimpsest.sessions where tenant_id = $1 and session_id = $2 for update',
+        [queuePrefix, session],
+      );
+      const appended = append([{ role: 'assistant', content: words(3_000, 1) }]);
+      await waiting(1);
+      const overtaken = palimpsest.context({ session });
+      await waiting(2);
+      await holder.query('rollback');
+      await appended;
+      const early = await overtaken;
+      expect(early.tokens).toBeLessThanOrEqual(early.budget);
+    } finally {
+      holder.release(true);
+    }
     const late = await read(session, log);
     expect(late?.entries.at(-1)?.seq).toBe(3);
     expect(await palimpsest.context({ session })).toEqual(late);

@@ -39,7 +39,7 @@ async function example(...flags: string[]): Promise<string[]> {
 
 describe('the example of an agent loop', () => {
   it.each([
-    ['over HTTP', [], 100],
+    ['over HTTP', ['--turns', '60'], 60],
     ['over the library', ['--library', '--turns', '60'], 60],
   ])('%s stays within its window, recalls evicted details and loses nothing', async (_, flags, turns) => {
     const lines = await example(...flags);
