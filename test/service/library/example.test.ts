@@ -1,5 +1,5 @@
 /**
- * The example is a model for a platform's agent loop, so its claim is tested: a hundred turns with tools on a model that
+ * The example is a model for a platform's agent loop, so its claim is tested: sixty turns with tools on a model that
  * refuses requests over its window, and no request is refused and no message lost.
  */
 import { execFile } from 'node:child_process';
