@@ -86,14 +86,14 @@ export const configSchema = z.strictObject({
   databaseUrl: setting(
     postgresUrl,
     'DATABASE_URL',
-    'PostgreSQL (embedded and tested: 18)',
-    'the embedded one of `npm start`',
+    'URL of PostgreSQL (version 18 is embedded and tested)',
+    'the PostgreSQL that `npm start` starts',
   ),
   database: z.strictObject({
     statementTimeoutMs: setting(
       wholeOr(1_000, 60_000, 3_600_000),
       'PALIMPSEST_DATABASE_STATEMENT_TIMEOUT_MS',
-      'maximum time of one statement. A connection that does not answer within another 5 s is replaced. Raise it if sessions of many gigabytes are forked or erased',
+      'maximum time of one statement. If a connection does not answer within another 5 s, it is replaced. Raise the time if sessions of many gigabytes are forked or erased',
     ),
     lockTimeoutMs: setting(
       wholeOr(10, 5_000, 3_600_000),
@@ -103,7 +103,7 @@ export const configSchema = z.strictObject({
     idleTransactionTimeoutMs: setting(
       wholeOr(100, 10_000, 3_600_000),
       'PALIMPSEST_DATABASE_IDLE_TRANSACTION_TIMEOUT_MS',
-      'idle time after which the server ends a transaction and releases its locks, for example of a stopped or disconnected process. Raise it if machines stall for longer',
+      'time after which the database server ends an idle transaction, for example of a stopped or disconnected process, and releases its locks. Raise it if machines stall for longer',
     ),
   }),
   temporal: z.strictObject({
@@ -140,13 +140,13 @@ export const configSchema = z.strictObject({
     requestsPerSecond: setting(
       z.preprocess(numberOf, z.number().positive().optional()),
       'PALIMPSEST_REQUESTS_PER_SECOND',
-      'model calls started per second by all workers together; set the same value for every model worker',
+      'maximum number of model calls that all workers together start per second; set the same value for every model worker',
       'unlimited',
     ),
     tokensPerMinute: setting(
       whole(1),
       'PALIMPSEST_TOKENS_PER_MINUTE',
-      'tokens (prompt and answer) per minute for all workers together; backfills leave 30 % of them to live sessions',
+      'maximum number of tokens (prompt and answer) per minute for all workers together; backfills leave 30 % of this number to live sessions',
       'unlimited',
     ),
   }),
@@ -163,17 +163,22 @@ export const configSchema = z.strictObject({
       "URL of the embedding model's OpenAI-compatible endpoint",
       '`llm.baseUrl`',
     ),
-    apiKey: setting(word, 'PALIMPSEST_EMBEDDING_API_KEY', 'API key of that endpoint', '`llm.apiKey`'),
+    apiKey: setting(
+      word,
+      'PALIMPSEST_EMBEDDING_API_KEY',
+      "API key of the embedding model's endpoint",
+      '`llm.apiKey`',
+    ),
     dimensions: setting(
       whole(1, 16_000),
       'PALIMPSEST_EMBEDDING_DIMENSIONS',
-      'dimensions of a vector, one byte each, if the model lets you choose them',
+      'number of dimensions of a vector, if the model lets you choose it; each takes one byte',
       "the model's",
     ),
     scan: setting(
       wholeOr(1, 20_000, 10_000_000),
       'PALIMPSEST_EMBEDDING_SCAN',
-      "maximum number of a session's vectors that a search compares, newest first, without pgvector",
+      "without pgvector: maximum number of a session's vectors that a search compares, newest first",
     ),
   }),
   summary: z.strictObject({
@@ -186,19 +191,19 @@ export const configSchema = z.strictObject({
     contextWindow: setting(
       whole(1),
       'PALIMPSEST_SUMMARY_WINDOW',
-      'window of that model in tokens',
+      'window in tokens of the model that `summary.model` names',
       'by model',
     ),
   }),
   policyFile: setting(
     word,
     'PALIMPSEST_POLICY_FILE',
-    'JSON file with a policy, which the policies of tenants and sessions override',
+    'JSON file with a policy; the policies of tenants and sessions override it',
   ),
   policy: setting(
     z.record(z.string(), z.unknown()).optional(),
     'PALIMPSEST_POLICY',
-    'policy (as JSON in the variable), which that file overrides',
+    'policy, in the variable as JSON; the policy of `policyFile` overrides it',
   ),
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
@@ -227,32 +232,32 @@ export const configSchema = z.strictObject({
           .default([...workerRoles]),
       ),
       'PALIMPSEST_WORKER_ROLES',
-      'roles of a worker process, which decide the queues that it serves',
+      'roles of a worker process; they decide which task queues the process serves',
     ),
     databaseSteps: setting(
       wholeOr(1, 8, 1_000),
       'PALIMPSEST_WORKER_DATABASE_STEPS',
-      'concurrent steps on PostgreSQL in a process; its pool has 4 connections more than that',
+      'number of concurrent steps on PostgreSQL in a process; the connection pool of the process has 4 connections more',
     ),
     backfillSteps: setting(
       wholeOr(1, 1, 1_000),
       'PALIMPSEST_WORKER_BACKFILL_STEPS',
-      'concurrent steps of backfills, in addition to those. A low number keeps live sessions from waiting; raise it in a process that serves backfills only',
+      'number of concurrent steps of backfills on PostgreSQL in a process, in addition to `worker.databaseSteps`. A low number keeps live sessions from waiting; raise it in a process that serves backfills only',
     ),
     backfillShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.25)),
       'PALIMPSEST_WORKER_BACKFILL_SHARE',
-      'share of the time of those steps that backfills use while the process serves live sessions; 1 for all of it',
+      'share of the time for which `worker.backfillSteps` are in use while the process serves live sessions; in the remaining time they rest. 1: no rest',
     ),
     modelCalls: setting(
       wholeOr(1, 32, 10_000),
       'PALIMPSEST_WORKER_MODEL_CALLS',
-      'concurrent model calls in a process',
+      'number of concurrent model calls in a process',
     ),
     cachedWorkflows: setting(
       wholeOr(0, 1_000, 1_000_000),
       'PALIMPSEST_WORKER_CACHED_WORKFLOWS',
-      'session workflows that a process keeps in memory; others are replayed from their history',
+      'number of session workflows that a process keeps in memory; others are replayed from their history',
     ),
     sweepIntervalMs: setting(
       wholeOr(1_000, 180_000, 86_400_000),
@@ -295,57 +300,57 @@ export const configSchema = z.strictObject({
     headersTimeoutMs: setting(
       wholeOr(100, 10_000),
       'PALIMPSEST_API_HEADERS_TIMEOUT_MS',
-      'time within which its headers must arrive',
+      'time within which the headers of a request must arrive',
     ),
     minBodyBytesPerSecond: setting(
       wholeOr(0, 1_000),
       'PALIMPSEST_API_MIN_BODY_BYTES_PER_SECOND',
-      'minimum rate of a body; a request that stays below it for five seconds fails (408). 0 turns the check off',
+      'minimum rate at which a request body must arrive; a request that stays below it for five seconds fails (408). 0 turns the check off',
     ),
     maxInFlight: setting(
       wholeOr(1, 1_000),
       'PALIMPSEST_API_MAX_IN_FLIGHT',
-      'concurrent requests, including waiting ones; further requests are refused (503). Raise it with memory',
+      'maximum number of concurrent requests, including waiting ones; further requests are refused (503). Raise it if the process has more memory',
     ),
     tenantRequests: setting(
       wholeOr(1, 250),
       'PALIMPSEST_API_TENANT_REQUESTS',
-      'concurrent requests of one tenant; further ones are refused (429, `requests`). Raise it to `maxInFlight` if there is only one tenant',
+      'maximum number of concurrent requests of one tenant; further ones are refused (429, `requests`). Raise it to `api.maxInFlight` if there is only one tenant',
     ),
     maxBodyBytes: setting(
       wholeOr(1_024, 256 * 1024 * 1024),
       'PALIMPSEST_API_MAX_BODY_BYTES',
-      'total bytes of the bodies of concurrent requests; further requests are refused (503). A body takes several times its size in memory',
+      'maximum total size of the bodies of concurrent requests; further requests are refused (503). In memory, a body takes several times this size',
     ),
     tenantBodyBytes: setting(
       wholeOr(1_024, 96 * 1024 * 1024),
       'PALIMPSEST_API_TENANT_BODY_BYTES',
-      'the same limit for one tenant (429, `bodyBytes`). Raise it for concurrent imports of large turns',
+      'maximum total size of the bodies of concurrent requests of one tenant; further ones are refused (429, `bodyBytes`). Raise it for concurrent imports of large turns',
     ),
     tenantWaits: setting(
       wholeOr(1, 100),
       'PALIMPSEST_API_TENANT_WAITS',
-      'requests of one tenant that wait for compactions (`wait`, `settled`, `compact`); further ones are refused (429, `waits`). Raise it if more agents wait at once',
+      'maximum number of requests of one tenant that wait for compactions (`wait`, `settled`, `compact`); further ones are refused (429, `waits`). Raise it if more agents wait at once',
     ),
     tenantConnections: setting(
       wholeOr(1, 500),
       'PALIMPSEST_API_TENANT_CONNECTIONS',
-      'connections of one tenant, including idle ones; further ones are refused (429, `connections`). Raise it behind a proxy that keeps more',
+      'maximum number of connections of one tenant, including idle ones; further ones are refused (429, `connections`). Raise it if a proxy in front of the API keeps more connections',
     ),
     unknownConnections: setting(
       wholeOr(4, 1_000),
       'PALIMPSEST_API_UNKNOWN_CONNECTIONS',
-      'connections that have not yet sent a token, at most a quarter of them from one address; beyond that the oldest is closed. Raise it if many clients connect at once',
+      'maximum number of connections that have not yet sent a token; at most a quarter of this number may come from one address. Beyond either limit the oldest one is closed. Raise it if many clients connect at once',
     ),
     databaseConnections: setting(
       wholeOr(2, 20, 1_000),
       'PALIMPSEST_API_DATABASE_CONNECTIONS',
-      'connections of an API process to PostgreSQL, in addition to one for `/readyz`. Raise it with the cores of the database',
+      'maximum number of connections of an API process to PostgreSQL, in addition to one for `/readyz`. Raise it if the database has more cores',
     ),
     tenantDatabaseShare: setting(
       z.preprocess(numberOf, z.number().gt(0).max(1).default(0.5)),
       'PALIMPSEST_API_TENANT_DATABASE_SHARE',
-      'share of these that one tenant may hold, a fifth of it for searches, replays and similar requests (429, `databaseConnections`). Lower it if there are many tenants',
+      'share of `api.databaseConnections` that one tenant may use at a time; searches, replays and similar requests may use a fifth of this share. A request that gets no connection in time is refused (429, `databaseConnections`). Lower it if there are many tenants',
     ),
     shutdownGraceMs: setting(
       wholeOr(0, 10_000),
@@ -361,7 +366,12 @@ export const configSchema = z.strictObject({
       'off',
     ),
   }),
-  dataDir: setting(word, 'PALIMPSEST_DATA', "folder of the embedded servers' data", '`./.palimpsest`'),
+  dataDir: setting(
+    word,
+    'PALIMPSEST_DATA',
+    'folder with the data of the embedded servers',
+    '`./.palimpsest`',
+  ),
   cacheDir: setting(
     word,
     'PALIMPSEST_CACHE',

@@ -18,17 +18,27 @@ const argumentsSchema = z.strictObject({
     .int()
     .min(0)
     .optional()
-    .describe('Number of newest messages in the context whose arguments stay whole. Default 20.'),
+    .describe('Number of newest messages in the context that keep their arguments whole. Default 20.'),
   longerThan: z
     .int()
     .min(1)
     .optional()
     .describe('Length in characters above which an argument string is truncated. Default 2,000.'),
-  prefix: z.int().min(0).optional().describe('Characters kept of a truncated argument. Default 20.'),
-  text: z.string().max(200).optional().describe('Text after the prefix. Default `...(argument truncated)`.'),
+  prefix: z
+    .int()
+    .min(0)
+    .optional()
+    .describe('Number of characters that a truncated argument keeps. Default 20.'),
+  text: z
+    .string()
+    .max(200)
+    .optional()
+    .describe('Text that follows these characters. Default `...(argument truncated)`.'),
   from: share
     .optional()
-    .describe('Share of the window. Arguments are truncated once overhead + context reach it. Default 0.7.'),
+    .describe(
+      'Share of the window that overhead + context must reach before arguments are truncated. Default 0.7.',
+    ),
 });
 
 /** `policy.reduce.toolResults`: reduction of tool results in the tail. */
@@ -36,14 +46,16 @@ const toolResultsSchema = z.strictObject({
   byTool: z
     .record(z.string(), retention)
     .optional()
-    .describe('Retention by tool name; overrides `defaultPolicy`. Default none.'),
+    .describe(
+      'Retention of the results of single tools, by tool name; overrides `defaultPolicy`. Default none.',
+    ),
   defaultPolicy: retention
     .optional()
-    .describe('Retention of every other tool; overrides `contextPolicy`. Default none.'),
+    .describe('Retention of the results of all other tools; overrides `contextPolicy`. Default none.'),
   contextPolicy: retention
     .optional()
     .describe(
-      '`keep_full`, `summarize_archive` (excerpt and pointer), `archive` (pointer only) or `drop` (the whole group leaves the context). Default `summarize_archive`.',
+      'Retention: what the context has instead of a result beyond `budget`. `keep_full`: the whole result; `summarize_archive`: an excerpt and a pointer; `archive`: a pointer only; `drop`: nothing, the whole group leaves the context. Default `summarize_archive`.',
     ),
   critical: z
     .array(z.string().min(1))
@@ -56,7 +68,9 @@ const toolResultsSchema = z.strictObject({
     .int()
     .min(0)
     .optional()
-    .describe('Tokens of results that stay whole, newest first. Default half the target.'),
+    .describe(
+      'Maximum tokens of the tool results that stay whole, counted from the newest. Default half the target.',
+    ),
 });
 
 /** `policy.reduce`: reductions of the context, made in batches at commit points, before a model is asked. */
@@ -64,19 +78,19 @@ export const reduceSchema = z.strictObject({
   arguments: z
     .union([z.literal(false), argumentsSchema])
     .optional()
-    .describe('Truncation of call arguments; false turns it off. Default on.'),
+    .describe('Truncation of long call arguments; `false` turns it off. Default on.'),
   toolResults: toolResultsSchema.optional(),
   messages: z
     .union([z.literal(false), share])
     .optional()
     .describe(
-      'Share of the threshold. A message above it is summarized separately; its beginning and end stay. false: never. Default 0.5.',
+      'Share of the threshold. A message in the tail that is larger is summarized separately; its beginning and end stay. `false` turns this off. Default 0.5.',
     ),
   newestUserMessage: z
     .boolean()
     .optional()
     .describe(
-      'Whether the newest user message may become an excerpt (its beginning and end, and a pointer to the original) if it leaves too little room. For agents whose tools answer in user messages. Default false.',
+      'Whether the newest user message may be shortened to an excerpt (its beginning, its end and a pointer to the original) if it leaves too little room for the rest. Meant for agents whose tools answer in user messages. Default false.',
     ),
 });
 

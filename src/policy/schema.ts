@@ -14,7 +14,9 @@ const clause = z
     messages: positive.optional().describe('Number of messages in the context.'),
     fraction: share
       .optional()
-      .describe('Share of the window: min(fraction · window, 0.9 · (window − reservedOutputTokens)) tokens.'),
+      .describe(
+        'Share of the window. The size in overhead + context is min(fraction · window, 0.9 · (window − reservedOutputTokens)) tokens.',
+      ),
   })
   .refine((given) => Object.values(given).some((value) => value !== undefined), {
     error: 'names no size',
@@ -25,7 +27,7 @@ const economicClause = z.strictObject({
   economic: z
     .literal(true)
     .describe(
-      'Triggers at the cost-optimal size, computed from `prices` and the mean turn; at most the threshold of fraction 0.85.',
+      'Starts a compaction at the cost-optimal size, which is computed from `prices` and the mean number of tokens per turn. It is at most the size of `{fraction: 0.85}`.',
     ),
 });
 
@@ -33,7 +35,7 @@ const idleClause = z.strictObject({
   idle: milliseconds
     .min(1_000)
     .describe(
-      "Idle milliseconds after which the provider's cache is cold. The session is then compacted if reading the context again costs more than summarizing it.",
+      "Milliseconds without a turn after which the provider's cache counts as cold. The session is then compacted if a compaction and a read of the shorter context cost less than a read of the present one.",
     ),
 });
 
@@ -59,11 +61,13 @@ const pinSchema = z.union([
   z.string().min(1),
   z.strictObject({
     // The largest `seq` that the log can hold.
-    seq: positive.max(2 ** 31 - 1).describe('Number of a message in the log, carried word for word.'),
+    seq: positive
+      .max(2 ** 31 - 1)
+      .describe('Number (`seq`) of a message in the log. Every head carries the message word for word.'),
   }),
   z.strictObject({
     pattern: patternSchema.describe(
-      'Regular expression. Its matches in user and system messages are carried word for word.',
+      'Regular expression. Every head carries its matches in user, system and developer messages word for word.',
     ),
   }),
 ]);
@@ -71,14 +75,14 @@ const pinSchema = z.union([
 /** `policy.keep`. */
 const ceilingsSchema = z
   .strictObject({
-    messages: positive.optional().describe('Number of newest messages.'),
-    tokens: tokens.optional().describe('Number of tokens in the newest messages.'),
+    messages: positive.optional().describe('Maximum number of messages in the tail.'),
+    tokens: tokens.optional().describe('Maximum number of tokens in the tail.'),
     fraction: z
       .number()
       .gt(0)
       .lt(1)
       .optional()
-      .describe('Size of the newest messages as a share of the window.'),
+      .describe('Maximum size of the tail as a share of the window.'),
   })
   .refine((given) => Object.values(given).some((value) => value !== undefined), {
     error: 'names no ceiling',
@@ -98,18 +102,38 @@ export const pricesSchema = z.strictObject({
   input: price
     .gt(0)
     .optional()
-    .describe("Uncached input of the agent's model, per million tokens. Default 1, without a currency."),
-  cachedInput: price.optional().describe('Input read from the cache. Default 0.1 · input.'),
-  cacheWrite: price.optional().describe('Input written to the cache. Default 1.25 · input.'),
-  output: price.optional().describe('Output. Default 5 · input.'),
-  summarizerInput: price.optional().describe("Summarizer's input. Default `input`."),
-  summarizerOutput: price.optional().describe("Summarizer's output. Default 5 · summarizerInput."),
+    .describe(
+      "Price of a million uncached input tokens of the agent's model. Default 1, without a currency.",
+    ),
+  cachedInput: price
+    .optional()
+    .describe('Price of a million input tokens read from the cache. Default 0.1 · input.'),
+  cacheWrite: price
+    .optional()
+    .describe('Price of a million input tokens written to the cache. Default 1.25 · input.'),
+  output: price
+    .optional()
+    .describe("Price of a million output tokens of the agent's model. Default 5 · input."),
+  summarizerInput: price
+    .optional()
+    .describe('Price of a million input tokens of the summarizer. Default `input`.'),
+  summarizerOutput: price
+    .optional()
+    .describe('Price of a million output tokens of the summarizer. Default 5 · summarizerInput.'),
 });
 
 /** `policy.spend`: maximum cost of summaries; beyond it the extractive summarizer is used. Requires `prices.input`. */
 const spendSchema = z.strictObject({
-  perCompaction: price.optional().describe('Maximum planned cost of one compaction. Default none.'),
-  perSession: price.optional().describe('Maximum cost of all compactions of a session. Default none.'),
+  perCompaction: price
+    .optional()
+    .describe(
+      'Maximum planned cost of one compaction. A compaction that would cost more uses the extractive summarizer. Requires `prices.input`. Default none.',
+    ),
+  perSession: price
+    .optional()
+    .describe(
+      'Maximum cost of all compactions of a session together. Once it would be exceeded, the extractive summarizer is used. Requires `prices.input`. Default none.',
+    ),
 });
 
 /** Prices per million tokens. `currency` is null if no price was given; the numbers are then ratios. */
@@ -153,7 +177,7 @@ const retentionSchema = z.strictObject({
     .max(100 * 365 * 24 * 3_600_000)
     .optional()
     .describe(
-      'Milliseconds for which digests that no compaction refers to or uses are kept. Default 2,592,000,000 (30 days).',
+      'Milliseconds for which an unused digest is kept. A digest is unused if no compaction refers to it or uses it. Default 2,592,000,000 (30 days).',
     ),
 });
 
@@ -164,11 +188,13 @@ const memorySchema = z.strictObject({
     .min(0.05)
     .max(0.7)
     .optional()
-    .describe('Share of the budget that notes and state may take. Default 0.6.'),
+    .describe('Maximum share of the budget for journal and state. Default 0.6.'),
   eager: z
     .boolean()
     .optional()
-    .describe('Whether the next compaction of a live session is written ahead. Default true.'),
+    .describe(
+      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is reached. Default true.',
+    ),
 });
 
 /** A policy as written. Every field is optional; unknown fields are errors. */
@@ -177,25 +203,27 @@ export const policySchema = z.strictObject({
     .enum(presetNames)
     .optional()
     .describe(
-      'Defaults of another system: `adk`, `smart-agent` (also `hybrid`), `langchain`, `deepagents`, `zrb`. Other fields override it; the preset of the highest layer that names one applies.',
+      'Applies the defaults of another system; `hybrid` is the same as `smart-agent`. Other fields of the policy override the preset. If several layers name a preset, only that of the highest layer applies.',
     ),
   enabled: z
     .boolean()
     .optional()
-    .describe('false turns automatic compaction off; the context is then the whole log. Default true.'),
+    .describe('`false` turns automatic compaction off; the context is then the whole log. Default true.'),
   model: z
     .string()
     .min(1)
     .optional()
-    .describe("The agent's model; determines the default window and tokenizer."),
+    .describe("The agent's model. It determines the default window and tokenizer."),
   contextWindow: tokens
     .optional()
     .describe(
-      "The agent's window in tokens. Default: the registry's for the model, else fallbackContextWindow.",
+      "The agent's window in tokens. Default: the registered window of the model, else `fallbackContextWindow`.",
     ),
   fallbackContextWindow: tokens
     .optional()
-    .describe('Window in tokens of an unknown model; `status` warns if it is used. Default 32,768.'),
+    .describe(
+      'Window in tokens that is assumed for an unknown model; `status` warns if it is used. Default 32,768.',
+    ),
   reservedOutputTokens: z
     .int()
     .min(0)
@@ -215,7 +243,7 @@ export const policySchema = z.strictObject({
     ])
     .optional()
     .describe(
-      'System prompt and tool definitions outside the log: their number of tokens, the texts to count, or `{system, tools}`. Default 0.',
+      'System prompt and tool definitions that each request has in addition to the log, given as a number of tokens, as a list of texts to count, or as `{system, tools}`. Default 0.',
     ),
   tokenizer: z
     .union([
@@ -224,34 +252,36 @@ export const policySchema = z.strictObject({
     ])
     .optional()
     .describe(
-      "Counts tokens. `chars` counts characters, 3.3 per token for Anthropic's models and 4 otherwise; `custom:<name>` is a counter registered in the library. Default: the model's tokenizer; o200k_base without a model.",
+      "Tokenizer that counts the tokens. `chars` counts characters instead: 3.3 per token for Anthropic's models, 4 otherwise. `custom:<name>` is a counter registered in the library. Default: the model's tokenizer; `o200k_base` without a model.",
     ),
   calibration: z
     .boolean()
     .optional()
-    .describe('Whether usage reported with turns corrects the counts, per session and model. Default true.'),
+    .describe(
+      'Whether the usage that is reported with turns corrects the token counts, separately for each session and model. Default true.',
+    ),
   roles: z
     .enum(['auto', 'alternate', 'free'])
     .optional()
     .describe(
-      'Whether user and assistant messages must alternate in the context. `auto`: if the provider of the model requires it. Default `auto`.',
+      "Whether user and assistant messages must alternate in the context. With `auto` they alternate if the model's provider requires it. Default `auto`.",
     ),
   trigger: triggerSchema
     .optional()
     .describe(
-      'Size of overhead + context that starts a compaction. All sizes of a clause must be reached; one clause of a list is enough. `{economic: true}` and `{idle: ms}` are clauses too. Default [{fraction: 0.85}].',
+      'Condition that starts a compaction: one clause, or a list of clauses of which one is enough. A clause with several sizes is met once all of them are reached. `{economic: true}` and `{idle: ms}` are clauses too. Default [{fraction: 0.85}].',
     ),
   target: z
     .number()
     .gt(0)
     .optional()
     .describe(
-      'Size that a compaction must reach. A value up to 0.9 is a share of the smallest threshold without the overhead; a value above 1 is a number of tokens in overhead + context. Default 0.75, without a journal 0.6; with `{economic: true}` at most the size of the head and of what `keep` names.',
+      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the smallest threshold minus the overhead, times this value, is the size of the context alone. A value above 1 is a number of tokens in overhead + context. Values above 0.9 and up to 1 are refused, and so is a number of tokens that is larger than a share of 0.9. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
     ),
   keep: ceilingsSchema
     .optional()
     .describe(
-      'Ceilings of the tail; the smallest one given applies. Default with a journal: the rest of the target; otherwise {messages: 6, fraction: 0.25}, or less if the target requires it.',
+      'Maximum size of the tail. If several sizes are given, the one that keeps the fewest messages applies. Default: with a journal, the part of the target that journal and state leave free; otherwise {messages: 6, fraction: 0.25}, or less if the target requires it.',
     ),
   reduce: reduceSchema.optional(),
   summary: summarySchema.optional(),
@@ -264,42 +294,47 @@ export const policySchema = z.strictObject({
     })
     .optional()
     .describe(
-      'Texts that every head carries word for word: a text, the `{seq}` of a message, or a `{pattern}` in RE2 syntax matched in user and system messages (at most 100 patterns). Default none.',
+      'Texts that every head carries word for word. A pin is a text, the `{seq}` of a message, or a `{pattern}` in RE2 syntax (at most 100 patterns), which is matched in user, system and developer messages. Default none.',
     ),
   recovery: z
     .enum(['tools', 'none'])
     .optional()
     .describe(
-      'Whether the agent has `recoveryTools`. With `none`, head and excerpts name no tool. A change applies from the next compaction. Default `tools`.',
+      'Whether the agent has the `recoveryTools`. With `none`, head and excerpts name no tool. A change takes effect with the next compaction. Default `tools`.',
     ),
-  memory: memorySchema.optional().describe('Journal and state, in `journal` mode.'),
+  memory: memorySchema.optional().describe('Settings of journal and state in `journal` mode.'),
   prices: pricesSchema.optional(),
   spend: spendSchema.optional(),
   redact: z
     .union([
       z.literal(false),
       z.strictObject({
-        secrets: z.boolean().optional().describe('Redacts keys and tokens of known forms. Default true.'),
+        secrets: z
+          .boolean()
+          .optional()
+          .describe('Whether keys and tokens in known formats are redacted. Default true.'),
         patterns: z
           .array(patternSchema)
           .max(100)
           .optional()
-          .describe('Further regular expressions in RE2 syntax, at most 100 of 1,000 characters each.'),
+          .describe(
+            'Further regular expressions to redact, in RE2 syntax: at most 100, each of at most 1,000 characters.',
+          ),
       }),
     ])
     .optional()
     .describe(
-      'Replaces secrets by `[REDACTED:kind:hash]` before summarizer, summary and exact values get them. The log keeps the original. Default false.',
+      'Replaces secrets with `[REDACTED:kind:hash]` in everything that goes to the summarizer, the summary or the exact values. The log keeps the originals. Default false.',
     ),
   retention: retentionSchema.optional(),
   deadCallAfter: milliseconds
     .optional()
     .describe(
-      'Milliseconds after which an unanswered tool call that a user message follows counts as dead. Default 600,000.',
+      'Age in milliseconds from which a tool call without a result counts as dead and may be evicted, provided that a user or assistant message follows it. Default 600,000.',
     ),
   debounceMs: milliseconds
     .optional()
-    .describe('Milliseconds without a new turn before a compaction starts. Default 0.'),
+    .describe('Milliseconds that must pass without a new turn before a compaction starts. Default 0.'),
   idleAfter: milliseconds
     .min(1)
     .optional()

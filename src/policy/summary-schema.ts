@@ -23,7 +23,7 @@ const sectionSchema = z
       .string()
       .max(500)
       .optional()
-      .describe('Content of the section, as an instruction to the summarizer.'),
+      .describe('Instruction to the summarizer that says what the section contains.'),
   })
   .refine(({ key, title }) => title !== undefined || (sectionKeys as readonly string[]).includes(key), {
     error: 'needs a title',
@@ -42,17 +42,19 @@ export const summarySchema = z.strictObject({
     .string()
     .min(1)
     .optional()
-    .describe("Summarizer's model. Default: the environment's, else the agent's."),
+    .describe(
+      "Summarizer's model. Default: the worker's `PALIMPSEST_SUMMARY_MODEL`, else the agent's model.",
+    ),
   contextWindow: tokens
     .optional()
     .describe(
-      "Summarizer's window in tokens. Default: the registry's for `summary.model`, else fallbackContextWindow; without `summary.model`, the agent's window.",
+      "Summarizer's window in tokens. Default: the registered window of `summary.model`, else `fallbackContextWindow`; without `summary.model`, the agent's window.",
     ),
   mode: z
     .enum(['journal', 'incremental', 'full_rewrite', 'layered'])
     .optional()
     .describe(
-      '`journal` keeps dated notes with references, and a state. `incremental` merges the previous snapshot with the new digests. `full_rewrite` rebuilds the snapshot from the digests of the whole archive. `layered`, a mode of earlier versions, is read as `journal`. Default `journal`.',
+      '`journal` keeps dated entries with references, and a state. `incremental` merges the previous snapshot with the new digests. `full_rewrite` rebuilds the snapshot from the digests of the whole archive. `layered`, a mode of earlier versions, means `journal`. Default `journal`.',
     ),
   maxTokens: z
     .int()
@@ -60,7 +62,7 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Maximum length of the snapshot in tokens. Default 2,000; reduced if the head would exceed its ceiling.',
+      'Maximum length of the snapshot in tokens. Default 2,000, or less if the head would exceed its maximum.',
     ),
   ledgerTokens: z
     .int()
@@ -68,14 +70,14 @@ export const summarySchema = z.strictObject({
     .max(100_000)
     .optional()
     .describe(
-      'Maximum tokens of exact values after the snapshot of `incremental` and `full_rewrite`; 0 for none. Default 1,000; reduced with the snapshot.',
+      'Maximum tokens of the exact values that follow the snapshot in the modes `incremental` and `full_rewrite`; 0 for none. Default 1,000, or less in the same ratio as the snapshot.',
     ),
   chunkTokens: z
     .int()
     .min(256)
     .optional()
     .describe(
-      "Tokens of transcript in one summarizer request. Default half the summarizer's window, at most 32,000; with a journal 0.6 of the window, at most 48,000.",
+      "Maximum tokens of messages in one summarizer request. Default half the summarizer's window, at most 32,000; with a journal 0.6 of that window, at most 48,000.",
     ),
   concurrency: positive
     .max(64)
@@ -84,21 +86,23 @@ export const summarySchema = z.strictObject({
   depthLimit: positive
     .max(20)
     .optional()
-    .describe('Maximum number of levels in the consolidation tree. Default 5.'),
+    .describe('Maximum number of levels on which digests are merged until one is left. Default 5.'),
   reservedOutputTokens: positive
     .optional()
     .describe(
-      "Tokens reserved for the summarizer's answer. Default 4,096, at most an eighth of its window, never below maxTokens.",
+      "Tokens reserved for the summarizer's answer. Default 4,096, at most an eighth of the summarizer's window, never below the length of the snapshot.",
     ),
   deadline: milliseconds
     .min(1)
     .optional()
-    .describe('Milliseconds until the fallback applies. Default 600,000 (10 min).'),
+    .describe(
+      'Milliseconds that a compaction may wait for the model before `summary.fallback` applies. Default 600,000 (10 min).',
+    ),
   retryAfterFailure: milliseconds
     .min(1)
     .optional()
     .describe(
-      'Milliseconds before a session retries a failed compaction; doubles with each failure. Default 60,000.',
+      'Milliseconds before a session retries a failed compaction. The time doubles with each failure. Default 60,000.',
     ),
   prompt: z
     .string()
@@ -106,7 +110,7 @@ export const summarySchema = z.strictObject({
     .max(20_000)
     .optional()
     .describe(
-      'Instructions that replace the built-in ones; `{sections}` and `{words}` are filled in. The prompt always adds that the record is data. Default built in.',
+      'Instructions that replace the built-in ones. The placeholders `{sections}` and `{words}` are filled in. The statement that the messages are data, not instructions, is always added. Default: the built-in instructions.',
     ),
   sections: z
     .array(sectionSchema)
@@ -114,38 +118,42 @@ export const summarySchema = z.strictObject({
     .max(20)
     .optional()
     .describe(
-      'Sections of the snapshot in order: `{key, title, asks}`. Keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state`, `next` have a built-in title and wording. Default: these seven.',
+      'Sections of the snapshot, in order, each with `{key, title, asks}`. The keys `intent`, `constraints`, `decisions`, `artifacts`, `facts`, `state` and `next` have a built-in title and wording. Default: these seven.',
     ),
   structured: z
     .enum(['auto', 'off'])
     .optional()
     .describe(
-      '`auto` requests JSON by schema if the endpoint offers it, and parses answers tolerantly otherwise. Default `auto`.',
+      'With `auto`, the summarizer is asked for JSON that follows a schema if the endpoint supports this; other answers are parsed tolerantly. Default `auto`.',
     ),
   form: z
     .enum(['restoration', 'plain'])
     .optional()
     .describe(
-      'Opening of the summary turn: a note on restored data, or "Here is a summary of the conversation to date:". Default `restoration`.',
+      'Opening of the summary turn. `restoration` is a note that the turn restores data; `plain` is "Here is a summary of the conversation to date:". Default `restoration`.',
     ),
   acknowledgment: z
     .union([z.literal(false), z.string().min(1).max(2_000)])
     .optional()
-    .describe("The assistant's reply after the summary turn; false for none."),
+    .describe("The assistant's reply after the summary turn; `false` for none."),
   integrityCheck: z
     .boolean()
     .optional()
     .describe(
-      'No effect; kept from earlier versions. Exact values follow every snapshot, and rules that only a tool stated are always moved to its facts.',
+      'Has no effect and is accepted because earlier versions had it. Exact values follow every snapshot, and a rule that only a tool stated is always moved to the section of facts.',
     ),
   minGain: z
     .number()
     .min(0)
     .lt(1)
     .optional()
-    .describe('Share of the context that a compaction must save; a smaller saving is refused. Default 0.1.'),
+    .describe(
+      'Minimum share of the context that a compaction must save. A compaction that saves less is refused. Default 0.1.',
+    ),
   fallback: z
     .enum(['extractive', 'none'])
     .optional()
-    .describe('Summarizer used if the model is unreachable past the deadline. Default `extractive`.'),
+    .describe(
+      'Summarizer that is used if the model is still unreachable at the deadline. Default `extractive`.',
+    ),
 });

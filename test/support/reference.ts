@@ -123,11 +123,11 @@ function row({ path, variable, description, schema, otherwise }: Setting): strin
   return `| \`${path.join('.')}\` | \`${variable}\` | ${description} | ${otherwise ?? (shown(value) || 'none')} |`;
 }
 
-/** Single fields of the policy, which go before all of `policy`. */
+/** Single fields of the policy. Their variables override `policy`. */
 function policyRows(): string[] {
   return Object.entries(policyVariables).map(([variable, { path }]) => {
     const place = path.join('.');
-    return `| \`policy.${place}\` | \`${variable}\` | [\`${place}\`](policy.md#fields) alone, before \`PALIMPSEST_POLICY\` | none |`;
+    return `| \`policy.${place}\` | \`${variable}\` | only [\`${place}\`](policy.md#fields); overrides \`PALIMPSEST_POLICY\` | none |`;
   });
 }
 

@@ -81,7 +81,7 @@ describe('refused by its form, with path and hint', () => {
       /one of model, extractive/,
       /never calls a model/,
     ],
-    [{ summary: { minGain: 1 } }, 'policy.summary.minGain', /below 1/, /Share of the context/],
+    [{ summary: { minGain: 1 } }, 'policy.summary.minGain', /below 1/, /share of the context/],
     [{ summary: null }, 'policy.summary', /an object, not null/, undefined],
     [{ pins: [''] }, 'policy.pins[0]', /must not be empty/, undefined],
     [
@@ -90,7 +90,7 @@ describe('refused by its form, with path and hint', () => {
       /cannot be false here/,
       /one form: tokens, messages, fraction; or economic; or idle/,
     ],
-    [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache is cold/],
+    [{ trigger: [{ idle: 5 }] }, 'policy.trigger[0].idle', /at least 1000, not 5/, /cache counts as cold/],
     [
       { trigger: { economic: true, idle: 60_000 } },
       'policy.trigger.idle',
@@ -115,7 +115,7 @@ describe('refused by its form, with path and hint', () => {
       { reduce: { arguments: 5 } },
       'policy.reduce.arguments',
       /must be false or an object, not 5/,
-      /Truncation of call arguments/,
+      /Truncation of long call arguments/,
     ],
     [
       { reduce: { arguments: { form: 0.5 } } },
@@ -132,7 +132,7 @@ describe('refused by its form, with path and hint', () => {
       /built-in title/,
     ],
     [{ overhead: { tool: [] } }, 'policy.overhead.tool', /not a known field/, /Known fields: system, tools/],
-    [{ prices: { input: 0 } }, 'policy.prices.input', /above 0, not 0/, /per million tokens/],
+    [{ prices: { input: 0 } }, 'policy.prices.input', /above 0, not 0/, /a million uncached input tokens/],
     [{ redact: true }, 'policy.redact', /false or an object, not true/, /REDACTED/],
     [{ target: 1 }, 'policy.target', /too close to the threshold/, /up to 0.9/],
     [null, 'policy', /an object, not null/, undefined],
