@@ -85,7 +85,7 @@ export function finishBackfill({ pool }: Dependencies) {
 export interface Followed {
   session: string;
   workflowId: string;
-  /** Null means the run that is current. */
+  /** Null means the current run. */
   runId: string | null;
   /** True if this job started it. */
   own: boolean;
@@ -104,7 +104,7 @@ export function followCompactions(_: Dependencies) {
     });
 }
 
-/** Returns null while it runs. */
+/** Returns null while the compaction runs. */
 async function endOf(client: Client, { workflowId, runId, own }: Followed): Promise<End | null> {
   const handle = client.workflow.getHandle<() => Promise<CompactionOutcome | null>>(
     workflowId,

@@ -11,8 +11,8 @@ export interface ChangeStateInput extends Payer {
 }
 
 /**
- * Asks the model what new notes change in the state of the parent generation. Returns null if the model fails permanently; the
- * state then stays unchanged.
+ * Asks the model for the changes that new notes make to the state of the parent generation. Returns null if the model fails
+ * permanently; in this case the state stays unchanged.
  */
 export function changeState(dependencies: Dependencies) {
   return ({ step, summarizer, ...payer }: ChangeStateInput): Promise<DigestRef | null> =>

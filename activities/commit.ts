@@ -22,7 +22,7 @@ import { idsOf, loadReplacement, type ReplacementRequest } from './replacement.j
 export interface CommitRequest extends ReplacementRequest {
   /** Keys of every digest that was used. */
   digests: string[];
-  /** Keys of every answer that the model gave, including those of a part that eventually failed. */
+  /** Keys of every answer that the model gave, including the answers for a part that eventually failed. */
   paid: string[];
   /** Unix milliseconds: the start of the compaction, and each period spent waiting for the model. */
   startedAt: number;
@@ -30,7 +30,7 @@ export interface CommitRequest extends ReplacementRequest {
   workflowId: string;
   runId: string;
   /**
-   * Failure type of the first chunk that the fallback served while the model wrote the rest. Absent in requests of earlier
+   * Failure type of the first chunk that the fallback wrote while the model wrote the rest. Absent in requests of earlier
    * versions.
    */
   chunkFailure?: string | null;
@@ -51,10 +51,10 @@ const mostReplaced = 20;
 
 /**
  * Accepts the new head and commits archive part, snapshot, exact values, reductions and head in one transaction, or returns
- * what must be repaired first. Throws `Summary.NotSmaller` or `Summary.PinsLost` if the result is refused,
+ * the problem that a repair must remove first. Throws `Summary.NotSmaller` or `Summary.PinsLost` if the result is refused,
  * `Store.StaleGeneration` if another compaction was committed first or the session was erased and created again, and
  * `Store.DigestGone` if an answer was deleted in the meantime; nothing is written in these cases. When the same run repeats the
- * step, it returns what it committed.
+ * step, it returns the outcome of its first commit.
  */
 export function commit(dependencies: Dependencies) {
   const { pool } = dependencies;

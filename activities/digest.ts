@@ -53,7 +53,7 @@ export function failsForGood(error: unknown, { draw }: Attempt): error is Palimp
 
 export type Payer = SessionIds & {
   baseGeneration: number;
-  /** Requested ahead of a future compaction. Absent: requested for a running one. */
+  /** Requested ahead of a future compaction. Absent: requested for a running compaction. */
   ahead?: boolean;
 };
 

@@ -39,8 +39,8 @@ const longestRestMs = 2_500;
 
 /**
  * Slows a backfill down in a process that also serves live sessions. While live sessions are active, each step of the backfill
- * rests afterwards, so that it uses `share` of its slot's time. A running step is not preempted; the rests leave the process,
- * PostgreSQL and Temporal idle more often for live steps.
+ * rests afterwards, so that it works for only `share` of its slot's time. A running step is not preempted; the rests leave the
+ * process, PostgreSQL and Temporal idle more often for live steps.
  */
 export class BackfillThrottle {
   private liveAt = -Infinity;

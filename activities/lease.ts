@@ -105,21 +105,21 @@ function passingFailure(error: unknown): PassingFailure | null {
   return { type: error.type, retryAfterMs: typeof after === 'number' ? after : null };
 }
 
-/** Retries by this step's own policy; if the endpoint asked for a delay, after the rest of that delay. */
+/** The step is retried by its own retry policy or, if the endpoint requested a delay, after the rest of that delay. */
 function sharedFailure({ type, retryAfterMs }: PassingFailure, remainingMs: number): PalimpsestError {
   return new PalimpsestError(
     isFailureType(type) ? type : 'Llm.Unavailable',
     'The endpoint failed to answer the same request of another compaction.',
     {
-      hint: 'Retried later.',
+      hint: 'The step is retried later.',
       details: retryAfterMs === null ? {} : { retryAfterMs: Math.ceil(remainingMs) },
     },
   );
 }
 
 function stillInFlight(): PalimpsestError {
-  return new PalimpsestError('Llm.InFlight', 'Another compaction is asking the model the same.', {
-    hint: 'Its answer is taken once it is there.',
+  return new PalimpsestError('Llm.InFlight', 'Another compaction is sending the same request to the model.', {
+    hint: 'This step uses the same answer as soon as it is stored.',
     details: { retryAfterMs: returnMs },
   });
 }

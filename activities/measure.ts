@@ -43,7 +43,7 @@ export function measure({ pool, now }: Dependencies) {
     runStep('measure', async () => {
       const row = await loadSession(pool, { tenant, session });
       const { policy, limits, triggered, worthwhile } = await judge(pool, row);
-      // If a fallback may serve, compactions continue without the model. After any other failure that committed nothing they
+      // If the policy allows a fallback, compactions continue without the model. After any other failure that committed nothing they
       // wait for the retry or, if the result was refused, for new compactable content.
       const waits = row.retryAt !== null && row.retryAt.getTime() > now();
       const served = row.lastError?.fallback === true;
@@ -109,9 +109,9 @@ async function noteAnswer(
 export interface Judged {
   policy: Policy;
   limits: Limits;
-  /** One of the session's own triggers fires, or long arguments should be truncated. */
+  /** True if one of the session's own triggers is met, or long arguments should be truncated. */
   triggered: boolean;
-  /** The session is not exhausted, or compactable content has arrived since. */
+  /** True if the session is not exhausted, or compactable content has arrived since it was marked. */
   worthwhile: boolean;
 }
 

@@ -16,11 +16,15 @@ import { type Dependencies, runStep } from './run.js';
 
 export interface PlanInput extends SessionIds {
   reason: CompactionReason;
-  /** Requested by an operator or for every session: ignores trigger, minimum gain, exhausted mark and back-off. */
+  /**
+   * Requested by an operator, or by a backfill of all sessions: ignores trigger, minimum gain, exhausted mark and back-off.
+   */
   force: boolean;
-  /** Plans what the next compaction will need of a model, and stores nothing about it. Absent: false. */
+  /**
+   * Plans the model calls of the next compaction before its trigger is met, and stores nothing in the session. @default false
+   */
   eager?: boolean;
-  /** Last message of what was written ahead; null or absent if nothing was. */
+  /** Seq of the last message whose notes were written ahead; null or absent if there are none. */
   writtenThroughSeq?: number | null;
 }
 
@@ -64,7 +68,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
           withoutModel: !model.available
             ? 'no model endpoint is configured'
             : backingOff
-              ? 'the model failed lately'
+              ? 'the model failed recently'
               : null,
           now: now(),
           counter: counterFor(limits.tokenizer),
@@ -77,7 +81,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
         },
       );
       if (backingOff && policy.summary.fallback === 'none' && asksModel(policy) && evictsByRule(made))
-        return { nothing: 'the model failed lately, and nothing is to serve in its place', exhausted: false };
+        return { nothing: 'the model failed recently, and the policy allows no fallback', exhausted: false };
       if ('nothing' in made && !input.force && !eager) {
         const size = { contextTokens: row.liveTokens, messages: row.liveMessages };
         if (made.exhausted) {
@@ -96,7 +100,7 @@ export function plan({ pool, model, summarizer, now }: Dependencies) {
     });
 }
 
-/** Nobody waits for a backfill: unless a policy says otherwise, the model has a day before the fallback serves. */
+/** No agent waits for a backfill: unless a policy says otherwise, the fallback is used only after a day without the model. */
 const backfillDeadlineMs = 24 * 60 * 60 * 1000;
 
 function backfillDeadline(layers: PolicyLayers, { summary }: Policy): number {

@@ -19,7 +19,7 @@ export interface EndedCompaction {
   generation: number;
   /** Incarnation of the session that was started. Absent in records of earlier versions. */
   incarnation?: string;
-  /** Requested regardless of size: the session is considered again without its own trigger. */
+  /** True if the compaction was requested regardless of size: the session is considered again even if its own trigger is not met. */
   force: boolean;
   /** Compactions of this session by this job so far. */
   rounds: number;
@@ -86,7 +86,7 @@ export function recordOutcomes({ pool }: Dependencies) {
 }
 
 /**
- * A session that has had this many compactions, because others also compact it or because it is very large, is left as it is.
+ * A session that has had this many compactions, because other callers also compact it or because it is very large, is left as it is.
  */
 const mostRounds = 50;
 

@@ -14,7 +14,7 @@ export interface RepairInput extends ReplacementRequest {
   problem: RepairProblem | 'dropped';
 }
 
-/** Requests a snapshot once more if `commit` found it too long. An answer that is no better is not drawn again. */
+/** Requests a snapshot once more if `commit` found it too long. If the new answer is no better, it is not requested again. */
 export function repair(dependencies: Dependencies) {
   return ({ problem, ...request }: RepairInput): Promise<DigestRef> =>
     runStep('repair', async (attempt) => {

@@ -33,9 +33,9 @@ export interface ReplacementRequest extends SessionIds {
   plan: Omit<Plan, 'chunks' | 'messages' | 'method'>;
   method: Method;
   written: WrittenRefs | null;
-  /** The model was asked to write it and failed. */
+  /** True if the model was asked to write the summary and failed. */
   failed: boolean;
-  /** Chunks that the fallback served. Absent in requests of earlier versions. */
+  /** Number of chunks that the fallback wrote. Absent in requests of earlier versions. */
   chunksByRule?: number;
   force: boolean;
   repaired: boolean;
@@ -46,8 +46,8 @@ export function idsOf({ tenant, session, incarnation }: SessionIds): SessionIds 
 }
 
 /**
- * Reads everything that decides what replaces the prefix from the database. Throws `Store.StaleGeneration` if another
- * compaction was committed first, if the model was shown something that is redacted now, or if the policy was switched off.
+ * Reads from the database all facts on which the replacement of the prefix depends. Throws `Store.StaleGeneration` if another
+ * compaction was committed first, if the model received text that is redacted now, or if the policy was switched off.
  */
 export async function loadReplacement(
   { pool }: Pick<Dependencies, 'pool'>,
@@ -74,7 +74,7 @@ export async function loadReplacement(
     );
   }
   const limits = limitsOf(policy, factsOf(session));
-  // All layers: the plan omits those that a model was to read again but did not.
+  // All layers: the plan omits layers that a model was expected to read again, and the model did not read them.
   const layers =
     method !== 'model' && (plan.mode === 'layered' || plan.mode === 'journal') ? parent.layers : null;
   const [written, standing, referenced] = await Promise.all([

@@ -30,7 +30,7 @@ export interface Dependencies {
   inlineTurnTenants: readonly string[];
   /** Signals sessions that no workflow handles. Absent if this process does not sweep. */
   workflows?: Pick<SessionWorkflows, 'signalMeasure'>;
-  /** Starts the workflows of jobs that have none. */
+  /** Starts the workflows of jobs without a workflow. */
   backfills?: Pick<BackfillWorkflows, 'revive'>;
   /** Policy layers below tenant and session, for sessions that an inline turn creates. */
   deployment?: DeploymentPolicy;
@@ -54,7 +54,7 @@ export interface Attempt {
   asker: Asker;
 }
 
-/** Returns the number of earlier attempts that were not draws, as the last of them reported it. */
+/** Returns the number of earlier attempts that were not draws, as the last of these attempts reported it. */
 function waitsIn(details: unknown): number {
   const waits = typeof details === 'object' && details !== null && 'waits' in details ? details.waits : 0;
   return typeof waits === 'number' ? waits : 0;

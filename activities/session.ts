@@ -60,8 +60,8 @@ export function setPaused({ pool }: Dependencies) {
 }
 
 /**
- * Indexes new texts for search, so that the first search of a long session need not. A search indexes what is missing. Returns
- * true if the texts also need vectors.
+ * Indexes new texts for search, so that the first search of a long session finds them indexed. A search indexes texts that are
+ * still missing. Returns true if the texts also need vectors.
  */
 export function indexTexts({ pool, embedder = null }: Dependencies) {
   return (ids: SessionIds): Promise<boolean> =>
@@ -90,7 +90,7 @@ export interface GiveUpInput extends SessionIds {
   onlyWaited?: boolean;
 }
 
-/** Records a compaction that left the context unchanged, and when the next attempt may be made. */
+/** Records that a compaction left the context unchanged, and the time of the next attempt. */
 export function giveUp({ pool, now, metrics }: Dependencies) {
   return ({
     type,
@@ -104,7 +104,7 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
       await withTransaction(pool, ({ query }) => releaseHolds(query, ids, runId));
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
-      // Waiting cures neither a window that cannot hold what must stay nor reductions that save too little, and the model did
+      // Waiting helps neither a window that is too small for what must stay nor reductions that save too little, and the model did
       // not cause them: new content must arrive. Without a fallback, a refused result came from the model.
       const unreachable = type === 'Budget.Unreachable';
       const blameless = unreachable || (exhausted && policy.summary.fallback !== 'none');

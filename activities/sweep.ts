@@ -84,7 +84,7 @@ export interface Revived {
   failed: number;
 }
 
-/** Starts the workflows of unfinished backfills that have none. */
+/** Starts a workflow for each unfinished backfill that has none. */
 export function reviveBackfills({ pool, backfills }: Dependencies) {
   return (): Promise<Revived> =>
     runStep('revive backfills', async ({ signal }) => {
@@ -122,7 +122,7 @@ export interface FinishedErasures {
 /** After this long the sweep starts no further erasure: a step may take two minutes. */
 const beginsForMs = 60_000;
 
-/** Continues erasures whose executions Temporal still held, and those made while it did not answer. */
+/** Continues erasures whose executions Temporal still held, and erasures that were made while Temporal did not answer. */
 export function finishErasures({ pool }: Dependencies) {
   return ({ most }: FinishErasuresInput = {}): Promise<FinishedErasures> =>
     runStep('finish erasures', async ({ signal }) => {

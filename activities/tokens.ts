@@ -52,7 +52,7 @@ function notNow(waitMs: number, tokens: number, deadline: number): Error {
   return ApplicationFailure.nonRetryable(late, 'Llm.RateLimited', onlyWaited);
 }
 
-/** Returns the tokens of a failed call, or null if they are unknown; then it may have used all of them. */
+/** Returns the tokens of a failed call, or null if they are unknown: the call may have used all reserved tokens. */
 function usedBy(error: unknown): number | null {
   const spent = spentBy(error);
   if (spent !== null) return spent.inputTokens + spent.outputTokens;

@@ -73,7 +73,7 @@ function remaining({ state, counts, selecting, endedAt }: Backfill, perSecond: n
 /** Minimum time between two reports, because each reads the sums over all sessions of the job. */
 export const reportEveryMs = 5_000;
 
-/** The operator's view of a backfill: a search attribute for its state, and a page made from the latest report. */
+/** The operator's view of a backfill: a search attribute for its state, and a page with its latest report. */
 export class Report {
   private perSecond: number | null = null;
   private shown: BackfillState | null = null;

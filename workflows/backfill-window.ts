@@ -21,8 +21,8 @@ const firstLookMs = 500;
 const longestLookMs = 10_000;
 
 /**
- * The running compactions of a backfill. Each is the ordinary child workflow and outlives this run. The next run polls those
- * that still run at the handover, because only the run that started a child is told when it ends.
+ * The running compactions of a backfill. Each is an ordinary child workflow and outlives this run. The next run polls the
+ * compactions that still run at the handover, because only the run that started a child is told when it ends.
  */
 export class Window {
   /** Keyed by session. */
@@ -82,7 +82,7 @@ export class Window {
       return child;
     } catch (error) {
       if (error instanceof WorkflowExecutionAlreadyStartedError) {
-        // The session compacts itself; after that compaction, its row decides.
+        // The session's own workflow started this compaction; after it, the session's row decides.
         one.own = false;
         this.follow([one]);
       } else this.end(one, endOfFailure(error));

@@ -29,7 +29,7 @@ export async function commitSummary(
   const { commit } = databaseActivities();
   const { method, failure } = summary;
   const request = commitRequest(run, plan, summary);
-  const label = `commit generation ${plan.baseGeneration + 1} · ${method}${failure ? `, as ${failure.type}` : ''}`;
+  const label = `commit generation ${plan.baseGeneration + 1} · ${method}${failure ? `, because of ${failure.type}` : ''}`;
   let answer = await commit.executeWithOptions({ summary: label }, [request]);
   if ('repair' in answer) {
     const repaired = await repairedOnce(run, plan, request, answer.repair);
@@ -71,7 +71,7 @@ function writtenBy({ chunks, snapshot, layers, changes, messages }: Summarized):
   return { chunks, snapshot, layers, messages, ...(changes === undefined ? {} : { changes }) };
 }
 
-/** Returns the request with the repaired snapshot, or with the first one if the repair fails or is too late. */
+/** Returns the request with the repaired snapshot, or with the first snapshot if the repair fails or is too late. */
 async function repairedOnce(
   { page }: CompactionRun,
   plan: Plan,

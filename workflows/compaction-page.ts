@@ -7,7 +7,7 @@ import { searchAttributes } from '../src/temporal/names.js';
 /** The starter of a compaction sets the search attribute to `planning`. */
 type Phase = 'planning' | 'summarizing' | 'repairing' | 'committing' | 'done' | 'failed';
 
-/** The operator's view of a compaction: search attributes to find it by, and a page that tells what happened. */
+/** The operator's view of a compaction: search attributes for finding it, and a page with its events. */
 export class CompactionPage {
   private lines: string[] = [];
   private chunks: string[] = [];

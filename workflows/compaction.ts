@@ -15,7 +15,7 @@ export interface CompactionInput extends SessionIds {
   reason: CompactionReason;
   /** Requested by an operator: ignores size, gain, exhausted mark and back-off. */
   force: boolean;
-  /** Last message of what was written ahead. Absent if nothing was, or if an earlier version started the compaction. */
+  /** Last message whose notes were written ahead. Absent if there are none, or if an earlier version started the compaction. */
   writtenThroughSeq?: number | null;
 }
 
@@ -70,7 +70,7 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
 }
 
 /**
- * Repeats the model's part if answers were deleted before the commit: stored answers are found, the others are paid for again.
+ * Repeats the model's part if answers were deleted before the commit: stored answers are found, the other answers are paid for again.
  */
 async function replaceByModel(run: CompactionRun, plan: Plan): Promise<CompactionOutcome> {
   for (let tries = 1; ; tries++) {

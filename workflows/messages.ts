@@ -16,14 +16,14 @@ export const configureSignal = defineSignal<[]>('configure');
 /** No further turns follow: finish the current work, then complete. */
 export const closeSignal = defineSignal<[]>('close');
 
-/** No compaction starts until `resume`. A running one finishes, and turns are still stored. */
+/** No compaction starts until `resume`. A running compaction finishes, and turns are still stored. */
 export const pauseSignal = defineSignal<[]>('pause');
 export const resumeSignal = defineSignal<[]>('resume');
 
 /** Compacts now, regardless of size and earlier failures: `compact` without an answer. */
 export const retrySignal = defineSignal<[]>('retry');
 
-/** Like the signals of the same names, but answered when they have taken effect. */
+/** Do the same as the signals of the same names, and are answered when the change has taken effect. */
 export const pauseUpdate = defineUpdate<void>('pause');
 export const resumeUpdate = defineUpdate<void>('resume');
 export const configureUpdate = defineUpdate<void>('configure');
@@ -67,7 +67,7 @@ export const cancelSignal = defineSignal<[]>('cancel');
 export const cancelUpdate = defineUpdate<void>('cancel');
 export const resizeUpdate = defineUpdate<void, [ResizeRequest]>('resize');
 
-/** Retries the failed sessions and those never tried because the job ended early. */
+/** Retries the failed sessions, and the sessions that were never tried because the job ended early. */
 export const retryUpdate = defineUpdate<void, [RetryRequest]>('retry');
 export const progressQuery = defineQuery<BackfillProgress>('status');
 

@@ -10,7 +10,7 @@ import { beyondDeadlineMs, isOfBackfill, stepQueues } from '../src/temporal/name
 /*
  * Every step heartbeats (activities/run.ts), so that a killed worker is noticed within the heartbeat timeout rather than the
  * start-to-close timeout. Retries of passing failures (an outage, a busy endpoint) are limited by time, never by attempts,
- * because a deployment must not use them up. Failures not known to pass are final after a few attempts
+ * because a deployment must not use them up. Failures that are not known to be temporary are final after a few attempts
  * (src/temporal/failures.ts).
  */
 const heartbeatTimeout = '10 seconds';

@@ -6,7 +6,7 @@ export interface Caller {
   resummarize: boolean;
 }
 
-/** Callers of `compact`. Each joins the running compaction if that does the same, or waits for the next one. */
+/** Callers of `compact`. Each joins the running compaction if it does the same, or waits for the next compaction. */
 export class Callers {
   private readonly waiting: Caller[] = [];
   /** Callers that the running compaction answers. */
@@ -36,7 +36,7 @@ export class Callers {
     for (const { settle } of this.takeWaiting()) settle(null, error);
   }
 
-  /** Starts a compaction that answers `asked` and those that join it. */
+  /** Starts a compaction that answers `asked` and the callers that join it. */
   begin(asked: readonly Caller[], resummarizes: boolean): void {
     this.joined = [...asked];
     this.running = { resummarizes };
@@ -46,7 +46,7 @@ export class Callers {
     for (const { settle } of this.joined) settle(answer, error);
   }
 
-  /** Moves the callers that joined the running compaction to the next one. */
+  /** Moves the callers that joined the running compaction to the next compaction. */
   postpone(): void {
     this.waiting.push(...this.joined);
   }

@@ -39,7 +39,7 @@ export class SessionCompactions {
 
   constructor(private readonly run: SessionRun) {}
 
-  /** `asked` holds the callers that it answers, in addition to those that join; it is empty if a trigger started it. */
+  /** `asked`: the callers that the compaction answers, in addition to callers that join later; empty if a trigger started it. */
   async compact(reason: CompactionReason, asked: readonly Caller[]): Promise<void> {
     const { run } = this;
     const { ids, state, inbox, callers } = run;
@@ -74,7 +74,7 @@ export class SessionCompactions {
     }
   }
 
-  /** Runs once per generation. Nobody waits for it; requests that fail are repeated when the compaction is due. */
+  /** Runs once per generation. No caller waits for it; requests that fail are repeated when the compaction is due. */
   async writeAhead(generation: number): Promise<void> {
     const { metIds: ids, state } = this.run;
     if (state.ahead?.generation === generation) return;

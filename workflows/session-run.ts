@@ -40,7 +40,7 @@ export class SessionRun {
   phase: Phase = 'idle';
   /** The compaction in flight. */
   running: SessionStatus['compaction'] = null;
-  /** The session was erased and created again: this run's history belongs to the erased one. */
+  /** The session was erased and created again: this run's history belongs to the erased session. */
   private begunAnew = false;
   private pausing: Promise<void> = Promise.resolve();
   private readonly maxHistoryEvents: number;
@@ -93,7 +93,7 @@ export class SessionRun {
     this.state.mustMeasure = true;
   }
 
-  /** Requests run one after the other, so that the last one wins. */
+  /** Requests run one after the other, so that the last request takes effect. */
   pause(paused: boolean): Promise<void> {
     const { setPaused } = databaseActivities();
     const done = this.pausing.then(() => setPaused({ ...this.metIds, paused })).then(() => this.configure());

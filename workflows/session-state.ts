@@ -18,7 +18,7 @@ export interface Carried {
   closing: boolean;
   /** The value of the last measurement. Absent in states handed over by an earlier version. */
   paused?: boolean;
-  /** Latest turn ids, oldest first, used to drop repeated signals. */
+  /** The latest turn ids, oldest first. They identify repeated signals, which are dropped. */
   seen: string[];
   generation: number | null;
   /**

@@ -12,7 +12,7 @@ import { stepQueues } from '../src/temporal/names.js';
 
 /**
  * Finds waiting sessions that no workflow handles and signals them. Also continues interrupted erasures and restarts backfills
- * that have no workflow. A schedule starts it; failed work is left to the next sweep, and no part blocks another.
+ * that have no workflow. A schedule starts the sweep; failed work is left to the next sweep, and no part blocks another.
  */
 export async function sweep(input: SweepStart): Promise<Swept> {
   const signalling = signalWaiting(input);

@@ -9,7 +9,7 @@ import type { Carried, ReceivedTurn } from './session-state.js';
 const seenTurns = 512;
 const keptRejections = 20;
 
-/** Characters kept of a refused turn's id and reason, because a client may send any length. */
+/** Number of characters that are kept of a refused turn's id and reason, because a client may send any length. */
 const shownCharacters = 500;
 const appendAgainMs = 2_000;
 
@@ -43,7 +43,7 @@ export class TurnInbox {
     this.state.inbox = this.state.inbox.filter(isInline);
   }
 
-  /** Handles every turn; returns whether one of them may be due. */
+  /** Handles every turn; returns whether one of the turns may be due. */
   async drain(): Promise<boolean> {
     let due = false;
     for (let turn = this.state.inbox.shift(); turn; turn = this.state.inbox.shift()) {

@@ -9,7 +9,7 @@ import { PalimpsestError } from '../errors.js';
 import { answerRaw } from './failures.js';
 import type { CompleteSettings } from './settings.js';
 
-/** Present use of each limit by all tenants together. */
+/** The present use of each limit by all tenants together. */
 export type Load = Record<LimitName | 'unknownConnections', number>;
 
 const slowBodyLookMs = 5_000;
@@ -61,7 +61,7 @@ export class Admission {
     this.#slowBodies.watch(request);
   }
 
-  /** Returns the body, and counts its bytes as they come where the headers give no length. */
+  /** Returns the body, and counts its bytes as they arrive if the headers give no length. */
   counted(tenant: string, request: IncomingMessage, body: Readable, response: ServerResponse): Readable {
     if (request.headers['transfer-encoding'] === undefined) return body;
     // One listener for all steps: a body that comes in chunks of one byte has many of them.
@@ -167,7 +167,7 @@ class Share {
   }
 
   /**
-   * A tenant that holds nothing gets any amount for which there is room, and any amount at all while nobody holds
+   * A tenant that holds nothing gets any amount for which there is room, and any amount at all while no tenant holds
    * anything: no body is too large by itself.
    */
   #check(own: number, amount: number): void {
@@ -274,7 +274,7 @@ interface Claim {
 
 /**
  * A connection belongs to the tenant of the last token that it showed. Connections without a token are limited.
- * Beyond the limit the oldest is closed; this does not affect an honest caller, whose headers arrive within
+ * Beyond the limit the oldest is closed; an honest caller is not affected, because its headers arrive within
  * milliseconds.
  */
 class Sockets {
@@ -304,7 +304,7 @@ class Sockets {
     });
   }
 
-  /** Throws `Tenant.LimitReached` where the tenant has no connections left. */
+  /** Throws `Tenant.LimitReached` if the tenant has no connections left. */
   claim(socket: Socket, tenant: string): void {
     const claim = this.#claims.get(socket);
     if (claim?.tenant === tenant || socket.destroyed) return;

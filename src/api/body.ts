@@ -1,4 +1,4 @@
-/** Exact reading of bodies: a value that JSON.parse would silently change is refused with line, column and path. */
+/** Reads bodies exactly: a value that JSON.parse would silently change is refused with line, column and path. */
 import { isUtf8 } from 'node:buffer';
 import { parseExact } from '../conversation/json.js';
 import { type Json, MessagesText } from '../conversation/message.js';
@@ -24,7 +24,7 @@ const shortBody = 64 * 1024;
 export const smallBodyBytes = 1024 * 1024;
 
 /**
- * Reads the body of a turn, which may have megabytes. A long one is read in a thread, and its messages stay text.
+ * Reads the body of a turn, which may have megabytes. A long body is read in a thread, and its messages stay text.
  * Throws `Input.Invalid`, `Input.TooLarge`.
  */
 export async function readTurnBody(bytes: Buffer, mediaType: string): Promise<unknown> {

@@ -100,7 +100,7 @@ function ofParser(code: string | undefined): Refused {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
     return new Refused(408, 'Input.Invalid', 'The request did not arrive completely in time.', {
       path: 'body',
-      hint: 'Send it again, faster or in smaller turns.',
+      hint: 'Send the request again, faster or in smaller turns.',
     });
   return new Refused(400, 'Input.Invalid', 'This is not HTTP/1.1.', {
     path: 'headers',

@@ -170,7 +170,7 @@ function referenceTo(schema: z.ZodType): JsonObject {
   return id === undefined ? inline(schema) : { $ref: reference(id) };
 }
 
-/** The schema after parsing: numbers in queries are numbers. */
+/** The schema of the parsed value: a number in a query is described as a number, although it is sent as text. */
 function inline(schema: z.ZodType): JsonObject {
   return plain(z.toJSONSchema(schema, written));
 }
@@ -183,7 +183,7 @@ function schemasOfComponents(): Record<string, JsonObject> {
   );
 }
 
-/** Omits bounds that only state that a number is exact, and says that numbers have double precision. */
+/** Omits the bounds that zod adds to integers without their own (safe integers), and says that numbers have double precision. */
 const written = {
   unrepresentable: 'any',
   override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {

@@ -43,7 +43,7 @@ export function statusOf(type: FailureType): number {
   return statuses[type] ?? 500;
 }
 
-/** A refusal by HTTP's own rules, whose status differs from that of its failure type. */
+/** A refusal by HTTP's own rules; its status differs from the status of its failure type. */
 export class Refused extends PalimpsestError {
   constructor(
     readonly status: number,

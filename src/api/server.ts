@@ -24,7 +24,7 @@ declare module 'fastify' {
     failure: string | null;
   }
   interface FastifyContextConfig {
-    /** Its body may have megabytes, and its messages stay text. */
+    /** The request's body may have megabytes, and its messages stay text. */
     takesTurns?: boolean;
   }
 }
@@ -33,7 +33,7 @@ declare module 'fastify' {
 const longestParameter = 16 * 1024;
 const keepAliveMs = 72_000;
 
-/** Starts to listen. Throws `Input.Invalid` naming the wrong setting, also where the port is in use. */
+/** Starts to listen. Throws `Input.Invalid` naming the wrong setting, also if the port is in use. */
 export async function startApi(given: ApiSettings, service: ApiService): Promise<RunningApi> {
   const settings = checkedSettings(given);
   const inFlight = new InFlight();
@@ -125,7 +125,7 @@ async function answer(
   return reply.header('content-type', jsonMediaType).send(JSON.stringify(made.body));
 }
 
-/** Aborted when the answer is sent or its caller has gone: nobody needs any remaining work. */
+/** Aborted when the answer is sent or its caller has gone: the remaining work has no use. */
 function goneSignal({ raw }: FastifyReply): AbortSignal {
   const gone = new AbortController();
   if (raw.closed) gone.abort(new CallerGone());
@@ -221,7 +221,7 @@ function watchRequests(app: FastifyInstance, { log, observe }: CompleteSettings)
   });
 }
 
-/** Adopts the caller's own id where it is safe in a log. */
+/** Uses the caller's own request id if it is safe in a log. */
 function requestIdOf(header: string | string[] | undefined): string {
   return typeof header === 'string' && /^[\w.:-]{1,64}$/.test(header) ? header : randomUUID();
 }

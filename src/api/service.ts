@@ -22,7 +22,7 @@ const readiness = component(
   'Readiness',
   z.object({
     ready: z.boolean(),
-    ending: z.boolean().describe('The process accepts no new requests; running ones finish.'),
+    ending: z.boolean().describe('The process accepts no new requests; running requests finish.'),
     postgres: serverFailure.describe('Null: PostgreSQL answers and has the schema of this version.'),
     temporal: serverFailure.describe('Null: Temporal answers. Turns are stored without it.'),
   }) satisfies z.ZodType<ReadinessReport>,
@@ -53,9 +53,9 @@ export const serviceOperations: readonly ServiceOperation[] = [
       summary: 'Check whether PostgreSQL, its schema and Temporal can be used',
     },
     answers: {
-      200: { description: 'All of them can be used.', content: { [jsonMediaType]: readiness } },
+      200: { description: 'PostgreSQL and Temporal can be used.', content: { [jsonMediaType]: readiness } },
       503: {
-        description: 'One of them cannot be used, or the process is shutting down.',
+        description: 'PostgreSQL or Temporal cannot be used, or the process is shutting down.',
         content: { [jsonMediaType]: readiness },
       },
     },

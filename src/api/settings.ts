@@ -16,9 +16,9 @@ export interface ApiSettings {
   host?: string;
   /** Port to listen on; 0 for a free one. @default 7280 */
   port?: number;
-  /** None: no token is required, and every caller is the tenant `default`. @default [] */
+  /** The tokens. If there are none, no token is required, and every caller is the tenant `default`. @default [] */
   tokens?: readonly ApiToken[];
-  /** Bytes of a request body at most. @default 33,554,432 (32 MiB) */
+  /** Maximum bytes of a request body. @default 33,554,432 (32 MiB) */
   bodyLimitBytes?: number;
   /** Milliseconds within which a request must arrive completely. An answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;
@@ -27,7 +27,7 @@ export interface ApiSettings {
   /** A body that arrives more slowly in any five seconds is aborted. @default 1,000 */
   minBodyBytesPerSecond?: number;
   /**
-   * Concurrent requests at most, including those that wait for a compaction. Further requests are refused. @default
+   * Maximum number of concurrent requests, including requests that wait for a compaction. Further requests are refused. @default
    * 1,000
    */
   maxInFlight?: number;
@@ -46,7 +46,7 @@ export interface ApiSettings {
    * closed. @default 1,000
    */
   unknownConnections?: number;
-  /** Milliseconds that running requests get when the server closes. Then they are aborted. @default 10,000 */
+  /** Milliseconds until running requests are aborted when the server closes. @default 10,000 */
   shutdownGraceMs?: number;
   /**
    * Logs one line for each request: method, route, status, milliseconds, tenant; never texts, tokens or queries.

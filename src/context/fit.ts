@@ -12,7 +12,7 @@ import type { TokenCounter } from '../tokens/counter.js';
 /** The context that is sent to a model, reduced to its budget. */
 export interface FittedContext {
   items: ViewItem[];
-  /** Emergency reductions in addition to those in `source`; they stay until the next commit (invariant 10). */
+  /** Emergency reductions in addition to those in `source`. They stay until the next commit (invariant 10). */
   reductions: Reduction[];
   tokens: number;
 }

@@ -18,7 +18,7 @@ export function checkRequests(prototype: object): void {
   }
 }
 
-/** The method of this name, which sees objects only. */
+/** Wraps the method of this name, so that it is called with objects only. */
 export function asking<This, Request, Answer>(
   name: string,
   method: Method<This, Request, Answer>,

@@ -39,7 +39,7 @@ export type ContextRequest = OfSession & ContextShape & { waitMs?: number };
 
 /**
  * `Message` is the type of one message in the format: a type of an SDK, or the format's default. Without `format`, the context
- * is in the session's own format; `Message` is then its type.
+ * is in the session's own format, and `Message` is the type of a message in that format.
  */
 export interface ReadContext {
   <Message = NativeMessage>(
@@ -57,7 +57,7 @@ export interface ReadContext {
   <Message = ChatMessage>(request: ContextRequest): Promise<SessionContext<Message>>;
 }
 
-/** With `wait: false` the answer is null, as soon as the session's workflow has accepted the request. @default true */
+/** With `wait: false` the call resolves to null as soon as the session's workflow has accepted the request. @default true */
 export type CompactRequest = OfSession & { wait?: boolean };
 
 /** The request of a method. */
@@ -86,8 +86,8 @@ export interface PalimpsestClient {
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**
    * Evicts nothing. A model rewrites, from the archive, the summaries that the extractive fallback wrote while no model
-   * answered. Resolves to null if there is no such archive part, or no model answers now. The next compaction does the same
-   * automatically.
+   * answered. Resolves to null if the fallback summarized no archive part, or if no model answers now. The next compaction does
+   * the same automatically.
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 

@@ -11,13 +11,13 @@ import type { ImportRecord, ReadSession } from './records.js';
 import { detached, Remembered, type Source } from './sources.js';
 import type { ImportOptions, ImportReport, ImportTotals } from './report.js';
 
-/** Characters of the sessions in progress, unless a single one is larger. */
+/** Maximum characters of the sessions in progress, unless a single session is larger. */
 const mostInWork = 64_000_000;
 
 /**
  * Imports every session of every source, and holds at most `concurrency` sessions in memory. Malformed sessions are
- * reported and skipped. An unavailable database ends the import (`Store.Unavailable`); the same import continues from
- * there when repeated.
+ * reported and skipped. An unavailable database ends the import (`Store.Unavailable`); if it is repeated, the same import continues from
+ * there.
  */
 export async function importSessions(
   pool: Pool,
@@ -98,9 +98,9 @@ async function importOne(
 
 /**
  * Agents and providers write one id into several files: a session and its compacted copy, or answers to the same
- * request. Of the sessions that this run reads, the first keeps the id, and those with other messages get their place
- * appended. Ids of chat messages are the caller's own: different content under the same id is refused, also where an
- * earlier run stored the first.
+ * request. Of the sessions that this run reads, the first keeps the id; the ids of the others, if they have other messages, get their place
+ * appended. Ids of chat messages are the caller's own: different content under the same id is refused, also if an
+ * earlier run stored the first content.
  */
 async function importUnderFreeId(
   pool: Pool,
@@ -124,7 +124,7 @@ async function importUnderFreeId(
   }
 }
 
-/** `ses_1~run/basic.compaction`, or with a hash of the place where that is too long for an id. */
+/** `ses_1~run/basic.compaction`, or with a hash of the place if the place is too long for an id. */
 function withPlace(session: string, place: string): string {
   const readable = detached(`${session}~${place}`);
   try {
@@ -137,12 +137,12 @@ function withPlace(session: string, place: string): string {
 }
 
 /**
- * Maps a hash of all messages to the id of the session that holds them, or to a promise of it; null where it was
+ * Maps a hash of all messages to the id of the session that holds them, or to a promise of the id; null if it was
  * refused.
  */
 type Seen = Remembered<string | Promise<string | null>>;
 
-/** Maps a session id to a promise that settles when no write under it is running. */
+/** Maps a session id to a promise that settles when no write under the id is running. */
 type Busy = Map<string, Promise<void>>;
 
 interface Known {
@@ -196,7 +196,7 @@ async function importNew(
   return { ...outcome, ...(await storing) };
 }
 
-/** Equal for equal messages, whatever else their files contain. */
+/** Equal for equal messages, also if their files differ otherwise. */
 function contentOf(messages: readonly ChatMessage[]): string {
   const hash = createHash('sha256');
   for (const message of messages) hash.update(`${JSON.stringify(splitNative(message).message)}\n`);

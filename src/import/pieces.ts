@@ -59,7 +59,7 @@ async function* gunzip(bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
 
 export interface Piece {
   text: string;
-  /** Line of its first character, from 1. */
+  /** Line of the first character of the piece, from 1. */
   line: number;
   column: number;
   /** The piece has more characters than allowed, and `text` is empty. */
@@ -71,7 +71,7 @@ interface Pieces {
   pieces: AsyncGenerator<Piece>;
 }
 
-/** Characters examined at most to detect the layout. */
+/** Maximum number of characters that are examined to detect the layout. */
 const mostPeeked = 16_000_000;
 
 /**
@@ -92,7 +92,7 @@ async function holdsLines(reader: TextReader): Promise<boolean> {
   // The first line does not end within the limit: an array is read by its elements, an object as a line.
   if (lines.length === 1) return !isAll && first.startsWith('{');
   if (parses(first)) return true;
-  // Either one document over several lines, or one value per line with a broken first one. The next lines decide.
+  // The text is one document over several lines, or has one value per line and a broken first value. The next lines decide.
   const further = await reader.peekLines(9, mostPeeked);
   const rest = further.lines.slice(1, further.isAll ? undefined : -1);
   return rest.filter(parsesAsObject).length * 2 > rest.length;
@@ -156,7 +156,7 @@ class TextReader {
 
   /**
    * Returns the next lines that are not blank, without consuming them: more than `count` (the last may be
-   * incomplete), or fewer where the text ends first (`isAll`) or exceeds `most` characters.
+   * incomplete), or fewer if the text ends first (`isAll`) or exceeds `most` characters.
    */
   async peekLines(count: number, most: number): Promise<{ lines: string[]; isAll: boolean }> {
     for (;;) {
@@ -197,7 +197,7 @@ class TextReader {
   }
 
   /**
-   * Yields the elements of the array that begins here. Errors between elements become part of a piece, which then is
+   * Yields the elements of the array that begins here. Errors between elements become part of a piece, so that the piece is
    * invalid JSON.
    */
   async *elements(longest: number): AsyncGenerator<Piece> {
@@ -215,7 +215,7 @@ class TextReader {
   }
 
   /**
-   * Takes the text up to the offset that `find` returns, or to the end where it returns -1. Looks at each character
+   * Takes the text up to the offset that `find` returns, or to the end if `find` returns -1. Looks at each character
    * once.
    */
   private async take(

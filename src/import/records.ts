@@ -13,13 +13,13 @@ export type ImportRecord = ReadSession | UnreadSession;
 
 /** The sessions of one input, one after the other. An input with several sessions is never in memory as a whole. */
 export interface ReadSession {
-  /** Its own id, or else {@link place}. */
+  /** The id of the session in the input, or else {@link place}. */
   id: string;
-  /** Name of its input, with `#line` where the input has several sessions. */
+  /** Name of the input, with `#line` if the input has several sessions. */
   place: string;
-  /** Line where it begins. */
+  /** Line where the session begins. */
   line: number;
-  /** Number of characters read for it, a measure of its memory. */
+  /** Number of characters that were read for the session, as a measure of its memory. */
   size: number;
   format: FormatName;
   items: Json[];
@@ -34,7 +34,7 @@ interface UnreadSession {
 export interface ReadOptions {
   /** Format of the input. @default recognised by content */
   format?: FormatName;
-  /** Characters of one session held in memory. A larger session is refused. @default 256 million */
+  /** Maximum characters of a session. A larger session is refused. @default 256 million */
   longestSession?: number;
 }
 
@@ -76,14 +76,14 @@ async function* documents(pieces: AsyncGenerator<Piece>, input: Input): AsyncGen
     yield opened({ ...read(piece), id: input.name }, 'document', input.format);
 }
 
-/** The value of a piece and its position. `lines`: the lines of its items, where they are the items of one session. */
+/** The value of a piece and its position. `lines`: the lines of its items, if they are the items of one session. */
 type Read = { id: string; line: number; size: number; lines?: number[] } & (
   { value: Json } | { error: PalimpsestError }
 );
 
 /**
  * Reads lines or elements: either each is a session, or all are items of one session. The first recognised piece
- * decides. Earlier pieces wait, because a broken one invalidates a single session but not one of several.
+ * decides. Earlier pieces wait, because a broken piece invalidates the input if it is a single session, but not if it has several.
  */
 async function* series(pieces: AsyncGenerator<Piece>, input: Input): AsyncGenerator<ImportRecord> {
   let kind: 'session' | 'item' | null = null;
@@ -164,7 +164,7 @@ function ownId(one: Read): string | null {
   return typeof id === 'string' && id !== '' ? id : null;
 }
 
-/** If the messages are nearly OpenAI's, the error about them replaces the one about an unknown format. */
+/** If the messages are nearly OpenAI's, the error about them replaces the error about an unknown format. */
 function explained(one: Read, error: PalimpsestError): PalimpsestError {
   const value = 'value' in one ? one.value : null;
   const messages = isFields(value) && 'messages' in value ? value.messages : value;
@@ -208,7 +208,7 @@ const ofItem = /^(?:messages|lines)\[(\d+)\]\.?(.*)$/s;
 
 /**
  * Adds the line to a failure of a session whose items are on these lines. `details.item` or the path identifies the
- * item. Where each line is an item, the path becomes relative to the line.
+ * item. If each line is an item, the path becomes relative to the line.
  */
 function atItem(
   error: PalimpsestError,
@@ -235,11 +235,11 @@ function withPath(error: PalimpsestError, message: string, path: string | undefi
   return new PalimpsestError(type, message, { path, hint, details, cause });
 }
 
-/** Adds a hint where the error has none. */
+/** Adds a hint if the error has none. */
 function withHint(error: PalimpsestError): PalimpsestError {
   if (error.hint !== undefined) return error;
   const { type, message, path, details, cause } = error;
-  const hint = 'Correct it there, or omit this session; the others are still read.';
+  const hint = 'Correct the session there, or omit it; the other sessions are still read.';
   return new PalimpsestError(type, message, { path, hint, details, cause });
 }
 

@@ -14,7 +14,7 @@ export interface ImportOptions extends ReadOptions {
   concurrency?: number;
   /** Read and check everything, but store nothing. */
   dryRun?: boolean;
-  /** Also store sessions whose messages came under another id before. */
+  /** Also store sessions whose messages already came under another id. */
   keepDuplicates?: boolean;
   /** Leave the sessions open: more turns will come, and unanswered calls may still be answered. */
   keepOpen?: boolean;
@@ -26,8 +26,8 @@ export interface ImportOptions extends ReadOptions {
 }
 
 /**
- * `stored`: the session is new. `extended`: its beginning was stored. `present`: all of it was stored. `duplicate`:
- * the same messages came under another id earlier in this run. `refused`: it was skipped, see `error`.
+ * `stored`: the session is new. `extended`: its beginning was stored. `present`: all its messages were stored. `duplicate`:
+ * the same messages came under another id earlier in this run. `refused`: the session was skipped, see `error`.
  */
 export type ImportStatus = 'stored' | 'extended' | 'present' | 'duplicate' | 'refused';
 export type ImportTotals = Record<ImportStatus, number> & { messages: number; added: number };
@@ -43,13 +43,13 @@ export interface ImportReport {
   session: string;
   status: ImportStatus;
   format: FormatName | null;
-  /** Messages of the session, and those stored by this run. */
+  /** Number of messages of the session, and number of messages that this run stored. */
   messages: number;
   added: number;
   /** The id under which the same messages came before. */
   duplicateOf?: string;
   /**
-   * Set where its newest user message is larger than its budget: no context can be made without
+   * Set if the newest user message is larger than the budget: no context can be made without
    * `reduce.newestUserMessage`.
    */
   newestUser?: { tokens: number; budget: number };

@@ -9,7 +9,7 @@ import { asFailure } from '../store/connection/transaction.js';
 import { defaultLongestSession, type ImportRecord, type ReadOptions } from './records.js';
 import { Remembered, type Source } from './sources.js';
 
-/** Rows in one answer; one where they are large, because an answer is in memory as a whole. */
+/** Rows in one answer; a single row if rows are large, because an answer is in memory as a whole. */
 const rowsAtOnce = 50;
 const largeAnswer = 4_000_000;
 
@@ -45,7 +45,7 @@ function unreadable(error: unknown): unknown {
   if (isFailure(failure, 'Store.Unavailable'))
     return new PalimpsestError(failure.type, `The database of the query is unavailable: ${failure.message}`, {
       path: '--from',
-      hint: 'Check the address and repeat the import; it continues from here.',
+      hint: 'Check the address and repeat the import: it continues where it stopped.',
       cause: error,
     });
   if (typeof (error as { code?: unknown }).code !== 'string') return error;

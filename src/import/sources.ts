@@ -9,7 +9,7 @@ import { type ImportRecord, type ReadOptions, readRecords } from './records.js';
 export interface Source {
   /** Name in reports: the file, `-`, or the database. */
   name: string;
-  /** Number of bytes, where it is known in advance. */
+  /** Number of bytes, if it is known in advance. */
   size?: number;
   /** Calls `read` with the number of bytes as they are read. */
   records(options: ReadOptions, read: (bytes: number) => void): AsyncGenerator<ImportRecord>;
@@ -19,7 +19,7 @@ const transcriptFile = /\.(json|jsonl|ndjson|traj)(\.gz)?$/i;
 
 /**
  * Resolves inputs to sources: files, folders with all transcript files below them (in the order of their paths,
- * without hidden ones), and `-` for standard input. Throws `Input.Invalid` for a path that does not exist, and for
+ * without hidden files), and `-` for standard input. Throws `Input.Invalid` for a path that does not exist, and for
  * folders without transcripts.
  */
 export async function fileSources(inputs: readonly string[]): Promise<Source[]> {
@@ -117,7 +117,7 @@ async function* counted(bytes: AsyncIterable<Buffer>, read: (bytes: number) => v
   }
 }
 
-/** Entries at most: about 150 MB with their keys. */
+/** Maximum number of entries: about 150 MB with their keys. */
 const most = 1_000_000;
 
 /** A map with text keys that keeps the latest million entries. */

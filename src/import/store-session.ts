@@ -18,13 +18,13 @@ import type { ImportOptions } from './report.js';
 interface Stored {
   status: 'stored' | 'extended' | 'present';
   added: number;
-  /** Set where its newest user message is larger than its budget, so that no context can be made of it. */
+  /** Set if the newest user message is larger than the budget, so that no context can be made of the session. */
   newestUser?: LargeNewest;
 }
 
 type ReadMessages = LoggedTurn & { format: FormatName };
 
-/** Throws `Input.Invalid` where the stored session has other messages. */
+/** Throws `Input.Invalid` if the stored session has other messages. */
 export async function storeSession(
   pool: Pool,
   ids: SessionIds,
@@ -156,10 +156,10 @@ function* batches(turns: Iterable<ImportTurn>): Generator<[ImportTurn, ...Import
 }
 
 /**
- * Returns the messages as they continue the stored ones. An agent's log that has grown since differs from the stored
- * one in its envelope, which stays as stored, and in entries without a message: at the end of the old log they were
- * stored with the last message, and now they belong before the next one.
- * Throws `Input.Invalid` where anything else differs.
+ * Returns the messages in the form in which they continue the stored messages. An agent's log that has grown since differs from
+ * the stored log in its envelope, which stays as stored, and in entries without a message: at the end of the old log they were
+ * stored with the last message, and now they belong before the next message.
+ * Throws `Input.Invalid` if anything else differs.
  */
 async function missingFrom(
   pool: Pool,

@@ -41,7 +41,7 @@ export class Backfills {
     const { job, ...asked } = checked(backfillRequest, request);
     const ids = this.ids(job);
     const { endedAt } = await insertBackfill(this.pool, this.tenant, { job, ...withDefaults(asked) });
-    // Also starts a job that was stored before: its first caller may have died between both steps.
+    // Also starts a job that was stored before: its first caller may have ended between storing and starting it.
     if (endedAt === null) await this.workflows.start(ids);
     return loadBackfill(this.pool, ids);
   }

@@ -19,8 +19,8 @@ import { registerCounters, type Counters } from '../tokens/counter.js';
 import { SessionWatch } from './session-watch.js';
 
 /**
- * If `databaseUrl` or `temporal` is left out, the options that are left out come from where the commands take them: the
- * environment and `palimpsest.yaml`, and for servers that neither names, a `palimpsest dev` that runs in this folder.
+ * If `databaseUrl` or `temporal` is left out, all options that are left out get the values that the commands use: from the
+ * environment and `palimpsest.yaml`, and, for a server that neither names, from a `palimpsest dev` that runs in this folder.
  */
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). @default as above */
@@ -34,18 +34,18 @@ export interface PalimpsestOptions {
   /** Maximum number of database connections of this client. @default 10 */
   poolSize?: number;
   /**
-   * Share of them that one tenant may use over HTTP, so that other tenants always find the rest. More than 0, at most 1.
+   * Share of the connections that one tenant may use over HTTP, so that other tenants always find the rest. More than 0, at most 1.
    * @default 0.5
    */
   tenantShare?: number;
   /** Time limits of statements, locks and silent transactions. */
   database?: DatabaseTimeouts;
   /**
-   * Policy below those of tenant and session: `readDeploymentPolicy()` for file and environment. It is written into sessions
+   * Policy layer below the layers of tenant and session: `readDeploymentPolicy()` for file and environment. It is written into sessions
    * that this client creates or configures. @default none for new sessions; an existing session keeps its policy
    */
   policy?: DeploymentPolicy;
-  /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same. */
+  /** Counters of policies with `tokenizer: 'custom:<name>'`, by name; the workers need the same counters. */
   counters?: Counters;
   /** Largest turn that `appendTurn` accepts. @default 10,000 messages, 32 MiB of JSON */
   turnLimits?: Partial<TurnLimits>;
@@ -101,7 +101,7 @@ const optionsSchema = z
   })
   .describe('Known options: databaseUrl, temporal, tenant and others; all are optional.');
 
-/** Adds the servers that the options leave out. Throws `Input.Invalid`, which names the option, or the variable to set. */
+/** Adds the servers that the options leave out. Throws an `Input.Invalid` that names the option, or the variable to set. */
 async function completed(given: PalimpsestOptions): Promise<PalimpsestOptions & ServersOf> {
   const { error } = optionsSchema.safeParse(given);
   if (error) throw complain(error, optionsSchema, given, isObject(given) ? '' : 'options');

@@ -20,10 +20,10 @@ import type { SessionIds } from '../contract/ids.js';
 import type { Connections } from './connections.js';
 import { compactionEnded } from './waiting.js';
 
-/** Reads without a lock while commits and other readers overtake them. The next read takes a lock. */
+/** Number of reads without a lock that commits and other readers may overtake. The next read takes a lock. */
 const lockFreeReads = 3;
 
-/** Takes one statement, unless the context needs new reductions to fit its budget. */
+/** Reads the context with one statement, unless it needs new reductions to fit its budget. */
 export async function readContext(
   { pool, watch }: Connections,
   ids: SessionIds,
@@ -64,7 +64,7 @@ export function* fitted(
   const logged = new Map<number, LoggedMessage>(
     [...source.system, ...source.tail].map((message) => [message.seq, message]),
   );
-  // Other formats merge neighbouring messages of one role themselves, so that the originals inside stay unchanged.
+  // Formats other than openai-chat merge neighbouring messages of one role themselves, so that the originals stay unchanged.
   const arrange = (view: readonly ViewItem[]) => arrangeNative(view, logged, format, counter);
   const fit = yield* fittingMemory(source, policy, limits, counter, {
     budget,

@@ -91,8 +91,8 @@ export class Palimpsest implements PalimpsestClient {
   }
 
   /**
-   * Connects to the servers that the options name, else to those of the environment or of a running `palimpsest dev`. Throws
-   * `Input.Invalid`, which says what to set or correct; `Store.Unavailable` or `Temporal.Unavailable` within seconds if the
+   * Connects to the servers that the options name, else to the servers of the environment or of a running `palimpsest dev`. Throws
+   * an `Input.Invalid` that says what to set or correct; `Store.Unavailable` or `Temporal.Unavailable` within seconds if the
    * server does not answer.
    */
   static async connect(options: PalimpsestOptions = {}): Promise<Palimpsest> {
@@ -209,7 +209,7 @@ export class Palimpsest implements PalimpsestClient {
     const { pool } = this.connections;
     const ids = this.ids(request);
     const rows = await listCompactions(pool, ids);
-    // No compactions yet, or no such session: then this throws.
+    // There are no compactions yet, or the session does not exist; in the second case this throws.
     if (rows.length === 0) await loadSession(pool, ids);
     return rows.map(outcomeOf);
   }

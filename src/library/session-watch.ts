@@ -7,7 +7,7 @@ import type { SessionWorkflows } from '../temporal/session-workflows.js';
 
 export interface Look {
   live: Awaited<ReturnType<SessionWorkflows['status']>>;
-  /** Null where no waiter requested it. */
+  /** Null if no waiter requested it. */
   generation: number | null;
 }
 
@@ -41,11 +41,11 @@ function* pauses(): Generator<number, never> {
   for (let pause = 10; ; pause = Math.min(1_000, pause * 1.5)) yield pause;
 }
 
-/** Concurrent looks at all sessions together. Each look asks Temporal, which asks a worker. */
+/** Concurrent looks at all sessions together. Each look queries the workflow through Temporal, and a worker must answer. */
 const looksAtOnce = 8;
 
 /**
- * Looks at sessions on behalf of waiting callers. One look serves all waiters of a session, the number of concurrent looks is
+ * Looks at sessions for waiting callers. One look answers all waiters of a session, the number of concurrent looks is
  * limited, and looks stop when no caller waits.
  */
 export class SessionWatch {
@@ -60,8 +60,8 @@ export class SessionWatch {
   ) {}
 
   /**
-   * Resolves with the first look that `done` accepts, or after the timeout with the last look or null. Throws the
-   * failure of a look, and `CallerGone`.
+   * Resolves with the first look that `done` accepts, or after the timeout with the last look, or null if there was none. Throws
+   * the failure of a look, and `CallerGone`.
    */
   until(
     ids: SessionIds,

@@ -12,8 +12,8 @@ function isBusy({ live }: Look): boolean {
 }
 
 /**
- * Returns when a new generation is committed, when no compaction is running or due, or at the timeout, whichever
- * comes first. A workflow that does not answer counts as idle. Throws `Store.SessionNotFound`.
+ * Returns at the first of three events: a new generation is committed, no compaction is running or due, or the time is over. A
+ * workflow that does not answer counts as idle. Throws `Store.SessionNotFound`.
  */
 export async function compactionEnded(
   { pool, watch }: Pick<Connections, 'pool' | 'watch'>,
@@ -28,7 +28,7 @@ export async function compactionEnded(
   });
 }
 
-/** Throws `Temporal.Unavailable` where the session does not come to rest in time. */
+/** Waits until no compaction is running or due. Throws `Temporal.Unavailable` if this takes longer than `timeoutMs`. */
 export async function atRest(
   { watch }: Pick<Connections, 'watch'>,
   ids: SessionIds,
@@ -40,10 +40,11 @@ export async function atRest(
     signal: currentCaller()?.signal,
   });
   if (done) return;
-  const state = typeof look?.live === 'object' ? look.live.phase : 'unanswered';
-  throw new PalimpsestError(
-    'Temporal.Unavailable',
-    `session ${ids.session} is still ${state} after ${timeoutMs} ms`,
-    { hint: 'Check that a worker is running, and look at the session in the Temporal UI.' },
-  );
+  const message =
+    typeof look?.live === 'object'
+      ? `session ${ids.session} is still busy after ${timeoutMs} ms (phase ${look.live.phase})`
+      : `the workflow of session ${ids.session} has not answered within ${timeoutMs} ms`;
+  throw new PalimpsestError('Temporal.Unavailable', message, {
+    hint: 'Check that a worker is running, and look at the session in the Temporal UI.',
+  });
 }

@@ -3,7 +3,7 @@ import { chunkedGrowth, coldCacheSize, optimum, type Chunking, type Cycle } from
 import { DEFAULT_KEEP, type Frame, type Keep, keptTokens } from './thresholds.js';
 import type { Policy } from '../policy/defaults.js';
 
-/** Assumed tokens of a turn before the first one. */
+/** Assumed tokens of a turn before the first turn. */
 export const FIRST_TURN_TOKENS = 1_000;
 
 /** Tokens. A smaller tail would not hold the request and one tool result of ordinary length. */
@@ -21,7 +21,7 @@ const SYSTEM_ALLOWANCE = 8_000;
 const HEAD_BY_REST = 2 / 3;
 
 /**
- * Ratio of the planned growth to the optimal one. The last turn overshoots and tails are shorter than planned, which moves the
+ * Ratio of the planned growth to the optimal growth. The last turn overshoots and tails are shorter than planned, which moves the
  * actual growth to the middle of [D*, 1.5 D*]. A smaller growth is used if the evicted messages then fit one summarizer request,
  * which saves more.
  */
@@ -31,9 +31,9 @@ const GROWTH = 1.05;
 export interface EconomicSizes {
   /** D*: the cost-optimal growth between two compactions; Infinity if reading the cache is free. */
   optimum: number;
-  /** The size at D*, at most `at`; compacting pays from this size. */
+  /** The size at D*, at most `at`. From this size on, a compaction pays. */
   from: number;
-  /** The size that triggers. */
+  /** The size at which a compaction is triggered. */
   at: number;
 }
 

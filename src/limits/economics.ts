@@ -81,7 +81,7 @@ export interface Chunking {
 
 /**
  * The growth to aim at, given that a range beyond one chunk costs digests that are written and read again: `beyond` times
- * the optimum, or a multiple of a chunk below it that is cheaper. One turn more than planned still fits the last chunk.
+ * the optimum, or a multiple of a chunk below it that is cheaper. The last chunk has room for one turn more than planned.
  */
 export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunking, beyond: number): number {
   const aim = beyond * optimum(cycle);
@@ -104,7 +104,7 @@ export function chunkedGrowth(cycle: Cycle, { chunkTokens, digestTokens }: Chunk
 /**
  * The smallest request, including the overhead, for which compacting first pays if the cache is cold: reading `x` tokens
  * again costs `w·x`; compacting first costs `κ(x − P − K + p₀) + κ·o·s + w(P + s + K)`. Null if the summarizer's input is not
- * cheaper than writing the agent's cache; compacting first then never pays.
+ * cheaper than writing the agent's cache; in this case compacting first never pays.
  */
 export function coldCacheSize(cycle: Cycle & { overheadTokens: number }): number | null {
   const { write, summarizerInput, summarizerOutput } = relationsOf(cycle.prices);

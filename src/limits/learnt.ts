@@ -15,7 +15,7 @@ export interface Learnt {
   overhead: number;
 }
 
-/** Learnt sizes within this share of those in use do not replace them: a change causes new emergency reductions. */
+/** Learnt sizes within this share of the sizes in use do not replace them: a change causes new emergency reductions. */
 const TOLERANCE = 0.05;
 
 /** The learnt values of the policy's model; a factor of 1 and no overhead if calibration is off. */
@@ -38,7 +38,7 @@ export interface ReportedTurn {
 
 /**
  * The request that produced the first assistant message of a turn: the context and the turn's messages before that one.
- * Null if there was no such request, or if the context was cut to the budget for it. `before`: the session without this turn.
+ * Null if there was no such request, or if the context was cut to the budget for that request. `before`: the session without this turn.
  */
 export function requestOf(
   { tokens, roles, usage }: ReportedTurn,
@@ -58,8 +58,8 @@ export function requestOf(
 }
 
 /**
- * The learnt values that must replace those in use. Null if those may stay: their budget is close to the learnt one, and a
- * context that fills it fits the window.
+ * The learnt values that must replace the values in use. Null if the values in use may stay: their budget is close to the learnt
+ * budget, and a context that fills it fits the window.
  */
 export function overdue(policy: Policy, inUse: Learnt, learnt: Learnt, facts: SessionFacts): Learnt | null {
   if (learnt.factor === inUse.factor && learnt.overhead === inUse.overhead) return null;

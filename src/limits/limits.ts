@@ -56,7 +56,7 @@ export interface Limits {
   contextTarget: number;
   /** Context tokens for leading system messages and tail: the target without head and pins. */
   tailTarget: number;
-  /** Ceilings of the tail; null: none. If both are given, the one that keeps fewer messages applies. */
+  /** Ceilings of the tail; null: none. If both are given, the ceiling that keeps fewer messages applies. */
   keepMessages: number | null;
   keepTokens: number | null;
   /** A trigger fires once all its sizes are reached. Empty if the policy is disabled. */
@@ -132,7 +132,10 @@ function pinnedTextTokens({ pins, tokenizer }: Policy): number {
   return pins.reduce((sum, pin) => sum + (typeof pin === 'string' ? counter.count(pin) + listMark : 0), 0);
 }
 
-/** Pinned texts may take half of the room, or the policy is refused. Pinned messages cannot be refused any more and take what is left of that half. */
+/**
+ * A policy whose pinned texts take more than half of the room is refused. Pinned messages cannot be refused any more and take the
+ * rest of that half.
+ */
 function pinTokensOf(texts: number, messages: number, room: number): number {
   const most = Math.floor(room / 2);
   if (texts <= most) return Math.min(texts + messages, most);
@@ -257,7 +260,7 @@ function sizesOf(policy: Policy, facts: SessionFacts): Limits {
   };
 }
 
-/** Whether a context of this size meets any clause. */
+/** Whether a context of this size meets any trigger. */
 export function isTriggered(limits: Limits, context: { contextTokens: number; messages: number }): boolean {
   return limits.triggers.some(
     ({ contextTokens, messages }) =>
@@ -267,8 +270,8 @@ export function isTriggered(limits: Limits, context: { contextTokens: number; me
 }
 
 /**
- * The smallest sizes at which a clause could be met: below both, no trigger fires. A clause with tokens and messages is
- * watched by its tokens, an idle session by the size from which the idle trigger applies. null: no clause has this size.
+ * The smallest sizes at which a trigger could be met: below both, no trigger fires. For a trigger with tokens and messages, the
+ * tokens count; for an idle session, the size from which the idle trigger applies. null: no trigger has this size.
  */
 export function measureAt(limits: Limits): { tokens: number | null; messages: number | null } {
   const smallest = (sizes: (number | null)[]): number | null => {
@@ -292,7 +295,7 @@ export interface Marks {
   messages: number | null;
 }
 
-/** The next marks of a session of this size: the size at which arguments are truncated, if ahead, else that of a trigger. */
+/** The next sizes at which a session is measured: where arguments are truncated, if still ahead, else where a trigger is met. */
 export function marksFor(limits: Limits, tokens: number): Marks {
   const marks = measureAt(limits);
   const { reduceAt } = limits;
@@ -304,7 +307,7 @@ export function marksFor(limits: Limits, tokens: number): Marks {
 const leastStep = 0.02;
 
 /**
- * The marks of a session that compacting cannot help, or whose compaction missed its target (invariant 9): one `minGain`
+ * The next sizes to measure a session that a compaction cannot help, or whose compaction missed its target (invariant 9): one `minGain`
  * beyond its size, even if that size already reaches a trigger.
  */
 export function marksBeyond(
@@ -325,7 +328,7 @@ export function marksBeyond(
 /** Share of the trigger from which the next compaction is written ahead; docs/decisions.md has its cost. */
 const EAGER_FROM = 0.9;
 
-/** Context tokens from which a session with this trigger is written ahead. */
+/** Context tokens from which the compaction of a session with this trigger is written ahead. */
 export function eagerFrom(trigger: number): number {
   return Math.floor(EAGER_FROM * trigger);
 }
@@ -340,12 +343,12 @@ export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number
   return sizes.length === 0 ? null : { from: eagerFrom(trigger), trigger };
 }
 
-/** Only notes depend on their messages alone, so only they can be requested before the rest of a compaction is known. */
+/** Only notes depend on nothing but their messages, so only notes can be requested before the rest of a compaction is known. */
 export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
   return memory.eager && summary.mode === 'journal' && summary.method === 'model';
 }
 
-/** The marks after a commit. `missed`: it did not reach its target, so the next compaction waits for compactable messages. */
+/** The next sizes to measure after a commit. `missed`: the commit missed its target, so the next one waits for compactable messages. */
 export function marksAfter(
   policy: Policy,
   limits: Limits,

@@ -69,7 +69,7 @@ function promptTokensOf({ tokenizer, summary: { prompt, sections } }: Policy): n
     (sum, { key, title = key, asks = '' }) => sum + counter.count(title) + counter.count(asks) + 8,
     0,
   );
-  // Fixed text around them: the notice that the record is data, delimiters, the nonce.
+  // The fixed text around prompt and sections: the notice that the record is data, delimiters, the nonce.
   const around = PROMPT_TOKENS / 2;
   return Math.max(PROMPT_TOKENS, around + wording + (prompt === null ? 0 : counter.count(prompt)));
 }

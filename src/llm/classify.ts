@@ -155,7 +155,7 @@ function hintFor(type: RefusalType, refusal: EndpointRefusal, { baseUrl, model }
 /**
  * Returns the delay that a server requests, by `retry-after-ms`, or by `retry-after` in seconds or as an HTTP date (RFC 9110
  * §10.2.3), which is compared with the server's own `date` if it sends one. Milliseconds, 0 to 15 minutes; null if it requests
- * none. @internal Tests cover every form of the header.
+ * no delay. @internal Tests cover every form of the header.
  */
 export function retryAfter(headers: Headers, now: number): number | null {
   const bounded = (ms: number): number => Math.round(Math.min(Math.max(ms, 0), longestRetryAfterMs));

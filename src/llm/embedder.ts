@@ -6,7 +6,7 @@ import { openEndpoint, shownUrl, startDeadline, type EndpointOptions } from './c
 /** The endpoint for embeddings, and how much of a session a search compares. */
 export interface EmbeddingSettings extends Omit<EndpointOptions, 'timeoutMs'> {
   model: string;
-  /** Requested vector length; not every model supports it. @default the model's */
+  /** Requested vector length; not every model supports it. @default the model's own length */
   dimensions?: number;
   /** Maximum vectors of a session that a search compares, newest first, if the server has no pgvector. @default 20,000 */
   scan?: number;

@@ -6,7 +6,7 @@ import { type EndpointRefusal, saysContextOverflow } from './refusal.js';
 
 export type ChatRequest = OpenAI.Chat.ChatCompletionCreateParamsNonStreaming;
 
-/** What the process has learnt about one model at one base URL. Every field starts with a value that most endpoints accept. */
+/** The facts that the process has learnt about one model at one base URL. Every field starts with a value that most endpoints accept. */
 export interface Traits {
   /** OpenAI's reasoning models take `max_completion_tokens`; most other endpoints know only `max_tokens`. */
   limitField: 'max_tokens' | 'max_completion_tokens';
@@ -18,9 +18,9 @@ export interface Traits {
   largestOutput: number;
   /** Output tokens to request per token wanted, because reasoning counts against the limit. */
   limitFactor: number;
-  /** The highest share of our count that it reported for a complete prompt; null until one was certainly complete. */
+  /** The highest share of our count that the endpoint reported for a complete prompt; null until a prompt was certainly complete. */
   countRatio: number | null;
-  /** The largest prompt that it has reported. */
+  /** The largest prompt that the endpoint has reported, in tokens. */
   largestPrompt: number;
 }
 
@@ -35,7 +35,7 @@ const smallestRatio = 0.4;
 /** A model that needs more than this many times the wanted output for reasoning is unsuitable as a summarizer. */
 const largestFactor = 8;
 
-/** Remembers for the life of the process what the models of one base URL accept, learnt from refusals. */
+/** Remembers for the life of the process which requests the models of one base URL accept, learnt from refusals. */
 export class Endpoint {
   readonly #models = new Map<string, Traits>();
 
@@ -78,9 +78,9 @@ export class Endpoint {
   }
 
   /**
-   * Returns whether the endpoint has read less than it was sent, judged by the prompt tokens that it reports. An endpoint that
+   * Returns whether the endpoint has read only a part of the prompt, judged by the prompt tokens that it reports. An endpoint that
    * truncates fills its window. A count clearly below an earlier one therefore means a complete prompt and a coarser tokenizer,
-   * and measures the ratio. This is accepted once, and only for a model whose counts were never near ours.
+   * and measures the ratio. The measurement is accepted once, and only for a model whose counts were never near ours.
    */
   hasTruncated(model: string, expected: number, { processedTokens }: Answer): boolean {
     if (processedTokens === null || expected <= smallestSuspect) return false;
@@ -104,7 +104,7 @@ function formatOf({ type, properties, required, additionalProperties }: SummaryS
   return { type: 'json_schema', json_schema: { name: 'summary', strict: true, schema } } as const;
 }
 
-/** How endpoints name what they do not accept: the field, its kind, or the implementation behind it. */
+/** The names that endpoints give to a field that they do not accept: the field, its kind, or its implementation. */
 const namesSchema =
   /response_?format|json_?schema|structured[ _-]?outputs?|json mode|guided|grammar|additionalProperties|output_config/i;
 

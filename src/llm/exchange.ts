@@ -17,7 +17,7 @@ export interface SummaryAnswer {
   usageEstimated: boolean;
   /** Requests sent, including refused ones. */
   calls: number;
-  /** Wall time of those requests. */
+  /** Wall time of all requests for this answer. */
   ms: number;
   /** The model as it was requested. */
   model: string;
@@ -47,7 +47,7 @@ const leavingMs = 30;
 /** Sends one request and reads its answer. Rejects with errors that `classify` handles. */
 export type Send = (body: ChatRequest) => Promise<Answer>;
 
-/** The requests for one summary: the first, those changed after a refusal, and one with a raised limit. */
+/** The requests for one summary: the first request, requests that were changed after a refusal, and one with a raised limit. */
 export class Exchange {
   readonly #started = performance.now();
   #calls = 0;
@@ -88,7 +88,7 @@ export class Exchange {
     };
   }
 
-  /** Uses the limit that this model is known to need, or the wanted limit if the prompt leaves no room for that. */
+  /** Uses the limit that this model is known to need, or the wanted limit if the prompt leaves no room for the known one. */
   async #askAsUsual(): Promise<{ answer: Answer; limit: number }> {
     const wanted = this.request.maxTokens;
     const limit = this.#fitting(Math.ceil(wanted * this.endpoint.traitsOf(this.options.model).limitFactor));

@@ -138,7 +138,7 @@ function withoutEchoes(message: string, prompts: readonly string[]): string {
 }
 
 /**
- * Wordings by which endpoints say "this request is larger than what the model can read". There is no standard: OpenAI has a
+ * Wordings by which endpoints say that a request is larger than the model's window. There is no standard: OpenAI has a
  * code, others have only a sentence, and gateways wrap the sentence of their provider, sometimes under another status. Each row
  * holds one wording and its sources; the tests have one full message for each.
  */
@@ -186,7 +186,7 @@ const wordings: readonly { says: string; pattern: RegExp }[] = [
 
 /**
  * Sentences of rate limits that waiting cannot solve, because the single request exceeds the allowance of a whole minute. Only
- * these turn a 429 into an overflow.
+ * these sentences turn a 429 into an overflow.
  */
 const aboveTheWholeAllowance =
   /request too large|tokens must be reduced|reduce (?:the length|your message size)/i;

@@ -4,9 +4,9 @@ import type { ChunkRef } from './ask/chunk.js';
 export interface Coverage {
   fromSeq: number;
   throughSeq: number;
-  /** Whether it was read in one request, in several, or not at all. */
+  /** Whether the message was read in one request, in several requests, or not at all. */
   how: 'full' | 'split' | 'withheld';
-  /** Why it, or a part of it, was withheld. */
+  /** The reason why the message, or a part of it, was withheld. */
   reason?: string;
 }
 
@@ -20,7 +20,7 @@ export interface CoveredMessages {
 }
 
 /**
- * How each evicted message was read, in ranges. Without chunks, the extractive summarizer read all of them.
+ * How each evicted message was read, in ranges. Without chunks, the extractive summarizer read all messages.
  * Throws `Store.Corrupt` if no chunk contains a message that is not excluded, or a part of it.
  */
 export function coverageOf(

@@ -16,7 +16,7 @@ import { plainTextOf } from './text/sentences.js';
 /** The parts of the head, which replaces all evicted messages. */
 export interface HeadParts {
   snapshot: Snapshot;
-  /** `journal` mode; null in the others. */
+  /** Journal and state in `journal` mode; null in the other modes. */
   state?: string | null;
   /** Line of exact values after the snapshot; '' for none. A journal contains its own. */
   exact: string;
@@ -74,8 +74,8 @@ export interface ShorterHead {
 }
 
 /**
- * The head with one line in place of its oldest entries: as few as necessary for a summary turn of `most` tokens, at most all but
- * the newest. All other text stays identical. Null if no entry can be dropped, and for heads of earlier versions.
+ * The head with one line in place of its oldest entries: of as few entries as necessary for a summary turn of `most` tokens, and
+ * never of the newest entry. All other text stays identical. Null if no entry can be dropped, and for heads of earlier versions.
  */
 export function headWithin(head: Head, most: number, counter: TokenCounter): ShorterHead | null {
   const journal = journalOf(head);

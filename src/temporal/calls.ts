@@ -78,15 +78,20 @@ function whyEnded(error: unknown): string | null {
     return 'The workflow was ended before it answered.';
   if (!(error instanceof WorkflowUpdateFailedError)) return null;
   for (const cause of causesOf(error)) {
-    if (cause instanceof CancelledFailure) return 'It was cancelled in Temporal before it finished.';
-    if (cause instanceof TerminatedFailure) return 'It was terminated in Temporal before it finished.';
+    if (cause instanceof CancelledFailure)
+      return 'The workflow that had to answer was cancelled in Temporal before it finished.';
+    if (cause instanceof TerminatedFailure)
+      return 'The workflow that had to answer was terminated in Temporal before it finished.';
     if (cause instanceof TimeoutFailure)
       return 'A step timed out before it finished. Check that a worker runs.';
   }
   return null;
 }
 
-/** Name of the gRPC code, or, without an answer, of the system's or the SDK's error, with the nearest message. */
+/**
+ * The name of the gRPC code or, if the server did not answer, of the system's or the SDK's error, and the message of the same
+ * error.
+ */
 export function reasonOf(error: unknown): { code: string; message: string } {
   let last: Error | undefined;
   for (const cause of causesOf(error)) {

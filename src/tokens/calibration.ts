@@ -5,13 +5,13 @@
  */
 import { modelName } from './windows.js';
 
-/** Tokens counted for a context, and the provider's tokens of the whole request with it. */
+/** Tokens that we counted for a context, and tokens that the provider reported for the whole request that contained it. */
 export type Request = readonly [counted: number, reported: number];
 
 interface Line {
   /** The provider's tokens per counted token. */
   factor: number;
-  /** The provider's tokens of a request outside its context; 0 if reports show none. */
+  /** Tokens that the provider counts in a request in addition to the context; 0 if reports show none. */
   overhead: number;
   /** Whether the factor comes from requests of different sizes, so that it is independent of the overhead. */
   fitted: boolean;
@@ -24,17 +24,20 @@ interface Line {
  */
 export const noLine: Line = { factor: 1, overhead: 0, fitted: false };
 
-/** No tokenizer differs more from the counted one; a report beyond these bounds belongs to another request. */
+/**
+ * No model's tokenizer differs more than this from the tokenizer that counts here; a report beyond these bounds belongs to
+ * another request.
+ */
 export const LOWEST_FACTOR = 0.5;
 export const HIGHEST_FACTOR = 5;
-/** Minimum number of requests that may enlarge a context. */
+/** Number of requests that are needed before the calibration may enlarge a context. */
 export const SETTLED_REQUESTS = 3;
 /** Minimum difference of two contexts, in tokens and as a share, for their requests to determine the factor. */
 const LEAST_SPREAD = 500;
 const LEAST_SPREAD_SHARE = 0.1;
-/** Maximum distance from their line of requests that may enlarge a context. */
+/** Requests may enlarge a context only if none is farther than this from the line through them, as a share of the report. */
 const LARGEST_DEVIATION = 0.1;
-/** Maximum distance from their line of requests without noise. */
+/** Requests count as free of noise if none is farther than this from the line through them. */
 const CLEAR_DEVIATION = 0.02;
 
 /**
@@ -57,8 +60,9 @@ function lineThrough(requests: readonly Request[], declared: number, before: Lin
 }
 
 /**
- * A slope above that of the whole request means that every report lacks a part, such as cached tokens, or that the reports are
- * noisy. It is used if the reports are close to it, and it then keeps a context from becoming larger.
+ * A slope above the ratio of reported to counted tokens means that every report lacks a part, such as cached tokens, or that the
+ * reports are noisy. The slope is used if all reports are close to its line. If they are not, the ratio is used, but at least 1
+ * if the slope is far above the ratio: uncertain reports enlarge no context.
  */
 function slopeOr(whole: number, slope: number, requests: readonly Request[]): number {
   if (slope <= whole) return slope;
@@ -142,7 +146,7 @@ export type Calibration = Readonly<Record<string, CalibrationSample>>;
 
 /** The counted and reported sizes of a request. */
 export interface ReportedRequest {
-  /** Counted tokens of its context. */
+  /** Counted tokens of the request's context. */
   counted: number;
   /** The provider's tokens of the whole request. */
   reported: number;

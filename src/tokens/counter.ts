@@ -54,9 +54,10 @@ export function bytePairCounter(name: TokenizerName, load: () => Encoding): Toke
 }
 
 /**
- * A counter that estimates from characters. An ASCII character counts 1/`perToken`; one of other alphabets (Latin with
- * accents, Greek, Cyrillic, Hebrew, Arabic, …) half a token; one from U+0900 on (Indic scripts, CJK, Hangul, symbols) one
- * token; one beyond the basic plane, such as an emoji, two. Without these weights, texts in those scripts are undercounted by
+ * A counter that estimates from characters. An ASCII character counts 1/`perToken`; a character of another alphabet (Latin
+ * with accents, Greek, Cyrillic, Hebrew, Arabic, …) half a token; a character from U+0900 on (Indic scripts, CJK, Hangul,
+ * symbols) one token; a character beyond the basic plane, such as an emoji, two. Without these weights, texts in those scripts are
+ * undercounted by
  * up to 40 % (langchain-ai/deepagents#2121).
  */
 function characterCounter(name: TokenizerName, perToken: number): TokenCounter {
@@ -243,7 +244,7 @@ const SLASH = 0x2f;
 function prolonged(run: number, found: number, unit: number): number | null {
   if (run === LINE_ENDS) return isLineEnd(unit) || unit === SLASH ? LINE_ENDS : null;
   if (run === OTHER && isLineEnd(unit)) return LINE_ENDS;
-  // Encoders take three digits at a time, so digits never form a run.
+  // Encoders take at most three digits at a time, so digits never form a run.
   if (run === DIGIT || found === DIGIT) return null;
   if (run === MARK) return found;
   return found === run || found === MARK ? run : null;

@@ -11,7 +11,7 @@ type Read = (offset: number, length: number) => Buffer;
 
 /** Maximum number of JPEG segments read: EXIF, colour profiles and thumbnails, each at most 64 KB, precede its size. */
 const mostSegments = 500;
-/** Characters searched for the header if the base64 has line breaks, which then begin near the start. */
+/** Number of characters searched for the header if the base64 has line breaks; the first break is within 200 characters. */
 const wrappedCharacters = 1_000_000;
 /** Larger than any image that providers accept; a larger value means that the header is invalid. */
 const mostPixelsASide = 100_000;

@@ -31,7 +31,7 @@ const AUDIO_TOKENS_PER_SECOND = 10;
 /** Bytes per page of a PDF with an unreadable page count: text with a few images. */
 const PDF_PAGE_BYTES = 75_000;
 
-/** Providers accept no more pages. */
+/** Maximum number of pages that providers accept. */
 const MOST_PAGES = 1_000;
 
 /** Bytes per second of compressed speech at usual bit rates (128, 64, 32 kbit/s); WAV files contain their rate. */
@@ -127,7 +127,7 @@ function bytesOf({ base64 }: Payload): number {
 
 const decoded = (base64: string): string => Buffer.from(base64, 'base64').toString('latin1');
 
-/** Reads the page count from the page tree, which is near the end of a PDF, or near the start of a linearized one. */
+/** Reads the page count from the page tree, which is near the end of a PDF, or near the start of a linearized PDF. */
 function pdfPages(payload: Payload): number {
   const { base64 } = payload;
   const window = 88_000; // characters, a multiple of 4
@@ -173,7 +173,7 @@ export function looksEncoded(value: string): boolean {
   return value.length > 256 && (dataUrl.test(value.slice(0, 400)) || /^[\w+/=-]+$/.test(value));
 }
 
-/** Tokens of such data: by its kind if known, else the fixed cost; at most its tokens as text. */
+/** Tokens of data of unknown meaning: by its kind if known, else the fixed cost; at most its tokens as text. */
 export function encodedTokens(value: string): number {
   const atMost = Math.ceil(value.length / 4);
   const payload = dataUrl.test(value.slice(0, 400)) ? payloadIn(value, '') : null;

@@ -6,7 +6,7 @@ export interface ReportedUsage {
   /** Tokens of the whole request, including those read from or written to a cache. */
   inputTokens: number;
   outputTokens: number;
-  /** Model as the provider names it. @default the policy's */
+  /** Model as the provider names it. @default the policy's model */
   model?: string;
 }
 
@@ -45,7 +45,7 @@ interface GeminiUsage {
   model?: string;
 }
 
-/** `usage` of the AI SDK, version 6. `inputTokens` includes cached tokens; it is undefined where the provider reported nothing. */
+/** `usage` of the AI SDK, version 6. `inputTokens` includes cached tokens; it is undefined if the provider reported nothing. */
 interface AiSdkUsage {
   inputTokens: number | undefined;
   inputTokenDetails: object;
@@ -101,7 +101,7 @@ const ownFields = ['inputTokens', 'outputTokens', 'model'];
 const forms =
   'Give the unchanged usage object of OpenAI, Anthropic, Gemini or the AI SDK, or {inputTokens, outputTokens, model?} including cached tokens.';
 
-/** Null where the AI SDK says that the provider reported nothing. Throws `Input.Invalid` with the path of the field. */
+/** Null if the AI SDK says that the provider reported nothing. Throws `Input.Invalid` with the path of the field. */
 export function readUsage(usage: unknown, path = 'usage'): ReportedUsage | null {
   if (!isFields(usage)) throw invalid(`${path} must be an object`, path, forms);
   for (const wrapper of ['usageMetadata', 'usage_metadata']) {

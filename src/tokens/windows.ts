@@ -84,7 +84,7 @@ export interface ResolvedWindow {
   source: 'explicit' | 'model' | 'fallback';
 }
 
-/** The explicit window, else the registry's for the model, else the fallback. */
+/** The explicit window, else the model's window in the registry, else the fallback. */
 export function resolveWindow(given: {
   contextWindow?: number | null;
   model?: string | null;

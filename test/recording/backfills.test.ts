@@ -76,7 +76,7 @@ test('all sessions fail, and succeed at the second attempt', async () => {
   await recorder.record('backfill-retried', backfillWorkflowId(ids));
 });
 
-test('one meets a session that compacts itself', async () => {
+test('a backfill meets a session whose own compaction is running', async () => {
   const { palimpsest, model, queuePrefix } = recorder.stack;
   const asked = model.requests.length;
   model.hold();

@@ -37,7 +37,7 @@ import {
 const tag = 'Archive';
 const failures = ['Store.SessionNotFound'] as const;
 const reading = [...failures, 'Store.Corrupt'] as const;
-/** Characters of one page of the replay. A longer message comes alone. */
+/** Characters of one page of the replay. A longer message is a page of its own. */
 const pageCharacters = 5_000_000;
 
 export const archive = [
@@ -112,7 +112,7 @@ export const archive = [
     lane: 'heavy',
     summary: 'Export the session in the format of its import',
     description:
-      'Returns the same JSON, or JSON Lines if it was imported from those, with the turns appended since. A session appended ' +
+      'Returns the imported file, as JSON or JSON Lines as it was, with the turns appended since. A session appended ' +
       'turn by turn is returned as the list of its messages in its own format. Covers the log as it was when the export began. ' +
       'Nothing is redacted. If the connection breaks, the file is incomplete.',
     params: ofSession,
@@ -186,7 +186,7 @@ export const archive = [
     tag,
     lane: 'heavy',
     summary: 'Make a new session with the log and compactions of this one up to a message',
-    description: 'A repeated fork is made once.',
+    description: 'A repeated request makes no second fork.',
     params: ofSession,
     body: forkRequest,
     answer: forked,

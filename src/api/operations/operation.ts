@@ -1,6 +1,6 @@
 /**
- * The definition of an operation: its input, its answers and its effect. Routes and the OpenAPI document come from
- * these.
+ * The definition of an operation: its input, its answers and its effect. Routes and the OpenAPI document are made from
+ * these definitions.
  */
 import { z } from 'zod';
 import type { Lane } from '../../store/connection/places.js';
@@ -37,7 +37,7 @@ export class Reply {
   ) {}
 }
 
-/** Texts that are sent as they come. A failure before the first text is answered as a problem. */
+/** Texts that are sent as soon as they are made. A failure before the first text is answered as a problem. */
 export class Streamed {
   constructor(
     readonly mediaType: typeof linesMediaType | typeof markdownMediaType | typeof fileMediaType,
@@ -61,15 +61,15 @@ interface Shape<Params, Query, Body> {
   params?: Params;
   query?: Query;
   body?: Body;
-  /** Headers that it reads, with descriptions. */
+  /** Headers that the operation reads, with descriptions. */
   headers?: Readonly<Record<string, string>>;
   /** Failures in addition to those that any operation may have. */
   failures?: readonly FailureType[];
-  /** Its body holds a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
+  /** The request's body contains a turn and may be as long as the settings allow. Other bodies are limited to 1 MiB. */
   takesTurns?: boolean;
   /** Lane of its database connections. @default 'hot' */
   lane?: Lane;
-  /** Stops when its caller has gone. Otherwise it always runs to its end. @default true for GET */
+  /** Whether the operation stops when its caller has gone; if not, it always runs to its end. @default true for GET */
   abandon?: boolean;
 }
 
@@ -81,7 +81,7 @@ interface Specification<
 > extends Shape<Params, Query, Body> {
   /** Schema of the answer with status 200. Null: status 204 without a body. */
   answer: z.ZodType<Answer> | null;
-  /** Further answers, and the answer with status 200 where it is not JSON. */
+  /** Further answers, and the answer with status 200 if it is not JSON. */
   answers?: Readonly<Record<number, AnswerDocument>>;
   /** Whether the answer waits for an event in the session. The number of such requests is limited. @default never */
   waits?: (query: z.output<Query>) => boolean;

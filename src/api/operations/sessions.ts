@@ -51,7 +51,7 @@ export const sessions = [
     query: z.strictObject({
       timeout: wholeNumber(z.int().min(0).max(600_000))
         .optional()
-        .describe('Milliseconds to wait at most. Default 60,000.'),
+        .describe('Maximum milliseconds to wait. Default 60,000.'),
     }),
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
@@ -63,7 +63,7 @@ export const sessions = [
     id: 'closeSession',
     tag,
     summary: 'Record that no further turns are expected',
-    description: 'Unanswered calls count as dead. A later turn opens the session again.',
+    description: 'Calls without a result count as abandoned. A later turn opens the session again.',
     params: ofSession,
     answer: null,
     failures: [...failures, 'Temporal.Unavailable'],
@@ -137,7 +137,7 @@ function compacting(name: 'compact' | 'resummarize', summary: string) {
 
 type Outcome = Awaited<ReturnType<PalimpsestClient['compact']>>;
 
-/** Returns the outcome if it comes in time. A later outcome is in the database, and failures are in the status. */
+/** Returns the outcome if the compaction ends in time. A later outcome is in the database, and failures are in the status. */
 async function within(ms: number, outcome: Promise<Outcome>, otherwise: Reply): Promise<Outcome | Reply> {
   const waiting = new AbortController();
   try {

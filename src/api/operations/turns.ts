@@ -34,7 +34,8 @@ export const turns = [
     id: 'context',
     tag,
     summary: 'Get the messages to send to the model now',
-    description: 'Valid for its provider and never longer than the budget, even during a compaction.',
+    description:
+      'The context is valid for its provider and never longer than the budget, even during a compaction.',
     params: ofSession,
     query: inQuery(z.object({ ...shape, wait })),
     headers: { 'If-None-Match': 'ETag of the context that the caller has.' },
@@ -46,7 +47,7 @@ export const turns = [
         headers: { ETag: 'Changes whenever the messages change.' },
       },
       304: {
-        description: 'The messages are those of `If-None-Match`.',
+        description: 'The messages are the same as those of the ETag in `If-None-Match`.',
         headers: { ETag: 'The same ETag as before.' },
       },
     },
@@ -72,7 +73,7 @@ function idOf(turnId: string | undefined, key: string | string[] | undefined): s
     throw invalid(
       'The header Idempotency-Key must be one printable ASCII text.',
       'headers.idempotency-key',
-      'Give such ids as `turnId` in the body.',
+      'Give an id with other characters as `turnId` in the body.',
     );
   }
   if (turnId === undefined || turnId === key) return key;

@@ -52,7 +52,7 @@ const styles: readonly [light: string, dark: string, dash: string][] = [
 
 const greys = ['#8a8f98', '#7d838d', ''] as const;
 
-/** Returns the style of a series; the reference has a fixed one. */
+/** Returns the style of a series; the reference has a fixed style. */
 function styleNames(series: readonly ChartSeries[]): (one: ChartSeries) => string {
   const coloured = series.filter(({ reference }) => !reference);
   return (one) => (one.reference ? 'ref' : `s${coloured.indexOf(one) % styles.length}`);
@@ -189,7 +189,7 @@ function horizontalAxis(turns: number, x: (turn: number) => number, label: strin
   ];
 }
 
-/** Draws rules for all series across the plot with labels, and those of a series in its colour. Labels do not overlap. */
+/** Draws rules with labels across the plot; the rules of a series have its colour. Labels do not overlap. */
 function ruleLines(
   { series, rules }: Chart,
   top: number,

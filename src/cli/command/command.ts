@@ -16,7 +16,7 @@ export interface CommandText {
   arguments?: string;
   /** A few words for the list of all commands. */
   summary: string;
-  /** One or two sentences: what it does, prints and changes. */
+  /** One or two sentences about its effect, its output and its changes. */
   description: string;
   /** Complete command lines as an operator would type them, each with its purpose. */
   examples: [line: string, what: string][];
@@ -145,7 +145,7 @@ export function newProgram(): Command {
     .configureHelp({
       showGlobalOptions: true,
       subcommandTerm: termOf,
-      // Commands with subcommands list those first; the program lists its options below them (`optionLines`).
+      // Commands with subcommands list the subcommands first; the program lists its options below them (`optionLines`).
       visibleOptions: (command) =>
         command.commands.length > 0 ? [] : Help.prototype.visibleOptions.call(new Help(), command),
       visibleGlobalOptions: (command) =>

@@ -178,8 +178,8 @@ function addClose(group: CommandGroup): void {
       arguments: '<session>',
       summary: 'mark a session as finished',
       description:
-        'Declares that no further turns are expected: unanswered calls count as dead, and the workflow ends when it is ' +
-        'done. Everything stays readable, and a later turn reopens the session.',
+        'Declares that no further turns are expected: calls without a result count as abandoned, and the workflow ends when ' +
+        'it is done. Everything stays readable, and a later turn reopens the session.',
       examples: [
         ['palimpsest close ticket-4711', 'at the end of the conversation'],
         ['palimpsest context ticket-4711', 'the context is still readable'],

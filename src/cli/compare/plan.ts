@@ -11,7 +11,7 @@ import { Screen } from '../terminal/progress.js';
 import { baseline, type NamedPolicy, type PlanPolicyFlags, policiesFromFlags } from './policies.js';
 import { cutLines, legend, planJson, type PlanRow, planTable, totalTable } from './report.js';
 
-/** `palimpsest plan` shows what each policy would do to recorded sessions. It changes nothing and needs no server. */
+/** `palimpsest plan` shows the effect that each policy would have on recorded sessions. It changes nothing and needs no server. */
 export interface PlanFlags extends PlanPolicyFlags {
   json?: boolean;
   svg?: string;
@@ -216,7 +216,7 @@ function marksOf({ turns, compactions }: Rehearsal): ChartPoint[] {
   }));
 }
 
-/** Returns each window once; one far above every request would flatten the lines, so only the table shows it. */
+/** Returns each window once; a window far above every request would flatten the lines, so only the table shows it. */
 function windowRules(rows: readonly PlanRow[], largest: number): { size: number; label: string }[] {
   const compacting = rows.filter(({ name }) => name !== baseline || rows.length === 1);
   const windows = new Map<number, string[]>();

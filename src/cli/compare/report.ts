@@ -119,7 +119,7 @@ function cutsOf(compactions: readonly RehearsedCompaction[]): string {
   return [...texts, ...more, ...reduced].join(', ') || '–';
 }
 
-/** Returns the share of the requests after compactions that a prompt cache serves. */
+/** Returns the share of the requests after compactions that a prompt cache contains. */
 function repeatedBy(compactions: readonly RehearsedCompaction[]): string {
   const total = (of: (one: RehearsedCompaction) => number) =>
     compactions.reduce((so, one) => so + of(one), 0);

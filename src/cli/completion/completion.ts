@@ -10,7 +10,7 @@ interface Place {
   summary: string;
   commands: { name: string; summary: string }[];
   options: { flag: string; summary: string; takesValue: boolean; takesFile: boolean }[];
-  /** The kind of its first argument. */
+  /** The kind of the command's first argument. */
   argument: 'session' | 'file' | 'shell' | 'other' | 'none';
 }
 
@@ -55,7 +55,7 @@ const flagsOf = (places: readonly Place[], wanted: (option: Place['options'][num
 const servers = '--tenant|--database-url|--url|--token';
 
 /**
- * For bash and zsh. The words before the current one determine the command (`path`), its number of arguments, and the servers
+ * For bash and zsh. The words before the current word determine the command (`path`), its number of arguments, and the servers
  * that are asked for ids. Words are split at blanks, because bash would also split ids at colons.
  */
 function walk(places: readonly Place[], words: string): string {

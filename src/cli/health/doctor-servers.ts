@@ -17,7 +17,7 @@ import { searchAttributeTypes, sweepId, taskQueues } from '../../temporal/names.
 import { ago, count, plural, span } from '../terminal/numbers.js';
 import { fail, failed, type Finding, ok, warn } from './doctor-finding.js';
 
-/** Built and tested with 18; `set compression lz4` and multirange-free SQL require 14. */
+/** `set compression lz4` in the migrations requires 14. The tests run with 18. */
 const leastVersion = 14;
 
 export async function* checkPostgres(databaseUrl: string, from: string): AsyncGenerator<Finding> {
@@ -155,7 +155,7 @@ function checkVersion(version: string, embedded: boolean): Finding {
     );
   return ok(
     'priorities',
-    `served where the cluster has matching.useNewMatcher (default from 1.31) and matching.enableFairness on; history.transferProcessorMaxPollRPS=300 saves up to 50 ms a step`,
+    `take effect if matching.useNewMatcher (on by default from 1.31) and matching.enableFairness are switched on in the cluster; history.transferProcessorMaxPollRPS=300 saves up to 50 ms a step`,
   );
 }
 
@@ -231,7 +231,7 @@ async function checkSweep(client: Client, queuePrefix: string): Promise<Finding>
     if (!(error instanceof ScheduleNotFoundError)) throw error;
     return fail(
       check,
-      `the schedule ${scheduleId} does not exist: sessions whose signal is lost wait for a turn`,
+      `the schedule ${scheduleId} does not exist: a session whose signal is lost waits until its next turn is appended`,
       start,
     );
   }
@@ -271,7 +271,7 @@ async function findingOf(
   );
 }
 
-/** Finds sessions that several sweeps did not get measured. */
+/** Finds sessions that are still unmeasured after several sweeps. */
 async function checkOverdue(pool: Pool): Promise<Finding> {
   const { sessions, since } = await countOverdue(pool);
   if (since === null) return ok('overdue', 'no session waits without a workflow');

@@ -175,7 +175,7 @@ export async function checkModel({ llm, summary }: Config, signal: AbortSignal):
   } catch (error) {
     if (!isFailure(error)) return failed(check, error);
     const detail = `${model} at ${where}: ${error.type}: ${error.message}`;
-    // The endpoint answers, and its answer to this question does not show the quality of a summary.
+    // The endpoint answers; its answer to this request does not show the quality of a summary.
     if (error.type === 'Llm.BadOutput' || error.type === 'Llm.RateLimited')
       return warn(check, detail, adviceFor(error.type) ?? '');
     return fail(check, detail, error.hint ?? adviceFor(error.type));

@@ -12,7 +12,7 @@ import { exitCodes, type Run } from '../command/run.js';
 /** Number of sessions read concurrently. */
 const atOnce = 4;
 
-/** Number of findings listed of each kind; all are counted. */
+/** Maximum number of findings of each kind that are listed; all findings are counted. */
 const mostListed = 100;
 /** Number of violations listed for one context. */
 const mostViolations = 10;

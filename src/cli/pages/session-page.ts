@@ -55,7 +55,10 @@ function factsOf({ style }: Output, status: Status): (Fact | null)[] {
       full > 1 ? style.yellow : undefined,
     ],
     ...memoryFacts(status),
-    ['next', measureAt === null ? 'nothing will trigger' : `is measured at ${count(measureAt)} tokens`],
+    [
+      'next',
+      measureAt === null ? 'no compaction will be triggered' : `is measured at ${count(measureAt)} tokens`,
+    ],
     ['log', `${plural(status.messages, 'message')}, ${count(status.liveMessages)} of them in the context`],
     saidFact(status),
     ['window', `${count(window.tokens)} tokens (${window.source})`],

@@ -26,7 +26,7 @@ export async function showTimeline(run: Run, session: string, svg: string | unde
 async function show(out: Output, found: Timeline): Promise<void> {
   const { session, tokens, budget, measureAt, turns, compactions } = found;
   const log = turns.at(-1)?.logTokens ?? 0;
-  const next = measureAt === null ? 'nothing will trigger' : `measured at ${count(measureAt)}`;
+  const next = measureAt === null ? 'no compaction will be triggered' : `measured at ${count(measureAt)}`;
   await out.paragraph(
     `${session}: ${plural(turns.length, 'turn')}, ${count(log)} tokens, ${plural(compactions.length, 'compaction')}; ` +
       `context ${count(tokens)} of ${count(budget)} (${percent(tokens, budget)}), ${next}`,
@@ -48,8 +48,8 @@ function beyondBudget({ turns, budget }: Timeline): string | null {
   if (above.length === 0) return null;
   const first = above[0]!.turn;
   return (
-    `above the budget after ${plural(above.length, 'turn')}, first turn ${count(first)}: ` +
-    'the context was shortened to the budget whenever it was read there'
+    `above the budget after ${plural(above.length, 'turn')}, the first of them turn ${count(first)}: ` +
+    'a context that was read above the budget was shortened to it'
   );
 }
 

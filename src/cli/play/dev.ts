@@ -118,7 +118,7 @@ class DevSession {
         api: !this.leaves,
       });
     } catch (error) {
-      // If Ctrl-C ended a step of the start, that is not a failure; the terminal sends it to child processes too.
+      // If Ctrl-C ended a step of the start, the step did not fail; the terminal sends the signal to child processes, too.
       if (controller.signal.reason instanceof Interrupted) {
         screen.line('interrupted');
         return 130;

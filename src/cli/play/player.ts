@@ -55,7 +55,7 @@ export interface PlayedSession {
   warnings: MessageWarning[];
 }
 
-/** Turns that a platform may send during a compaction; then the player waits, so that people can follow. */
+/** Number of turns that are sent during a compaction; after them the player waits, so that people can follow. */
 const turnsAhead = 2;
 
 /** Milliseconds of database outage that end the session; a shorter loss of connection does not. */
@@ -65,7 +65,7 @@ const longestPauseMs = 2_000;
 
 /**
  * Returns the id under which a transcript is stored: its own id and a hash of messages and policy. The same file with the same
- * flags resumes its session; other flags create another one.
+ * flags resumes its session; other flags create another session.
  */
 export function storedSessionId({ id, messages }: Transcript, policy: PolicyInput): string {
   const hash = createHash('sha256')

@@ -116,7 +116,7 @@ function paragraph(c: CompactionOutcome, ui: TemporalUi): string {
 export const replayLine = ({ replay }: PlayedSession): string =>
   `replay: ${plural(replay.messages, 'message')}, identical`;
 
-/** The one line for a session among many. */
+/** The single line that is printed for a session among many. */
 export function sessionLine(played: PlayedSession): string {
   const { session, messages, tokens, budget, compactions, warnings } = played;
   const first = compactions[0];

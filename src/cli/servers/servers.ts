@@ -25,8 +25,8 @@ export interface Servers {
 const lookEveryMs = 1_000;
 
 /**
- * Opens PostgreSQL and Temporal: those that the environment names, otherwise embedded ones in the data folder. `say` gets a
- * line for each, and lines about slow steps. Named servers are not contacted here; the first connection shows whether they
+ * Opens PostgreSQL and Temporal: the servers that the environment names, otherwise embedded servers in the data folder. `say` gets
+ * a line for each, and lines about slow steps. Named servers are not contacted here; the first connection shows whether they
  * answer.
  */
 export async function openServers(config: Config, say: (line: string) => void): Promise<Servers> {

@@ -71,7 +71,7 @@ export const ago = (iso: string, now = Date.now()): string => span(now - Date.pa
 export const percent = (part: number, whole: number): string =>
   whole <= 0 ? '–' : `${((100 * part) / whole).toFixed(part / whole < 0.1 ? 1 : 0)} %`;
 
-/** Prints money in the currency of the policies' prices, which may be missing. */
+/** Prints money in the currency of the policies' prices; a policy may name no currency. */
 export function money(amount: number | null, currency?: string | null): string {
   if (amount === null) return '–';
   return `${amount.toFixed(amount !== 0 && Math.abs(amount) < 1 ? 4 : 2)}${currency ? ` ${currency}` : ''}`;

@@ -13,7 +13,7 @@ export function styleFor(coloured: boolean): Style {
   return Object.fromEntries(styles.map((name) => [name, paint(name)])) as Style;
 }
 
-/** Whether to colour what goes to the stream. Pipes and terminals without colours get none, nor does NO_COLOR (https://no-color.org). */
+/** Whether to colour the output: only on terminals with colours, and not if NO_COLOR is set (https://no-color.org). */
 export const wantsColour = (stream: Partial<WriteStream>, allowed: boolean): boolean =>
   allowed && stream.hasColors?.() === true;
 

@@ -10,7 +10,7 @@ export interface Column<Row> {
   /** Minimum columns when shortened: ids in the middle, texts at the end. */
   least?: number;
   shorten?: 'middle' | 'end' | ((text: string, width: number) => string);
-  /** Order in which columns are dropped without room for them, highest first. Absent: never dropped. */
+  /** Order in which columns are dropped if the width is too small, highest first. Absent: never dropped. */
   dispensable?: number;
   /** Colours a cell. */
   paint?: (text: string, row: Row) => string;
@@ -112,7 +112,7 @@ export const columnsOfTerminal = ({
 
 export const printable = (text: string): string => text.replace(unprintable, '\uFFFD');
 
-/** Returns the terminal columns of a text; wide characters and emoji take two, combining ones none. */
+/** Returns the terminal columns of a text; wide characters and emoji take two, combining characters none. */
 export const widthOf = (text: string): number => stringWidth(text);
 
 const segmenter = new Intl.Segmenter();

@@ -35,14 +35,14 @@ import type { LayerText, Parent, RepairNeeded, Written } from '../replace/input.
 import type { DigestRef, ModelSteps, NotesStep } from '../summarize/model-steps.js';
 import type { Summarized } from '../summarize/summarize.js';
 
-/** Asks one question. After a failure for which `spares` is false, waiting questions are not asked any more. */
+/** Asks one question. After a failure for which `spares` is false, the waiting questions are no longer asked. */
 type Answer = (question: Question, spares?: (error: unknown) => boolean) => Promise<DigestRef>;
 
 const isOverflow = (error: unknown): error is PalimpsestError => isFailure(error, 'Llm.ContextOverflow');
 
 export class MemoryAsker {
   private readonly texts = new Map<string, string>();
-  /** Questions in flight, by key. */
+  /** Questions that are not answered yet, by key. */
   private readonly flights = new Map<string, Promise<DigestRef>>();
 
   constructor(
@@ -197,7 +197,7 @@ export class MemoryAsker {
     calls: Generation['calls'],
   ): Promise<DigestRef> {
     const { key } = question;
-    // A question written ahead may still be in flight; if it fails, it is asked again.
+    // A question of a compaction written ahead may still be in flight; if it fails, it is asked again.
     await this.flights.get(key)?.catch(() => null);
     const stored = this.texts.get(key);
     if (stored !== undefined) return this.reference(key, stored, true);

@@ -69,7 +69,7 @@ export class Conversation {
   private truncationDeclined = false;
   private learnt: Calibration = {};
   private inUse: Learnt = { factor: 1, overhead: 0 };
-  /** Whether a generation was committed since the last turn, whose request may have had the replaced messages. */
+  /** Whether a generation was committed since the last turn. The request of that turn may have contained the replaced messages. */
   private hasMoved = false;
 
   constructor({ policy = {}, counter, now }: ConversationOptions = {}) {
@@ -105,7 +105,7 @@ export class Conversation {
   }
 
   /**
-   * Appends one turn. Throws `Input.Invalid`; then no message is added. `at`: Unix milliseconds. `usage`: the provider's usage
+   * Appends one turn. If it throws `Input.Invalid`, no message is added. `at`: Unix milliseconds. `usage`: the provider's usage
    * object for the request that produced the first assistant message of the turn. `said`: time of the turn, an ISO 8601 instant
    * with its zone; messages with their own time keep it.
    */
@@ -140,7 +140,7 @@ export class Conversation {
     return { messages, items: fit.items, tokens: fit.tokens };
   }
 
-  /** Whether a trigger is met or old arguments are due for truncation, and no mark postpones it. */
+  /** Whether a trigger is met or old arguments are due for truncation, and no earlier attempt postpones the compaction. */
   isDue(): boolean {
     const { tokens, messages } = this.store.live;
     const reached = (size: number, mark: number | null) => mark !== null && size >= mark;
@@ -150,7 +150,7 @@ export class Conversation {
     return this.policy.enabled && marked && (this.isTriggered() || toTruncate);
   }
 
-  /** Measured like a session of the service: whether old calls of these tools may be long enough. */
+  /** Whether old calls of these tools may be long enough, measured as the service measures a session. */
   private holdsLongArguments(): boolean {
     const truncation = this.policy.reduce.arguments;
     if (truncation === null) return false;

@@ -35,7 +35,7 @@ export interface Generation {
   cachedTokens: number | null;
   /** Number of archive parts along the chain of parents. */
   parts: number;
-  /** Its model calls and their counted tokens. */
+  /** The model calls of the compaction and their counted tokens. */
   calls: { kind: string; key: string; inputTokens: number; outputTokens: number }[];
 }
 

@@ -26,7 +26,7 @@ export interface CompactionOptions {
 }
 
 export interface CompactedHistory {
-  /** The messages to send to the model from now on. Keep the originals: they cannot be recovered from these. */
+  /** The messages to send to the model from now on. Keep the originals: they cannot be recovered from these messages. */
   messages: ChatMessage[];
   tokens: number;
   generation: Generation;

@@ -19,7 +19,7 @@ export class MemoryLog {
   constructor(private readonly counter: TokenCounter) {}
 
   /**
-   * Appends messages and returns their tokens. Throws `Input.Invalid`; then none is added. `at`: Unix milliseconds; `said`:
+   * Appends messages and returns their tokens. If it throws `Input.Invalid`, no message is added. `at`: Unix milliseconds; `said`:
    * ISO 8601, for messages without their own time.
    */
   append(messages: readonly ChatMessage[], at: number, said?: string): number {

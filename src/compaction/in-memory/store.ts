@@ -27,7 +27,7 @@ export class MemoryStore {
     return this.generations.length;
   }
 
-  /** Appends messages and returns their tokens. Throws `Input.Invalid`; then none is added. */
+  /** Appends messages and returns their tokens. If it throws `Input.Invalid`, no message is added. */
   append(messages: readonly ChatMessage[], at: number, said?: string): number {
     const tokens = this.log.append(messages, at, said);
     this.live = { tokens: this.live.tokens + tokens, messages: this.live.messages + messages.length };

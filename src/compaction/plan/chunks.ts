@@ -20,7 +20,10 @@ import { readingOf, shortReading, type Reading } from './reading.js';
  */
 const mostEvicted = { tokens: 2_000_000, chunks: 500 };
 
-/** Maximum tokens that such a cut may evict, including a label for each message in its chunk. */
+/**
+ * Maximum tokens that a cut with this mean message size may evict, so that its messages fit into the chunks together with
+ * their labels.
+ */
 export function mostEvictable(
   { evictedTokens, evictedMessages }: CutChoice,
   { chunkTokens }: SummarizerSettings,
@@ -30,7 +33,7 @@ export function mostEvictable(
   return Math.min(mostEvicted.tokens, Math.floor(inChunks));
 }
 
-/** The base that a model builds on, and the archived messages that it reads again; none if there are too many. */
+/** The base that a model builds on, and the archived messages that it reads again; no messages if there are too many. */
 export async function readAgain(
   { state, policy, reads, settings, reason }: Planning,
   evictedTokens: number,

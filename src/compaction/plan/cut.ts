@@ -14,7 +14,7 @@ export interface Liveness {
   now: number;
   /** Maximum time that a call may stay open after a later user or assistant message. */
   deadCallAfterMs: number;
-  /** Whether the session is closed: its calls are no longer answered. */
+  /** Whether the session is closed, so that no call gets an answer any more. */
   closed: boolean;
 }
 
@@ -76,7 +76,7 @@ function leadingSystem(metas: readonly MessageMeta[]): number {
  * No phase separates a call from its result, evicts a call that can still be answered, or lets a tail begin with an orphan result.
  */
 export interface CutOptions extends Liveness {
-  /** Ceilings of the tail; the one that keeps fewer messages applies. Null or absent: no ceiling. */
+  /** Ceilings of the tail; the ceiling that keeps fewer messages applies. Null or absent: no ceiling. */
   keep: { messages?: number | null; tokens?: number | null };
   /** The request that the current head carries; it remains the request of a run that began before the tail. */
   previousCarriedSeq?: number | null;
@@ -97,7 +97,7 @@ export interface CutChoice {
   /** Tokens and shown messages of the evicted range. */
   evictedTokens: number;
   evictedMessages: number;
-  /** Tokens of the carried request if it is in the evicted range, since they return in the head; otherwise 0. */
+  /** Tokens of the carried request if it is in the evicted range, since the head contains the request again; otherwise 0. */
   carriedTokens: number;
   /** Tokens and shown messages of the tail. */
   keptTokens: number;
@@ -219,7 +219,7 @@ function largest(near: readonly CutChoice[]): CutChoice | undefined {
   return near.find(({ torn }) => torn === 0);
 }
 
-/** The cut with the lowest score; of equal ones, the largest tail. */
+/** The cut with the lowest score; among equal scores, the cut with the largest tail. */
 function leastHarm(near: readonly CutChoice[]): CutChoice | null {
   return near.reduce<CutChoice | null>(
     (best, cut) => (best === null || harmOf(cut) < harmOf(best) ? cut : best),
@@ -233,7 +233,7 @@ function harmOf({ boundary, torn }: CutChoice): number {
 }
 
 /**
- * The cut, or, if it would evict more than `mostTokens`, one that evicts between half of that and all of it, or more only if
+ * The cut. If it would evict more than `mostTokens`, a cut that evicts between half of `mostTokens` and all of it, or more if
  * the groups allow no smaller cut. Later compactions evict the rest.
  */
 export function boundedCut(

@@ -7,9 +7,9 @@ export interface EstimatedCompaction {
   tokensAfter: number;
   modelCalls: number;
   modelInputTokens: number;
-  /** Assumes answers of maximum length. */
+  /** The estimate assumes answers of maximum length. */
   modelOutputTokens: number;
-  /** Null without prices. */
+  /** Null if the policy has no prices. */
   cost: number | null;
 }
 

@@ -60,7 +60,7 @@ function materialOf(chunk: ChunkRef, metas: readonly MessageMeta[]): { tokens: n
 
 /**
  * Maximum tokens of the tail with which the context reaches its target, including journal and state of this compaction.
- * `toCome`: tokens that the tail will grow by until then.
+ * `toCome`: tokens that the tail will grow by until the compaction.
  */
 export function tailCeiling(planning: Planning, toCome = 0): number {
   const all = sum(planning.state.tail) + toCome;

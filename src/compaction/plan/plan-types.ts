@@ -57,7 +57,7 @@ export interface Plan {
   method: Method;
   /** `layered` occurs in plans of earlier versions, which still run and produce a journal. */
   mode: 'journal' | 'incremental' | 'full_rewrite' | 'layered';
-  /** First and last evicted message. If nothing is evicted, `throughSeq` is the base's and `fromSeq` is one higher. */
+  /** First and last evicted message. If nothing is evicted, `throughSeq` is that of the base and `fromSeq` is one higher. */
   fromSeq: number;
   throughSeq: number;
   /**
@@ -76,20 +76,20 @@ export interface Plan {
   readFromSeq: number;
   /** The generation whose snapshot is merged with the chunks; null for a new summary. */
   foldGeneration: number | null;
-  /** Tokens of that snapshot, 0 without one. */
+  /** Tokens of the snapshot of the base; 0 without a snapshot. */
   previousTokens: number;
   /** `journal` mode: the existing entries, oldest first. */
   layers: Layer[];
   /** `journal` mode only. */
   journal?: JournalPlan;
-  /** Reductions of this compaction: those of the policy, or all that help to reach the target. */
+  /** Reductions of this compaction: only the policy's reductions, or all reductions that help to reach the target. */
   reductions: 'policy' | 'all';
   /** Messages of the tail that are summarized separately. */
   messages: LargeMessage[];
   tokensBefore: number;
   evictedMessages: number;
   evictedTokens: number;
-  /** Whether more could be evicted than one compaction allows: the next one continues, and this one need not reach the target. */
+  /** Whether more could be evicted than one compaction allows. If so, the next one continues, and this one may miss the target. */
   partial: boolean;
   /** The reason for planning without a model, such as cost or an earlier failure; a model may rewrite the summary later. */
   withoutModel: string | null;
@@ -110,11 +110,11 @@ export interface ChainLink {
   /** Last seq that its head replaces. */
   throughSeq: number;
   snapshotTokens: number;
-  /** Whether the fallback wrote its snapshot, a part of it, or one that it is based on. */
+  /** Whether the fallback wrote its snapshot, a part of the snapshot, or an earlier snapshot that it is based on. */
   fallback: boolean;
   /** Whether a model read all or most of its evicted messages. */
   readByModel: boolean;
   layers: Layer[] | null;
-  /** Tokens of the state; 0 without one. */
+  /** Tokens of the state; 0 without a state. */
   stateTokens: number;
 }

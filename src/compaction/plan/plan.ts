@@ -1,4 +1,4 @@
-/** Plans one compaction: cut, chunks and reductions; or gives the reason why there is nothing to do. */
+/** Plans one compaction (cut, chunks and reductions), or gives the reason why there is nothing to do. */
 import { mostCarried } from '../../context/reductions/newest-user.js';
 import { commitReductions, leastAfterPolicy } from '../../context/reductions/retention.js';
 import { buildView } from '../../context/view/view.js';
@@ -54,22 +54,24 @@ export async function makePlan(
   if (!force && (await allReductionsHelp(planning)))
     return { ...withoutEviction(planning), reason: 'reduce' };
   return {
-    nothing: cut ? 'evicting what may go would save too little' : 'nothing may be evicted',
+    nothing: cut
+      ? 'evicting the messages that may be evicted would save too little'
+      : 'nothing may be evicted',
     exhausted: true,
   };
 }
 
 /**
- * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far. Its
- * questions are asked and the answers stored, without a commit.
+ * Plans the compaction that will be due at the trigger: the tail is cut as it will be once the context has grown that far. The
+ * model's requests are made and the answers stored, without a commit.
  */
 async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
   const { state, policy, limits } = planning;
   const sizes = eagerSizes(policy, limits);
-  if (sizes === null) return nothing('the policy has nothing written ahead');
+  if (sizes === null) return nothing('under this policy nothing is written ahead');
   if (readingOf(policy.summary.mode, state.chain, true).readFromSeq <= state.throughSeq)
-    return nothing('a model is to read again what the fallback wrote');
-  if (await policyReductionsSuffice(planning)) return nothing('reductions will do');
+    return nothing('a model must first reread the messages that the fallback summarized');
+  if (await policyReductionsSuffice(planning)) return nothing('reductions suffice');
   const toCome = Math.max(0, sizes.trigger - state.liveTokens);
   const options = await checkedCutOptions(planning, toCome);
   const cut = chooseCut(state.tail, options);
@@ -82,10 +84,10 @@ async function planAhead(planning: Planning): Promise<Plan | NothingToDo> {
 
 /** Share of the distance from target to trigger by which a context may miss its target if its notes are written already. */
 const WRITTEN_SLACK = 0.5;
-/** Minimum share of the tail's room that is then filled; the room varies, since notes may be merged. */
+/** Minimum share of the tail's room that a cut at the end of written notes must fill. The room varies: notes may be merged. */
 const LEAST_FILLED = 0.25;
 
-/** The cut at the end of the notes written ahead, if it keeps about as much as another cut. */
+/** The cut at the end of the notes written ahead, if the messages that it keeps about fill the tail's room. */
 function writtenCut(planning: Planning, options: CutOptions): (CutChoice & { exceedsRoom: boolean }) | null {
   const { state, policy, limits, writtenThroughSeq = null } = planning;
   const sizes = eagerSizes(policy, limits);
@@ -268,8 +270,8 @@ function nothing(why: string): NothingToDo {
 }
 
 /**
- * Checks a plan that a caller passes in. Throws `Input.Invalid` for a plan of other messages, judged by their sizes, or of a
- * policy with other redaction rules.
+ * Checks a plan that a caller passes in. Throws `Input.Invalid` if the plan was made for other messages (recognized by their
+ * sizes) or for a policy with other redaction rules.
  */
 export function assertPlanOf(plan: Plan, { throughSeq, tail }: PlanState, policy: Policy): void {
   const evicted = tail.filter(({ seq }) => seq <= plan.throughSeq);

@@ -38,7 +38,7 @@ export interface PlanReads {
 
 export interface PlanRequest {
   reason: CompactionReason;
-  /** Whether an operator requested it: trigger, minimum gain and exhausted mark are ignored. */
+  /** Whether an operator requested the plan: trigger, minimum gain and exhausted mark are ignored. */
   force: boolean;
   /** Plans the model calls of the next compaction before its trigger is met. @default false */
   eager?: boolean;
@@ -59,7 +59,7 @@ export interface Planning extends PlanRequest {
   limits: Limits;
   reads: PlanReads;
   settings: SummarizerSettings;
-  /** Whether a trigger of the policy fires, or none is needed. */
+  /** Whether a trigger of the policy is met, or no trigger is needed. */
   triggered: boolean;
 }
 

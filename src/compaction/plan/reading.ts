@@ -15,7 +15,7 @@ export function readingOf(
   mode: Policy['summary']['mode'],
   chain: readonly ChainLink[],
   useModel: boolean,
-  /** Whether an operator requested it: the model is then retried regardless of earlier failures. */
+  /** Whether an operator requested the reading: if so, the model is retried regardless of earlier failures. */
   persists = false,
 ): Reading {
   const head = chain[0];
@@ -29,7 +29,7 @@ export function readingOf(
   return after(mode, (isTriedEnough ? head : chain.find(({ fallback }) => !fallback)) ?? head);
 }
 
-/** Maximum automatic attempts of a model at a part that it failed at. */
+/** Maximum number of automatic attempts of a model at a part at which it failed. */
 const MOST_TRIES = 2;
 
 /** Number of attempts of a model since the newest generation without a fallback. */

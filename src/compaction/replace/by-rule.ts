@@ -32,7 +32,7 @@ export async function digestByRule(
   return { key: keyByRule(text), text };
 }
 
-/** Merges notes by rule: keeps the first lines of each, within its share of the length. */
+/** Merges notes by rule: keeps the first lines of each entry, within its share of the length. */
 export function mergedByRule(
   { counter, redact }: Asking,
   notes: readonly string[],
@@ -44,7 +44,7 @@ export function mergedByRule(
   return { key: keyByRule(text), text };
 }
 
-/** A key that no question has, so that a model can still be asked. */
+/** A key that no question has, so that a model can still be asked the same question later. */
 export function keyByRule(text: string): string {
   return createHash('sha256').update(`by rule\n${text}`).digest('hex');
 }

@@ -18,7 +18,7 @@ export interface Parent {
   ledger: string | null;
   /** `journal` mode. */
   state: string | null;
-  /** Number of archive parts that its head replaces. */
+  /** Number of archive parts that the head replaces. */
   parts: number;
   layers: KeptLayer[] | null;
   /** Texts pinned by patterns so far. */
@@ -63,7 +63,7 @@ export interface ReplacementInput {
   /** The carried request and the pinned messages that are not in `source`. */
   referenced: readonly LoggedMessage[];
   redact: Redact;
-  /** Whether an operator requested it: any gain is then accepted. */
+  /** Whether an operator requested the compaction: if so, any gain is accepted. */
   force: boolean;
   /** Whether the single repair was made or is impossible. */
   repaired: boolean;
@@ -85,9 +85,9 @@ export interface Replacement {
   view: ViewItem[];
   tokensBefore: number;
   tokensAfter: number;
-  /** Tokens of the unchanged beginning of the context, which a provider's prompt cache still serves. */
+  /** Tokens of the unchanged beginning of the context, which a provider's prompt cache still contains. */
   cachedTokens: number;
-  /** Whether the target was missed and no message arrived meanwhile that the next plan could evict. */
+  /** Whether the target was missed, and no message that the next plan could evict arrived meanwhile. */
   missed: boolean;
 }
 

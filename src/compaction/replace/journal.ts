@@ -64,12 +64,12 @@ function withClaims({ layer, text }: Entry, unfounded: readonly string[], counte
 
 const LONGEST_CLAIM = 200;
 
-/** Maximum tokens of exact values after an entry, and the same for claims. */
+/** Maximum tokens of exact values after an entry, and maximum tokens of claims. */
 function roomBehind({ tokens }: KeptLayer): number {
   return Math.max(40, Math.floor(EXACT_SHARE * tokens));
 }
 
-/** Adds an entry by rule after the existing ones; the state stays unchanged. */
+/** Adds an entry by rule after the existing entries; the state stays unchanged. */
 export function memoryByRule(
   input: ReplacementInput,
   evicted: readonly LoggedMessage[],
@@ -195,8 +195,8 @@ const overlaps = (one: KeptLayer, other: KeptLayer): boolean =>
   one.fromSeq <= other.throughSeq && one.throughSeq >= other.fromSeq;
 
 /**
- * The days of an entry: those of its evicted messages, and those of the entries that it replaces, even in part, whose messages
- * are not available.
+ * The days of an entry: the days of its evicted messages, and the days of the entries that it replaces, even in part, if their
+ * messages are not available.
  */
 function daysOf(members: readonly KeptLayer[], messages: readonly LoggedMessage[]): Pick<KeptLayer, 'days'> {
   const days = [

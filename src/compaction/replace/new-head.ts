@@ -93,7 +93,7 @@ function isFallback(
   const leftOut = failed || (plan.withoutModel !== null && policy.summary.method === 'model');
   if (method !== 'model') return leftOut || parent.fallback;
   if (chunksByRule > 0) return true;
-  // There was too much to read again, so the fallback's summary was merged unchanged.
+  // The messages were too many to read again, so the fallback's summary was merged unchanged.
   return parent.fallback && plan.foldGeneration === plan.baseGeneration;
 }
 
@@ -104,8 +104,8 @@ interface Pinned {
 }
 
 /**
- * The texts and messages that the policy names, of any size, and the matches of its patterns in this session: the newest ones,
- * at most {@link MOST_MATCHES} per pattern and within the available room.
+ * The texts and messages that the policy names, of any size, and the newest matches of its patterns in this session, at most
+ * {@link MOST_MATCHES} per pattern and within the available room.
  */
 function* pinsFor(
   { policy, limits, counter, parent, referenced, source }: ReplacementInput,

@@ -14,7 +14,7 @@ import { commitReductions } from '../../context/reductions/retention.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 import type { ReplacementInput } from './input.js';
 
-/** The reductions in force with this head: existing ones that still apply, and new ones of the policy. */
+/** The reductions in force with this head: existing reductions that still apply, and new reductions of the policy. */
 export function reductionsFor(
   { plan, written, policy, limits, source, counter }: ReplacementInput,
   kept: LoggedMessage[],

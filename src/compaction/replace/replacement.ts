@@ -16,7 +16,7 @@ import { redactedIn } from '../../summary/redaction/withheld.js';
 
 /**
  * Throws `Summary.NotSmaller`, `Summary.PinsLost` or `Llm.BadOutput` if the result is refused, and `Budget.Unreachable` if no
- * reduction can make the context fit with this head although it can without. The session then stays unchanged.
+ * reduction can make the context fit with this head, although it fits without the head. After a failure the session is unchanged.
  */
 export function* makeReplacement(input: ReplacementInput): Steps<Replacement | RepairNeeded> {
   const { plan, method, policy, limits, source, parent, counter } = input;
@@ -112,7 +112,7 @@ interface Attempted {
   later: number;
 }
 
-/** Refuses a head whose verbatim texts fill the window: a head is never reduced, so it must not replace a context that fits. */
+/** Refuses a head whose verbatim texts fill the window: no head is ever reduced, so it must not replace a context that fits. */
 function assertFits(
   view: readonly ViewItem[],
   { source, policy, limits, counter }: Pick<ReplacementInput, 'source' | 'policy' | 'limits' | 'counter'>,

@@ -15,7 +15,7 @@ export interface Asking {
   tenant: string;
   summarizer: SummarizerSettings;
   prompt: PromptSettings;
-  /** Removes from a text what a summarizer must not see. */
+  /** Removes the parts of a text that a summarizer must not see. */
   redact: Redact;
   counter: TokenCounter;
 }
@@ -31,7 +31,7 @@ export interface Asked {
   sources: () => Sources;
 }
 
-/** Characters. Summaries are far shorter, even with reasoning; searching megabytes of markup for one takes long. */
+/** Characters. Summaries are far shorter, even with reasoning; searching megabytes of markup for a summary takes long. */
 const LONGEST_ANSWER = 1_000_000;
 
 /**

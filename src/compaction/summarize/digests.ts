@@ -9,7 +9,7 @@ export interface Leaf {
   digest: DigestRef;
 }
 
-/** Requests the digests of one compaction, at most `concurrency` at a time, and keeps the size that each covers. */
+/** Requests the digests of one compaction, at most `concurrency` at a time, and keeps the tokens of the originals of each digest. */
 export class Digests {
   /** In the order of their answers. */
   readonly used: DigestRef[] = [];

@@ -7,12 +7,12 @@ export interface DigestRef {
   key: string;
   /** Tokens of the stored text. */
   tokens: number;
-  /** Whether it was stored before, so that no call was made. */
+  /** Whether the result was stored before, so that no call was made. */
   cached: boolean;
-  /** Unix milliseconds of the model call; equal if none was made. */
+  /** Unix milliseconds of the model call; both are equal if no call was made. */
   startedAt: number;
   endedAt: number;
-  /** Type of the failure after which the rules wrote it; absent if a model wrote it. */
+  /** Type of the failure after which the rules wrote the text; absent if a model wrote it. */
   byRule?: string;
   /** Whether notes include the changes of the current state. */
   changesState?: boolean;
@@ -52,7 +52,7 @@ export interface StateStep {
 export interface MergeStep {
   /** Keys of neighbouring digests, in the order of the log. */
   digests: string[];
-  /** Tokens of the originals that they cover. */
+  /** Tokens of the originals that the digests cover. */
   coveredTokens: number;
   /** Whether this is the root of the tree, which also merges the previous snapshot; the result is the new snapshot. */
   root: boolean;
@@ -72,7 +72,7 @@ export interface ModelSteps {
   changeState(step: StateStep, label: string): Promise<DigestRef | null>;
   /** Null unless the error is an overflow. Otherwise the halves of the chunk that did not fit; `halves` is null if it cannot be halved. */
   overflow(error: unknown): { halves: [ChunkRef, ChunkRef] | null } | null;
-  /** Creates a failure that is not retried; if the model failed at all chunks, `type` is that of their failures. */
+  /** Creates a failure that is not retried; if the model failed at all chunks, `type` is the type of their failures. */
   failed(type: string, message: string): Error;
 }
 

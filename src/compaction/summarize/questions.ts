@@ -107,7 +107,7 @@ export function chunkQuestion(
       const ground = once(() => groundOf([before, transcript], requestWith('', null)));
       return {
         request: requestWith(transcript, before),
-        // Counts the material once, and its surroundings; the sources are read in the same step.
+        // Counts the material once, together with its surroundings; the sources are read in the same step.
         tokens: once(() => {
           sources();
           ground();
@@ -299,7 +299,7 @@ export function stateQuestion(
               'Summary.NotSmaller',
               'the changes of the state are longer than its limit',
             );
-          // Lines without a known form count as progress: they must have content of the notes, as notes must of their record.
+          // Lines without a known form count as progress: they must have content of the notes, as notes must have content of their record.
           if (!holdsChanges(changes)) {
             const empty = { notes: [], follows: '', state: { ...asked, text: '' }, key, prompt };
             const told = notes.flatMap((one) => [one.notes, one.changes]);

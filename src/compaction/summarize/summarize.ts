@@ -83,7 +83,7 @@ async function writeSnapshot(digests: Digests): Promise<History> {
   return { chunks: leaves.map(({ chunk }) => chunk), snapshot, layers: [] };
 }
 
-/** For plans of earlier versions: adds leaves after the existing layers; four of a rank become one of the next rank. */
+/** For plans of earlier versions: adds leaves after the existing layers; four layers of a rank become one layer of the next rank. */
 async function addLayers(digests: Digests): Promise<History> {
   const { plan, progress } = digests;
   const leaves = await readHistory(digests, plan.chunks);
@@ -166,7 +166,7 @@ function mergedLayer(members: readonly Layer[], { key, tokens }: DigestRef, rank
     members.reduce((sum, one) => sum + of(one) * one.tokens, 0);
   return {
     rank,
-    // A merge keeps about the same share of each member.
+    // A merge keeps about the same share of each merged entry.
     rewrites:
       1 +
       weight(({ rank: highest, rewrites = highest }) => rewrites) /

@@ -4,7 +4,7 @@ import type { TokenCounter } from '../../tokens/counter.js';
 /** Maximum tokens of an excerpt, by step; 0 leaves only the pointer. */
 export const excerptSteps = [2_000, 500, 120, 0] as const;
 
-/** Minimum tokens of beginning and end; shorter ones are useless. */
+/** Minimum tokens of beginning and end; shorter pieces are useless. */
 const leastExcerptTokens = 16;
 
 /** Share of the room used in the first attempt: beginning and end are often denser than the whole text, and a second count is expensive. */
@@ -173,7 +173,7 @@ function shortenLiteral(literal: string, longest: number, seq: number): string {
   return JSON.stringify(`${head}[… ${grouped(leftOut)} characters left out; see message ${seq}]${tail}`);
 }
 
-/** The first `length` code units, one less where that would split a surrogate pair. */
+/** The first `length` code units, or one less if the end would split a surrogate pair. */
 export function startOf(text: string, length: number): string {
   return text.slice(0, splitsPair(text, length) ? length - 1 : length);
 }
@@ -187,7 +187,7 @@ function splitsPair(text: string, at: number): boolean {
   return /^[\uD800-\uDBFF][\uDC00-\uDFFF]$/.test(text.slice(Math.max(0, at - 1), at + 1));
 }
 
-/** 48210 → "48,210", the same on every machine. */
+/** 48210 → "48,210" on every machine, whatever its locale. */
 function grouped(number: number): string {
   return String(number).replace(/\B(?=(\d{3})+$)/g, ',');
 }

@@ -1,4 +1,4 @@
-/** Messages that are summarized separately because of their size, and their stand-ins in the context. */
+/** Messages that are summarized separately because of their size, and the shorter messages that replace them in the context. */
 import type { Reduction, ViewItem } from '../view/view.js';
 import type { LoggedMessage } from '../../conversation/message.js';
 import { escapeTags } from '../../conversation/tags.js';
@@ -13,7 +13,7 @@ import { besidesText, withArguments, withContent } from './stand-ins.js';
 
 /**
  * Messages of the tail above `messageTokens`, ascending. Excluded are the newest user message, system messages, results that the policy
- * keeps in full, reduced messages, and results that the model has not seen yet: those of the latest batch if no assistant message follows.
+ * keeps in full, reduced messages, and, if no assistant message follows the latest batch, its results: the model has not seen them.
  */
 export function largeMessages(
   view: readonly ViewItem[],

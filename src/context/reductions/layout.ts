@@ -9,7 +9,7 @@ export interface Segment {
   /** Index of its first item in the view. */
   first: number;
   items: ViewItem[];
-  /** Every omitted seq must be smaller. */
+  /** Only messages with a smaller seq may be omitted. */
   below: number;
 }
 
@@ -55,7 +55,7 @@ function isUserMessage({ source, role }: ViewItem): boolean {
   return role === 'user' && (source === 'log' || source === 'reduced');
 }
 
-/** Includes orphan results, although the context shows them as user messages: the newest one is also new to the model. */
+/** Includes orphan results, although the context shows them as user messages: the newest orphan result is also new to the model. */
 function isResult({ role }: ViewItem): boolean {
   return role === 'tool' || role === 'function';
 }

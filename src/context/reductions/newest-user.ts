@@ -13,10 +13,10 @@ import { excerptOf, excerptSteps } from './excerpt.js';
 import { layoutOf } from './layout.js';
 import { besidesText, StandIns, withContent } from './stand-ins.js';
 
-/** Share of the room without system messages and head above which the newest user message is shortened. */
+/** The newest user message is shortened if it takes more than this share of the room that system messages and head leave. */
 const mostWhole = 0.75;
 
-/** Minimum share of the target's free room for its excerpt; it may fill all room that other messages leave. */
+/** Share of the target's free room that the excerpt may always take; it may also fill all room that other messages leave. */
 const leastShortened = 0.5;
 
 /**

@@ -20,15 +20,18 @@ import { shrinkOld } from './to-fit.js';
 interface CommitOptions {
   policy: Policy;
   limits: Limits;
-  /** Context tokens before this commit; they decide whether arguments are truncated. */
+  /** Context tokens before this commit. This size decides whether arguments are truncated. */
   tokensBefore: number;
-  /** `policy`: only the reductions of the policy. `all`: every possible reduction, if those leave more than the target. @default 'all' */
+  /**
+   * `policy`: only the reductions of the policy. `all`: every possible reduction, if the policy's reductions leave more than the
+   * target. @default 'all'
+   */
   what?: 'policy' | 'all';
-  /** Messages after this one do not count against the target. @default all count */
+  /** Seq of the last message that counts against the target. @default all messages count */
   seenThroughSeq?: number;
 }
 
-/** Maximum tokens of the excerpt of a result beyond the budget; the short one is used if the long one leaves more than the target. */
+/** Maximum tokens of the excerpt of a result beyond the budget; short excerpts are used if long ones leave more than the target. */
 const longExcerpt = 500;
 const shortExcerpt = 120;
 
@@ -96,7 +99,7 @@ function truncationFrom(
   return tokensBefore + overhead >= Math.floor(reduce.arguments.from * window) ? reduce.arguments : null;
 }
 
-/** Whether an item is a result that the policy keeps in full, as one of a critical tool or by its retention. */
+/** Whether an item is a result that the policy keeps in full, because its tool is critical or by its retention. */
 export function sparesResult(item: ViewItem, { reduce }: Pick<Policy, 'reduce'>): boolean {
   return isResult(item) && retentionOf(reduce, item.tool) === 'keep_full';
 }
@@ -134,7 +137,7 @@ function reduceByRetention(
   return (item) => isResult(item) && seqs.summarize_archive.has(item.fromSeq);
 }
 
-/** Makes long excerpts of all results, then short ones of the largest, if those can reach the target. */
+/** Makes long excerpts of all results, then short excerpts of the largest results, if short excerpts can reach the target. */
 function excerptResults(work: StandIns, accepts: (item: ViewItem) => boolean, target: number): void {
   const reachable = sizeWith(work, accepts, shortExcerpt) <= target;
   work.shrink('tool_result', accepts, -1, [longExcerpt]);
@@ -166,7 +169,7 @@ function beyondBudget(view: readonly ViewItem[], reduce: Reduce, budget: number)
 
 /**
  * Groups that leave the context: all their results are beyond the budget and have retention `drop`, no call is unanswered, and no message
- * of another group was recorded between theirs. If the group must stay, the result becomes a pointer instead.
+ * of another group was recorded between the messages of the group. If the group must stay, the result becomes a pointer instead.
  */
 function droppedRuns(view: readonly ViewItem[], reduce: Reduce, beyond: ReadonlySet<ViewItem>): Run[] {
   const dropped: Run[] = [];

@@ -1,4 +1,4 @@
-/** Shorter stand-ins of single messages: finds the fields that can be shortened and shortens them in steps. */
+/** Replaces single messages by shorter ones (stand-ins): finds the fields that can be shortened and shortens them in steps. */
 import type { Reduction, ViewItem } from '../view/view.js';
 import { type ChatMessage, isMedia } from '../../conversation/message.js';
 import { textOf } from '../../conversation/validate.js';
@@ -34,7 +34,7 @@ export interface Fit {
 
 /** Neighbouring items of a view. */
 export interface Run {
-  /** Index of the first. */
+  /** Index of the first item. */
   first: number;
   items: readonly ViewItem[];
 }
@@ -244,7 +244,7 @@ function charactersIn(texts: readonly string[]): number {
   return texts.reduce((sum, text) => sum + text.length, 0);
 }
 
-/** The arguments of all calls in call order, those of a legacy call last; missing arguments are empty strings. */
+/** The arguments of all calls in call order, with a legacy call last; missing arguments are empty strings. */
 function argumentsIn({ tool_calls, function_call }: ChatMessage): string[] {
   return [
     ...(tool_calls ?? []).map((call) => call.function?.arguments ?? ''),

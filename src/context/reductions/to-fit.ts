@@ -181,7 +181,10 @@ function* omitOldest(
   }
 }
 
-/** Omits the whole tail except the newest user message. Needed if a result was recorded after that message, far from its call. */
+/**
+ * Omits the whole tail except the newest user message. This is necessary if a result was recorded after the newest user message,
+ * far from its call.
+ */
 function omitEverything(work: StandIns, { counter, recovery }: Noting): void {
   const layout = layoutOf(work.view());
   const notes = notesForEverything(layout, counter, recovery);
@@ -200,7 +203,7 @@ interface Floor {
   rest: number;
 }
 
-/** The size below which no reduction can bring a view. @internal A test compares it with the smallest view. */
+/** The smallest size to which reductions can bring a view. @internal A test compares it with the smallest view. */
 export function* irreducibleFloor(
   view: readonly ViewItem[],
   counter: TokenCounter,

@@ -12,7 +12,7 @@ const alternating =
 
 /**
  * Whether the provider requires alternating roles, so that neighbours of the same role are joined into one message. Messages
- * appended later only add to the end of the joined ones.
+ * that are appended later change a joined message only at its end.
  */
 export function wantsAlternation({ roles, model }: Pick<Policy, 'roles' | 'model'>): boolean {
   if (roles !== 'auto') return roles === 'alternate';
@@ -64,7 +64,7 @@ function hasCalls({ tool_calls, function_call }: ChatMessage): boolean {
   return (tool_calls ?? []).length > 0 || Boolean(function_call);
 }
 
-/** The joined item has the group of its calls, so that they stay with their results; otherwise that of the first item. */
+/** The joined item has the group of its calls, so that they stay with their results; otherwise the group of the first item. */
 function join(before: ViewItem, after: ViewItem): ViewItem {
   const seqs = [before.fromSeq, after.fromSeq].filter((seq) => seq > 0);
   return {

@@ -26,7 +26,7 @@ export interface ContextBreakdown {
   tail: number;
 }
 
-/** `items` are those of a request as sent, `layout` is that of its head. */
+/** `items` are the items of a request as sent, `layout` is the layout of its head. */
 export function breakdownOf(items: readonly ViewItem[], layout: Head['layout']): ContextBreakdown {
   const members = items.flatMap(({ source, tokens, joined }) => joined ?? [{ source, tokens }]);
   const of = (...sources: ViewSource[]) =>
@@ -97,7 +97,7 @@ export function layoutOf(
 }
 
 /**
- * Tokens of the longest common prefix of two contexts: the part of `after` that a provider's prompt cache serves after
+ * Tokens of the longest common prefix of two contexts: the part of `after` that a provider's prompt cache contains after
  * `before`. The first message that differs is compared by character.
  */
 export function commonPrefix(

@@ -10,7 +10,7 @@ const maxIdLength = 40;
 const maxQuotedLength = 80;
 
 /**
- * A unique id for every call, by message index and call number. A first occurrence keeps its id, a later one gets `<id>-<seq>`, a call
+ * A unique id for every call, by message index and call number. The first call with an id keeps it, a later call gets `<id>-<seq>`, a call
  * without an id gets `call_<seq>_<number>`. Messages appended later never change earlier ids.
  */
 export function assignCallIds(metas: readonly MessageMeta[]): string[][] {
@@ -60,7 +60,10 @@ export function showPlain(logged: ChatMessage): ChatMessage {
   return rest;
 }
 
-/** An assistant message with the given ids for its calls. A `function_call` in addition to tool calls becomes one of them: no endpoint accepts both. */
+/**
+ * An assistant message with the given ids for its calls. A `function_call` in addition to tool calls becomes a tool call: no
+ * endpoint accepts both.
+ */
 export function showCaller(
   logged: ChatMessage,
   ids: readonly string[],
@@ -95,7 +98,7 @@ export function showResult(logged: ChatMessage, call: CallReference): ChatMessag
   return { ...message, role: 'tool', tool_call_id: call.id, content };
 }
 
-/** The result of a call that has no recorded one. */
+/** The result of a call without a recorded result. */
 export function syntheticResult(call: CallReference): ChatMessage {
   if ('functionName' in call) return { role: 'function', name: call.functionName, content: noResult };
   return { role: 'tool', tool_call_id: call.id, content: noResult };

@@ -39,11 +39,11 @@ export interface HeadStretch {
 export interface HeadLayout {
   /** The stretches of the turn's text in order, without gaps. */
   stretches: HeadStretch[];
-  /** Tokens of each part; their sum is that of the turn. */
+  /** Tokens of each part; their sum is the size of the turn. */
   tokens: Record<HeadPart, number>;
 }
 
-/** A shorter stand-in in the context for one message or (`omitted`) a range of messages. The originals stay in the log. */
+/** A shorter message (stand-in) that the context shows for one message or (`omitted`) for a range. The originals stay in the log. */
 export interface Reduction {
   fromSeq: number;
   throughSeq: number;
@@ -94,7 +94,7 @@ export interface ViewItem {
   source: ViewSource;
   /** Number of the item's group: the seq of the group's first message; negative for the head. */
   group: number;
-  /** Role of the logged message (an orphan result is shown as a user message but keeps its role); otherwise that of `message`. */
+  /** Role of the logged message (an orphan result is shown as a user message but keeps its role); otherwise the role of `message`. */
   role: Role;
   /** Name of a result's tool, from its call or from the result; null if unknown, and for other messages. */
   tool: string | null;
@@ -106,7 +106,7 @@ export interface ViewItem {
  * The context of a session as sent to the model. It is a projection of the stored messages that is always valid for an
  * OpenAI-compatible endpoint, even if the log has unanswered calls, orphan results, reused ids or empty turns. The view is in
  * request order: leading system messages, head, tail. In the tail every assistant message with calls is followed directly by
- * one result per call, in call order; results recorded later move up to their call, missing ones are synthetic. Appending
+ * one result per call, in call order; results recorded later move up to their call, missing results are synthetic. Appending
  * messages only adds items at the end, except that a late result replaces its synthetic one.
  */
 export function buildView(source: ContextSource, counter: TokenCounter): ViewItem[] {
@@ -339,7 +339,7 @@ function omittedItems({ fromSeq, throughSeq, body, tokens }: Reduction): ViewIte
   return [{ fromSeq, throughSeq, message, tokens, source: 'omitted', group: fromSeq, role, tool: null }];
 }
 
-/** The omitted ranges that no other range covers, ascending. Of two equal ranges the later one applies. */
+/** The omitted ranges that no other range covers, ascending. Of two equal ranges the later range applies. */
 function outermostRanges(reductions: readonly Reduction[]): Reduction[] {
   const outermost: Reduction[] = [];
   const ascending = reductions

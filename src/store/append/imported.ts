@@ -6,7 +6,7 @@ import { read } from '../connection/transaction.js';
 
 const prefix = 'import-';
 
-/** The id of an imported turn. The same messages at the same place get the same id, however often the import runs. */
+/** The id of an imported turn. The same messages at the same place get the same id in every import. */
 export function importedTurnId(fromSeq: number, hashes: readonly string[]): string {
   return `${prefix}${fromSeq}-${createHash('sha256').update(hashes.join()).digest('hex').slice(0, 24)}`;
 }
@@ -23,7 +23,7 @@ export async function closeImported(pool: Pool, { tenant, session }: SessionIds)
   );
 }
 
-/** Tokens of a newest user message that no context can show whole, and the tokens of the budget. */
+/** The size of a newest user message that no context can show whole, and the budget, both in tokens. */
 export interface LargeNewest {
   tokens: number;
   budget: number;

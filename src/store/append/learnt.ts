@@ -11,7 +11,7 @@ import { recalibrated, settingsIfValid } from '../sessions/settings.js';
 import { checkId } from '../../contract/ids.js';
 import type { Transaction } from '../connection/transaction.js';
 
-/** A compaction committed this shortly before the previous turn may have waited for that turn. */
+/** A compaction that was committed this shortly before the previous turn may have waited for that turn. */
 const COMMIT_MARGIN = '5 seconds';
 
 /** Null where nothing was reported. Throws `Input.Invalid` with the path of the field. */
@@ -23,7 +23,7 @@ export function checkUsage(report: unknown): ReportedUsage | null {
 
 /**
  * Returns the row after this turn, except for its counters of messages: a running mean, the calibration, and, where
- * the present sizes were off, budget, marks and a new policy version. `session` is the locked row before the turn.
+ * the present sizes were off, budget, `measureAt…` and a new policy version. `session` is the locked row before the turn.
  */
 export async function progressed(
   tx: Transaction,
@@ -43,7 +43,7 @@ export async function progressed(
     row.calibration = calibrated(row.calibration, key, request);
   }
   const settings = recalibrated(policy, row);
-  // In an exhausted session, the marks are at the size where something compactable will have arrived.
+  // In an exhausted session, `measureAt…` is the size at which the context will contain messages that can be compacted.
   const marksHold = row.exhausted !== null;
   if (settings) {
     const { budget, appliedFactor, appliedOverhead, measureAtTokens, measureAtMessages } = settings;

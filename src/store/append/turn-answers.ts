@@ -27,7 +27,7 @@ export interface AppendResult {
   debounceMs: number;
 }
 
-/** The reason why this turn cannot be stored as a new one; null for none. */
+/** The reason why this turn cannot be stored as a new turn; null if it can. */
 export function refusalOf(
   { expectedSeq, policy, session: name }: TurnInput,
   session: SessionRow,

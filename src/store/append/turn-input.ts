@@ -11,7 +11,7 @@ export interface TurnInput extends SessionIds {
   turnId: string;
   /** At least one message in the session's format, checked by the append. A long list may be a `MessagesText`. */
   messages?: unknown;
-  /** The messages as `readNative` logs them, in place of `messages`. */
+  /** The messages as `readNative` returns them for the log, in place of `messages`. */
   logged?: LoggedTurn;
   /** Format of `messages`. The first turn fixes it. @default the session's format, `openai-chat` for a new session */
   format?: FormatName;
@@ -19,18 +19,18 @@ export interface TurnInput extends SessionIds {
   expectedSeq?: number;
   /** Policy of a new session. For an existing session it must be equal or absent. */
   policy?: PolicyInput;
-  /** When it was said, as an ISO 8601 instant with a time zone. A message with a time in its log keeps that time. */
+  /** When the turn was said, as an ISO 8601 instant with a time zone. A message whose log gives it a time keeps that time. */
   at?: string;
   /** The provider's usage report, in its own form, for the request that made the first assistant message of this turn. */
   usage?: UsageReport;
   /**
-   * When the turn was submitted, where it is stored much later. A turn older than an erasure of its session is
+   * When the turn was submitted, if it is stored much later. A turn older than an erasure of its session is
    * refused (`Store.StaleGeneration`) until that erasure is complete.
    */
   receivedAt?: Date;
-  /** Policy of file and environment for a new session. */
+  /** For a new session: the policy layers of file and environment. */
   deployment?: DeploymentPolicy;
-  /** An old turn. Nothing looks at it before a backfill or the next live turn does. */
+  /** The turn is old: no workflow is signalled, and the session is next measured by a backfill or after a live turn. */
   imported?: boolean;
   limits?: TurnLimits;
 }

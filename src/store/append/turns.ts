@@ -34,11 +34,11 @@ import type { TurnInput } from './turn-input.js';
 type ReadTurn = Omit<TurnInput, 'usage'> & { usage?: ReportedUsage };
 
 /**
- * Stores one turn and the session's new counters in one short transaction, and sends no other query where this
+ * Stores one turn and the session's new counters in one short transaction, and sends no other query if this
  * process knows the session. A repeated turn is stored once and gets the same answer. The first turn creates the
  * session. Tokens are counted before the transaction begins.
- * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; then
- * nothing was stored.
+ * Throws `Input.Invalid`, `Input.TooLarge`, `Store.TurnConflict`, `Store.StaleAppend`, `Store.Unavailable`; after
+ * such a failure nothing is stored.
  */
 export async function appendTurn(
   pool: Pool,
@@ -120,7 +120,7 @@ function newSession(
   return { format, settings: settingsOf(layers), tenantPolicyVersion: tenant?.version ?? 0 };
 }
 
-/** Returns the session row instead where the counts were made with another tokenizer or policy than the session has now. */
+/** Stores nothing and returns the session row if the session no longer has the tokenizer or policy of the counts. */
 async function append(
   tx: Transaction,
   turn: ReadTurn,
@@ -150,7 +150,7 @@ async function append(
   throw new Error(`turn ${turn.turnId} was not inserted, and no stored turn was found`);
 }
 
-/** Null where a turn of this id exists already; otherwise the answer, and the row after the turn. */
+/** The answer, and the row after the turn; null if a turn with this id exists already. */
 async function insert(
   tx: Transaction,
   turn: ReadTurn,
@@ -170,12 +170,12 @@ async function insert(
   return { result: answer(turn, row, policy, range, session.liveTokens), row };
 }
 
-/** Rolls the transaction back. */
+/** Thrown to roll the transaction back. */
 class NotInARow extends Error {}
 
 /**
  * Stores consecutive turns of one session, each with `logged` and its `expectedSeq`, in one transaction: four times
- * as fast as one by one. Returns false and stores nothing where one of them is not a new turn at its place, or the
+ * as fast as one by one. Returns false and stores nothing if one of them is not a new turn at its place, or the
  * session has changed meanwhile; `appendTurn` then gives the reason.
  */
 export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...TurnInput[]]): Promise<boolean> {
@@ -220,7 +220,7 @@ export async function appendTurns(pool: Pool, turns: readonly [TurnInput, ...Tur
   }
 }
 
-/** Inserts a turn with one statement. Returns no row where a turn of this id exists already. */
+/** Inserts a turn with one statement. Returns no row if a turn with this id exists already. */
 function insertTurn(
   { query }: Transaction,
   turn: ReadTurn,
@@ -299,7 +299,7 @@ from turn
 where tenant_id = $1 and session_id = $2
 returning live_tokens as tokens, live_messages as messages`;
 
-/** System and developer messages lead until another role has spoken. */
+/** System and developer messages are leading messages until a message of another role follows. */
 function systemThrough({ systemThroughSeq, nextSeq }: SessionRow, roles: readonly string[]): number {
   if (systemThroughSeq !== nextSeq - 1) return systemThroughSeq;
   const leading = roles.findIndex((role) => role !== 'system' && role !== 'developer');

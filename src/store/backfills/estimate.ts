@@ -51,7 +51,7 @@ export async function readSelection(
   );
 }
 
-/** Reads the rows of these sessions, with the tenant's policy where it is newer. */
+/** Reads the rows of these sessions, with the tenant's policy if it is newer. */
 export async function readSessions(
   pool: Pool,
   tenant: string,
@@ -69,7 +69,7 @@ export async function readSessions(
   return records.map(toSession);
 }
 
-/** The summarizer that the workers use where a policy names none. */
+/** The summarizer that the workers use if a policy names none. */
 export interface SummarizerFacts {
   model?: string;
   contextWindow?: number;
@@ -81,8 +81,8 @@ const pageSize = 500;
 
 /**
  * Estimates what a backfill would do. Reads the same pages as the job, one at a time, and judges sessions by their
- * rows. Writes nothing. The sizes of evicted messages are derived from means. The model's answers count with their
- * largest size.
+ * rows. Writes nothing. Estimates the sizes of evicted messages from means, and counts each answer of the model with
+ * the maximum size.
  */
 export async function estimateBackfill(
   pool: Pool,
@@ -119,7 +119,7 @@ export async function estimateBackfill(
   }
 }
 
-/** A sum in one currency. There is no sum if currencies differ or a cost is unknown. */
+/** A sum in one currency. If currencies differ or a cost is unknown, there is no sum. */
 class Money {
   private cost = 0;
   private currency: string | null | undefined;

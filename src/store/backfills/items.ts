@@ -14,7 +14,7 @@ import { read, withTransaction, type Query } from '../connection/transaction.js'
 /** A session that is pending in a backfill. */
 export interface PendingItem {
   session: string;
-  /** Generation of its newest compaction; null where the session was erased meanwhile. */
+  /** Generation of its newest compaction; null if the session was erased meanwhile. */
   generation: number | null;
   incarnation: string | null;
 }
@@ -47,7 +47,7 @@ export interface SelectedItem {
 
 /**
  * Writes the next page and moves the cursor to its last session, in one transaction. Leaves out sessions that were
- * erased after they were judged. Returns false and writes nothing where the cursor is no longer at `from`: an earlier
+ * erased after their rows were read. Returns false and writes nothing if the cursor is no longer at `from`: an earlier
  * attempt has written the page.
  */
 export async function insertPage(
@@ -98,7 +98,7 @@ async function keepSelected(
 
 export interface ItemResult {
   session: string;
-  /** Absent in results of earlier versions: any session with this id. */
+  /** Absent in results of earlier versions, which mean any session with this id. */
   incarnation?: string;
   /** Unix milliseconds. */
   at: number;
@@ -143,7 +143,7 @@ export async function recordItems(
 }
 
 /**
- * A session that changed once stays `compacted`, unless a later look at it fails. The cost of failed attempts counts
+ * A session that was compacted once stays `compacted`, unless a later attempt fails. The cost of failed attempts counts
  * until a commit of the same generation includes it.
  */
 async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {

@@ -35,8 +35,8 @@ const rowColumns = `request, state, reason, cursor, selecting, concurrency, spen
   created_at as "createdAt", ended_at as "endedAt"`;
 
 /**
- * Stores a new job. Returns the stored job where one of this name has the same request. Throws `Input.Invalid` (path
- * `job`) where its request differs.
+ * Stores a new job. If a job of this name with the same request exists, returns it. Throws `Input.Invalid` (path
+ * `job`) if the existing job has another request.
  */
 export async function insertBackfill(pool: Pool, tenant: string, request: FullRequest): Promise<BackfillRow> {
   const { job, concurrency, spendLimit = null } = request;

@@ -50,8 +50,8 @@ export function noSuchPart(
 }
 
 /**
- * Streams one part. Throws `Store.Corrupt` at a message that differs from what was archived, or at the end of such a
- * part.
+ * Streams one part. Throws `Store.Corrupt` at a message that differs from the archived one, or at the end of the part if its
+ * hash does not match.
  */
 export async function* verifiedPart(
   query: Query,

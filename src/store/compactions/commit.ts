@@ -21,30 +21,30 @@ import { withSession, type Transaction } from '../connection/transaction.js';
 
 /** An accepted compaction, which is committed as a whole or not at all. */
 export interface CommitInput {
-  /** The generation that it was planned on. The commit is refused where the session has a newer one. */
+  /** The generation that the compaction was planned on. The commit is refused if the session has a newer one. */
   baseGeneration: number;
-  /** The policy version behind its sizes. The commit is refused if the session has a newer one. Absent: not compared. */
+  /** The version of the policy that gave its sizes. The commit is refused if the session has a newer one. Absent: not compared. */
   policyVersion?: number;
   reason: string;
   method: 'model' | 'extractive' | 'none';
-  /** Last evicted seq; the base's own where only reductions are committed. */
+  /** Last evicted seq; that of the base generation if only reductions are committed. */
   throughSeq: number;
   snapshot: string | null;
   ledger: string | null;
   layers?: KeptLayer[] | null;
   /** `journal` mode. */
   state?: string | null;
-  /** A layer made by rule, whose text is stored with the commit. */
+  /** A layer that was made by rule; its text is stored with the commit. */
   newLayer?: { layer: Layer; text: string } | null;
   /** Texts that the policy's patterns have pinned so far. */
   pinned?: string[];
-  /** A model must write this snapshot again once one answers. */
+  /** A model must write this snapshot again as soon as a model answers. */
   fallback?: boolean;
   /** Null while there is no head. */
   head: Head | null;
   carriedSeq: number | null;
   coverage: Coverage[];
-  /** All reductions in force after this commit, including those of the base that still hold. */
+  /** All reductions in force after this commit, including the reductions of the base that still apply. */
   reductions: Reduction[];
   tokensBefore: number;
   tokensAfter: number;
@@ -54,7 +54,7 @@ export interface CommitInput {
   chunks: number;
   /** Chunks that the fallback wrote, because the model failed at them. */
   chunksByRule?: number;
-  /** Type of the model's failure at the first of these chunks, where the model wrote the others. */
+  /** Type of the model's failure at the first chunk that the fallback wrote, if the model wrote the others. */
   chunkFailure?: string | null;
   /** Digests that the compaction uses. The commit protects them from deletion. */
   digestKeys: string[];
@@ -71,7 +71,7 @@ export interface CommitInput {
   paysBackAfter?: number | null;
   workflowId: string;
   runId: string;
-  /** Why the model did not write this compaction although it was asked. It is not asked again before `retryAt`. */
+  /** The failure of the model's requests for this compaction. The model gets no further request before `retryAt`. */
   failure?: { type: string; message: string; retryAt: Date; onlyWaited?: boolean } | null;
   exhausted?: { atSeq: number; tokens: number; reason: string } | null;
   measureAt: { tokens: number | null; messages: number | null };
@@ -83,9 +83,9 @@ export class PolicyReplaced extends Error {}
 /**
  * Replaces the planned prefix of the context: archive part, snapshot, exact values, reductions and the moved head in
  * one transaction (invariant 2), guarded by compare-and-set on the generation (invariant 5). A run that has committed
- * already gets its row back, so that a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also where
- * the session was erased and recreated since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; then nothing
- * is written.
+ * already gets its row back, so that a retry after a lost answer is safe. Throws `Store.StaleGeneration`, also if
+ * the session was erased and recreated since `ids` were read, `Store.DigestGone` or `PolicyReplaced`; in these cases
+ * nothing is written.
  */
 export async function commitCompaction(
   pool: Pool,
@@ -190,7 +190,7 @@ function storableLayer({ added, waiting, ...layer }: KeptLayer): KeptLayer {
   };
 }
 
-/** The failure fields after a commit. It clears earlier failures, except those of a model that it did without. */
+/** The failure fields after a commit. A commit clears earlier failures, except a model's failures if it used no model. */
 function failuresAfter(
   { failures, retryAt, lastError }: SessionRow,
   { method, failure, chunkFailure, chunks, chunksByRule }: CommitInput,

@@ -7,7 +7,7 @@ import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import { read, type Query } from '../connection/transaction.js';
 
-/** The run id of digests written ahead of a later compaction. */
+/** The run id that holds digests written ahead of a later compaction. */
 export const aheadRun = 'ahead';
 
 /** One run of a compaction. */
@@ -27,7 +27,7 @@ const holdAll = (keys: string): string => `
 const parameters = ({ tenant, session, runId, forMs }: Holder) => [tenant, session, runId, forMs / 1_000];
 
 /**
- * Finds the digest under this key and holds it. Returns its tokens; null where none is stored, or the session was
+ * Finds the digest under this key and holds it. Returns its tokens; null if none is stored, or the session was
  * erased.
  */
 export async function holdDigest(

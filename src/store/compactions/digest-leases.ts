@@ -36,12 +36,12 @@ const leaseSeconds = 15;
 export const renewEveryMs = 3_000;
 /** Pause after a passing failure, so that many steps that need the same answer do not fail one after the other. */
 const shortestCoolMs = 1_000;
-/** The endpoint may have requested a longer delay than other steps can wait. After this time they ask themselves. */
+/** The endpoint may have requested a longer delay than other steps can wait. After this time, they send the request themselves. */
 const longestCoolMs = 30_000;
 /** Age at which expired leases are deleted. */
 const forgottenAfter = '1 hour';
 
-/** Returns true where this asker holds the lease. No other asker gets it until it ends or expires. */
+/** Returns true if this asker holds the lease. No other asker gets the lease until it ends or expires. */
 export async function claimLease(
   pool: Pool,
   { tenant, key }: LeasedDigest,

@@ -26,9 +26,9 @@ export async function findDigest(pool: Pool, tenant: string, key: string): Promi
 }
 
 /**
- * Stores an answer under its content key; it is durable on return. The first stored answer stays: where another
- * writer stored one under the same key, that one is returned. `holder` holds the result in both cases. Throws
- * `Store.SessionNotFound` where the payer was erased, `Store.StaleGeneration` where it was recreated since
+ * Stores an answer under its content key; it is durable on return. The first stored answer stays: if another
+ * writer stored an answer under the same key, returns that answer. `holder` holds the result in both cases. Throws
+ * `Store.SessionNotFound` if the payer was erased, `Store.StaleGeneration` if it was recreated since
  * `incarnation` was read.
  */
 export async function storeDigest(
@@ -38,7 +38,7 @@ export async function storeDigest(
 ): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
   return withTransaction(pool, async ({ db, query }) => {
-    // A model may answer after its session was erased. Then nothing of the answer is stored.
+    // A model may answer after its session was erased. In this case the answer is not stored.
     await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
     const [stored] = await db
       .insert(digests)
@@ -59,7 +59,7 @@ export async function storeDigest(
 }
 
 /**
- * The cost of those digests among `keys` that were paid for while this generation was prepared. The others existed
+ * The cost of the digests among `keys` that this session paid for while it prepared this generation. The others existed
  * before.
  */
 export async function paidFor(
@@ -138,11 +138,11 @@ export async function storeRuleLayer(
     .onConflictDoNothing();
 }
 
-/** Digests deleted by one call. The next call deletes more. */
+/** Maximum number of digests that one call deletes. The next call deletes more. */
 const mostExpired = 500;
 
 /**
- * Deletes digests of a tenant that are older than this and that no compaction refers to or holds, and returns their
+ * Deletes the digests of a tenant that are old enough and that no compaction refers to or holds, and returns their
  * number. Also deletes holds and leases that expired long ago.
  */
 export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
@@ -170,7 +170,7 @@ const unused = (digest: string): string =>
   `not exists (select from palimpsest.compaction_digests used
      where used.tenant_id = ${digest}.tenant_id and used.key = ${digest}.key) and ${unheld(digest)}`;
 
-/** Protects these digests from deletion. Throws `Store.DigestGone` where one is missing. */
+/** Protects these digests from deletion. Throws `Store.DigestGone` if a digest is missing. */
 export async function linkDigests(
   { db, query }: Transaction,
   { tenant, session }: SessionIds,

@@ -15,11 +15,11 @@ import { settingsOf } from '../sessions/settings.js';
 import { withTransaction, type Transaction } from '../connection/transaction.js';
 
 /**
- * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. From there the
+ * Makes a new session with the policy, the log and the compactions of another up to `throughSeq`. After the fork the
  * sessions are independent. A turn that reaches beyond `throughSeq` is cut, a call without its result stays open, and
- * digests are shared. The database copies all of it in one transaction. A repeated fork is made once. Throws
+ * digests are shared. The database copies everything in one transaction. A repeated call makes no second fork. Throws
  * `Input.Invalid` for a seq that is not in the log and for a target that exists already; `Store.SessionNotFound`;
- * `Store.StaleGeneration` where the source is erased and recreated meanwhile.
+ * `Store.StaleGeneration` if the source is erased and recreated meanwhile.
  */
 export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: ForkRequest): Promise<Forked> {
   const target: SessionIds = { tenant: ids.tenant, session: to };
@@ -32,7 +32,7 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
         `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
       );
     const made = await withTransaction(pool, async (tx) => {
-      // Appends continue meanwhile. Only a concurrent change of the policy, which changes counts, would make the copy
+      // Appends continue meanwhile. Only a concurrent change of the policy, because it changes counts, would make the copy
       // inconsistent.
       if (attempt > 1) await lockSession(tx, source);
       else await keepSession(tx, source);
@@ -80,7 +80,7 @@ async function answer(
   return { session: target.session, messages: repeated ? throughSeq : nextSeq - 1, generation, repeated };
 }
 
-/** Returns false where the target exists already. Waits for another writer that is creating it. */
+/** Returns false if the target exists already. Waits for another writer that is creating the target. */
 async function copySession(
   { query }: Transaction,
   source: SessionRow,
@@ -169,7 +169,7 @@ async function copyGenerations(
   return generations.at(-1) ?? 0;
 }
 
-/** Points the fork at its head, and recomputes its counters and marks. */
+/** Sets the head of the fork, and recomputes its counters and `measureAt…`. */
 async function settleSizes(tx: Transaction, target: SessionIds, generation: number): Promise<void> {
   const copied = await lockSession(tx, target);
   const [head] = await tx.query<{ through: number }>(
@@ -178,7 +178,7 @@ async function settleSizes(tx: Transaction, target: SessionIds, generation: numb
     [target.tenant, target.session, generation],
   );
   const session = { ...copied, generation, throughSeq: head?.through ?? 0 };
-  // Messages that the source evicted before it got another tokenizer still have their old counts, and may be in the
+  // Messages that the source evicted before its tokenizer changed still have their old counts, and may be in the
   // tail here.
   if (session.policyVersion > 1) await (await recount(tx.query, session, session.tokenizer)).store(tx.query);
   const live = await liveSizes(tx.query, session);
@@ -198,7 +198,7 @@ async function settleSizes(tx: Transaction, target: SessionIds, generation: numb
   });
 }
 
-/** `insert … select` of one session's rows, with its ids in $1 and $2 and some columns replaced. Conditions may follow. */
+/** `insert … select` of one session's rows, with its ids in $1 and $2 and some columns replaced. Conditions can be appended. */
 function copyOf(table: PgTable, replaced: Record<string, string>): string {
   const names = Object.values(getTableColumns(table)).map(({ name }) => name);
   const unknown = Object.keys(replaced).filter((name) => !names.includes(name));

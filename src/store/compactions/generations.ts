@@ -24,11 +24,11 @@ export type CompactionFacts = Omit<
 export type CompactionRow = CompactionFacts &
   Pick<Columns, 'snapshot' | 'ledger' | 'state' | 'coverage'> & {
     head: Head | null;
-    /** Hex sha256 of the snapshot; null without one. */
+    /** Hex sha256 of the snapshot; null without a snapshot. */
     snapshotSha256: string | null;
   };
 
-/** Throws `Store.SessionNotFound` where the session or this generation does not exist. */
+/** Throws `Store.SessionNotFound` if the session or this generation does not exist. */
 export async function loadCompaction(
   pool: Pool,
   ids: SessionIds,

@@ -8,19 +8,19 @@ import type { reductions } from '../schema/compactions.js';
 import { withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 export interface ReadReductions {
-  /** The generation that the reader saw, and how many of its reductions: those committed with it and those of `budget`. */
+  /** The generation that the reader saw, and how many reductions it saw: committed with the generation, or stored for `budget`. */
   generation: number;
   seen: number;
-  /** Context tokens for which they were made; above 0. */
+  /** Context tokens for which the reductions were made; above 0. */
   budget: number;
-  /** The reductions that the reader adds to those it saw. */
+  /** The reductions that the reader adds. */
   reductions: Reduction[];
 }
 
 /**
  * Stores the emergency reductions of a reader, so that every later read of this generation for this budget begins
- * with the same prefix (invariant 10). Returns all reductions that hold now. Returns null where a commit, another
- * reader or an erasure came first and the reader has not seen its result; the caller then reads again.
+ * with the same prefix (invariant 10). Returns all reductions that apply now. Returns null if a commit, another
+ * reader or an erasure came first and the reader has not seen its result; in this case the caller reads again.
  */
 export async function saveReductions(
   pool: Pool,
@@ -39,7 +39,7 @@ export async function saveReductions(
   });
 }
 
-/** Appends them to the reductions that the session's generation has for this budget. The session must be locked. */
+/** Appends reductions to those that the session's generation has for this budget. The session must be locked. */
 export async function addReductions(
   tx: Transaction,
   session: SessionRow,
@@ -85,7 +85,7 @@ export async function insertReductions(
 
 type StoredReduction = InSnakeCase<typeof reductions.$inferSelect>;
 
-/** Committed reductions first, then those of the budget, each in the order in which they were made. */
+/** Sorts committed reductions first, then the reductions of the budget, each in the order in which they were made. */
 function storedReductions(query: Query, session: SessionRow, budget: number): Promise<StoredReduction[]> {
   return query<StoredReduction>(
     `select * from palimpsest.reductions

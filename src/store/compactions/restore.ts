@@ -20,7 +20,7 @@ const attemptsOutsideLock = 3;
  * Restores the context as it was after the commit of `generation`, followed by everything appended since. Commits a
  * new generation with the head, snapshot, exact values and committed reductions of that generation, which becomes its
  * parent. 0 restores the whole log. Nothing is deleted, and the generations in between can be restored as well. A
- * running compaction fails with `Store.StaleGeneration`. The session is not compacted again before it has grown.
+ * running compaction fails with `Store.StaleGeneration`. The session is compacted again only after it has grown.
  * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that does not exist.
  */
 export async function restore(pool: Pool, ids: SessionIds, generation: number): Promise<CompactionRow> {

@@ -8,14 +8,14 @@ import { PalimpsestError } from '../../errors.js';
 /**
  * `hot`: work of a few milliseconds that an agent waits for between two model calls. `heavy`: work that reads or
  * writes whole sessions, such as search and replay. Heavy work takes at most half of the connections, and a fifth of
- * a tenant's.
+ * a tenant's connections.
  */
 export type Lane = 'hot' | 'heavy';
 
 export interface Caller {
   tenant: string;
   lane: Lane;
-  /** Aborted with a `CallerGone` when the caller has gone. Absent: the work is always finished. */
+  /** Aborted with a `CallerGone` when the caller no longer waits. Absent: the work is always finished. */
   signal?: AbortSignal;
 }
 
@@ -38,19 +38,19 @@ export function asCaller<T>(caller: Caller, work: () => T): T {
   return callers.run(caller, work);
 }
 
-/** Runs work that several callers share. No caller can abort it, and none is charged for it. */
+/** Runs work that several callers share. No caller can abort it, and it counts against no tenant's share. */
 export function asNobody<T>(work: () => T): T {
   return callers.exit(work);
 }
 
 /**
  * A request for a place. Places assign scarce resources of a process, such as the connections of a pool, in a fair
- * order. A pool alone favours those who ask most: sixty searches of one tenant, or two agents that repeat an append
+ * order. A pool alone favours the callers with the most requests: sixty searches of one tenant, or two agents that repeat an append
  * to a locked session, would leave nothing for others.
  */
 
 export interface Wanted extends Partial<Caller> {
-  /** A session that is served one call at a time. Its writers wait here for one another without a connection each. */
+  /** A session whose calls run one after the other. Its waiting writers hold no connection. */
   session?: { tenant: string; session: string };
 }
 
@@ -59,9 +59,9 @@ interface PlacesOptions {
   limit?: { name: string; counts: string };
   /** Number of places. */
   most: number;
-  /** Share of them that one tenant may hold; callers without a tenant may hold all. @default 1 */
+  /** Share of the places that one tenant may hold; callers without a tenant may hold all places. @default 1 */
   tenantShare?: number;
-  /** Milliseconds that a caller waits at most. */
+  /** Maximum milliseconds that a caller waits. */
   waitMs: number;
 }
 
@@ -81,7 +81,7 @@ const heavyShare = { all: 0.5, tenant: 0.2 };
 
 /**
  * A tenant holds at most its share. Heavy work holds at most half of all places and a fifth of each share. The last
- * tenth goes to tenants that hold nothing. Waiting tenants take turns, each in the order of its own calls.
+ * tenth goes to tenants that hold nothing. Waiting tenants get places alternately, each in the order of its own calls.
  */
 export class Places {
   readonly #limit: { name: string; counts: string };
@@ -90,7 +90,7 @@ export class Places {
   readonly #waitMs: number;
   readonly #held = new Map<string, { all: number; heavy: number }>();
   readonly #writing = new Set<string>();
-  /** Queues by tenant, in the order in which they are served next. */
+  /** Queues by tenant, in the order in which they get the next places. */
   readonly #queues = new Map<string, Waiting[]>();
   #all = 0;
   #heavy = 0;
@@ -112,7 +112,7 @@ export class Places {
 
   /**
    * Takes a place and returns the function that gives it back. Throws `Tenant.LimitReached`, `Store.Busy` or
-   * `Store.Unavailable` where no place became free in time, and `CallerGone`.
+   * `Store.Unavailable` if no place became free in time, and `CallerGone`.
    */
   async take(wanted: Wanted): Promise<() => void> {
     wanted.signal?.throwIfAborted();
@@ -121,7 +121,7 @@ export class Places {
     return () => this.#release(wanted);
   }
 
-  /** Resolves with the place held. */
+  /** Resolves when the place is held. */
   #wait(wanted: Wanted): Promise<void> {
     const { tenant = '', signal } = wanted;
     const queue = this.#queues.get(tenant) ?? [];
@@ -180,7 +180,7 @@ export class Places {
     for (const [tenant, queue] of this.#queues) {
       const found = queue.find(({ wanted }) => this.#obstacle(wanted) === null);
       if (!found) continue;
-      // The other tenants come first the next time.
+      // From now on, the other tenants come before this one.
       this.#queues.delete(tenant);
       this.#queues.set(tenant, queue);
       return found;
@@ -188,7 +188,7 @@ export class Places {
     return undefined;
   }
 
-  /** The reason why this call has to wait; null where it need not. */
+  /** The reason why this call must wait; null if it need not wait. */
   #obstacle({ tenant, lane, session }: Wanted): 'session' | 'tenant' | 'all' | null {
     if (session && this.#writing.has(keyOf(session))) return 'session';
     const own = tenant === undefined ? undefined : (this.#held.get(tenant) ?? { all: 0, heavy: 0 });

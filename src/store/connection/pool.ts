@@ -14,8 +14,8 @@ export interface DatabaseTimeouts {
    */
   lockTimeoutMs?: number;
   /**
-   * Milliseconds after which the server ends a silent transaction and frees its locks, because its process was stopped or cut
-   * off. As long as a worker may be silent within a transaction. @default 10,000
+   * Milliseconds after which the server ends a silent transaction and frees its locks, because the client's process was stopped
+   * or cut off. This is the longest time that a worker may be silent within a transaction. @default 10,000
    */
   idleTransactionTimeoutMs?: number;
   /**
@@ -28,7 +28,7 @@ export interface DatabaseTimeouts {
 export interface PoolOptions extends DatabaseTimeouts {
   /** Maximum number of connections. @default 10 */
   max?: number;
-  /** Share of them that one tenant may use, for calls that belong to a tenant. @default 0.5 */
+  /** Share of the connections that the calls of one tenant may use. @default 0.5 */
   tenantShare?: number;
   /** Shown in pg_stat_activity. @default 'palimpsest' */
   applicationName?: string;
@@ -90,7 +90,7 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveAfterMs,
     // A stopped process that does not read its answer keeps its transaction open, and no other timeout of the server ends it.
-    // Servers without this setting go without it.
+    // A server without this setting refuses the statement; the connection is used without it.
     verify: (client, done) => {
       const ready = () => done();
       client.query(`set tcp_user_timeout = ${idleTransactionTimeoutMs}`).then(ready, ready);

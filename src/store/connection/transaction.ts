@@ -29,8 +29,8 @@ export function withTransaction<T>(pool: Pool, work: (tx: Transaction) => Promis
 }
 
 /**
- * The same for a transaction that locks the row of a session. In one process, these transactions run one after another for each
- * session. A session whose row is locked elsewhere therefore occupies one connection, however many callers write to it.
+ * `withTransaction` for a transaction that locks the row of a session. In one process, the transactions of each session run one
+ * after another. A session whose row is locked elsewhere therefore occupies one connection, however many callers write to it.
  */
 export function withSession<T>(
   pool: Pool,
@@ -77,7 +77,7 @@ async function withConnection<T>(
   const leave = await placesOf(pool).take({ ...currentCaller(), ...wanted });
   try {
     const client = await connect(pool);
-    // Without a listener a connection lost while it is checked out ends the process (drizzle-orm#3908).
+    // Without a listener, the loss of a connection that is checked out ends the process (drizzle-orm#3908).
     let broken: Error | undefined;
     const onError = (error: Error) => void (broken = error);
     client.on('error', onError);
@@ -155,7 +155,7 @@ export function read<Row extends pg.QueryResultRow>(
   return cancellable(pool, (client) => queryOn(client)<Row>(text, values));
 }
 
-/** The same through drizzle. */
+/** `read` through drizzle. */
 export function readWith<T>(pool: Pool, select: (db: NodePgDatabase) => Promise<T>): Promise<T> {
   return cancellable(pool, (client) => select(drizzle(client)));
 }
@@ -188,9 +188,9 @@ const numbers: pg.CustomTypesConfig = {
       : (pg.types.getTypeParser(oid, format) as unknown),
 };
 
-/** SQLSTATE classes and codes whose cause is not the statement: the same one may succeed a moment later. */
+/** SQLSTATE classes and codes whose cause is not the statement: the same statement may succeed a moment later. */
 const passing = /^(?:08|53|57014$|57P0|58|25P0[34]$)/;
-/** Conflicts with another transaction: it held a lock for too long, or the two deadlocked. */
+/** Conflicts with another transaction, which held a lock for too long or was part of a deadlock. */
 const inTheWay = /^(?:40001|40P01|55P03)$/;
 const networkCodes = /^(?:ECONN|EPIPE|ETIMEDOUT|EHOST|ENET|ENOTFOUND|EAI_AGAIN)/;
 const refusedLogin = /^(?:28|3D000)/;

@@ -13,7 +13,7 @@ export interface Member {
   /** SHA-256 of the stored body, in lower-case hex. */
   sha256: string;
   tokens: number;
-  /** When it was said, ISO 8601 in UTC; absent if unknown. */
+  /** When the message was said, ISO 8601 in UTC; absent if unknown. */
   at?: string;
 }
 

@@ -5,7 +5,7 @@ import type { Query } from '../connection/transaction.js';
 /** A result and the call that it names. */
 export interface Answer {
   seq: number;
-  /** Call id, or function name of a legacy result; null where the result names none. */
+  /** Call id, or function name of a legacy result; null if the result names no call. */
   answers: string | null;
 }
 
@@ -14,7 +14,7 @@ const farthestCall = 500;
 
 /**
  * Maps the seq of each result to its tool: the name of the latest earlier call that has its id. `answers` is in order
- * of seq. A result has no name where its call is not within the 500 messages before the first of `answers`.
+ * of seq. A result gets no name if its call is not within the 500 messages before the first of `answers`.
  */
 export async function toolNames(
   query: Query,

@@ -1,12 +1,12 @@
 /**
- * A token bucket shared by all workers of a deployment: one row, refilled by the database's clock in the statement
- * that draws. Its capacity is the inflow of one minute.
+ * A token bucket shared by all workers of a deployment: one row, which is refilled by the database's clock in the statement that
+ * takes tokens from it. Its capacity is the inflow of one minute.
  *
  * A live call always gets a place. Its tokens are taken at once, if necessary from future inflow; in that case the
- * caller is told when they will have arrived. Calls go in the order in which they asked, large and small alike, so
- * none starves. The tokens used within any span of time are at most the inflow of that span and one minute's worth
- * (plus, for a call larger than that, the call). A backfill's call gets no place: it may draw only what leaves 30 %
- * for live calls.
+ * caller gets the time until they have flowed in. Calls, large and small alike, start in the order of their requests, so
+ * none starves. The tokens used within any span of time are at most the inflow of that span plus the capacity (plus the
+ * whole call if a call is larger than the capacity). A backfill's call gets no place: it may take tokens only while 30 % of the
+ * bucket stays for live calls.
  */
 import type { Pool } from 'pg';
 import { read, withTransaction, type Query } from '../connection/transaction.js';
@@ -16,19 +16,19 @@ export interface Draw {
   perMinute: number;
   /** The call serves a backfill. */
   backfill: boolean;
-  /** Id of the caller, with which it returns to the place that it was given. */
+  /** Id of the caller. With the same id, a later request finds the place of the earlier one. */
   caller: string;
 }
 
 export interface Drawn {
-  /** 0: the tokens are drawn. Otherwise the caller must wait this long and ask again. */
+  /** 0: the tokens were taken. Otherwise the caller must wait this long and request them again. */
   waitMs: number;
 }
 
 const bucketName = 'tokens-per-minute';
 /** Share of the bucket that a backfill leaves to live calls. */
 const liveShare = 0.3;
-/** Minutes of inflow that may be assigned in advance. A caller that must wait longer may have gone when its turn comes. */
+/** Minutes of inflow that may be assigned in advance. A caller that must wait longer may have gone by then. */
 const minutesAhead = 1;
 /** A caller that is later than this loses its place: many late callers at once would exceed the bucket. */
 const keptMs = 5_000;
@@ -38,7 +38,7 @@ const forgottenAfter = '15 minutes';
 const refilled =
   'least($2::float8, bucket.level + $2::float8 / 60 * greatest(0, extract(epoch from clock_timestamp() - bucket.updated_at)))';
 
-/** $3 tokens, $4 the level required before they are drawn. A new bucket is full. */
+/** Parameters: $3 tokens, $4 the level required before they are taken. A new bucket is full. */
 const drawSql = `
   insert into palimpsest.rate_buckets as bucket (name, level, updated_at)
   values ($1, $2::float8 - $3::float8, clock_timestamp())
@@ -50,7 +50,7 @@ const drawSql = `
 const levelSql = `select ${refilled} as level from palimpsest.rate_buckets as bucket where name = $1`;
 const correctSql = 'update palimpsest.rate_buckets set level = level + $2::float8 where name = $1';
 
-/** Draws the tokens or returns the time to wait. Throws `Store.Unavailable`. */
+/** Takes the tokens, or returns the time to wait. Throws `Store.Unavailable`. */
 export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
   return withTransaction(pool, ({ query }) =>
     draw.backfill ? drawLeftover(query, draw) : takeTurn(query, draw),
@@ -79,13 +79,13 @@ async function takeTurn(query: Query, { tokens, perMinute, caller }: Draw): Prom
     const level = await levelBy(query, perMinute);
     return { waitMs: Math.max(1, inflowMs(-minutesAhead * perMinute - level, perMinute)) };
   }
-  // The call is made when all its tokens have flowed in; a call larger than the bucket, when the bucket was full.
+  // The call is made when all its tokens have flowed in, or, if it is larger than the bucket, when the bucket is full.
   const waitMs = inflowMs(Math.min(0, perMinute - tokens) - drawn.level, perMinute);
   if (waitMs > 0) await keepPlace(query, place, tokens, waitMs);
   return { waitMs };
 }
 
-/** The place that this caller was given before; null for none. It is deleted once its time has come. */
+/** The place that this caller got earlier; null if it has none. A place is deleted once its time has come. */
 async function returnTo(query: Query, place: string): Promise<{ waitMs: number; tokens: number } | null> {
   const [given] = await query<{ waitMs: number; tokens: number }>(
     `select 1000 * extract(epoch from updated_at - clock_timestamp())::float8 as "waitMs", level as tokens
@@ -111,12 +111,12 @@ async function keepPlace(query: Query, place: string, tokens: number, waitMs: nu
   );
 }
 
-/** Returns tokens that a call did not use. A negative number takes tokens that it used beyond the drawn ones. */
+/** Returns the tokens that a call did not use to the bucket. A negative number takes the tokens that it used in addition. */
 export async function correctTokens(pool: Pool, unused: number): Promise<void> {
   if (unused !== 0) await read(pool, correctSql, [bucketName, unused]);
 }
 
-/** Tokens that may be drawn now; negative where future inflow is assigned already. */
+/** Tokens that may be taken now; negative if future inflow is already assigned. */
 export async function bucketLevel(pool: Pool, perMinute: number): Promise<number> {
   return levelBy((text, values) => read(pool, text, values), perMinute);
 }

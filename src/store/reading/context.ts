@@ -45,8 +45,8 @@ export async function readContextSource(
 }
 
 /**
- * Reads the same with the session locked until the reductions that `reduce` returns are stored (see
- * `saveReductions`). It serves a reader that other writers keep overtaking.
+ * Reads the same as `readContextSource`, with the session locked until the reductions that `reduce` returns are stored (see
+ * `saveReductions`). For a reader that other writers overtake repeatedly.
  */
 export async function readContextLocked<Reduced extends { reductions: Reduction[] }>(
   pool: Pool,
@@ -92,8 +92,8 @@ function* sourceOf(
 }
 
 /**
- * Reads the same without message texts, for measuring and planning. `head` is null while nothing has been compacted.
- * Throws `Store.SessionNotFound`.
+ * Reads the same as `readContextSource` without message texts, for measuring and planning. `head` is null while nothing has
+ * been compacted. Throws `Store.SessionNotFound`.
  */
 export async function readTailMetas(
   pool: Pool,
@@ -150,8 +150,8 @@ const ownSession = `${sessionWithTenant('(select $1::text as tenant_id, $2::text
   where s.session_id is not null`;
 
 /**
- * The bounds come from sub-selects, so that each range of messages is one scan of the primary key whatever the
- * statistics say. The upper bound helps the planner, which assumes that a range with two ends is small.
+ * The bounds come from sub-selects, so that each range of messages is one scan of the primary key with any
+ * statistics. The upper bound helps the planner, which assumes that a range with two ends is small.
  */
 function snapshotStatement(messageColumns: string): string {
   return `
@@ -191,7 +191,7 @@ const withoutBodies = snapshotStatement(
   'null::text, role, calls, answers, empty, extract(epoch from created_at)::float8 * 1000',
 );
 
-/** Reads the snapshot again where the session had to adopt its tenant's policy first. */
+/** Reads again if the session first had to adopt its tenant's policy. */
 async function readPresent(
   pool: Pool,
   ids: SessionIds,

@@ -15,8 +15,8 @@ import { findSession, loadSession } from '../sessions/sessions.js';
 /**
  * Yields the log in order as it was when the replay began: the archive parts along the head's chain of parents, then
  * the tail. Checks every body and every part against its hash. Memory does not grow with the log. Throws
- * `Store.SessionNotFound`, also where the session is erased meanwhile; `Store.Corrupt` naming the seq or part;
- * `Store.StaleGeneration` where the session is erased and recreated meanwhile.
+ * `Store.SessionNotFound`, also if the session is erased meanwhile; `Store.Corrupt` naming the seq or part;
+ * `Store.StaleGeneration` if the session is erased and recreated meanwhile.
  */
 export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<LoggedMessage> {
   yield* replayOf(pool, await loadSession(pool, ids));
@@ -61,8 +61,8 @@ export function partsBehind(query: Query, ids: SessionIds, generation: number): 
 
 /**
  * Yields the session's file in its original format, in pieces of text, through the last message that the log had when
- * the export began. Throws as `replay` does. Memory does not grow with the log, except for ChatGPT's trees, which are
- * held once as text.
+ * the export began. Throws as `replay` does. Memory does not grow with the log, except for ChatGPT's trees, whose
+ * text is in memory once.
  */
 export async function* exportSession(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
   const session = await loadSession(pool, ids);

@@ -20,7 +20,7 @@ const defaultLimit = 20_000;
 
 /**
  * Reads the original content of a tool result, or of any message, and checks it against its hash. An id that the
- * present context shows means the result that the context holds; any other id means the newest result with that id.
+ * present context shows refers to the result in the context; any other id refers to the newest result with that id.
  * Throws `Input.Invalid`, naming the nearest ids, for a message that is not in the log; `Store.SessionNotFound`;
  * `Store.Corrupt`.
  */
@@ -68,7 +68,7 @@ function contentOf(message: ChatMessage): Pick<ToolResponse, 'format' | 'content
 }
 
 /**
- * Never cuts through a surrogate pair: the page begins and ends one code unit earlier, or ends one later where it
+ * Never cuts through a surrogate pair: the page begins and ends one code unit earlier, or ends one code unit later if it
  * would otherwise be empty.
  * @internal Tests try every page size without a database.
  */
@@ -93,7 +93,7 @@ const farthestResult = 2_000;
 
 /**
  * Resolves a call id to a result of the log, and lists all results that have the id, newest first. Ids are reused,
- * and a context shows a repeated id in a changed form. Throws `Input.Invalid` where there is no such result.
+ * and a context shows a repeated id in a changed form. Throws `Input.Invalid` if no result has the id.
  */
 async function occurrencesOf(
   pool: Pool,
@@ -120,7 +120,7 @@ async function resultsWith(query: Query, ids: SessionIds, callId: string): Promi
   return rows.map(({ seq }) => seq);
 }
 
-/** The result that the present context shows under this id; null for none. */
+/** The result that the present context shows under this id; null if it shows none. */
 async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Promise<number | null> {
   const { tail } = await readTailMetas(pool, ids);
   const shownIds = assignCallIds(tail);
@@ -128,7 +128,7 @@ async function shownInContext(pool: Pool, ids: SessionIds, callId: string): Prom
   return caller === -1 ? null : resultOf(tail, caller, shownIds[caller]?.indexOf(callId) ?? 0);
 }
 
-/** Seq of the result of a call, which is given by the index of its message and its number in that message; null for none. */
+/** Seq of the result of a call, null without a result. The call is given by the index of its message and its number in it. */
 function resultOf(metas: readonly MessageMeta[], caller: number, call: number): number | null {
   const result = groupMessages(metas).answeredBy[caller]?.[call] ?? null;
   return result === null ? null : (metas[result]?.seq ?? null);
@@ -155,7 +155,7 @@ async function shownBefore(pool: Pool, ids: SessionIds, callId: string): Promise
   return null;
 }
 
-/** Links of a calling message and of the messages after it; empty where the message makes no call. */
+/** Links of a calling message and of the messages after it; empty if the message makes no call. */
 async function linksFrom(pool: Pool, ids: SessionIds, caller: number): Promise<MessageMeta[]> {
   const metas = await readMetas(pool, ids, caller, caller + farthestResult);
   return metas[0]?.seq === caller ? metas : [];
@@ -173,7 +173,7 @@ async function toolOfResult(
   return (await toolNames(query, ids, [{ seq, answers: id ?? null }])).get(seq) ?? name ?? null;
 }
 
-/** How many ids an error names, and how many of the newest ids are compared. */
+/** Number of ids that an error names, and number of newest ids that are compared. */
 const named = { ids: 3, among: 500 };
 
 async function unknown(query: Query, ids: SessionIds, callId: string): Promise<PalimpsestError> {

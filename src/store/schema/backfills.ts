@@ -24,11 +24,11 @@ export const backfills = palimpsest.table(
     state: text('state').$type<BackfillState>().notNull().default('running'),
     /** Why the job stopped, where it did not complete. */
     reason: text('reason'),
-    /** Last session id that was selected; null for none. Sessions are selected in the order of their ids. */
+    /** Last session id that was selected; null before the first. Sessions are selected in the order of their ids. */
     cursor: text('cursor'),
     /** More sessions may follow the cursor. */
     selecting: boolean('selecting').notNull().default(true),
-    /** The present value. The request holds the initial one. */
+    /** The present concurrency. The request has the initial one. */
     concurrency: integer('concurrency').notNull().default(16),
     spendLimit: doublePrecision('spend_limit'),
     createdAt: createdAt(),
@@ -56,7 +56,7 @@ export const backfillItems = palimpsest.table(
     modelCalls: integer('model_calls').notNull().default(0),
     modelInputTokens: count('model_input_tokens').notNull().default(0),
     modelOutputTokens: count('model_output_tokens').notNull().default(0),
-    /** Null where the policy has no prices. */
+    /** Null if the policy has no prices. */
     cost: doublePrecision('cost'),
     /**
      * The part of `cost` that failed attempts at `unsettledGeneration` cost. A commit of that generation includes it

@@ -26,12 +26,12 @@ export const compactions = palimpsest.table(
     generation: integer('generation').notNull(),
     parentGeneration: integer('parent_generation'),
     parentThroughSeq: integer('parent_through_seq'),
-    /** The range that this compaction evicted; empty (`through < from`) where it holds reductions only. */
+    /** The range that this compaction evicted; empty (`through < from`) if it only reduced messages. */
     fromSeq: integer('from_seq').notNull(),
     throughSeq: integer('through_seq').notNull(),
     reason: text('reason').notNull(),
     method: text('method').$type<'model' | 'extractive' | 'none'>().notNull(),
-    /** The extractive summarizer served because the model could not. The summary must be redone from the archive. */
+    /** The fallback wrote the summary because the model failed. A model must rewrite the summary from the archive. */
     fallback: boolean('fallback').notNull().default(false),
     /** `journal` mode: the entries that the snapshot consists of, oldest first; null in other modes. */
     layers: jsonb('layers').$type<KeptLayer[]>(),
@@ -44,7 +44,7 @@ export const compactions = palimpsest.table(
     /** Texts that the policy's patterns have pinned so far. */
     pinned: jsonb('pinned').$type<string[]>().notNull().default([]),
     carriedSeq: integer('carried_seq'),
-    /** JSON array of the head's messages, as text; null where there is no head. */
+    /** JSON array of the head's messages, as text; null if there is no head. */
     head: text('head'),
     /** Tokens of each message of the head, by the session's present tokenizer. */
     headTokens: integer('head_tokens').array().notNull().default([]),
@@ -137,7 +137,7 @@ export const archiveParts = palimpsest.table(
     tokens: count('tokens').notNull(),
     /** Bytes of the bodies in UTF-8. */
     bytes: count('bytes').notNull(),
-    /** Hash of the members' 32-byte sha256 hashes, in order. */
+    /** Hash of the 32-byte sha256 hashes of the part's messages, in order. */
     sha256: hash('sha256').notNull(),
     createdAt: createdAt(),
   },
@@ -170,14 +170,14 @@ export const reductions = palimpsest.table(
     tenantId: tenantId(),
     sessionId: sessionId(),
     generation: integer('generation').notNull(),
-    /** 0: committed with the generation. Otherwise the context tokens of the read that made it. */
+    /** 0: committed with the generation. Otherwise the budget, in tokens, of the read that made the reduction. */
     budget: integer('budget').notNull(),
-    /** Order in which they were made; a later one may replace an earlier one. */
+    /** Order in which the reductions were made; a later reduction may replace an earlier one. */
     position: integer('position').notNull(),
     fromSeq: integer('from_seq').notNull(),
     throughSeq: integer('through_seq').notNull(),
     kind: text('kind').$type<Reduction['kind']>().notNull(),
-    /** JSON of the stand-in message. */
+    /** JSON of the message that replaces the original. */
     body: text('body').notNull(),
     tokens: integer('tokens').notNull(),
   },

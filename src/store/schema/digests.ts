@@ -11,7 +11,7 @@ export const digests = palimpsest.table(
   'digests',
   {
     tenantId: tenantId(),
-    /** Content key (hex sha256) over tenant, members, prompt, model and limits. */
+    /** Content key (hex sha256) of tenant, inputs (hashes of messages, keys of digests), prompt, model and limits. */
     key: text('key').notNull(),
     text: text('text').notNull(),
     tokens: integer('tokens').notNull(),
@@ -19,8 +19,8 @@ export const digests = palimpsest.table(
     inputTokens: count('input_tokens').notNull(),
     outputTokens: count('output_tokens').notNull(),
     /**
-     * The session that paid, and the generation that it was preparing. Generation 0: the payer was erased, and this
-     * session is one that refers to the digest.
+     * The session that paid, and the generation that it was preparing. Generation 0: the payer was erased, and `payerSession`
+     * is another session that refers to the digest.
      */
     payerSession: text('payer_session').notNull(),
     payerGeneration: integer('payer_generation').notNull(),

@@ -10,7 +10,7 @@ export const erasures = palimpsest.table(
     sessionId: sessionId(),
     /** Executions that began earlier belong to the erased session. */
     erasedAt: moment('erased_at').notNull(),
-    /** The last generation that one of its compactions may have prepared. */
+    /** The last generation that a compaction of the session may have prepared. */
     generation: integer('generation').notNull(),
     /** When Temporal was last told to delete all executions found; null: never. */
     toldAt: moment('told_at'),

@@ -7,7 +7,7 @@ export const rateBuckets = palimpsest.table(
   'rate_buckets',
   {
     name: text('name').notNull(),
-    /** Tokens that may be drawn at `updated_at`; negative after a call that used more than estimated. */
+    /** Tokens that may be taken at `updated_at`; negative after a call that used more than estimated. */
     level: doublePrecision('level').notNull(),
     updatedAt: moment('updated_at').notNull().defaultNow(),
   },

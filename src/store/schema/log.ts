@@ -1,3 +1,4 @@
+/** Tenants, sessions and the log: turns, messages, and the text of messages for search. */
 import { sql } from 'drizzle-orm';
 import {
   boolean,
@@ -29,7 +30,7 @@ export const tenants = palimpsest.table(
   (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
 
-/** Tenants, sessions and the log: turns, messages, and the text of messages for search. */
+/** Sessions: settings, head, sizes and state. */
 export const sessions = palimpsest.table(
   'sessions',
   {
@@ -53,8 +54,8 @@ export const sessions = palimpsest.table(
     /** The ratio of reported usage to the stored counts, by model and tokenizer. */
     calibration: jsonb('calibration').$type<Calibration>().notNull().default({}),
     /**
-     * The factor and overhead behind this row's budget and marks. They change only when the budget is off by more
-     * than 5 %, or too large.
+     * The factor and overhead from which this row's `budget` and `measureAt…` were computed. They change only when the budget
+     * is off by more than 5 %, or when a context that fills it would exceed the window.
      */
     appliedFactor: doublePrecision('applied_factor').notNull().default(1),
     appliedOverhead: integer('applied_overhead').notNull().default(0),
@@ -77,8 +78,8 @@ export const sessions = palimpsest.table(
     generation: integer('generation').notNull().default(0),
     throughSeq: integer('through_seq').notNull().default(0),
     /**
-     * Stored tokens and messages of leading system messages, head and tail, with the reductions committed with the
-     * head applied.
+     * Stored tokens and messages of leading system messages, head and tail, after the reductions that were committed with the
+     * head.
      */
     liveTokens: count('live_tokens').notNull().default(0),
     liveMessages: count('live_messages').notNull().default(0),
@@ -92,12 +93,12 @@ export const sessions = palimpsest.table(
     /** When compaction was paused; null while it may begin. */
     pausedAt: moment('paused_at'),
     /**
-     * The time after which possibly no workflow works on the session, although it has reached one of its marks and
-     * nothing has measured it since. A future time: a workflow is responsible for the session until then. Null: the
-     * session needs nothing. The trigger `sessions_overdue` enforces the relation of the two columns.
+     * From this time on there may be no workflow for the session, although it has reached one of its marks (`measureAt…`) and
+     * has not been measured since. A future time: a workflow is responsible for the session until that time. Null: the session
+     * needs nothing. The database trigger `sessions_overdue` keeps `overdueAt` and `sweepAt` consistent.
      */
     overdueAt: moment('overdue_at'),
-    /** When the sweep next looks at the session: `overdueAt`, or later where the session has been signalled since. */
+    /** When the sweep next looks at the session: `overdueAt`, or later if the session has been signalled since. */
     sweepAt: moment('sweep_at'),
     closedAt: moment('closed_at'),
     createdAt: createdAt(),

@@ -19,7 +19,7 @@ const chunkOverlap = 200;
 /** Embedded beginning of a message, in UTF-16 code units. */
 const longestEmbedded = 64_000;
 
-/** Slices of `message_texts` that hold this beginning, and the text after it that redaction must see. */
+/** Number of slices of `message_texts` that contain this beginning, and the text after it that redaction must read. */
 const mostSlices = 3;
 
 /** Messages read with one query. */
@@ -46,7 +46,7 @@ export interface Embedding {
  * apply first. The rows of a message are stored together and in order, so that the next call continues where an
  * aborted one ended. Two concurrent calls may request the same vectors; they are stored once. Returns true when no
  * vector is missing.
- * Throws `Llm.*` failures, `Store.SessionNotFound`, `Store.StaleGeneration` where the session is erased meanwhile.
+ * Throws `Llm.*` failures, `Store.SessionNotFound`, `Store.StaleGeneration` if the session is erased meanwhile.
  */
 export async function embedTexts(
   pool: Pool,
@@ -118,7 +118,7 @@ async function vectorsFor(
 }
 
 /**
- * Quantizes to eight bits for each dimension. The largest number of a vector fills them, because only directions are
+ * Quantizes to eight bits for each dimension, scaled so that the largest number of a vector uses all eight: only directions are
  * compared.
  * @internal A test compares it with what the database makes of its bytes.
  */
@@ -141,7 +141,7 @@ async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redac
   const key = [ids.tenant, ids.session];
   const seqOf = async (text: string, ...values: unknown[]): Promise<number | undefined> =>
     (await read<{ seq: number }>(pool, text, [...key, ...values]))[0]?.seq;
-  // One query after the other: the planner does badly with a joined statement where the tables have just grown.
+  // One query after the other: the planner chooses badly for a joined statement after the tables have just grown.
   const last = await seqOf(
     `select seq from palimpsest.message_vectors
      where tenant_id = $1 and session_id = $2 and model = $3 order by seq desc limit 1`,

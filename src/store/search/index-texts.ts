@@ -28,9 +28,9 @@ interface Row {
 
 /**
  * Makes the log searchable up to `throughSeq` (default: the whole log), from where the last call ended. Works in
- * pages, so that memory does not grow with the log. Rows are durable before the session's mark moves past them: the
+ * pages, so that memory does not grow with the log. Rows are durable before `indexedThroughSeq` moves past them: the
  * next call continues where an aborted one ended, and two concurrent calls write the same rows once.
- * Throws `Store.SessionNotFound`; `Store.StaleGeneration` where the session is erased and recreated meanwhile.
+ * Throws `Store.SessionNotFound`; `Store.StaleGeneration` if the session is erased and recreated meanwhile.
  */
 export async function indexTexts(pool: Pool, ids: SessionIds, throughSeq?: number): Promise<void> {
   const caller = currentCaller();
@@ -101,7 +101,7 @@ async function rowsOf(query: Query, ids: SessionIds, page: readonly StoredMessag
 /** Milliseconds of processor time in one slice. */
 const turnMs = 10;
 
-/** `map` that lets other work of the process run in between. */
+/** `map` that lets other work of the process run between slices. */
 async function inTurns<In, Out>(all: readonly In[], work: (one: In) => Out): Promise<Out[]> {
   const done: Out[] = [];
   let until = performance.now() + turnMs;

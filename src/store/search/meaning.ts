@@ -12,10 +12,10 @@ import { embedTexts, embedWithin, redactorOf } from './embed-texts.js';
 import type { Ranked } from './rank.js';
 import { conditionsOf, isNarrow, type Scope } from './scope.js';
 
-/** Messages that one query finds at most. */
+/** Maximum number of messages that one query finds. */
 const mostFound = 50;
 
-/** Texts whose vectors a search requests at most, where no worker has embedded them yet. */
+/** Maximum number of texts whose vectors a search requests because no worker has embedded them yet. */
 const mostEmbedded = 256;
 
 interface Found extends Ranked {
@@ -24,8 +24,8 @@ interface Found extends Ranked {
 }
 
 /**
- * Returns the nearest messages first, and what was searched. Where the endpoint fails, it returns no messages and the
- * failure.
+ * Returns the nearest messages first, and the range of messages that was searched. If the endpoint fails, returns no messages
+ * and the failure.
  */
 export async function searchByMeaning(
   pool: Pool,
@@ -83,7 +83,7 @@ async function nearest(
   const given = (value: unknown): string => `$${values.push(value)}`;
   const model = given(embedder.name);
   const of = isNarrow(scope)
-    ? // A sub-select: the planner does badly with a join where the tables have just grown.
+    ? // A sub-select: the planner chooses badly for a join after the tables have just grown.
       `(select true from palimpsest.message_texts t
          where ${conditionsOf(scope, given).join(' and ')} and t.seq = v.seq and t.slice = v.slice)`
     : `v.seq between ${given(scope.fromSeq)} and ${given(scope.throughSeq)}`;
@@ -103,7 +103,7 @@ async function nearest(
   return { found: bestOfEach(rows), vectors, fromSeq, throughSeq };
 }
 
-/** The quoted name of pgvector's schema; null where the table has no column for pgvector. */
+/** The quoted name of pgvector's schema; null if the table has no column for pgvector. */
 async function extensionOf(pool: Pool): Promise<string | null> {
   const [row] = await read<{ schema: string }>(
     pool,
@@ -170,7 +170,7 @@ function bestOfEach(near: readonly Near[]): Found[] {
 
 /**
  * The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009). The higher it is, the less the first
- * places count.
+ * ranks count.
  */
 const flatness = 60;
 

@@ -15,13 +15,13 @@ interface Alternative {
 export type Pattern =
   | {
       mode: 'words';
-      /** The words of the query. The later alternatives of a word count only where no text holds the first one. */
+      /** The words of the query. The later alternatives of a word count only if no text contains the first alternative. */
       terms: Alternative[][];
       /** Each word together with the next one, as `tsquery`: `shipment 12` does not mean a shipment of 12 pieces. */
       pairs: string[];
-      /** Quoted phrases. Every hit holds them character by character and as whole words, in any case. */
+      /** Quoted phrases. Every hit contains them character by character and as whole words, in upper or lower case. */
       exact: string[];
-      /** Paths, codes and names from code, verbatim. Texts that hold one rank before all others. */
+      /** Paths, codes and names from code, verbatim. Texts that contain one of them rank before all others. */
       identifiers: string[];
       /** Words to mark in a snippet, and the beginning of a word to mark. */
       words: Set<string>;
@@ -34,7 +34,7 @@ export type WordsPattern = Extract<Pattern, { mode: 'words' }>;
 
 const longestQuery = 10_000;
 
-/** Words of a query that are searched. Further words would only take more time. */
+/** Maximum number of words of a query that are searched. Further words would only take more time. */
 const mostTerms = 24;
 
 /** Shorter pieces of an identifier, and shorter beginnings of a word, carry no meaning. */
@@ -95,11 +95,11 @@ function wordsPattern(text: string): WordsPattern | null {
 interface Chunk {
   text: string;
   alternatives: [Alternative, ...Alternative[]];
-  /** Set where the piece is one plain word. */
+  /** Set if the piece is one plain word. */
   word?: string;
-  /** Set where the piece has several parts, or mixes letters and digits. */
+  /** Set if the piece has several parts, or mixes letters and digits. */
   identifier?: string;
-  /** Words to mark where the text does not hold the whole piece. */
+  /** Words to mark if the text does not contain the whole piece. */
   marked: string[];
 }
 
@@ -147,8 +147,8 @@ function phraseOf(runs: readonly Run[]): string {
 }
 
 /**
- * In scripts without spaces every character is a part, and pairs of characters say more than single ones. The same
- * holds for other short pieces.
+ * In scripts without spaces every character is a part, and pairs of characters distinguish more than single characters. The same
+ * is true of other short pieces.
  */
 function neighbours(parts: readonly string[]): string[] {
   return parts.slice(1).map((part, index) => `(${parts[index]!} <-> ${part})`);
@@ -214,7 +214,7 @@ function placeOf(text: string, pattern: Pattern): { from: number; to: number } {
   return place ? { from: place.from, to: place.to } : { from: 0, to: 0 };
 }
 
-/** Whether a literal begins or ends with a word character. There its neighbour must not belong to the same word. */
+/** Whether a literal begins or ends with a word character. If so, the neighbouring character must not belong to the same word. */
 export function wordEdges(literal: string): { before: boolean; behind: boolean } {
   return { before: /^[A-Za-z0-9_]/.test(literal), behind: /[A-Za-z0-9_]$/.test(literal) };
 }

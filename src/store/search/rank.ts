@@ -6,8 +6,8 @@ export interface Candidate {
   seq: number;
   slice: number;
   /**
-   * One bit for each alternative of the terms, then for each pair, then for each identifier: `1` where the slice
-   * holds it.
+   * One bit for each alternative of the terms, then for each pair, then for each identifier: `1` if the slice
+   * contains it.
    */
   mask: string;
 }
@@ -17,11 +17,11 @@ export interface Ranked {
   slice: number;
   /** Higher is better. */
   rank: number;
-  /** How many identifiers of the query it holds verbatim. */
+  /** Number of identifiers of the query that the text contains verbatim. */
   named: number;
 }
 
-/** A message, or a slice of it where slices rank separately. */
+/** A message, or a slice of a message if slices rank separately. */
 interface Unit extends Ranked {
   /** Weight of each term of the query here, then of each pair. */
   weights: number[];
@@ -120,7 +120,7 @@ class Scale {
   }
 }
 
-/** Counts the messages that hold each alternative. */
+/** Counts the messages that contain each alternative. */
 function holdersOf(candidates: readonly Candidate[], bits: number): number[] {
   const holders = Array.from({ length: bits }, () => new Set<number>());
   for (const { seq, mask } of candidates)

@@ -65,7 +65,7 @@ export function isNarrow({ role, speaker, tool, from, before }: Scope): boolean 
  */
 export function conditionsOf(scope: Scope, given: (value: unknown) => string): string[] {
   const { fromSeq, throughSeq, role, speaker, tool, from, before } = scope;
-  // A sub-select: the planner does badly with a join where the tables have just grown.
+  // A sub-select: the planner chooses badly for a join after the tables have just grown.
   const said = `(select coalesce(m.at, m.created_at) from palimpsest.messages m
        where m.tenant_id = $1 and m.session_id = $2 and m.seq = t.seq)`;
   return [

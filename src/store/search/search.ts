@@ -24,7 +24,7 @@ const followingCharacters = 500;
  * `Store.SessionNotFound`.
  * The texts of a session are scanned by their primary key: 0.1 to 0.5 s for 100,000 messages (88 MB), 0.05 s for one
  * result of 20 MB. GIN indexes over words and trigrams would answer in milliseconds, but made each write sixteen
- * times as expensive and took more room than the texts. Trigrams also need an extension that managed servers may
+ * times as expensive and took more storage than the texts. Trigrams also need an extension that managed servers may
  * refuse.
  */
 export async function search(
@@ -104,7 +104,7 @@ async function candidatesFor(
 const isAscii = (text: string): boolean => !/[^\0-\x7f]/.test(text);
 
 /**
- * A pattern for PostgreSQL that matches the literal in any case, even where the server's locale knows case for ASCII
+ * A pattern for PostgreSQL that matches the literal in any case, even if the server's locale folds case for ASCII
  * only.
  */
 function inAnyCase(literal: string): string {
@@ -117,7 +117,7 @@ function inAnyCase(literal: string): string {
   }).join('');
 }
 
-/** A pattern for PostgreSQL that matches the literal where neither end is inside a word. */
+/** A pattern for PostgreSQL that matches the literal only if neither end is inside a word. */
 function wholeWords(literal: string): string {
   const escaped = inAnyCase(literal);
   const { before, behind } = wordEdges(literal);

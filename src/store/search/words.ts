@@ -57,7 +57,7 @@ function unescaped(json: string): string {
 }
 
 /**
- * Index after the closing quote of the literal that opens at `open`; the end of the text where there is no closing
+ * Index after the closing quote of the literal that opens at `open`; the end of the text if there is no closing
  * quote.
  */
 function endOfLiteral(json: string, open: number): number {
@@ -111,7 +111,7 @@ interface Word {
   to: number;
 }
 
-/** Longer runs are data (base64, joined hashes). They count as one word, made of their first characters. */
+/** Longer runs are data (base64, joined hashes). Each counts as one word that consists of its first characters. */
 const longestWord = 128;
 const runs = /[\p{L}\p{M}\p{N}_$]+|\p{Extended_Pictographic}/gu;
 const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]/u;
@@ -124,7 +124,7 @@ const inner =
 const plain = /^(?:[a-z0-9]+|[A-Z]?[a-z0-9]*|[A-Z0-9]+)$/;
 
 /**
- * One run of letters and digits: its parts, and the whole where it has several parts (`getUserName`: get, user, name;
+ * One run of letters and digits: its parts, and the whole if it has several parts (`getUserName`: get, user, name;
  * getusername).
  */
 export interface Run {

@@ -24,7 +24,7 @@ const attemptsOutsideLock = 3;
 
 /**
  * Replaces the session's own policy by `change` of the present one, so that no concurrent change is lost. The
- * tenant's layer is the newest. The layers of file and environment come from `deployment`, or stay as they were where
+ * tenant's layer is the newest. The layers of file and environment come from `deployment`, or stay as they were if
  * it is absent. With another tokenizer, everything in the context is counted again: leading system messages, head,
  * tail and reductions. Evicted messages keep their counts. Clears the exhausted mark and failures. Throws
  * `Input.Invalid`, `Store.SessionNotFound`.
@@ -45,7 +45,7 @@ export async function changePolicy(
 
 /**
  * Returns the row with its tenant's present policy and with sizes that the calibration supports; the same row, at no
- * cost, where it has both already. A tenant's policy that contradicts the session's own is not adopted; the row's
+ * cost, if it has both already. A tenant's policy that contradicts the session's own is not adopted; the row's
  * `lastError` states the reason.
  */
 export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow> {
@@ -59,7 +59,7 @@ export async function upToDate(pool: Pool, row: SessionRow): Promise<SessionRow>
     );
   } catch (error) {
     if (newerTenantPolicy === undefined) throw error;
-    // A tokenizer that only this process lacks is no error of the policy.
+    // If only this process lacks the tokenizer, the policy is not at fault.
     if (!isFailure(error, 'Input.Invalid') || error.path === 'policy.tokenizer') throw error;
     return keepLayers(pool, row, newerTenantPolicy.version, error);
   }
@@ -127,7 +127,7 @@ async function apply(
   return { ...rest, ...change };
 }
 
-/** Records that this version was refused, so that not every read tries it again. */
+/** Records that this version was refused, so that later reads do not try it again. */
 async function keepLayers(
   pool: Pool,
   ids: SessionIds,
@@ -153,7 +153,7 @@ function tenantLayer({ policy, newerTenantPolicy }: SessionRow): PolicyLayers {
   return defined({ tenant: newerTenantPolicy?.policy ?? policy.tenant });
 }
 
-/** The layers without those that are undefined. */
+/** The layers without the undefined ones. */
 export function defined(layers: PolicyLayers): PolicyLayers {
   return Object.fromEntries(Object.entries(layers).filter(([, policy]) => policy !== undefined));
 }
@@ -184,7 +184,7 @@ export async function configureTenant(
   return { policyVersion };
 }
 
-/** Null where the tenant has none. */
+/** Null if the tenant has no policy. */
 export async function findTenantPolicy(pool: Pool, tenant: string): Promise<TenantPolicy | null> {
   const [stored] = await read<{ policy: string; version: number }>(
     pool,

@@ -29,13 +29,13 @@ export interface ErasedRows {
   messages: number;
   /** Committed compactions. */
   generations: number;
-  /** Texts by models to which nothing else refers. */
+  /** Deleted texts of models to which no other session refers. */
   digests: number;
 }
 
 /**
- * Deletes a session with everything stored of it, including the models' texts that no other session refers to or is
- * compacting with. Records that the session's executions must still be deleted. Forks of the session stay and become
+ * Deletes a session with everything stored for it, including the models' texts that no other session refers to and that no
+ * running compaction holds. Records that the session's executions must still be deleted. Forks of the session stay and become
  * forks of its origin. The guards of the log let this transaction delete rows of this one session
  * (migrations/0008_erase_a_session.sql). Throws `Store.SessionNotFound`.
  */
@@ -67,7 +67,7 @@ export async function eraseWithForks(
   }
 }
 
-/** Returns null and erases nothing where `withoutForks` is set and the session has forks. */
+/** Returns null and erases nothing if `withoutForks` is set and the session has forks. */
 async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
   const { tenant, session } = ids;
   const rows = await withSession(pool, ids, async ({ query }) => {
@@ -138,8 +138,8 @@ async function digestsOf(query: Query, { tenant, session }: SessionIds): Promise
 }
 
 /**
- * Deletes the digests that no session refers to or is compacting with. Each remaining digest gets such a session as
- * its payer, because that session has the same messages: the digest goes when the payer is erased. The new payer pays
+ * Deletes the digests that no session refers to or holds for a compaction. Each remaining digest gets a session that uses it as
+ * its payer, because that session has the same messages: the digest is deleted when the payer is erased. The new payer pays
  * nothing. One statement, so that both halves see a compaction that ends meanwhile, or neither does.
  */
 async function releaseDigests(

@@ -6,13 +6,13 @@ import { read, type Query } from '../connection/transaction.js';
 export interface Erasure extends SessionIds {
   /** Executions that began earlier belong to the erased session. */
   erasedAt: Date;
-  /** The last generation that one of its compactions may have prepared. */
+  /** The last generation that a compaction of the session may have prepared. */
   generation: number;
   /** When Temporal was last told to delete all executions found; null: never. */
   toldAt: Date | null;
 }
 
-/** Runs in the transaction that erases, or where only executions of a session are left. */
+/** Runs in the transaction that erases a session, or alone if only executions of the session are left. */
 export async function noteErasure(
   query: Query,
   { tenant, session }: SessionIds,
@@ -27,7 +27,7 @@ export async function noteErasure(
   );
 }
 
-/** Erasures that Temporal was never told of come first, then those that it was told of longest ago. */
+/** Erasures never reported to Temporal come first, then those whose latest report is oldest. */
 export async function pendingErasures(pool: Pool, most: number): Promise<Erasure[]> {
   return erasuresWhere(pool, 'true order by told_at nulls first, erased_at limit $1', [most]);
 }

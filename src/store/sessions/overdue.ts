@@ -1,7 +1,7 @@
 /**
- * Sessions that have reached a mark and that possibly no workflow works on. Lost signals, failed compactions whose
- * retry is due, and forks leave such sessions. `overdue_at` is the time since when; `sweep_at` is when the sweep next
- * looks at the session.
+ * Sessions that have reached a mark while there may be no workflow working on them. Causes are lost signals, failed compactions
+ * whose retry is due, and forks. `overdue_at` is the time since which this has been so; `sweep_at` is the time of the sweep's
+ * next look at the session.
  */
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
@@ -22,7 +22,7 @@ export async function takeInHand(
   );
 }
 
-/** Marks the session as one that needs nothing, unless a turn or policy came after it was judged. */
+/** Records that the session needs nothing, unless a turn or a policy was stored after the row was read. */
 export async function asksForNothing(
   pool: Pool,
   { tenant, session, incarnation, nextSeq, policyVersion }: SessionRow,
@@ -43,7 +43,7 @@ export interface OverdueSession extends SessionIds {
   inBackfill: boolean;
 }
 
-/** Tenants served by one sweep. Later sweeps serve the others. */
+/** Maximum number of tenants in one sweep. Later sweeps read the others. */
 const mostOwners = 10_000;
 
 /** A backfill gives the model this long for a summary. A session that it has not reached by then counts as not covered. */
@@ -62,7 +62,7 @@ export async function readOverdue(pool: Pool, most: number): Promise<OverdueSess
   return rows.map(({ in_backfill: inBackfill, ...session }) => ({ ...session, inBackfill }));
 }
 
-/** @internal A test explains its plan. */
+/** @internal A test runs EXPLAIN on it. */
 export const selectOverdue = `
 with recursive owner (tenant_id) as (
   (select tenant_id from palimpsest.sessions where sweep_at is not null order by tenant_id limit 1)
@@ -98,9 +98,9 @@ order by s.place, s.sweep_at
 limit $1`;
 
 /**
- * Postpones sessions that the sweep has looked at. They stay overdue until a workflow measures them. The next look
- * follows after as long as they have waited so far, at most an hour; or after a minute where they could not be
- * `told`.
+ * Postpones sessions that the sweep has looked at. They stay overdue until a workflow measures them. The next look comes after
+ * the time that they have waited so far (at least a minute, at most an hour), or after a minute if they could not be signalled
+ * (`told` is false).
  */
 export async function postpone(pool: Pool, sessions: readonly SessionIds[], told: boolean): Promise<void> {
   if (sessions.length === 0) return;

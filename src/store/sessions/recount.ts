@@ -8,7 +8,7 @@ import { countMessage } from '../../tokens/message.js';
 import type { Query } from '../connection/transaction.js';
 import { headMessages, messagePages } from '../log/messages.js';
 
-/** New counts of everything in a context, not yet stored. */
+/** New counts of all parts of a context, not yet stored. */
 export interface Recount {
   store(query: Query): Promise<void>;
 }

@@ -27,9 +27,9 @@ export interface TenantPolicy {
 export type SessionRow = Omit<Columns, 'tenantId' | 'sessionId' | 'policy' | 'begunMode'> &
   SessionIds & {
     policy: PolicyLayers;
-    /** The tenant's policy, where the session has not adopted it yet. */
+    /** The tenant's policy, if the session has not adopted it yet. */
     newerTenantPolicy?: TenantPolicy;
-    /** Its sizes come from a factor that no request supports. They must be recomputed before they are stored again. */
+    /** The session's sizes come from a factor that no request supports. They must be recomputed before they are stored again. */
     outdatedSizes?: true;
   };
 
@@ -57,7 +57,7 @@ export function replaced({ tenant, session }: SessionIds): PalimpsestError {
   );
 }
 
-/** Throws `Store.StaleGeneration` where the row is not the session that the caller has read. */
+/** Throws `Store.StaleGeneration` if the row is not the session that the caller has read. */
 export function checkIncarnation(ids: SessionIds, { incarnation }: { incarnation: string }): void {
   if (ids.incarnation !== undefined && ids.incarnation !== incarnation) throw replaced(ids);
 }
@@ -76,7 +76,7 @@ export type SessionRecord = InSnakeCase<Columns, Date | string> & {
 };
 
 /**
- * Selects the row together with the tenant's policy where it is newer, as `toSession` reads it. `ids` is a relation
+ * Selects the row together with the tenant's policy if it is newer, as `toSession` reads it. `ids` is a relation
  * with tenant_id and session_id. A session that does not exist yields a row of nulls, with the tenant's policy if
  * there is one.
  */
@@ -153,7 +153,7 @@ const requests = z.array(z.tuple([z.number().min(1), tokens]));
 const storedSample = z.object({
   factor: z.number().positive(),
   samples: tokens,
-  // Earlier versions stored none of these: they used the declared overhead and kept no requests.
+  // Earlier versions did not store these fields: they used the declared overhead and kept no requests.
   overhead: tokens.catch(0),
   fitted: z.boolean().catch(false),
   recent: requests.catch([]),
@@ -183,7 +183,7 @@ export function readCalibration(stored: unknown): Calibration {
   return samples;
 }
 
-/** Whether the stored requests support the factor behind the sizes. Earlier versions used others. */
+/** Whether the stored requests support the factor that the sizes use. Earlier versions also used other factors. */
 function isAllowed(factor: number, calibration: Calibration): boolean {
   if (factor >= 1) return true;
   return Object.values(calibration).some((sample) => sample.factor < 1 && factor >= 0.9 * sample.factor);

@@ -23,9 +23,9 @@ import {
 import type { SessionSettings } from './settings.js';
 
 /**
- * The overdue time of a session that may now ask to be measured: it is overdue unless a workflow measures it within
- * this time. A signal takes milliseconds and its measurement hardly more. Has no effect where the session has reached
- * no mark.
+ * The overdue time of a session that may now need a measurement: the session is overdue unless a workflow measures it within
+ * this time. A signal takes milliseconds and its measurement hardly more. Has no effect if the session has reached no
+ * mark (`measureAt…`).
  */
 export const noticedBy = "now() + interval '15 seconds'";
 export const unlessMeasured = sql.raw(noticedBy);
@@ -34,8 +34,8 @@ export const unlessMeasured = sql.raw(noticedBy);
 export const cleared = { exhausted: null, failures: 0, retryAt: null, lastError: null } as const;
 
 /**
- * Reads the stored row (null where there is none) and the tenant's policy where the session has not adopted it, in
- * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` where the id now
+ * Reads the stored row (null if there is none) and the tenant's policy if the session has not adopted it, in
+ * one round trip. Throws `Input.Invalid` for ids that no session can have, `Store.StaleGeneration` if the id now
  * belongs to another session.
  */
 export async function readSession(
@@ -63,7 +63,7 @@ const selectSession = sessionWithTenant('(select $1::text as tenant_id, $2::text
 
 /**
  * Reads the session's row and locks it against every other writer of this session until the transaction ends. Throws
- * `Store.SessionNotFound`, `Store.StaleGeneration` where the id now belongs to another session.
+ * `Store.SessionNotFound`, `Store.StaleGeneration` if the id now belongs to another session.
  */
 export async function lockSession({ query }: Transaction, ids: SessionIds): Promise<SessionRow> {
   const [record] = await query<SessionRecord>(
@@ -88,7 +88,7 @@ export async function keepSession({ query }: Pick<Transaction, 'query'>, ids: Se
   checkIncarnation(ids, record);
 }
 
-/** Throws `Store.SessionNotFound` where there is no row to update, `Store.StaleGeneration` as `lockSession` does. */
+/** Throws `Store.SessionNotFound` if there is no row to update, `Store.StaleGeneration` as `lockSession` does. */
 export async function updateSession(
   { db, query }: Transaction,
   ids: SessionIds,
@@ -110,7 +110,7 @@ export async function updateSession(
 }
 
 /**
- * Writes a new session and its genesis, the compaction from which all later ones descend. Does nothing where another
+ * Writes a new session and its genesis, the compaction from which all later ones descend. Does nothing if another
  * writer was first.
  */
 export async function insertSession(
@@ -153,8 +153,8 @@ export interface KnownSession {
 }
 
 /**
- * Sessions cached for each pool, about 200 bytes each. The least recently used one is dropped first.
- * @internal A test goes beyond it.
+ * Maximum number of sessions cached for each pool, about 200 bytes each. The least recently used session is dropped first.
+ * @internal A test exceeds it.
  */
 export const mostKnown = 10_000;
 

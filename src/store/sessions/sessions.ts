@@ -12,7 +12,7 @@ import { lockSession, readSession, unlessMeasured, updateSession } from './sessi
 import { limitsOfSession, settingsOf } from './settings.js';
 
 /**
- * Reads the session with its tenant's present policy; null where there is none. Throws `Input.Invalid` for ids that
+ * Reads the session with its tenant's present policy; null if there is none. Throws `Input.Invalid` for ids that
  * no session can have.
  */
 export async function findSession(pool: Pool, ids: SessionIds): Promise<SessionRow | null> {
@@ -37,9 +37,9 @@ export async function generationOf(pool: Pool, ids: SessionIds): Promise<number>
 }
 
 /**
- * Marks the session as one that compaction cannot help (invariant 9), or removes the mark. A marked session asks to
- * be measured again only once it has grown by the policy's `minGain`. `judged` is the session as it was judged: where
- * its policy or messages have changed since, nothing is written, because that change asks for a new measurement.
+ * Marks the session as one that compaction cannot help (invariant 9), or removes the mark. A marked session is
+ * measured again only once it has grown by the policy's `minGain`. `judged` is the session as it was read: if
+ * its policy or messages have changed since, nothing is written, because the change causes a new measurement.
  */
 export async function setExhausted(
   pool: Pool,
@@ -63,8 +63,8 @@ export async function setExhausted(
 }
 
 /**
- * Records that arguments were examined and that too little could be truncated: the session asks again when a trigger
- * fires. `judged`: see `setExhausted`.
+ * Records that arguments were examined and that too little could be truncated: the session is measured again when a trigger
+ * is met. `judged`: see `setExhausted`.
  */
 export async function passReduceMark(
   pool: Pool,

@@ -26,7 +26,7 @@ export function limitsOfSession(row: SessionRow): { policy: Policy; limits: Limi
 }
 
 /**
- * The settings of a session whose context has `liveTokens`. Throws `Input.Invalid` where parts of the policy
+ * The settings of a session whose context has `liveTokens`. Throws `Input.Invalid` if parts of the policy
  * contradict each other.
  */
 export function settingsOf(layers: PolicyLayers, facts: SessionFacts = {}, liveTokens = 0): SessionSettings {
@@ -53,7 +53,7 @@ export function settle(
   return settingsOf(layers, { ...learntOf(policyOf(layers), calibration), meanTurnTokens }, liveTokens);
 }
 
-/** The settings of a session after new calibration; null where its present settings may stay. */
+/** The settings of a session after new calibration; null if its present settings may stay. */
 export function recalibrated(
   policy: Policy,
   row: Pick<
@@ -69,7 +69,7 @@ export function recalibrated(
   });
 }
 
-/** Null where the policy is invalid with these facts. */
+/** Null if the policy is invalid with these facts. */
 export function settingsIfValid(
   layers: PolicyLayers,
   facts: SessionFacts,

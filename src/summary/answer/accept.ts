@@ -10,7 +10,7 @@ declare const accepted: unique symbol;
 /** The summary of one slice. */
 export type Digest = string & { readonly [accepted]: 'digest' };
 
-/** The consolidated summary of everything evicted. */
+/** The consolidated summary of all evicted messages. */
 export type Snapshot = string & { readonly [accepted]: 'snapshot' };
 
 /** A well-formed summary that may be too long for a snapshot. It may be repaired, but never enters a context. */
@@ -21,7 +21,7 @@ export type Draft = string & { readonly [accepted]: 'draft' };
  * empty answers (langchain-ai/langchain#38867); here the types exclude such texts.
  */
 export interface Acceptance {
-  /** Tokens that the text replaces: the slice for a digest, everything that the head replaces for a snapshot. */
+  /** Tokens that the text replaces: the slice for a digest, all messages that the head replaces for a snapshot. */
   inputTokens: number;
   /** The requested limit. */
   maxTokens: number;
@@ -165,7 +165,7 @@ function withoutFence(text: string): string {
   return wrapsAll || !inner.includes('```') ? inner : text;
 }
 
-/** `<state_snapshot>…</state_snapshot>`, after at most a sentence of introduction. An unclosed one was cut off. */
+/** `<state_snapshot>…</state_snapshot>`, after at most a sentence of introduction. An unclosed tag means that the answer was cut off. */
 function withoutTag(text: string, sections: readonly Section[]): string {
   const opening = /<(state_snapshot|summary|conversation_summary)>/i.exec(text.slice(0, 200));
   if (!opening || hasSections(text.slice(0, opening.index), sections)) return text;
@@ -176,7 +176,7 @@ function withoutTag(text: string, sections: readonly Section[]): string {
 }
 
 export interface HeadAcceptance {
-  /** Tokens of the context before and with the new head. */
+  /** Tokens of the context before the compaction and with the new head. */
   tokensBefore: number;
   tokensAfter: number;
   /** Share of the context that must be saved, 0 to 1. */

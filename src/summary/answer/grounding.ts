@@ -1,6 +1,6 @@
 /**
  * The content of a text, in any language: its words, the character pairs of scripts without spaces between words, its numbers
- * and identifiers. Each has a weight by how much it says about the content. There are no word lists.
+ * and identifiers. Each has a weight that states its share in the content. There are no word lists.
  */
 
 /** The content of one text. */
@@ -15,7 +15,7 @@ interface Matter {
   meanLength: number;
 }
 
-/** Replaces full-width forms and ligatures by plain characters, and removes invisible ones. */
+/** Replaces full-width forms and ligatures by plain characters, and removes invisible characters. */
 function plainForm(text: string): string {
   return /[^\0-\x7F]/.test(text) ? text.normalize('NFKC').replace(/[\p{Cf}\u0640\u064B-\u065F]/gu, '') : text;
 }
@@ -75,7 +75,7 @@ function weightOfWord(length: number, meanLength: number): number {
   return Math.max(0, Math.min(LARGEST_WEIGHT, (length / mean - 0.65) * 4.6));
 }
 
-/** Pairs with Hiragana are mostly grammar; one Han character carries about as much as half a word. */
+/** Pairs with Hiragana are mostly grammar; a Han character carries about as much as half a word. */
 function weightOfGram(gram: string): number {
   if (/\p{Script=Hiragana}/u.test(gram)) return /\p{Script=Han}/u.test(gram) ? 0.5 : 0;
   if (/\p{Script=Han}/u.test(gram)) return 2;
@@ -163,8 +163,9 @@ function isMostlyLatin(text: string): boolean {
 }
 
 /**
- * The evidence that an answer has content of its record, and the evidence required. A summary has it, in any language and form;
- * a refusal, an error page, a placeholder or a counter-question has not, however it is worded. There is no list of such texts.
+ * The evidence that an answer has content of its record, and the evidence required. A summary has the evidence, in any language
+ * and form; a refusal, an error page, a placeholder or a counter-question lacks it, however it is worded. There is no list of
+ * wordings.
  */
 interface Grounding {
   /** Weight of the content that the answer shares with the record, less half of the other content. */
@@ -194,7 +195,7 @@ const SHORTEST_STEM = 5;
 /** The record, to compare answers with. Takes time linear in the texts. */
 export class Ground {
   private readonly matter: Matter;
-  /** Numbers and identifiers; those with separators both joined and split. */
+  /** Numbers and identifiers; with separators, both joined and split. */
   private readonly exact: ReadonlyMap<string, number>;
   private readonly names: ReadonlySet<string>;
   /** Names without up to three letters at their end. */

@@ -78,7 +78,7 @@ export function* pinnedTexts(
   return [...texts];
 }
 
-/** A refused pattern in a policy that was stored before the current checks. It pins no further text. */
+/** A pattern that the current checks refuse, in a policy that was stored before them. It pins no further text. */
 export interface SkippedPin {
   /** `policy.pins[2].pattern` */
   path: string;
@@ -97,7 +97,7 @@ export function skippedPins(pins: readonly Pin[]): SkippedPin[] {
 
 /**
  * Whether an earlier pinned text may be a match of this pattern. Its surroundings are unknown, so a pattern with word boundaries
- * keeps texts that it could have matched, and a refused pattern keeps all.
+ * keeps texts that it could have matched, and a refused pattern keeps all texts.
  */
 export function mayHaveMatched(pattern: string, text: string): boolean {
   if (/\\b/i.test(pattern) || problemOfPattern(pattern) !== null) return true;

@@ -1,4 +1,4 @@
-/** The sections of a snapshot, built in or from a policy, and the entries of a journal. */
+/** The sections of a snapshot (built in, or from a policy), and the entries of a journal. */
 import type { SectionInput } from '../../policy/summary-schema.js';
 
 /** One section of a snapshot: `## <title>`, then `- ` bullets. `asks` tells the summarizer what belongs there. */
@@ -76,8 +76,8 @@ interface LayerRange {
 
 /**
  * Joins layers to one snapshot, oldest first, each under `### Messages 1–57`, or `### Messages 1–57, 7–9 May 2023`. Further
- * layers follow at the end, so the text of earlier ones never changes. A line of a layer that looks like such a heading loses
- * its marks.
+ * layers follow at the end, so the text of earlier layers never changes. A line of a layer that looks like a heading of layers
+ * loses its marks.
  */
 export function layeredSnapshot(layers: readonly (LayerRange & { text: string })[]): string {
   return layers
@@ -96,7 +96,7 @@ function headingOf({ fromSeq, throughSeq, days }: LayerRange): string {
 /** The line in place of a dropped layer. */
 export const leftOutLine = '- left out for want of room; the archive holds it';
 
-/** The same line under its heading. */
+/** The line in place of a dropped layer, under its heading. */
 export function leftOut(range: LayerRange): string {
   return `${headingOf(range)}\n${leftOutLine}`;
 }

@@ -8,7 +8,7 @@ export function headingOf(key: string, among: readonly Section[] = sections): st
   return `## ${[...among, factsSection].find((section) => section.key === key)?.title ?? key}`;
 }
 
-/** First words of headings that models write instead of the built-in ones. */
+/** First words of headings that models write instead of the built-in headings. */
 const spellings: [RegExp, SectionKey][] = [
   [/^(session |user |primary )?(intent|goals?|objectives?|requests?)\b/, 'intent'],
   [/^(constraints?|preferences|rules|user (rules|preferences|constraints))\b/, 'constraints'],
@@ -22,7 +22,7 @@ const spellings: [RegExp, SectionKey][] = [
 const headingLine =
   /^(#{1,6}[ \t]+)?(\*\*)?(?:\d{1,2}[.)][ \t]+)?([\p{L}][^\n#*]{1,62}?)[ \t]*:?(\*\*)?[ \t]*:?$/u;
 
-/** The section that a title names, in the policy's wording or, for built-in keys, in that of models; null for another title. */
+/** The section that a title names, in the policy's wording or, for built-in keys, in the wording of models; null for another title. */
 export function sectionNamed(title: string, among: readonly Section[] = sections): string | null {
   const name = plain(title);
   const exact = [...among, factsSection].find((section) => plain(section.title) === name);

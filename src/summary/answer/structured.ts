@@ -15,7 +15,7 @@ export interface SummarySchema {
   additionalProperties: false;
 }
 
-/** The form of OpenAI's strict mode: every property is required, and others are forbidden. */
+/** The form of OpenAI's strict mode: every property is required, and further properties are forbidden. */
 export function schemaOf(sections: readonly Section[]): SummarySchema {
   return {
     type: 'object',

@@ -51,7 +51,7 @@ const SMALLEST_HALVED = 512;
  * Chunks of at most `chunkTokens` tokens that cover all items, in order and without overlap. Chunks end at message boundaries;
  * only a message larger than a whole chunk is split. The same left edge gives the same chunks except the last. An eighth of
  * each chunk, at most 256 tokens, stays free, so that a short remainder can join the chunk before it. A slice label counts as
- * 80 tokens; in chunks below 400 tokens, as less than it may need.
+ * 80 tokens; in chunks below 400 tokens, it counts as less than it may need.
  */
 export function cutChunks(
   items: readonly ChunkItem[],
@@ -86,7 +86,7 @@ export function cutChunks(
     open = null;
   }
 
-  /** Fills the open chunk and as many more as the pieces need; the last one stays open. */
+  /** Fills the open chunk and as many more as the pieces need; the last chunk stays open. */
   function split(seq: number, pieces: readonly Piece[]): ChunkRef {
     let current = extend(open, seq, sliceLabel);
     let from = 0;
@@ -250,7 +250,7 @@ function slice(chunk: ChunkRef, logged: LoggedMessage, toolName: string | undefi
 interface KeyParts {
   tenant: string;
   kind: 'chunk' | 'fold' | 'merge' | 'repair' | 'notes' | 'state';
-  /** The input in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
+  /** The inputs in order: sha256 of each message (`<sha256>:<from>-<to>` for a slice), or keys of digests. */
   members: readonly string[];
   promptVersion: number | string;
   /** @default the hash of the built-in prompts and of the rendering */
@@ -318,7 +318,7 @@ function endOf(text: string, from: number, size: number): number {
   return Math.max(codePointAt(text, latest), codePointAt(text, from + 2));
 }
 
-/** The position, or the one before it if it is between the halves of a surrogate pair. */
+/** The position, or the position before it if it is between the halves of a surrogate pair. */
 function codePointAt(text: string, at: number): number {
   const isLow = text.charCodeAt(at) >= 0xdc00 && text.charCodeAt(at) <= 0xdfff;
   const afterHigh = at > 0 && text.charCodeAt(at - 1) >= 0xd800 && text.charCodeAt(at - 1) <= 0xdbff;

@@ -205,7 +205,7 @@ function linesFor(maxTokens: number): number {
   return Math.max(2, Math.round(maxTokens / LINE_TOKENS));
 }
 
-/** Leaves tokens for an answer longer than requested: a truncated one loses its last line and the state after it. */
+/** Leaves tokens for an answer longer than requested: a truncated answer loses its last line and the state after it. */
 const ANSWER_ROOM = 1.5;
 
 /** `notes`: tokens of notes among the requested tokens. */

@@ -6,7 +6,7 @@
 
 /** A leaf or merged summary; its text is the digest of this key. */
 export interface Layer {
-  /** 0 for a leaf; merging four of a rank gives one of the next. */
+  /** 0 for a leaf; merging four layers of a rank gives one layer of the next rank. */
   rank: number;
   /** `journal` mode: mean number of merges of its lines. Absent: `rank`. */
   rewrites?: number;
@@ -14,7 +14,7 @@ export interface Layer {
   tokens: number;
   fromSeq: number;
   throughSeq: number;
-  /** Written by rule because no model answered; rewritten once one does. */
+  /** Whether the layer was written by rule because no model answered; if so, it is rewritten once a model answers. */
   extractive?: boolean;
   /** `journal` mode: tokens of the lines that code adds after the text. */
   addedTokens?: number;
@@ -45,7 +45,7 @@ export function layerTokens(rank: number, room: number): number {
   return Math.max(SHORTEST_LAYER, Math.floor(room / (6 * 2 ** rank)));
 }
 
-/** The index of the four oldest neighbours of the lowest rank that has four; null if no rank has. */
+/** The index of the four oldest neighbours of the lowest rank with four neighbours; null if no rank has four. */
 export function nextMerge(layers: readonly Layer[]): { first: number; rank: number } | null {
   const ranks = [...new Set(layers.map(({ rank }) => rank))].sort((a, b) => a - b);
   for (const rank of ranks) {

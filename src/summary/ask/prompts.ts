@@ -21,7 +21,7 @@ export interface SummaryRequest {
   messages: { role: 'system' | 'user'; content: string }[];
   /** Maximum tokens of the answer. */
   maxTokens: number;
-  /** Tokens that the text of the request asks for, if they are fewer. */
+  /** Tokens that the text of the request asks for, if they are fewer than the maximum. */
   asked?: number;
   /** Whether the complete lines of a truncated answer are usable. */
   wholeLines?: boolean;

@@ -27,8 +27,8 @@ export function recordOf(chunk: ChunkRef, messages: readonly LoggedMessage[], ma
 }
 
 /**
- * The times in the marks, by seq: for the first message of the chunk that has a time, and for each message of another hour than
- * the one before it. `2023-05-07 13h`, in UTC.
+ * The times in the marks, by seq: for the first message of the chunk that has a time, and for each message whose hour differs from
+ * that of the message before it. `2023-05-07 13h`, in UTC.
  */
 export function hoursIn(
   { fromSeq, throughSeq }: Pick<ChunkRef, 'fromSeq' | 'throughSeq'>,

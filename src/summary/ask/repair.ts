@@ -8,7 +8,7 @@ const shorten =
   'The summary below is too long. Write it again within the length asked for at the end: drop what is done and settled first, then detail; ' +
   'keep open requests, rules of the user, and every path, identifier and number that is still needed, word for word.';
 
-/** Asks once for a shorter snapshot. The existing one is data between delimiters. */
+/** Asks once for a shorter snapshot. The existing snapshot is data between delimiters. */
 export function repairRequest({
   snapshot,
   key,

@@ -7,7 +7,7 @@ import { argumentValues } from '../journal/exact.js';
 import { clip, clipMiddle, linesOf, plainTextOf, sentencesOf } from '../text/sentences.js';
 
 /**
- * A snapshot without a model: the same sections, filled by rule. Every message is read once. The sections open to a sentence
+ * A snapshot without a model: the same sections, filled by rule. Every message is read once. The sections that a sentence may enter
  * depend on its speaker, so that tool output never becomes an intent or a rule.
  */
 interface ExtractiveInput {
@@ -282,7 +282,7 @@ const shares: Record<SectionKey, number> = {
   next: 0.04,
 };
 
-/** Minimum tokens and characters of a shortened item; shorter ones are useless. */
+/** Minimum tokens and characters of a shortened item; shorter items are useless. */
 const SHORTEST = { tokens: 16, characters: 60 };
 
 interface Placed extends Candidate {

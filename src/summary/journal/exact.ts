@@ -9,10 +9,10 @@ import { containsAtom, plainTextOf } from '../text/sentences.js';
 import type { TokenCounter } from '../../tokens/counter.js';
 
 export interface ExactInput {
-  /** Earlier lines, oldest first, which the new ones replace. */
+  /** Earlier lines, oldest first, which the new lines replace. */
   before: readonly string[];
   evicted: readonly LoggedMessage[];
-  /** The entry or snapshot that the line follows, and the others with their values. */
+  /** The entry or snapshot that the line follows, and the other entries with their values. */
   text: string;
   /** Text that stays in the context for now: its values wait until their last mention is evicted. */
   visible: string;
@@ -42,11 +42,11 @@ interface Found {
 const LONGEST_VALUE = 160;
 const SHORTEST_VALUE = 4;
 const LONGEST_LABEL = 40;
-/** Characters read of a message. */
+/** Maximum characters that are read of a message. */
 const LONGEST_MESSAGE = 8_000;
 /** A longer user message contains a document or tool output: only values that the agent used count. */
 const LONGEST_SAID = 400;
-/** Maximum number of waiting values; the least used ones are dropped. */
+/** Maximum number of waiting values; the least used values are dropped. */
 const MOST_WAITING = 60;
 /** Maximum number of different words of results that are kept as possible ids. */
 const MOST_SEEN = 50_000;

@@ -9,13 +9,13 @@ export interface JournalEntry {
   throughSeq: number;
   /** Number of merges: 0 for an entry written from the originals, else one more than the highest rank merged into it. */
   rank: number;
-  /** Mean number of merges of its lines: one more than that of the merged lines, weighted by tokens. */
+  /** Mean number of merges of its lines: one more than the mean of the merged lines, weighted by tokens. */
   rewrites: number;
   /** Lines written by a summarizer; 0 if only a pointer to the archive is left. */
   lines: number;
   /** Tokens including lines added by code, without the heading. */
   tokens: number;
-  /** Whether the rules wrote it, or a part of it, because no model answered. */
+  /** Whether the rules wrote the entry, or a part of it, because no model answered. */
   byRule: boolean;
 }
 

@@ -14,7 +14,7 @@ const STATE_SHARE = 0.2;
 const SMALLEST_STATE = 100;
 const MERGED_DOWN = 0.85;
 
-/** `room`: tokens for journal and state; `framing`: the part of them around entries and state; `stateTokens`: tokens of the current state. */
+/** `room`: tokens for journal and state; `framing`: the part of `room` around entries and state; `stateTokens`: tokens of the current state. */
 export function journalRoom(room: number, framing: number, stateTokens: number): JournalRoom {
   const most = Math.floor(STATE_SHARE * room);
   const reserved = Math.min(most, Math.max(SMALLEST_STATE, Math.floor(1.3 * stateTokens)));
@@ -28,7 +28,7 @@ const SHORTEST_ENTRY = 60;
 const ENTRY_SHARE = { early: 1 / 5, late: 1 / 7 };
 /** Maximum share of the entries' room for one compaction once it is half full. */
 const LATE_SHARE = 1 / 8;
-/** Weight of a token of tool output relative to one of other messages. */
+/** Weight of a token of tool output relative to a token of other messages. */
 const TOOL_WEIGHT = 0.65;
 
 /**
@@ -88,13 +88,13 @@ export interface Merge {
 }
 
 const MOST_MERGED = 4;
-/** Minimum share of its entries that a merge must keep; a smaller one drops too much. */
+/** Minimum share of its entries that a merge must keep; a smaller entry drops too much. */
 const LEAST_LEFT = 0.45;
 const MOST_LEFT = 0.85;
 
 /**
- * The next merge; null if the entries fit, have reached the goal, or only the newest one is left. Neighbours of equal, low rank are
- * merged first, older ones before newer ones, and as many as one merge needs to reach the goal without compressing them too much.
+ * The next merge; null if the entries fit, have reached the goal, or only the newest entry is left. Neighbours of equal, low rank are
+ * merged first, older entries before newer entries, and as many as one merge needs to reach the goal without compressing them too much.
  * The newest entry is never merged.
  */
 export function nextMerge(entries: readonly Sized[], goal: number): Merge | null {

@@ -90,9 +90,9 @@ export interface Witness {
   said(references: readonly Reference[], claim: string): boolean;
   /** Whether the user said this word for word. */
   quoted(references: readonly Reference[], words: string): boolean;
-  /** Whether the user mentioned it in a message after those in which it was stated. */
+  /** Whether the user mentioned it in a message after the messages in which it was stated. */
   takenBack(references: readonly Reference[], statedIn: readonly Reference[]): boolean;
-  /** Whose plan it is; null if it repeats words that only tools used, or has too few words of people and agent. */
+  /** The speaker whose plan it is; null if it repeats words that only tools used, or has too few words of people and agent. */
   planned(references: readonly Reference[], claim: string): 'user' | 'agent' | 'notes' | null;
 }
 

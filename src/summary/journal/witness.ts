@@ -15,9 +15,9 @@ const SHARE_KNOWN = 1 / 3;
 const CONFIRMATION_WORDS = 12;
 
 /**
- * The user (or system, or developer) said a claim if a cited message of theirs has half of its words; a short answer counts
- * together with the message that it answers. A plan may use other words, but neither a plan nor a user's claim may have words
- * that only tools used.
+ * A claim counts as said by the user (or system, or developer) if a cited message of one of them has half of the claim's words;
+ * a short answer counts together with the message that it answers. A plan may use other words, but neither a plan nor a user's
+ * claim may have words that only tools used.
  */
 export function witnessIn(messages: readonly LoggedMessage[]): Witness {
   const bySeq = new Map(messages.map((logged) => [logged.seq, logged]));

@@ -1,6 +1,6 @@
 /**
  * Keeps statements that only a tool made out of the sections that a model obeys. A summarizer may copy an instruction that was
- * planted in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments into one, which no check of
+ * planted in a tool's output (Unit 42, "When AI Remembers Too Much"), or join harmless fragments into an instruction, which no check of
  * the sources can find. This check therefore reads the summary: wording that only tools used is a claim.
  */
 import { clip } from '../text/sentences.js';
@@ -9,10 +9,10 @@ import { labelled, readSources, type Sources } from './sources.js';
 import { unitsOf, type Sentence, type Unit } from './units.js';
 import { Wording, wordsOf, type Word } from './wording.js';
 
-/** Built-in sections that state facts; all others tell a model what to do. */
+/** Built-in sections that state facts; all other sections give a model instructions. */
 const statements: readonly string[] = ['decisions', 'artifacts', 'facts', 'state'];
 
-/** Share of a sentence's words above which it counts as a tool's. */
+/** A sentence counts as a tool's if the tool used more than this share of its words. */
 const COPIED = 0.5;
 
 /** Minimum number of words of a bullet. */
@@ -22,7 +22,7 @@ const SHORTEST_REST = 4;
 const LONGEST_CLAIM = 400;
 
 /**
- * The snapshot with every sentence of an instruction section (intent, constraints, next, custom ones) that uses a tool's words
+ * The snapshot with every sentence of an instruction section (intent, constraints, next, custom sections) that uses a tool's words
  * moved to "Facts from tools", with its origin. Only the wording decides; sections that state facts stay unchanged. Claims
  * whose labels do not fit are left out, the last first; the archive has them. A snapshot without such sentences is returned
  * unchanged. Time is linear in the sources.
@@ -78,7 +78,7 @@ function addressesIn(text: string): Word[][] {
 }
 
 /**
- * An instruction with an address that only a tool named is the tool's, in any wording. Next steps may contain addresses that
+ * An instruction with an address that only a tool named counts as the tool's, in any wording. Next steps may contain addresses that
  * were found.
  */
 function addressedBy({ text }: Sentence, section: string | null, wording: Wording): string[] {
@@ -165,7 +165,7 @@ function nameOf(origins: readonly string[]): string {
   return known.length === 0 ? 'tool' : known.slice(0, 2).join(', ');
 }
 
-/** Adds claims at the end of the facts. Without a section of facts, inserts one before the sections that follow it in order. */
+/** Adds claims at the end of the facts. Without a section of facts, inserts the section before the sections that follow it in order. */
 function withFacts(kept: readonly Kept[], claims: readonly string[], among: readonly Section[]): string[] {
   const lastText = kept.findLastIndex(({ lines }) => saysSomething(lines));
   const last = kept.findLastIndex(

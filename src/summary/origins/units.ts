@@ -9,7 +9,7 @@ const SHORTEST_SENTENCE = 3;
 export interface Sentence {
   text: string;
   words: Word[];
-  /** The tools that said it, or null. `isLeftOut`: it does not fit with its label. */
+  /** The tools that said the sentence, or null. `isLeftOut`: the sentence does not fit with its label. */
   said: { origins: readonly string[]; isLeftOut: boolean } | null;
 }
 

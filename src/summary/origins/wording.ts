@@ -106,7 +106,7 @@ export class Wording {
     }
   }
 
-  /** Reads a source; `origin` is null for a trusted one. */
+  /** Reads a source; `origin` is null for a trusted source. */
   read(said: Said, origin: string | null): void {
     let begun: number[] = [];
     for (const word of wordsSaid(said)) {

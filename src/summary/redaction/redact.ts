@@ -9,7 +9,7 @@ import { assertPattern, Matching } from '../../conversation/pattern.js';
 
 interface SecretForm {
   kind: string;
-  /** Every match contains one of these, in lower case; a text without any is not searched. */
+  /** Every match contains one of these texts, in lower case; a text without any of them is not searched. */
   signs: readonly string[];
   /** The secret is the group `secret`, or the whole match. All repetitions are bounded, so that matching takes linear time. */
   form: RegExp;
@@ -92,7 +92,7 @@ const secretForms: readonly SecretForm[] = [
   {
     kind: 'connection_password',
     signs: ['://'],
-    // `scheme://user:password@host`; the password may contain `@` and ends at the last one before the host.
+    // `scheme://user:password@host`; the password may contain `@` and ends at the last `@` before the host.
     form: form(
       `(?<=[a-z][a-z0-9+.-]{1,20}://[^\\s/:@"'<>]{0,100}:)(?<secret>[^\\s/"'<>]{1,200})(?=@[\\w.[-])`,
       'i',
@@ -282,7 +282,7 @@ function namedIn(groups: unknown): string | null {
   return typeof found === 'string' ? found : null;
 }
 
-/** Adds the matches of one pattern; adjacent ones are joined. */
+/** Adds the matches of one pattern; adjacent matches are joined. */
 function* matchesIn(
   text: string,
   pattern: string,

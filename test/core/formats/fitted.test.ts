@@ -1,4 +1,7 @@
-/** Contexts that were shortened to fit: the provider accepts them for any reductions, and other messages are unchanged. */
+/**
+ * Contexts that were shortened to fit: the provider accepts them whatever was reduced, and messages that were not reduced are
+ * unchanged.
+ */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { fitting } from '../../../src/context/fit.js';

@@ -16,7 +16,7 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close();
 });
 
-/** Answers the request of `connect`, then as scripted, one a request; the last one ever after. */
+/** Answers the request of `connect`, then gives the scripted answers, one per request, and repeats the last one for ever. */
 async function against(
   script: Answer[],
   options: Partial<HttpOptions> = {},
@@ -77,7 +77,7 @@ describe('requests that are repeated', () => {
     expect(seen).toHaveLength(3);
   });
 
-  it("a request that failed by another writer or the tenant's limit", async () => {
+  it("a request that failed because of another writer or the tenant's limit", async () => {
     const answers = [problem('Store.Busy', 409), problem('Tenant.LimitReached', 429), json(stored)];
     const { client, seen } = await against(answers);
     expect(await client.appendTurn(turn)).toEqual(stored);
@@ -90,7 +90,7 @@ describe('requests that are repeated', () => {
     expect(seen).toHaveLength(4);
   });
 
-  it('no request with a second effect', async () => {
+  it('but no request that would take effect twice', async () => {
     const { client, seen } = await against([reset]);
     const policy = { contextWindow: 9_000 };
     await expect(client.configure({ session: 's', policy })).rejects.toMatchObject({
@@ -101,14 +101,14 @@ describe('requests that are repeated', () => {
     expect(seen).toHaveLength(3);
   });
 
-  it('no request that was answered', async () => {
+  it('but no request that was answered with another failure', async () => {
     const { client, seen } = await against([problem('Store.Unavailable', 503)]);
     await expect(client.appendTurn(turn)).rejects.toMatchObject({ type: 'Store.Unavailable' });
     expect(seen).toHaveLength(1);
   });
 });
 
-describe('the failures of a caller', () => {
+describe('the failures that a caller gets', () => {
   it('the failure that the library throws', async () => {
     const more = { path: 'expectedSeq', hint: 'Read again.', details: { lastSeq: 4 } };
     const { client } = await against([problem('Store.StaleAppend', 409, more)]);
@@ -197,7 +197,7 @@ describe('calls longer than a connection may be silent', () => {
   it.each([
     [null, { lastError: null }],
     ['Llm.Rejected', { lastError: { type: 'Llm.Rejected', message: 'no' } }],
-  ])('one that commits nothing ends with %s', async (type, status) => {
+  ])('a compaction that commits nothing ends with %s', async (type, status) => {
     const { client } = await against([
       ...[
         json({ generation: 3 }),
@@ -218,7 +218,7 @@ describe('calls longer than a connection may be silent', () => {
     expect(seen.map(({ url }) => url)).toEqual(['POST /behind/v1/sessions/s/compact?wait=false']);
   });
 
-  it('settled waits in slices, but not for a server that is away', async () => {
+  it('`settled` waits in slices, but not for a server that is away', async () => {
     const { client, seen } = await against([problem('Temporal.Unavailable', 503)]);
     const call = client.settled({ session: 's', timeoutMs: 100_000 });
     await expect(call).rejects.toMatchObject({ type: 'Temporal.Unavailable' });
@@ -271,7 +271,7 @@ describe('a replay', () => {
     return found;
   }
 
-  it('continues at the same line when the connection breaks, for any pieces', async () => {
+  it('continues at the same line when the connection breaks, however the text is cut into pieces', async () => {
     const text = line(1) + line(2) + line(3);
     const { client } = await against([
       lines([text.slice(0, 90), text.slice(90, 100)], broken),

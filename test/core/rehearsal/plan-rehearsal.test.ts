@@ -83,7 +83,7 @@ describe('a rehearsal', () => {
     expect(rehearsal.summarizerCost).toBe(0);
   });
 
-  test('a summarizer with long answers is sent at most the messages', async () => {
+  test('a summarizer with long answers is sent at most as many tokens as the rehearsal predicts', async () => {
     const messages = talk(100);
     const policy: PolicyInput = { contextWindow: 16_000, summary: { mode: 'incremental' } };
     // A line has about ten tokens.
@@ -139,7 +139,7 @@ describe('a rehearsal', () => {
     }
   });
 
-  test('a failure of the policy is a finding with its turn', async () => {
+  test('if a policy fails at a turn, the rehearsal reports the failure and the turn', async () => {
     const messages: ChatMessage[] = [
       { role: 'user', content: 'Hello' },
       { role: 'assistant', content: 'Hello' },

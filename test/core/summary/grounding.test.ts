@@ -46,7 +46,7 @@ describe('texts that are not summaries', () => {
   test.each(records)('none is accepted as a summary of a record of $kind in $lang', (record) => {
     const ground = new Ground(said(record), asked);
     const accepted = texts.filter(({ text }) => isAccepted(text, ground));
-    // The English record contains a refusal word for word, and the reasons of the longest refusal here.
+    // The English service record contains a refusal word for word, and the reasons that the longest refusal gives.
     const mostly = record.lang === 'en' && record.kind === 'service' ? 1 : 0;
     expect(accepted.map(({ text }) => text).slice(mostly)).toEqual([]);
   });
@@ -131,7 +131,7 @@ describe.skipIf(skipWithoutTranscripts())('recorded sessions', () => {
     });
   }
 
-  /** An item by rule names its message and counts what was read; a model's need not. */
+  /** Items written by rule name their messages, and a line states how much was read; a model's summary need not have either. */
   function withoutSources(summary: string): string {
     return summary.replace(/^- #\d+: /gm, '- ').replace(/^- Covered by rule.*\n?/m, '');
   }

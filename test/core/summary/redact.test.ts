@@ -115,7 +115,7 @@ describe('secrets of known forms', () => {
 
 describe('the placeholder of a secret', () => {
   const token = known[6]![1];
-  test('is the same for the same secret of a tenant, another for another secret and for another tenant', () => {
+  test('is the same for the same secret of a tenant, and differs for other secrets and other tenants', () => {
     const mark = (text: string, tenant = 'acme') =>
       /\[REDACTED:[^\]]+\]/.exec(redactorOf([], tenant)(text))?.[0];
     expect(mark(`a ${token}`)).toBe(mark(`b ${token} c`));
@@ -125,7 +125,7 @@ describe('the placeholder of a secret', () => {
 });
 
 describe('patterns of the policy', () => {
-  test('are redacted as custom, across window ends, with the known forms or without', () => {
+  test('are redacted with the kind `custom`, also across the boundaries of search windows, with or without the known forms', () => {
     const filler = 'x '.repeat(1_990);
     const text = `${filler}EMP-12345${filler}EMP-12345 ${known[6]![1]}`;
     expect(redactorOf(['EMP-\\d{5}'])(text)).toMatch(
@@ -136,7 +136,7 @@ describe('patterns of the policy', () => {
     expect(without).toContain('ghp_');
   });
 
-  test('that cannot be matched are refused with their path before anything is shown', () => {
+  test('that the matcher does not support are refused with their path before any text is redacted', () => {
     for (const pattern of ['(?<=key: )\\w+', '(?!a)b', '(a)\\1', 'a{1000}{1000}', '(']) {
       expect(() => redactorOf(['ok', pattern])).toThrow(
         expect.objectContaining({ type: 'Input.Invalid', path: 'policy.redact.patterns[1]' }),
@@ -151,12 +151,20 @@ describe('patterns of the policy', () => {
   });
 
   test.each([
-    ['holds a match of one before', ['\\d{4}', 'card .*$'], 'by card 1234 of Jane Roe\nyes'],
-    ['overlaps one before', ['1234 of', 'of Jane Roe'], 'by card 1234 of Jane Roe\nyes'],
-    ['begins in one behind', ['Jane Roe', '1234 of Jane'], 'by card 1234 of Jane Roe\nyes'],
-    ['holds a known secret', ['card .*$'], `by card 1234 ${known[6]![1]} of Jane Roe\nyes`],
-    ['names a known secret', ['token=\\w+ of .*$'], 'token=a1B2c3D4e5F6 of Jane Roe\nyes'],
-    ['holds what was redacted before', ['card .*$'], 'by card 1234 [REDACTED:custom:0123abcd] Jane Roe\nyes'],
+    ['contains a match of an earlier pattern', ['\\d{4}', 'card .*$'], 'by card 1234 of Jane Roe\nyes'],
+    [
+      'begins inside a match of an earlier pattern',
+      ['1234 of', 'of Jane Roe'],
+      'by card 1234 of Jane Roe\nyes',
+    ],
+    [
+      'ends inside a match of an earlier pattern',
+      ['Jane Roe', '1234 of Jane'],
+      'by card 1234 of Jane Roe\nyes',
+    ],
+    ['contains a known secret', ['card .*$'], `by card 1234 ${known[6]![1]} of Jane Roe\nyes`],
+    ['includes the name of a known secret', ['token=\\w+ of .*$'], 'token=a1B2c3D4e5F6 of Jane Roe\nyes'],
+    ['contains an earlier redaction', ['card .*$'], 'by card 1234 [REDACTED:custom:0123abcd] Jane Roe\nyes'],
   ])('hide every match of a pattern that %s', (_name, patterns, text) => {
     const redacted = redactorOf(patterns)(text);
     expect(redacted).not.toMatch(/1234|Jane|Roe|ghp_|a1B2/);
@@ -222,7 +230,7 @@ test('any text is redacted, and a second redaction changes nothing', () => {
   );
 });
 
-test('megabytes that almost hold secrets are read', () => {
+test('megabytes of text that almost looks like secrets are processed', () => {
   for (const unit of [
     'password ',
     'eyJa.',

@@ -156,7 +156,7 @@ describe('commands that read', () => {
     expect(found.tokens).toBe(status.tokens);
   });
 
-  test('timeline: a note says that contexts drawn above the budget are shortened when read', async () => {
+  test('timeline: a note says that contexts above the budget are shortened when they are read', async () => {
     // Without a worker nothing is compacted.
     const alone = await startStack({ worker: false });
     const session = 'above';
@@ -165,7 +165,8 @@ describe('commands that read', () => {
     const file = path.join(mkdtempSync(path.join(tmpdir(), 'timeline-')), 'chart.svg');
     const { stdout } = await cliOf(alone).run(['timeline', session, '--svg', file]);
     await alone.stop();
-    const said = 'above the budget after 2 turns, first turn 1: the context was shortened to the budget';
+    const said =
+      'above the budget after 2 turns, the first of them turn 1: a context that was read above the budget';
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(said);
     expect(readFileSync(file, 'utf8')).toContain(said);
     expect((await cli.run(['timeline', 'short'])).stdout).not.toContain('above the budget');

@@ -36,7 +36,7 @@ afterAll(async () => {
   await stack.stop();
 });
 
-/** Text of about `length` characters with a marker that occurs nowhere else in every 200 of them. */
+/** Text of about `length` characters with a unique marker in every 200 of them. */
 function marked(label: string, length: number): string {
   const stretch = (number: number) =>
     `${label}#${number}; the worker retried <b>twice</b> and "gave up" at 10:4${number % 10}. `;
@@ -163,7 +163,7 @@ function textsOf({
   return [...spoken, ...called, typeof thoughts === 'string' ? thoughts : ''].filter((text) => text !== '');
 }
 
-/** By seq, as the compactions stored it; every evicted message exactly once. */
+/** How each evicted message was covered, by seq, as the compactions stored it. Checks that each occurs exactly once. */
 function coverage(compactions: readonly Committed[]): Map<number, { how: string; reason?: string }> {
   const stored = new Map<number, { how: string; reason?: string }>();
   for (const { fromSeq, throughSeq, coverage: ranges } of compactions) {
@@ -197,7 +197,10 @@ function expectRead(
   }
 }
 
-/** A session's name is its summary model's too: a tenant's sessions share the digests of what one model read. */
+/**
+ * Uses the session's name also as the name of its summary model, because the sessions of a tenant share the digests of one
+ * model.
+ */
 function policyOf(session: string, contextWindow: number, summary: PolicyInput['summary']): PolicyInput {
   return { contextWindow, summary: { contextWindow: 12_000, ...summary, model: session } };
 }
@@ -214,7 +217,7 @@ async function playLongRun(session: string, summary: PolicyInput['summary'] = {}
   expect(await replayed(palimpsest, session)).toEqual(log.map((message) => JSON.stringify(message)));
   const generations = await committed(pool, stack.queuePrefix, session);
   const stored = coverage(generations);
-  // Those that shorten only evict nothing.
+  // Compactions that only shorten messages evict nothing.
   const compactions = generations.filter(({ fromSeq, throughSeq }) => throughSeq >= fromSeq);
   return { log, compactions, stored, requests: model.requests.slice(first) };
 }
@@ -243,7 +246,7 @@ describe('invariant 4: coverage', () => {
     expect(missing.length).toBeLessThanOrEqual(requests.length);
   });
 
-  test('the same if the model reads less than its window, and chunks are halved repeatedly', async () => {
+  test('the same if the real window of the model is smaller than the configured one, and chunks are halved repeatedly', async () => {
     stack.model.reply(withWindow(4_500));
     const { log, compactions, stored, requests } = await playLongRun('halved', {
       contextWindow: 16_000,

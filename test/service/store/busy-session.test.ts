@@ -68,7 +68,7 @@ describe('a session whose row is locked', () => {
     try {
       const repeated = Promise.allSettled(Array.from({ length: 40 }, (_, n) => append(pool, held, `t-${n}`)));
       await expect.poll(() => waiting('busy')).toBeGreaterThan(0);
-      // While they wait, as many others as the pool has connections.
+      // While they wait, another session appends more turns than the pool has connections.
       const others = await Promise.allSettled(
         Array.from({ length: 12 }, (_, n) => append(pool, other, `o-${n}`)),
       );
@@ -121,12 +121,12 @@ describe('a writer that stopped in its transaction', () => {
     await pool.end();
   });
 
-  it('gets a typed failure if the server reports it in answer to the COMMIT', async () => {
+  it('gets a typed failure if the server reports the lost transaction only in answer to the COMMIT', async () => {
     const pool = openPool(database.url, { max: 1, idleTransactionTimeoutMs: 300 });
     const ids = newSession();
     const failed = withTransaction(pool, async ({ query }) => {
       await query('select 1');
-      // Like SIGSTOP: this process reads nothing until it continues, and sends its COMMIT first.
+      // Like SIGSTOP: this process reads nothing until it continues, and then sends its COMMIT before it reads anything.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
     });
     await expect(failed).rejects.toMatchObject({ type: 'Store.Unavailable' });
@@ -136,7 +136,7 @@ describe('a writer that stopped in its transaction', () => {
 });
 
 describe('a server that has gone silent', () => {
-  it('is abandoned after the time of a statement, and its connection is replaced', async () => {
+  it('is abandoned after the longest time that a statement may take, and its connection is replaced', async () => {
     const url = new URL(database.url);
     const way = new Way(`${url.hostname}:${url.port}`);
     url.port = String(await way.open());

@@ -162,7 +162,7 @@ describe('migrate', () => {
     expect(await migrate(fresh.url)).toBe(0);
   });
 
-  it('refuses a database that a newer version migrated, and one that differs, without touching it', async () => {
+  it('refuses and does not touch a database that a newer version migrated, or whose migrations differ', async () => {
     const unknown = async (when: number) => {
       await freshPool.query("insert into palimpsest.migrations (hash, created_at) values ('unknown', $1)", [
         when,
