@@ -349,7 +349,7 @@ function inOrder(items: ReadonlyMap<Candidate, Placed>): string[] {
   return [...items.values()].sort((a, b) => a.order - b.order).map(({ text }) => text);
 }
 
-/** The text as a line of at most `room` tokens, shortened if necessary; null if too little would be left. */
+/** The text as a line of at most `room` tokens, shortened if necessary; null if too little would be left. The covered line stays whole. */
 function fit(
   text: string,
   room: number,
@@ -360,7 +360,8 @@ function fit(
   let shown = text.length > room * 12 ? clipMiddle(text, room * 12) : text;
   for (let tokens = cost(shown); ; tokens = cost(shown)) {
     if (tokens <= room) return { text: shown, tokens, whole: shown === text };
-    if (room < SHORTEST.tokens || shown.length < SHORTEST.characters) return null;
+    const isTooShort = room < SHORTEST.tokens || shown.length < SHORTEST.characters;
+    if (isTooShort || coveredLine.test(text)) return null;
     shown = clipMiddle(text, Math.max(1, Math.floor(shown.length * Math.min(0.95, (room / tokens) * 0.98))));
   }
 }
