@@ -36,7 +36,7 @@ export interface RehearsedCompaction {
   fromSeq: number;
   throughSeq: number;
   /**
-   * What the tail begins with: a user turn, an assistant message inside a run, or anything else. Null if nothing was evicted.
+   * The first message of the tail: a user turn, an assistant message inside a run, or anything else. Null if nothing was evicted.
    */
   boundary: 'user' | 'assistant' | 'other' | null;
   evictedMessages: number;

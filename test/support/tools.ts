@@ -10,7 +10,7 @@ export type Command = readonly [program: string, ...args: string[]];
 
 const commandLimitMs = 180_000;
 
-/** What the program prints. Throws with everything that it says where it fails. */
+/** The program's output. If the program fails, throws with all of its output. */
 export async function run(
   [program, ...args]: Command,
   { cwd, env = {} }: { cwd?: string; env?: Readonly<Record<string, string>> } = {},

@@ -1,7 +1,5 @@
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { Command, Help, Option } from 'commander';
-import { packageRoot } from '../../runtime/home.js';
+import { packageVersion } from '../../runtime/home.js';
 import type { Globals } from './connect.js';
 import { exitCodes, runCommand, tellFailure, type Run } from './run.js';
 import { columnsOfTerminal } from '../terminal/table.js';
@@ -137,7 +135,7 @@ export function newProgram(): Command {
   const program = new Command('palimpsest')
     .description('Durable conversation compaction for LLM agents.')
     .usage('COMMAND [options]')
-    .version(ownVersion(), '-V, --version', 'print the version')
+    .version(packageVersion(), '-V, --version', 'print the version')
     .exitOverride()
     .showHelpAfterError('Try --help.')
     .showSuggestionAfterError()
@@ -154,13 +152,6 @@ export function newProgram(): Command {
     });
   for (const option of globalOptions()) program.addOption(option);
   return program.addHelpText('after', ({ command }) => `${optionLines(command)}${closing}`);
-}
-
-function ownVersion(): string {
-  const { version } = JSON.parse(readFileSync(path.join(packageRoot(), 'package.json'), 'utf8')) as {
-    version: string;
-  };
-  return version;
 }
 
 /** Returns `status <session>`, without mentioning options. */

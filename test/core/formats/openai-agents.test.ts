@@ -47,7 +47,7 @@ it('the SDK sends the items of a context as they are', async () => {
   );
   expect(sent.map(({ input }) => input)).toEqual([messages]);
   expect(messages).toHaveLength(items.length);
-  // What the run made is the next turn.
+  // The items that the run made are the next turn.
   const made = newItems.map(({ rawItem }) => rawItem as unknown as Json);
   const [message] = logged([made], 'openai-agents');
   expect(message?.message).toMatchObject({ role: 'assistant', content: 'You are welcome.' });
