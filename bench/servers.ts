@@ -6,6 +6,7 @@ import { startPostgres, stopPostgres } from '../src/runtime/postgres.js';
 import { startTemporal, stopTemporal } from '../src/runtime/temporal.js';
 import { searchAttributeTypes } from '../src/temporal/names.js';
 import { loadWorkflowBundle } from '../src/worker/workflow-bundle.js';
+import { leashServers } from '../test/support/leash.js';
 
 /** PostgreSQL and Temporal as `npm start` runs them, with their data in a temporary folder, for one run of the bench. */
 export interface Servers {
@@ -25,7 +26,7 @@ export interface Servers {
 }
 
 export async function startServers(log: (line: string) => void): Promise<Servers> {
-  const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-bench-'));
+  const dataDir = leashServers(mkdtempSync(path.join(os.tmpdir(), 'palimpsest-bench-')));
   // The account that PostgreSQL runs under must be able to enter it.
   chmodSync(dataDir, 0o755);
   const others: (() => Promise<void>)[] = [];

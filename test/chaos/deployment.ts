@@ -15,6 +15,7 @@ import { startPostgres, stopPostgres, type RunningPostgres } from '../../src/run
 import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
+import { leashed, leashServers } from '../support/leash.js';
 import { rememberAnswers } from './checker.js';
 import { FaultyProxy } from './proxy.js';
 
@@ -69,7 +70,7 @@ export class Supervised {
       env: this.env,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    this.child = child;
+    this.child = leashed(child);
     for (const stream of [child.stdout, child.stderr])
       stream?.on('data', (piece: Buffer) => this.log.write(piece));
     child.once('exit', () => {
@@ -103,7 +104,7 @@ export class Deployment {
     logDir: string;
     say: (line: string) => void;
   }): Promise<Deployment> {
-    const dataDir = mkdtempSync(path.join(os.tmpdir(), 'palimpsest-chaos-'));
+    const dataDir = leashServers(mkdtempSync(path.join(os.tmpdir(), 'palimpsest-chaos-')));
     // If this process is root, PostgreSQL runs under another account, which needs access.
     chmodSync(dataDir, 0o755);
     const [postgres, temporal, apiPort] = await Promise.all([

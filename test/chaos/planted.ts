@@ -10,6 +10,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { leashed } from '../support/leash.js';
 import type { Violation } from './observations.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -93,7 +94,7 @@ async function runWith(patch: string | null, seed: number): Promise<Violation[]>
       '--minutes',
       values.minutes,
     ];
-    const run = spawn(process.execPath, args, { cwd: copy, stdio: ['ignore', 'pipe', 'inherit'] });
+    const run = leashed(spawn(process.execPath, args, { cwd: copy, stdio: ['ignore', 'pipe', 'inherit'] }));
     let output = '';
     run.stdout.on('data', (piece: Buffer) => (output += piece.toString()));
     await once(run, 'close');

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { program } from './compiled.js';
 import type { CommandEnded, CommandLine } from './cli-host.js';
-import { leashed } from './leash.js';
+import { leashed, leashServers } from './leash.js';
 import type { Stack } from './stack.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -35,6 +35,7 @@ export class CliProcess {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     this.child = leashed(child);
+    if (env.PALIMPSEST_DATA) leashServers(env.PALIMPSEST_DATA);
     this.child.stdout?.on('data', (chunk: Buffer) => this.note((this.stdout += chunk.toString())));
     this.child.stderr?.on('data', (chunk: Buffer) => this.note((this.stderr += chunk.toString())));
     this.ended = new Promise((resolve) =>

@@ -13,9 +13,9 @@ if (!Reflect.has(globalThis, begun)) {
   // The SDK's log would hide the output of tests; failures are asserted, not read.
   Runtime.install({ logger: new DefaultLogger('ERROR') });
 
-  // Killed by SIGKILL, vitest leaves its workers to themselves.
+  // A killed vitest leaves its workers to themselves. Its end of the channel closes a moment before they get another parent.
   const { ppid } = process;
   process.once('disconnect', () => {
-    if (process.ppid !== ppid) process.kill(process.pid, 'SIGKILL');
+    setTimeout(() => process.ppid !== ppid && process.kill(process.pid, 'SIGKILL'), 1_000).unref();
   });
 }

@@ -19,7 +19,6 @@ import { CliProcess, cliOf, linesOf, runCli, stackEnv } from '../../support/cli.
 import { program } from '../../support/compiled.js';
 import { createDatabase } from '../../support/database.js';
 import { dialogue } from '../../support/dialogue.js';
-import { leashServers } from '../../support/leash.js';
 import { startStack, type Stack } from '../../support/stack.js';
 import { uniqueQueuePrefix } from '../../support/temporal.js';
 
@@ -256,7 +255,7 @@ test('worker --role serves the queues of its role only', async () => {
 });
 
 describe('with a running dev', () => {
-  const dataDir = leashServers(path.join(folder, 'data'));
+  const dataDir = path.join(folder, 'data');
   const talk = path.join(folder, 'talk.json');
   const env = { PALIMPSEST_DATA: dataDir };
   afterAll(() => Promise.all([stopPostgres(dataDir), stopTemporal(dataDir)]));
