@@ -251,18 +251,15 @@ function pointer(
   carried: HeadParts['carried'],
   recovery: Recovery = 'tools',
 ): string {
-  const messages = throughSeq === 1 ? 'Message 1 is' : `Messages 1–${throughSeq} are`;
+  const evicted = throughSeq === 1 ? 'Message 1 is' : `Messages 1–${throughSeq} are`;
   const rest = `${throughSeq + 1} on`;
   const follows =
-    carried === null
-      ? `Below stand messages ${rest}.`
-      : `Below stand message ${carried.seq}, the request in force, and ${rest}.`;
-  if (recovery === 'none')
-    return `${messages} kept word for word where you cannot read them from here. ${follows}`;
+    carried === null ? `messages ${rest}` : `message ${carried.seq}, the request in force, and ${rest}`;
+  if (recovery === 'none') return `${evicted} in the archive, which you cannot read; ${follows} follow here.`;
   const result =
     resultSeq === null ? '' : `; get_tool_response {"message": ${resultSeq}} shows one result whole`;
   return (
-    `${messages} kept word for word. ${follows} Before you say that something is not known, ask: ` +
+    `${evicted} in the archive, word for word; ${follows} follow here. Before you say that something is not known, ask: ` +
     `search_history {"query": "several words for it", "after": 3} shows hits, each with 3 messages behind it; ` +
     `expand_history {"from_message": ${Math.min(fromSeq, throughSeq)}} reads on from one${result}.`
   );

@@ -112,9 +112,16 @@ const forcedAfterMs = 5_000;
 /** A process without database steps still looks up and stores digests. */
 const modelConnections = 8;
 
+const settingsHint =
+  "Give an object: { databaseUrl: 'postgres://…', temporal: { address: 'localhost:7233' }, model: {} }.";
+
 /** Starts a worker that serves the queues of its roles: orchestration, database steps, model calls. */
 export async function startWorker(settings: WorkerSettings): Promise<RunningWorker> {
+  if (typeof settings !== 'object' || settings === null)
+    throw invalid('startWorker was called without settings.', 'settings', settingsHint);
   const roles = rolesOf(settings);
+  if (roles.has('model') && typeof settings.model !== 'object')
+    throw invalid('A worker with the role model needs settings for it.', 'model', settingsHint);
   registerCounters(settings.counters);
   const pool = poolFor(roles, settings);
   try {

@@ -33,7 +33,7 @@ import { genesis, type Generation } from './generation.js';
 import { MemoryAsker, type Summarizer } from './asker.js';
 import { MemoryStore } from './store.js';
 import type { CompactionReason, Method, NothingToDo, Plan } from '../plan/plan-types.js';
-import { assertPlanOf, makePlan } from '../plan/plan.js';
+import { assertIsPlan, assertPlanOf, makePlan } from '../plan/plan.js';
 import { makeReplacement } from '../replace/replacement.js';
 import type { RepairNeeded, Replacement, ReplacementInput } from '../replace/input.js';
 import { summarize } from '../summarize/summarize.js';
@@ -245,6 +245,7 @@ export class Conversation {
    * Throws `Store.StaleGeneration` if another generation was committed in the meantime.
    */
   async carryOut(plan: Plan, summarizer: Summarizer | null, force = false): Promise<Generation> {
+    assertIsPlan(plan);
     this.store.assertCurrent(plan);
     assertPlanOf(plan, this.store.planState(), this.policy);
     const asked = this.asker.begin(summarizer);

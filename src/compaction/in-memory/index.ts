@@ -60,6 +60,7 @@ function conversationOf(
   options: Pick<CompactionOptions, 'policy' | 'counter'>,
 ): Conversation {
   const conversation = new Conversation(options);
-  if (messages.length > 0) conversation.append(messages);
+  // Anything but an array fails there.
+  if (!Array.isArray(messages) || messages.length > 0) conversation.append(messages);
   return conversation;
 }

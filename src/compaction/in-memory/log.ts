@@ -25,7 +25,7 @@ export class MemoryLog {
   append(messages: readonly ChatMessage[], at: number, said?: string): number {
     const told = said === undefined ? undefined : readInstant(said, 'said');
     let added = 0;
-    for (const message of structuredClone(checkMessages([...messages]))) {
+    for (const message of structuredClone(checkMessages(messages))) {
       const seq = this.messages.length + 1;
       const tokens = countMessage(message, this.counter);
       const meta = { seq, tokens, at, ...metaOf(message) };

@@ -269,6 +269,13 @@ function nothing(why: string): NothingToDo {
   return { nothing: why, exhausted: false };
 }
 
+/** For callers in JavaScript, who may also give the answer that there is nothing to do. */
+export function assertIsPlan(plan: Plan | NothingToDo | undefined): asserts plan is Plan {
+  if (plan && 'nothing' in plan)
+    throw invalid(`There is nothing to compact: ${plan.nothing}.`, 'plan', 'Check plan.nothing first.');
+  if (!plan?.chunks) throw invalid('plan must be a plan, as planCompaction makes it.', 'plan');
+}
+
 /**
  * Checks a plan that a caller passes in. Throws `Input.Invalid` if the plan was made for other messages (recognized by their
  * sizes) or for a policy with other redaction rules.

@@ -327,3 +327,21 @@ describe('a message appended during a summary', () => {
     expect(conversation.isDue()).toBe(true);
   });
 });
+
+describe('calls without their arguments, as JavaScript allows them', () => {
+  const [plan, apply] = [planCompaction, applyCompaction] as unknown as ((
+    ...given: unknown[]
+  ) => Promise<unknown>)[];
+
+  test.each([
+    ['no messages to plan', () => plan!(), 'messages'],
+    ['no messages to compact', () => apply!(), 'messages'],
+    ['messages as text', () => plan!('hello'), 'messages'],
+    ['no plan', () => apply!(talk(20)), 'plan'],
+    ['an empty plan', () => apply!(talk(20), {}), 'plan'],
+    ['the answer that there is no plan', async () => apply!(talk(1), await plan!(talk(1))), 'plan'],
+    ['no turn', async () => new Conversation().append(undefined as unknown as ChatMessage[]), 'messages'],
+  ])('%s', async (_, call, path) => {
+    await expect(call()).rejects.toMatchObject({ type: 'Input.Invalid', path });
+  });
+});

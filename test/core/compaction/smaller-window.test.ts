@@ -94,7 +94,7 @@ describe('a journal made for 200,000 tokens', () => {
       expect(shown).toMatch(/### Messages 1–\d+\n/);
       expect(shown.startsWith(opening)).toBe(true);
       expect(full.endsWith(behind)).toBe(true);
-      for (const kept of ['### Messages', question, pin, 'kept word for word'])
+      for (const kept of ['### Messages', question, pin, 'in the archive, word for word'])
         expect(behind).toContain(kept);
       const left = Number(/### Messages 1–(\d+)\n/.exec(shown)![1]);
       expect(behind).toContain(`### Messages ${left + 1}–`);

@@ -36,7 +36,7 @@ describe('the summary turn', () => {
       parts.pins[0]!,
       parts.pins[1]!,
       '<state_snapshot>\n## Session intent\n- Fix the login test\nexact: path src/auth/login.ts [m3]\n</state_snapshot>',
-      'Messages 1–120 are kept word for word. Below stand messages 121 on.',
+      'Messages 1–120 are in the archive, word for word; messages 121 on follow here.',
     ].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at >= 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
@@ -66,7 +66,7 @@ describe('the summary turn', () => {
     for (const name of tools) expect(without).not.toContain(name);
     expect(without).not.toContain('look into the archive');
     expect(without.split('\n').at(-1)).toBe(
-      'Messages 1–120 are kept word for word where you cannot read them from here. Below stand messages 121 on.',
+      'Messages 1–120 are in the archive, which you cannot read; messages 121 on follow here.',
     );
   });
 
@@ -102,7 +102,7 @@ describe('the plain form', () => {
         'Here is a summary of the conversation to date:\n\n## Session intent\n- Fix the login test\nexact: path src/auth/login.ts [m3]\n\n<pins>',
       ),
     ).toBe(true);
-    const order = ['</pins>', 'kept word for word'].map((piece) => text.indexOf(piece));
+    const order = ['</pins>', 'in the archive, word for word'].map((piece) => text.indexOf(piece));
     expect(order.every((at) => at > 0)).toBe(true);
     expect([...order].sort((a, b) => a - b)).toEqual(order);
     expect(textOf({ form: 'plain', method: 'extractive' })).toContain('without a model');

@@ -60,6 +60,12 @@ describe('an invalid option is Input.Invalid with its field', () => {
       type: 'Input.Invalid',
       path: 'temporal',
     });
+    await expect(startWorker(undefined as unknown as WorkerSettings)).rejects.toMatchObject({
+      path: 'settings',
+    });
+    await expect(of({ databaseUrl: database.url, temporal, model: undefined })).rejects.toMatchObject({
+      path: 'model',
+    });
   });
 });
 
