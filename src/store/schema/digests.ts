@@ -4,7 +4,7 @@
  */
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'drizzle-orm/pg-core';
-import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
+import { count, createdAt, moment, ofOneTenant, palimpsest, sessionId, tenantId } from './columns.js';
 import { compactions } from './compactions.js';
 
 export const digests = palimpsest.table(
@@ -27,6 +27,7 @@ export const digests = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'digests_pk', columns: [table.tenantId, table.key] }),
     index('digests_by_age').on(table.tenantId, table.createdAt),
     check('digests_not_empty', sql`text ~ '[^[:space:]]'`),
@@ -43,6 +44,7 @@ export const compactionDigests = palimpsest.table(
     key: text('key').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'compaction_digests_pk',
       columns: [table.tenantId, table.sessionId, table.generation, table.position],
@@ -76,6 +78,7 @@ export const digestHolds = palimpsest.table(
     heldUntil: moment('held_until').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'digest_holds_pk',
       columns: [table.tenantId, table.sessionId, table.runId, table.key],
@@ -103,5 +106,5 @@ export const digestFlights = palimpsest.table(
     /** The failure of the request, for steps that waited for it; null while it runs. */
     failure: jsonb('failure').$type<{ type: string; retryAfterMs: number | null }>(),
   },
-  (table) => [primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],
+  (table) => [ofOneTenant(), primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],
 );
