@@ -1,9 +1,11 @@
 import { isCancellation } from '@temporalio/workflow';
 import type { Plan } from '../src/compaction/plan/plan-types.js';
 import type { SessionIds } from '../src/contract/ids.js';
+import { aheadWorkflowId } from '../src/temporal/names.js';
 import { failureOf } from '../src/temporal/failures.js';
 import { summarizeInTime } from './compaction-model.js';
 import { CompactionPage } from './compaction-page.js';
+import { assertOwnId } from './own-id.js';
 import type { CompactionRun } from './compaction-run.js';
 
 export interface AheadInput extends SessionIds {
@@ -18,6 +20,7 @@ export interface AheadInput extends SessionIds {
  */
 export async function ahead({ tenant, session, incarnation, plan }: AheadInput): Promise<void> {
   const ids: SessionIds = { tenant, session, incarnation: plan.incarnation ?? incarnation };
+  assertOwnId(() => aheadWorkflowId(ids, plan.baseGeneration));
   const page = new CompactionPage();
   const run: CompactionRun = { ids, reason: 'trigger', force: false, ahead: true, page, answers: [] };
   try {

@@ -140,7 +140,7 @@ export const summarySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Has no effect and is accepted because earlier versions had it. Exact values follow every snapshot, and a rule that only a tool stated is always moved to the section of facts.',
+      'Has no effect and is accepted because earlier versions had it. Exact values follow every snapshot unless `ledgerTokens` is 0, and a rule that only a tool stated is always moved to the section of facts.',
     ),
   minGain: z
     .number()

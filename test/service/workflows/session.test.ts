@@ -119,6 +119,46 @@ describe('a turn signal that carries its messages', () => {
   });
 });
 
+describe('a workflow whose id names another session than its arguments', () => {
+  test.each([
+    ['session', 'pause', (own: string) => `session/${own}/victim-2`, {}],
+    ['session', 'pause', () => 'session/other/victim', {}],
+    [
+      'compaction',
+      undefined,
+      (own: string) => `compaction/${own}/victim-2/1`,
+      { reason: 'manual', force: true },
+    ],
+    ['compaction', undefined, () => 'anything', { reason: 'manual', force: true }],
+    ['backfill', undefined, (own: string) => `backfill/${own}/victim-2`, { job: 'victim' }],
+  ])('fails before it does anything: %s', async (type, signal, idOf, more) => {
+    const ids = { tenant: stack.queuePrefix, session: 'victim' };
+    const before = await appended('victim');
+    const workflowId = idOf(ids.tenant);
+    const start = {
+      workflowId,
+      taskQueue: taskQueues(stack.queuePrefix).workflow,
+      args: [{ v: 1, ...ids, idleAfterMs: 60_000, ...more }],
+    };
+    const connection = await Connection.connect({ address: stack.temporal.address });
+    const { workflow } = new Client({ connection });
+    const handle = signal
+      ? await workflow.signalWithStart(type, { ...start, signal, signalArgs: [] })
+      : await workflow.start(type, start);
+    await expect(handle.result()).rejects.toMatchObject({
+      cause: { type: 'Input.Invalid', message: expect.stringContaining('start it under the id') as string },
+    });
+    await connection.close();
+    expect(await stack.palimpsest.status({ session: 'victim' })).toEqual(before);
+  });
+
+  async function appended(session: string) {
+    await stack.palimpsest.appendTurn({ session, turnId: 'first', messages: dialogue(1)[0]! });
+    await stack.palimpsest.settled({ session });
+    return stack.palimpsest.status({ session });
+  }
+});
+
 describe('invariant 5: appends during a compaction survive', () => {
   test('turns appended while the model is summarizing are in the next context', async () => {
     const { palimpsest, model } = stack;
