@@ -285,12 +285,12 @@ export const configSchema = z.strictObject({
     tokens: setting(
       z.array(tokenSchema).default([]),
       'PALIMPSEST_API_TOKENS',
-      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`',
+      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`. A caller sends the part after the colon',
     ),
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),
       'PALIMPSEST_API_BODY_LIMIT_BYTES',
-      'maximum size of a request body',
+      'maximum size of the body of a turn; any other body has at most 1 MiB, or this size if it is smaller',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),

@@ -227,7 +227,7 @@ const records = {
 
 export type SessionMemory = Pick<Status, keyof typeof memory>;
 export type SessionRecords = Pick<Status, keyof typeof records>;
-/** The latest compaction could free no more tokens. No further one is tried before something new can be compacted. */
+/** A compaction could not help the session. The next one is tried once the context has grown by `minGain`. */
 export type Exhausted = NonNullable<Status['exhausted']>;
 /**
  * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may

@@ -27,7 +27,7 @@ export interface TurnSignal {
 }
 
 export interface CompactRequest {
-  /** Reason for the request, shown to operators. */
+  /** Reason for the request. It appears only in the history of the workflow. */
   note?: string;
   /** Evict nothing; instead, a model rewrites from the archive what the fallback wrote. */
   resummarize?: boolean;

@@ -193,7 +193,7 @@ const memorySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is reached. Default true.',
+      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is met. Default true.',
     ),
 });
 

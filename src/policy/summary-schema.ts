@@ -154,6 +154,6 @@ export const summarySchema = z.strictObject({
     .enum(['extractive', 'none'])
     .optional()
     .describe(
-      'Summarizer that is used if the model is still unreachable at the deadline. Default `extractive`.',
+      'Summarizer that is used if the model fails, or does not answer before the deadline. With `none` the context then stays unchanged. Default `extractive`.',
     ),
 });

@@ -51,7 +51,8 @@ export interface RunningTemporal {
 }
 
 /**
- * Priority and fairness are off by default in every version. The two rates remove a delay of 50 ms from every workflow step.
+ * Priority and fairness are off by default in every version. By default the history service reads its queues of tasks and timers
+ * 20 times a second per shard; the two rates remove this delay of up to 50 ms from every workflow step.
  */
 const ownDynamicConfig = {
   'matching.useNewMatcher': true,
