@@ -115,7 +115,30 @@ export const configSchema = z.strictObject({
     ),
     namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'Temporal namespace'),
     apiKey: setting(word, 'TEMPORAL_API_KEY', 'API key of Temporal Cloud'),
-    tls: setting(flag, 'TEMPORAL_TLS', 'whether connections to Temporal use TLS', 'on with a key'),
+    tls: setting(
+      flag,
+      'TEMPORAL_TLS',
+      'whether connections to Temporal use TLS',
+      'on with a key or one of the following',
+    ),
+    caFile: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_CA_CERT_PATH',
+      "file (PEM) of the certificate authority of Temporal's frontend",
+      "the system's authorities",
+    ),
+    certFile: setting(
+      word,
+      'TEMPORAL_TLS_CLIENT_CERT_PATH',
+      'file (PEM) of the client certificate, if the frontend demands one (mTLS)',
+    ),
+    keyFile: setting(word, 'TEMPORAL_TLS_CLIENT_KEY_PATH', 'file (PEM) of the key of the client certificate'),
+    serverName: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_NAME',
+      "name in the frontend's certificate",
+      'the host of the address',
+    ),
   }),
   queuePrefix: setting(
     z
