@@ -231,7 +231,12 @@ export const configSchema = z.strictObject({
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',
-    'tenants whose `turn` signals may carry messages; `*` for all',
+    'tenants whose `turn` signals may carry messages without a signature; `*` for all',
+  ),
+  inlineTurnKeys: setting(
+    z.record(z.string().min(1), z.string().min(16)).default({}),
+    'PALIMPSEST_INLINE_TURN_KEYS',
+    'keys of tenants whose `turn` signals may carry signed messages; in the variable `tenant:key,…`, in the file an object',
   ),
   turns: z.strictObject({
     maxMessages: setting(

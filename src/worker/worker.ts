@@ -88,7 +88,10 @@ export interface WorkerSettings {
   sweepIntervalMs?: number;
   /** Milliseconds for steps to finish after a shutdown request. @default 60,000 */
   shutdownGraceMs?: number;
+  /** Tenants whose `turn` signals may carry messages without a signature; `*` for all. @default none */
   inlineTurnTenants?: readonly string[];
+  /** Keys, by tenant, of the signatures of messages inside `turn` signals. @default none */
+  inlineTurnKeys?: Readonly<Record<string, string>>;
   /** Policy layers for sessions that this worker creates (turns sent inside a signal). See `readDeploymentPolicy`. */
   policy?: DeploymentPolicy;
   /** Counters of policies with `tokenizer: 'custom:<name>'`, by name. */
@@ -302,6 +305,7 @@ function dependenciesOf(
     model,
     embeddings,
     inlineTurnTenants = [],
+    inlineTurnKeys,
     policy,
     metrics,
     temporal,
@@ -326,6 +330,7 @@ function dependenciesOf(
     metrics,
     now: Date.now,
     inlineTurnTenants,
+    inlineTurnKeys,
     workflows: new SessionWorkflows(client, queuePrefix),
     backfills: new BackfillWorkflows(client, queuePrefix),
     deployment: checkedDeployment(policy),
