@@ -5,7 +5,7 @@ import { routes } from './routes.js';
 type Method<This, Request, Answer> = (this: This, request: Request) => Answer;
 
 const paths: Readonly<Record<string, { path: string }>> = { ...routes, archive: routes.archiveParts };
-const withoutRequest: ReadonlySet<string> = new Set(['sessions', 'tenantPolicy', 'backfills']);
+const withoutRequest: ReadonlySet<string> = new Set(['sessions', 'tenantPolicy', 'backfills', 'tokens']);
 /** They return generators, so they throw; the other methods reject. */
 const generators: ReadonlySet<string> = new Set(['replay', 'export', 'historyLog']);
 

@@ -25,6 +25,7 @@ import type { ContextShape, SessionContext } from './context.js';
 import type { AnthropicSystem, GeminiSystem, NativeMessage } from './native.js';
 import type { Pins, PolicyRequest, PolicyVersion, SessionPolicy } from './policies.js';
 import type { Erased, ListRequest, SessionList, Status } from './sessions.js';
+import type { ApiToken, CreatedToken, TokenRequest } from './tokens.js';
 import type { AppendedTurn, Turn } from './turns.js';
 
 export interface OfSession {
@@ -33,6 +34,10 @@ export interface OfSession {
 
 export interface OfJob {
   job: string;
+}
+
+export interface OfToken {
+  id: string;
 }
 
 export type ContextRequest = OfSession & ContextShape & { waitMs?: number };
@@ -182,6 +187,16 @@ export interface PalimpsestClient {
   cancelBackfill(request: OfJob): Promise<Backfill>;
   /** Runs the failed sessions once more; after a cancellation or a spend limit also the skipped ones. */
   retryBackfill(request: OfJob & RetryRequest): Promise<Backfill>;
+
+  /**
+   * Makes a token of this client's tenant for the HTTP API. Only this answer contains the token itself. Throws `Input.Invalid`,
+   * and over HTTP `Api.Forbidden` for a scope that the caller's own token lacks.
+   */
+  createToken(request: TokenRequest): Promise<CreatedToken>;
+  /** The tenant's tokens in the database, oldest first, including expired and revoked ones. */
+  tokens(): Promise<ApiToken[]>;
+  /** Ends a token at once, in every process. A repeated call changes nothing. Throws `Store.TokenNotFound`. */
+  revokeToken(request: OfToken): Promise<ApiToken>;
 
   /** Closes the connections. Compactions continue in the workers. */
   close(): Promise<void>;

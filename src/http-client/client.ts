@@ -7,7 +7,7 @@ import { encodeIdPart } from '../contract/ids.js';
 import { longestWaitMs, type OperationId, routeOf, routes } from '../contract/routes.js';
 import { fieldsOf, type LoggedMessage } from '../conversation/message.js';
 import { checkPlainJson } from '../conversation/json.js';
-import { invalid } from '../errors.js';
+import { invalid, isFailure } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
@@ -84,7 +84,12 @@ export class HttpPalimpsest extends Ordinary implements PalimpsestClient {
     if (!Number.isSafeInteger(keptContexts) || keptContexts < 0)
       throw invalid('keptContexts must be a whole number, at least 0', 'keptContexts');
     const palimpsest = new HttpPalimpsest(new Transport(options), keptContexts);
-    await palimpsest.tenantPolicy();
+    try {
+      await palimpsest.tenantPolicy();
+    } catch (error) {
+      // The token is valid, but without the scope `read`.
+      if (!isFailure(error, 'Api.Forbidden')) throw error;
+    }
     return palimpsest;
   }
 
