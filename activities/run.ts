@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import { CancelledFailure, Context, log } from '@temporalio/activity';
 import { TemporalFailure } from '@temporalio/common';
 import { PalimpsestError } from '../src/errors.js';
-import type { InlineTurnSettings } from '../src/intake/inline-turn.js';
+import type { InlineTurnSettings } from './inline-turn.js';
 import { isAbort } from '../src/llm/classify.js';
 import type { ModelClient } from '../src/llm/client.js';
 import type { Embedder } from '../src/llm/embedder.js';

@@ -1,7 +1,7 @@
 import { log } from '@temporalio/activity';
 import type { SessionIds } from '../src/contract/ids.js';
 import type { FormatName } from '../src/conversation/format-names.js';
-import { inlineMessages } from '../src/intake/inline-turn.js';
+import { inlineMessages } from './inline-turn.js';
 import { policyOf } from '../src/policy/layers.js';
 import type { Policy } from '../src/policy/defaults.js';
 import { appendTurn as storeTurn } from '../src/store/append/turns.js';

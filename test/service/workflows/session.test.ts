@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
-import { macOf } from '../../../src/intake/inline-turn.js';
+import { macOf } from '../../../activities/inline-turn.js';
 import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import { status } from '../../support/model-replies.js';
 import { startStack, type Stack } from '../../support/stack.js';

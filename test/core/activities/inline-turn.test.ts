@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { inlineMessages, macOf } from '../../../src/intake/inline-turn.js';
+import { inlineMessages, macOf } from '../../../activities/inline-turn.js';
 
 const key = 'd41d8cd98f00b204e9800998ecf8427e';
 const ids = { tenant: 'acme', session: 's', turnId: 't-1' };
