@@ -86,7 +86,7 @@ export interface PalimpsestClient {
   context: ReadContext;
   /**
    * Compacts now, whatever the size, and waits for the outcome. If a compaction is running already, waits for that one.
-   * Resolves to null if there is nothing to evict or the result would not be smaller. Reads of the context do not wait.
+   * Resolves to null if nothing may be evicted or the result was refused (not smaller, or without a pin). Reads of the context do not wait.
    */
   compact(request: CompactRequest): Promise<CompactionOutcome | null>;
   /**

@@ -276,7 +276,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context. Values above 0.9 and up to 1 are refused, and so is a number of tokens that is larger than a share of 0.9. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
+      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context. Values above 0.9 and up to 1 are refused, and so is a number of tokens above overhead + 0.9 · (smallest threshold − overhead). Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
     ),
   keep: ceilingsSchema
     .optional()

@@ -100,8 +100,8 @@ function compacting(name: 'compact' | 'resummarize', summary: string) {
     summary,
     abandon: true,
     description:
-      'Joins a compaction that is running already. Answers `null` where there is nothing to do or the result ' +
-      'would not be smaller.',
+      'Joins a compaction that is running already. Answers `null` if there is nothing to do or the result was ' +
+      'refused (not smaller, or without a pin).',
     params: ofSession,
     query: z.strictObject({
       wait: z

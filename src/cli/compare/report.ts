@@ -24,7 +24,7 @@ export const legend = [
   'in / out: maximum tokens of the summarizer · stays: messages after the last cut, and their tokens',
   'repeats: share of the first request after a compaction that equals the start of the previous request, which a prompt cache serves',
   "per token: modelled cost of the agent's input and of the summarizer per token of the log, in uncached input tokens, compared with",
-  '  no compaction; for several sessions, only of those without failed turns under the policy',
+  '  no compaction; of several sessions, those in which a turn failed under the policy are left out',
   'No model was called: the extractive summarizer sizes snapshots, chunks and limits size the calls, and journal notes have the requested length.',
   'Each policy counts tokens with its own tokenizer.',
 ].join('\n');
