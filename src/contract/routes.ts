@@ -4,9 +4,9 @@ export interface Route {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** In OpenAPI's syntax. The client fills `{session}` from the field of that name. */
   path: string;
-  /** The request may be sent again where it is unknown whether it arrived. @default true for GET */
+  /** The request may be sent again if it is unknown whether it arrived. @default true for GET */
   repeatable?: true;
-  /** Field of the answer that the client returns; the whole answer where absent. */
+  /** Field of the answer that the client returns; the whole answer if absent. */
   answer?: string;
 }
 
