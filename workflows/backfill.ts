@@ -13,14 +13,17 @@ import type { BackfillStart } from '../src/contract/workflows.js';
 import { Control, type Cut } from './backfill-control.js';
 import { type RunningCompaction, SessionQueue, Unrecorded, Window } from './backfill-window.js';
 import { Report, reportEveryMs } from './backfill-page.js';
+import { backfillWorkflowId } from '../src/temporal/names.js';
 import { progressQuery } from './messages.js';
 import { databaseActivities } from './options.js';
+import { assertOwnId } from './own-id.js';
 
 /** The result of the workflow; PostgreSQL stores the same. */
 type BackfillResult = Omit<Backfill, 'request'>;
 
 /** Compacts many sessions of one tenant, page by page, at most `concurrency` at once. */
 export function backfill(input: BackfillInput): Promise<BackfillResult> {
+  assertOwnId(() => backfillWorkflowId(input));
   const cancelled = CancellationScope.current().cancelRequested;
   // A cancellation in the Temporal UI ends the job as the update does: in order and with a report.
   return CancellationScope.nonCancellable(() => run(input, cancelled));

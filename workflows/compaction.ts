@@ -3,12 +3,14 @@ import type { CompactionReason, Plan } from '../src/compaction/plan/plan-types.j
 import type { SessionIds } from '../src/contract/ids.js';
 import type { CompactionOutcome } from '../src/contract/compactions.js';
 import { isModelFailureType } from '../src/errors.js';
+import { compactionWorkflowId } from '../src/temporal/names.js';
 import { failureOf, hasOnlyWaited } from '../src/temporal/failures.js';
 import { commitSummary } from './compaction-commit.js';
 import { summarizeInTime } from './compaction-model.js';
 import { CompactionPage } from './compaction-page.js';
 import { fallsBack, type CompactionRun } from './compaction-run.js';
 import { databaseActivities } from './options.js';
+import { assertOwnId } from './own-id.js';
 
 export interface CompactionInput extends SessionIds {
   v: 1;
@@ -30,6 +32,7 @@ const mostTries = 3;
 export async function compaction(input: CompactionInput): Promise<CompactionOutcome | null> {
   const { tenant, session, incarnation, reason, force, writtenThroughSeq } = input;
   const ids: SessionIds = { tenant, session, incarnation };
+  assertOwnId((id) => compactionWorkflowId(ids, Number(id.split('/').at(-1))));
   const run: CompactionRun = { ids, reason, force, page: new CompactionPage(), answers: [] };
   try {
     const { plan: makePlan } = databaseActivities();
@@ -60,7 +63,10 @@ async function replaceByModelOrRules(run: CompactionRun, plan: Plan): Promise<Co
     const failure = failureOf(error);
     if (!failure || !fallsBack(failure.type) || plan.fallback === 'none' || !evicts) throw error;
     const { type, message } = failure;
-    run.page.note(`Model out of reach (**${type}** ${message}); the extractive fallback serves.`, type);
+    run.page.note(
+      `The model failed (**${type}** ${message}); the extractive fallback writes the summary.`,
+      type,
+    );
     return await commitSummary(run, plan, {
       method: 'extractive',
       summarized: null,

@@ -22,13 +22,16 @@ import {
   statusQuery,
   turnSignal,
 } from './messages.js';
+import { sessionWorkflowId } from '../src/temporal/names.js';
 import { SessionCompactions } from './session-compaction.js';
 import { SessionRun } from './session-run.js';
 import type { SessionInput } from './session-state.js';
+import { assertOwnId } from './own-id.js';
 import { isOutage } from './turn-inbox.js';
 
 /** Handles one agent session: records turns, measures when something may be due, and runs one compaction at a time. */
 export async function session(input: SessionInput): Promise<void> {
+  assertOwnId(() => sessionWorkflowId(input));
   const run = new SessionRun(input);
   const compactions = new SessionCompactions(run);
   const { waits } = run;

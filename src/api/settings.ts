@@ -18,7 +18,7 @@ export interface ApiSettings {
   port?: number;
   /** The tokens. If there are none, no token is required, and every caller is the tenant `default`. @default [] */
   tokens?: readonly ApiToken[];
-  /** Maximum bytes of a request body. @default 33,554,432 (32 MiB) */
+  /** Maximum bytes of the body of a turn. Any other body has at most 1 MiB, or this size if it is smaller. @default 33,554,432 (32 MiB) */
   bodyLimitBytes?: number;
   /** Milliseconds within which a request must arrive completely. An answer may take longer. @default 30,000 */
   requestTimeoutMs?: number;

@@ -115,7 +115,30 @@ export const configSchema = z.strictObject({
     ),
     namespace: setting(z.string().min(1).default('default'), 'TEMPORAL_NAMESPACE', 'Temporal namespace'),
     apiKey: setting(word, 'TEMPORAL_API_KEY', 'API key of Temporal Cloud'),
-    tls: setting(flag, 'TEMPORAL_TLS', 'whether connections to Temporal use TLS', 'on with a key'),
+    tls: setting(
+      flag,
+      'TEMPORAL_TLS',
+      'whether connections to Temporal use TLS',
+      'on with a key or one of the following',
+    ),
+    caFile: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_CA_CERT_PATH',
+      "file (PEM) of the certificate authority of Temporal's frontend",
+      "the system's authorities",
+    ),
+    certFile: setting(
+      word,
+      'TEMPORAL_TLS_CLIENT_CERT_PATH',
+      'file (PEM) of the client certificate, if the frontend demands one (mTLS)',
+    ),
+    keyFile: setting(word, 'TEMPORAL_TLS_CLIENT_KEY_PATH', 'file (PEM) of the key of the client certificate'),
+    serverName: setting(
+      word,
+      'TEMPORAL_TLS_SERVER_NAME',
+      "name in the frontend's certificate",
+      'the host of the address',
+    ),
   }),
   queuePrefix: setting(
     z
@@ -208,7 +231,12 @@ export const configSchema = z.strictObject({
   inlineTurnTenants: setting(
     z.preprocess(listOf, z.array(z.string().min(1)).default([])),
     'PALIMPSEST_INLINE_TENANTS',
-    'tenants whose `turn` signals may carry messages; `*` for all',
+    'tenants whose `turn` signals may carry messages without a signature; `*` for all',
+  ),
+  inlineTurnKeys: setting(
+    z.record(z.string().min(1), z.string().min(16)).default({}),
+    'PALIMPSEST_INLINE_TURN_KEYS',
+    'keys of tenants whose `turn` signals may carry signed messages; in the variable `tenant:key,…`, in the file an object',
   ),
   turns: z.strictObject({
     maxMessages: setting(
@@ -285,12 +313,12 @@ export const configSchema = z.strictObject({
     tokens: setting(
       z.array(tokenSchema).default([]),
       'PALIMPSEST_API_TOKENS',
-      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`',
+      'bearer tokens as `tenant:token`, separated by commas; in the file also as `{tenant, sha256}`. A caller sends the part after the colon',
     ),
     bodyLimitBytes: setting(
       wholeOr(1_024, 32 * 1024 * 1024),
       'PALIMPSEST_API_BODY_LIMIT_BYTES',
-      'maximum size of a request body',
+      'maximum size of the body of a turn; any other body has at most 1 MiB, or this size if it is smaller',
     ),
     requestTimeoutMs: setting(
       wholeOr(100, 30_000),

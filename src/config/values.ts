@@ -45,6 +45,14 @@ function tokensOf(value: unknown): unknown {
   return Array.isArray(entries) ? entries.map(tokenOf) : null;
 }
 
+/** `tenant:key,…`, or an object of keys by tenant. Any other value becomes null, so that no error repeats it. */
+function keysOf(value: unknown): unknown {
+  const entries = listOf(value);
+  if (!Array.isArray(entries)) return value;
+  const keys = entries.map((entry: unknown) => /^([^:]+):(.{16,})$/.exec(String(entry))?.slice(1));
+  return keys.every((one) => one !== undefined) ? Object.fromEntries(keys) : null;
+}
+
 function secretOf(value: unknown): unknown {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : null;
 }
@@ -59,4 +67,5 @@ export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   'llm.apiKey': secretOf,
   'embeddings.apiKey': secretOf,
   'api.tokens': tokensOf,
+  inlineTurnKeys: keysOf,
 };

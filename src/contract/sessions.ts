@@ -232,10 +232,7 @@ const records = {
 
 export type SessionMemory = Pick<Status, keyof typeof memory>;
 export type SessionRecords = Pick<Status, keyof typeof records>;
-/**
- * Why the session is exhausted: compacting could not help it, or the latest compaction missed its target. It is not compacted
- * again until enough further messages arrive.
- */
+/** Why the session is exhausted: a compaction could not help it. The next one is tried once the context has grown by `minGain`. */
 export type Exhausted = NonNullable<Status['exhausted']>;
 /**
  * The failure of the latest attempt. `fallback`: the model failed, and compactions continue without it until it may

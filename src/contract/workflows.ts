@@ -16,8 +16,15 @@ export interface TurnSignal {
   seq?: number;
   /** False: the append found that nothing is due, so nothing is measured. Absent: unknown. */
   due?: boolean;
-  /** At most 256 KiB, for platforms that have only a Temporal client. Not accepted unless allowed for the tenant. */
-  messages?: unknown[];
+  /**
+   * At most 256 KiB, for platforms that have only a Temporal client. Not accepted unless allowed for the tenant. As text, the JSON of
+   * the messages.
+   */
+  messages?: unknown[] | string;
+  /**
+   * For tenants with a key: HMAC-SHA256 (hex) of tenant, session, turn id and the text of `messages`, separated by NUL characters.
+   */
+  mac?: string;
   /** When `messages` were said, an ISO 8601 instant with a time zone. */
   at?: string;
   /** Format of `messages`. @default the session's format, `openai-chat` for a new session */
@@ -27,7 +34,7 @@ export interface TurnSignal {
 }
 
 export interface CompactRequest {
-  /** Reason for the request, shown to operators. */
+  /** Reason for the request. It appears only in the history of the workflow. */
   note?: string;
   /** Evict nothing; instead, a model rewrites from the archive what the fallback wrote. */
   resummarize?: boolean;

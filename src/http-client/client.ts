@@ -66,8 +66,9 @@ const Ordinary = Exchanges as unknown as new (
 ) => Exchanges & Pick<PalimpsestClient, OrdinaryId>;
 
 /**
- * The same methods, values and failures as `Palimpsest`. If the connection breaks, requests that only read, and `appendTurn`,
- * are repeated. Every other request fails with `Api.Unavailable`; the caller has to find out whether it took effect.
+ * The same methods, values and failures as `Palimpsest`. Requests that only read, and `appendTurn`, are repeated if the connection
+ * breaks or a limit or a lock refuses them. Every other request fails at once; after `Api.Unavailable` the caller has to find out
+ * whether it took effect.
  *
  * @example
  * const palimpsest = await HttpPalimpsest.connect({ url: 'http://127.0.0.1:7280', token });

@@ -89,7 +89,7 @@ export const reduceSchema = z.strictObject({
     .union([z.literal(false), share])
     .optional()
     .describe(
-      'Share of the threshold. A message in the tail that is larger is summarized separately; its beginning and end stay. `false` turns this off. Default 0.5.',
+      'Share of the threshold above which a message in the tail is summarized separately; its beginning and end stay. `false` turns this off. Default 0.5.',
     ),
   newestUserMessage: z
     .boolean()

@@ -192,7 +192,7 @@ const memorySchema = z.strictObject({
     .boolean()
     .optional()
     .describe(
-      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is reached. Default true.',
+      'Whether the next compaction of a live session is written ahead: its model calls are then made before the trigger is met. Default true.',
     ),
 });
 
@@ -275,7 +275,7 @@ export const policySchema = z.strictObject({
     .gt(0)
     .optional()
     .describe(
-      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to this value · (smallest threshold − overhead). A value above 1 is a number of tokens in overhead + context; it must not allow more than the share 0.9 would. Values above 0.9 and up to 1 are refused. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
+      'Size to which a compaction must reduce the context. A value up to 0.9 is a share: the context alone must shrink to this value · (smallest threshold − overhead) tokens. A value above 1 is a number of tokens in overhead + context; it must not allow more than the share 0.9 would. Values above 0.9 and up to 1 are refused. Default 0.75, or 0.6 without a journal; with `{economic: true}` at most the size of system messages, head and the tail that `keep` allows.',
     ),
   keep: ceilingsSchema
     .optional()

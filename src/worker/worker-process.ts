@@ -60,13 +60,14 @@ export function workerSettings(
   databaseUrl: string | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
-  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker, database } = config;
+  const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database } = config;
   return {
     databaseUrl,
     database,
     temporal,
     queuePrefix,
     inlineTurnTenants,
+    inlineTurnKeys,
     policy,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     embeddings: embeddingsOf(config),

@@ -91,8 +91,10 @@ export interface WorkerSettings {
   sweepIntervalMs?: number;
   /** Milliseconds for steps to finish after a shutdown request. @default 60,000 */
   shutdownGraceMs?: number;
-  /** Tenants whose `turn` signals may carry messages; `*` for all. @default none */
+  /** Tenants whose `turn` signals may carry messages without a signature; `*` for all. @default none */
   inlineTurnTenants?: readonly string[];
+  /** Keys, by tenant, of the signatures of messages inside `turn` signals. @default none */
+  inlineTurnKeys?: Readonly<Record<string, string>>;
   /**
    * Policy layers for the sessions that this worker creates. It creates one for the first turn that arrives inside a signal.
    * See `readDeploymentPolicy`.
@@ -308,6 +310,7 @@ function dependenciesOf(
     model,
     embeddings,
     inlineTurnTenants = [],
+    inlineTurnKeys,
     policy,
     metrics,
     temporal,
@@ -332,6 +335,7 @@ function dependenciesOf(
     metrics,
     now: Date.now,
     inlineTurnTenants,
+    inlineTurnKeys,
     workflows: new SessionWorkflows(client, queuePrefix),
     backfills: new BackfillWorkflows(client, queuePrefix),
     deployment: checkedDeployment(policy),

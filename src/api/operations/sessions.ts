@@ -27,7 +27,7 @@ export const sessions = [
     summary: 'Delete a session and all its data permanently',
     description:
       'PostgreSQL deletes it at once, Temporal within about a minute. `remaining` counts the executions whose deletion ' +
-      'Temporal has not accepted; they are deleted later. Repeat the request if in doubt.',
+      'Temporal has not accepted; they are deleted later. If you do not know whether the request arrived, repeat it.',
     params: ofSession,
     query: inQuery(eraseRequest),
     answer: erased,

@@ -13,8 +13,13 @@ const folder = fileURLToPath(new URL('../../histories/', import.meta.url));
 const bundle = () => ({ codePath: inject('workflowBundlePath') });
 
 interface Recorded {
-  events: { activityTaskScheduledEventAttributes?: { activityType: { name: string } } }[];
+  events: {
+    workflowExecutionStartedEventAttributes?: { workflowId: string };
+    activityTaskScheduledEventAttributes?: { activityType: { name: string } };
+  }[];
 }
+
+const idOf = ({ events }: Recorded) => events[0]?.workflowExecutionStartedEventAttributes?.workflowId;
 
 const read = async (name: string) => JSON.parse(await readFile(folder + name, 'utf8')) as Recorded;
 
@@ -31,10 +36,10 @@ test('no recording is lost', async () => {
 
 test.for(recordings)('histories of %s replay with the current code', async (label) => {
   const names = await namesOf(label);
-  const histories = names.map(async (name) => ({
-    workflowId: name,
-    history: historyFromJSON(await read(name)),
-  }));
+  const histories = names.map(async (name) => {
+    const recorded = await read(name);
+    return { workflowId: idOf(recorded) ?? name, history: historyFromJSON(recorded) };
+  });
   const failures: string[] = [];
   let replayed = 0;
   const results = Worker.runReplayHistories({ workflowBundle: bundle() }, await Promise.all(histories));
@@ -51,6 +56,6 @@ test('a history that differs from the code is detected', async () => {
   const scheduled = recorded.events.find((event) => event.activityTaskScheduledEventAttributes);
   scheduled!.activityTaskScheduledEventAttributes!.activityType.name = 'somethingElse';
   await expect(
-    Worker.runReplayHistory({ workflowBundle: bundle() }, historyFromJSON(recorded)),
+    Worker.runReplayHistory({ workflowBundle: bundle() }, historyFromJSON(recorded), idOf(recorded)),
   ).rejects.toThrow(/[Dd]etermin/);
 });
