@@ -117,7 +117,7 @@ export function isPassingFailureOfStore(error: unknown): error is PalimpsestErro
   return isFailure(error, 'Store.Unavailable') || isFailure(error, 'Store.Busy');
 }
 
-/** Failures of the model, after which a deterministic summary may serve. A defect or a lost database is not one of them. */
+/** Failures of the model, after which a deterministic summary may be used. A defect or a lost database is not one of them. */
 export function isModelFailure(error: unknown): error is PalimpsestError {
   return isFailure(error) && isModelFailureType(error.type);
 }

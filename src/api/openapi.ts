@@ -183,7 +183,7 @@ function problemsOf(
   );
 }
 
-/** With status 409, only `Store.Busy` has the header `Retry-After`. */
+/** Names a failure type in the description of a status. Of the types with status 409, only `Store.Busy` has `Retry-After`. */
 function named(type: string): string {
   return type === 'Store.Busy' ? `\`${type}\` (with \`Retry-After\`)` : `\`${type}\``;
 }

@@ -96,9 +96,7 @@ export interface PalimpsestClient {
    */
   resummarize(request: CompactRequest): Promise<CompactionOutcome | null>;
 
-  /**
-   * Sizes, effective policy and the phase of the session's workflow; `asleep` when it has ended because the session was idle.
-   */
+  /** Sizes, effective policy and the phase of the session's workflow; `asleep` if it has ended because the session was idle. */
   status(request: OfSession): Promise<Status>;
   /** Resolves when the session's workflow has looked at every turn and no compaction is in flight. */
   settled(request: OfSession & { timeoutMs?: number }): Promise<void>;
@@ -125,8 +123,9 @@ export interface PalimpsestClient {
   /** The policy as it was given for this tenant; `{}` and version 0 if none was given. */
   tenantPolicy(): Promise<SessionPolicy>;
   /**
-   * Replaces the policy of this client's tenant. It applies to all its sessions, for the fields that a session does not set
-   * itself, from the next use of each session. `status` names it as the source. Throws `Input.Invalid` with the field's path.
+   * Replaces the policy of this client's tenant. From its next use on, each session of the tenant follows this policy in the
+   * fields that it does not set itself. `status` names the tenant as their source. Throws `Input.Invalid` with the field's
+   * path.
    */
   configureTenant(request: PolicyRequest): Promise<PolicyVersion>;
   /** Pins of the session's own policy; `status` has those of its tenant and deployment. */

@@ -10,9 +10,9 @@ export interface Route {
   path: string;
   /** The scope that a token needs. */
   scope: Scope;
-  /** The request may be sent again where it is unknown whether it arrived. @default true for GET */
+  /** The request may be sent again if it is unknown whether it arrived. @default true for GET */
   repeatable?: true;
-  /** Field of the answer that the client returns; the whole answer where absent. */
+  /** Field of the answer that the client returns; the whole answer if absent. */
   answer?: string;
 }
 

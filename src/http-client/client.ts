@@ -1,3 +1,7 @@
+/**
+ * `palimpsest/http` does everything that the library does, through `palimpsest api`. It needs neither PostgreSQL nor Temporal.
+ * The client loads no package; the recovery tools, which are exported with it, load zod.
+ */
 import type { ArchivePart } from '../contract/archive.js';
 import { asking, checkRequests } from '../contract/asking.js';
 import type { Asked, OfSession, PalimpsestClient, ReadContext } from '../contract/client.js';
@@ -11,10 +15,7 @@ import { invalid, isFailure } from '../errors.js';
 import { compactionBy, settledBy } from './long-calls.js';
 import { parsed, replayed, Transport, type TransportOptions } from './transport.js';
 
-/**
- * `palimpsest/http` does everything that the library does, through `palimpsest api`. It needs neither PostgreSQL nor Temporal.
- * The client loads no package; the recovery tools, which are exported with it, load zod.
- */
+/** Options of {@link HttpPalimpsest.connect}. */
 export interface HttpOptions extends TransportOptions {
   /**
    * Number of contexts kept in memory, so that an unchanged one is not sent again. Each takes as much memory as its JSON.
@@ -23,7 +24,10 @@ export interface HttpOptions extends TransportOptions {
   keptContexts?: number;
 }
 
-/** Operations whose methods take several requests or answer other than JSON. The method `archive` uses the last two. */
+/**
+ * Operations whose methods send several requests, keep answers, or return something other than one JSON value. The last two are
+ * both behind the method `archive`.
+ */
 const special = [
   ...(['context', 'compact', 'resummarize', 'settled', 'replay', 'export', 'historyLog'] as const),
   ...(['archiveParts', 'archivePart'] as const),
@@ -171,20 +175,20 @@ function idInPath(id: string, field: string): string {
   throw invalid(`${field} ${id} cannot be part of a URL`, field, 'Give it another id, or use the library.');
 }
 
-/** The body, undefined for none. Throws `Input.Invalid` for values that JSON would change. */
+/** Returns the body, or undefined if no field has a value. Throws `Input.Invalid` for values that JSON would change. */
 function sendable(body: object): object | undefined {
   const given = Object.entries(body).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) checkPlainJson(value, field);
   return given.length === 0 ? undefined : body;
 }
 
-/** The last answer for each context, so that an unchanged one is not sent again. */
+/** The last answer for one context. */
 interface KeptContext {
-  /** The `etag` header of the answer. */
   etag: string;
   text: string;
 }
 
+/** The last answer for each context, so that an unchanged one is not sent again. */
 class KeptContexts {
   private readonly kept = new Map<string, KeptContext>();
 

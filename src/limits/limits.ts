@@ -295,7 +295,10 @@ export interface Marks {
   messages: number | null;
 }
 
-/** The next sizes at which a session is measured: where arguments are truncated, if still ahead, else where a trigger is met. */
+/**
+ * The next sizes at which a session is measured: the size from which arguments are truncated if it is not reached yet, else the
+ * smallest size of a trigger.
+ */
 export function marksFor(limits: Limits, tokens: number): Marks {
   const marks = measureAt(limits);
   const { reduceAt } = limits;

@@ -52,7 +52,7 @@ interface Search {
   archive?: Archive;
 }
 
-/** Describes the source in the start-up line of a shell. */
+/** Describes the source for the line that the command prints at its start. */
 export function describeTemporalSource(source: TemporalSource): string {
   switch (source) {
     case 'address':
@@ -129,7 +129,7 @@ async function install(target: string, { log, archive }: Search): Promise<Tempor
     {
       hint:
         'Do one of these: set TEMPORAL_ADDRESS to a running server (or Temporal Cloud); put the Temporal CLI on the PATH ' +
-        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl), with which the next start builds it.',
+        '(https://docs.temporal.io/cli); install Go (https://go.dev/dl): the next start then builds the CLI.',
     },
   );
 }

@@ -55,7 +55,6 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   }
 }
 
-/** Returns the worker's settings from environment and file. */
 export function workerSettings(
   config: Config,
   databaseUrl: string | undefined,

@@ -163,7 +163,7 @@ export const policies = [
     tag: policyTag,
     summary: 'Replace the policy of the tenant',
     description:
-      'Applies to all its sessions where they set nothing themselves. Each session adopts it when it is next used.',
+      'Each session of the tenant follows it in the fields that it does not set itself, from its next use on.',
     body: policyRequest,
     answer: policyVersion,
     handle: ({ client, body }) => client.configureTenant(body),

@@ -1,6 +1,6 @@
+/** Reads and prints numbers, durations and times. */
 import { invalid } from '../../errors.js';
 
-/** Reads and prints numbers, durations and times. */
 export interface Range {
   least?: number;
   most?: number;

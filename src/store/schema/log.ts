@@ -165,7 +165,7 @@ export const messages = palimpsest.table(
     sha256: hash('sha256').notNull(),
     /** The message as JSON.stringify wrote it. */
     body: text('body').notNull(),
-    /** When it was said, according to its turn or its log; null where neither says it. */
+    /** When it was said, according to its turn or its log; null if neither says it. */
     at: moment('at'),
     createdAt: createdAt(),
   },
@@ -220,8 +220,8 @@ export const messageTexts = palimpsest.table(
 );
 
 /**
- * The vectors that search by meaning compares: one for each chunk of a text and each model. Where the server has
- * pgvector, `palimpsest.use_pgvector()` adds them in pgvector's form as a generated column, `embedding`.
+ * The vectors that search by meaning compares: one for each chunk of a text and each model. If the server has pgvector,
+ * `palimpsest.use_pgvector()` adds them in pgvector's form as a generated column, `embedding`.
  */
 export const messageVectors = palimpsest.table(
   'message_vectors',
