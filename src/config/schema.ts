@@ -405,7 +405,7 @@ export const configSchema = z.strictObject({
     unknownConnections: setting(
       wholeOr(4, 1_000),
       'PALIMPSEST_API_UNKNOWN_CONNECTIONS',
-      'maximum number of connections that have not yet sent a token, and a quarter of it for one address. Beyond the quarter, the address loses its oldest one; beyond the maximum, the address with most does. Raise it if many clients connect at once',
+      'maximum number of connections that have not yet sent a token; one address may have a quarter of this number. An address that exceeds the quarter loses its oldest such connection; if the maximum is exceeded, the address with the most such connections loses its oldest one. Raise it if many clients connect at once',
     ),
     databaseConnections: setting(
       wholeOr(2, 20, 1_000),
