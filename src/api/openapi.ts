@@ -81,7 +81,10 @@ export function openApiDocument(
 
 const needs = (scope: Scope): string => `Needs the scope \`${scope}\`.`;
 
-/** OpenAPI 3.1 takes the names of roles for any scheme. An empty requirement: the token is optional. */
+/**
+ * Since OpenAPI 3.1 a requirement may name roles for any kind of scheme; here it names the scope. An empty requirement (`{}`)
+ * beside it makes the token optional.
+ */
 function security(scope: Scope, secured: boolean): JsonObject {
   return { security: [...(secured ? [] : [{}]), { token: [scope] }] };
 }
@@ -198,7 +201,10 @@ function inline(schema: z.ZodType): JsonObject {
   return plain(z.toJSONSchema(schema, written));
 }
 
-/** The schemas of bodies as they are sent. Answers may get further fields later, requests may not. */
+/**
+ * The schemas of bodies as they are sent (`io: 'input'`): they allow unknown fields in answers, so that later versions may add
+ * some, and forbid them in requests (`strictObject`).
+ */
 function schemasOfComponents(): Record<string, JsonObject> {
   const { schemas } = z.toJSONSchema(components, { ...written, uri: reference, io: 'input' });
   return Object.fromEntries(

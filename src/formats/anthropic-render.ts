@@ -279,7 +279,7 @@ function pairsIn(turns: readonly Turn[]): { kept: Set<string>; calls: Set<string
 const isAnswer = (content: Turn['content']): boolean =>
   typeof content !== 'string' && content.every((block) => isFields(block) && block.type === 'tool_result');
 
-/** A call made by a program of the provider names that program's call only if that call is shown. */
+/** A block whose `caller` names the call of a program (code that the provider runs) keeps `caller` only if that call is shown. */
 function withCaller(block: Fields, calls: ReadonlySet<string>): Fields {
   const { caller, ...rest } = block;
   return isFields(caller) && typeof caller.tool_id === 'string' && !calls.has(caller.tool_id) ? rest : block;

@@ -178,9 +178,9 @@ export function unitsOf(pieces: readonly Unit[]): Unit[] {
 }
 
 /**
- * Finds the pieces that produced these messages, in order; returns null if no such selection exists. Ids may differ. This is
- * for logs that correct themselves: later entries may rewind or rewrite an earlier one. A unit alone does not contain the later
- * entries, so its messages show which of its entries count.
+ * Finds the pieces that produced these messages, in order; returns null if no such selection exists. Ids may differ. For logs
+ * in which a later entry may rewind or rewrite an earlier one: a unit does not contain that later entry, so only the unit's
+ * messages show which of its own entries still count.
  */
 export function piecesFor<Piece extends { messages: ChatMessage[] }>(
   pieces: readonly Piece[],

@@ -346,7 +346,10 @@ export function eagerSizes(policy: Policy, { triggers }: Limits): { from: number
   return sizes.length === 0 ? null : { from: eagerFrom(trigger), trigger };
 }
 
-/** Only notes depend on nothing but their messages, so only notes can be requested before the rest of a compaction is known. */
+/**
+ * A request for notes depends on its messages alone, every other request of a compaction on more. So only notes can be
+ * requested before the rest of a compaction is known.
+ */
 export function isEager({ memory, summary }: Pick<Policy, 'memory' | 'summary'>): boolean {
   return memory.eager && summary.mode === 'journal' && summary.method === 'model';
 }

@@ -124,7 +124,7 @@ export async function* checkApi({ url, token }: { url: string; token?: string })
     if (ready.status === 401 || ready.status === 403)
       yield warn(
         'API ready',
-        'on another machine only a token with the scope admin may ask',
+        'from another machine /readyz answers only a token with the scope admin',
         'Give such a token, or run `palimpsest doctor` where the API runs.',
       );
     else if (ready.ok) yield ok('API ready', 'its PostgreSQL and Temporal answer');
@@ -183,7 +183,7 @@ export async function checkModel({ llm, summary }: Config, signal: AbortSignal):
   } catch (error) {
     if (!isFailure(error)) return failed(check, error);
     const detail = `${model} at ${where}: ${error.type}: ${error.message}`;
-    // The endpoint answers; its answer to this request does not show the quality of a summary.
+    // Only a warning: the endpoint answers, and a bad or refused answer to this tiny request does not mean that summaries fail.
     if (error.type === 'Llm.BadOutput' || error.type === 'Llm.RateLimited')
       return warn(check, detail, adviceFor(error.type) ?? '');
     return fail(check, detail, error.hint ?? adviceFor(error.type));

@@ -12,7 +12,7 @@ type LegalCut = number & { readonly [legal]: 'LegalCut' };
 export interface Liveness {
   /** Unix milliseconds. */
   now: number;
-  /** Maximum time that a call may stay open after a later user or assistant message. */
+  /** Age from which an unanswered call counts as dead, if a user or assistant message has followed it. */
   deadCallAfterMs: number;
   /** Whether the session is closed, so that no call gets an answer any more. */
   closed: boolean;
@@ -68,7 +68,7 @@ function leadingSystem(metas: readonly MessageMeta[]): number {
 export interface CutOptions extends Liveness {
   /** Ceilings of the tail; the ceiling that keeps fewer messages applies. Null or absent: no ceiling. */
   keep: { messages?: number | null; tokens?: number | null };
-  /** The request that the current head carries; it remains the request of a run that began before the tail. */
+  /** Seq of the request that the current head carries. The new head carries it again if the cut is still inside its run. */
   previousCarriedSeq?: number | null;
   /** Tokens of a carried request above which the head shows an excerpt of it. @default none */
   mostCarried?: number;
