@@ -1,4 +1,4 @@
-/** Turns whose messages come inside a `turn` signal: whoever can signal workflows can send them, so a tenant may demand a signature. */
+/** Turns whose messages come inside a `turn` signal. Any client that may signal workflows can send them, so a tenant may demand a signature. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SessionIds } from '../src/contract/ids.js';
 import { invalid } from '../src/errors.js';
@@ -20,7 +20,8 @@ export interface InlineTurnSettings {
 
 /**
  * The HMAC-SHA256 (hex) of tenant, session, turn id and the text of the messages in UTF-8, separated by NUL characters. It binds
- * the messages to their place: a signal cannot be replayed into another session or under another turn id. @internal A test signs with it.
+ * the messages to their place: a signal cannot be replayed into another session or under another turn id.
+ * @internal A test signs with it.
  */
 export function macOf(
   key: string,

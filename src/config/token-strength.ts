@@ -9,8 +9,9 @@ const bitsOf = { digit: Math.log2(10), character: 4, mixed: 5, word: 11 } as con
 const uuidBits = 122;
 
 /**
- * A letter or digit counts 4 bits, as in hex, 5 bits if there are capitals and small letters, and less if there are only digits. A row of letters, such as a word, counts as one choice from a list of two thousand. Punctuation, and a part of four or
- * more characters that occurs earlier, count nothing.
+ * A letter or digit counts 4 bits, as in hex, 5 bits if there are capitals and small letters, and less if there are only digits. A
+ * row of letters, such as a word, counts as one choice from a list of two thousand. Punctuation, and a part of four or more
+ * characters that occurs earlier, count nothing.
  */
 export function tokenBits(token: string): number {
   if (/^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i.test(token)) return uuidBits;

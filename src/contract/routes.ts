@@ -1,6 +1,6 @@
 /** Method, path and scope of every operation. Plain data without zod: the HTTP client uses it and needs no package. */
 
-/** What a token may do. No scope includes another one. */
+/** The permissions of a token. No scope includes another one. */
 export const scopes = ['append', 'read', 'policy', 'erase', 'backfill', 'admin'] as const;
 export type Scope = (typeof scopes)[number];
 

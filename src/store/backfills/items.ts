@@ -139,21 +139,20 @@ export async function recordItems(
            and ${sameSession('e.incarnation')}`,
         [tenant, job, JSON.stringify(begun)],
       );
-    for (const result of results) {
-      await recordOne(query, { tenant, job }, result);
-      await endRecorded(query, { tenant, job }, result);
-    }
+    for (const result of results)
+      if (!(await recordOne(query, { tenant, job }, result)))
+        await endRecorded(query, { tenant, job }, result);
   });
 }
 
 /**
  * A session that was compacted once stays `compacted`, unless a later attempt fails. The cost of failed attempts counts
- * until a commit of the same generation includes it.
+ * until a commit of the same generation includes it. Returns false if the result does not count.
  */
-async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<void> {
+async function recordOne(query: Query, { tenant, job }: BackfillIds, result: ItemResult): Promise<boolean> {
   const { session, at, state, step, error, unsettled, incarnation = null } = result;
   const done = state !== 'running';
-  await query(
+  const recorded = await query(
     `update palimpsest.backfill_items i set
        state = case when $4 = 'unchanged' and i.generation is not null then 'compacted' else $4 end,
        ended_at = case when $5 then to_timestamp($6 / 1000.0) end,
@@ -168,7 +167,8 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
        unsettled_generation = coalesce($17, i.unsettled_generation)
      where i.tenant_id = $1 and i.job = $2 and i.session_id = $3
        and (i.state = 'running' or i.state = 'compacted' and i.generation < $9)
-       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}`,
+       and ($9::int is null or i.generation is null or i.generation < $9) and ${sameSession('$18::uuid')}
+     returning i.session_id`,
     [
       ...[tenant, job, session, state, done, at],
       ...[error?.type ?? null, error && storable(error.message.slice(0, shownCharacters))],
@@ -182,6 +182,7 @@ async function recordOne(query: Query, { tenant, job }: BackfillIds, result: Ite
       ...[unsettled?.cost ?? null, unsettled?.generation ?? null, incarnation],
     ],
   );
+  return recorded.length > 0;
 }
 
 /**

@@ -8,7 +8,7 @@ import { type ApiToken, type CreatedToken, type TokenRequest, tokenRequest } fro
 import { invalid, PalimpsestError } from '../../errors.js';
 import { read } from '../connection/transaction.js';
 
-/** What a token gives access to. */
+/** The tenant of a token, and its permissions there. */
 export interface TokenAccess {
   tenant: string;
   scopes: readonly Scope[];
