@@ -28,7 +28,7 @@ DROP INDEX "palimpsest"."messages_answers";--> statement-breakpoint
 CREATE INDEX "messages_answers" ON "palimpsest"."messages" USING btree ("tenant_id","session_id","answers") WHERE length(answers) <= 256;--> statement-breakpoint
 
 -- Work across tenants: the only statements that see more than one. They return ids, counts and times. Only
--- palimpsest_maintenance may call them (and the owner, where there are no roles). A function cannot carry the setting as
+-- palimpsest_maintenance may call them, except token_of (and the owner, where there are no roles). A function cannot carry the setting as
 -- a SET clause: only a superuser may create such a function.
 
 -- Sessions that wait without a workflow: the same number from every tenant that has some, longest waiting first, with at
@@ -124,8 +124,20 @@ BEGIN
   PERFORM set_config('palimpsest.tenants', '', true);
 END $$;--> statement-breakpoint
 
+-- The access that a token gives now. A request shows its token before its tenant is known, so palimpsest_app may call this one.
+CREATE FUNCTION "palimpsest"."token_of"(hash bytea)
+  RETURNS TABLE (tenant text, scopes text[])
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM set_config('palimpsest.tenants', 'all', true);
+  RETURN QUERY
+    SELECT t.tenant_id, t.scopes FROM palimpsest.api_tokens t
+    WHERE t.sha256 = hash AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp());
+  PERFORM set_config('palimpsest.tenants', '', true);
+END $$;--> statement-breakpoint
+
 REVOKE ALL ON FUNCTION
   "palimpsest"."overdue_sessions"(integer), "palimpsest"."postpone_overdue"(text[], text[], boolean),
-  "palimpsest"."count_overdue"(), "palimpsest"."open_backfills"(integer), "palimpsest"."pending_erasures"(integer),
+  "palimpsest"."count_overdue"(), "palimpsest"."open_backfills"(integer), "palimpsest"."pending_erasures"(integer), "palimpsest"."token_of"(bytea),
   "palimpsest"."erase_only"(text, text), "palimpsest"."use_pgvector"()
   FROM PUBLIC;

@@ -56,19 +56,19 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
   }
 }
 
-/** Returns the worker's settings from environment and file. */
 export function workerSettings(
   config: Config,
   servers: Database | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
-  const { llm, summary, queuePrefix, inlineTurnTenants, policy, worker, database } = config;
+  const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database } = config;
   return {
     ...servers,
     database,
     temporal,
     queuePrefix,
     inlineTurnTenants,
+    inlineTurnKeys,
     policy,
     model: { ...llm, summaryModel: summary.model, contextWindow: summary.contextWindow },
     embeddings: embeddingsOf(config),

@@ -13,9 +13,11 @@ export const documentsWithTables = ['docs/configuration.md', 'docs/http-api.md',
 const tables: Readonly<Record<string, () => string[]>> = {
   configuration: configurationTable,
   operations: () => [
-    '| operation | what it does |',
-    '|---|---|',
-    ...operations.map(({ method, path, summary }) => `| \`${method} ${path}\` | ${summary} |`),
+    '| operation | what it does | scope |',
+    '|---|---|---|',
+    ...operations.map(
+      ({ method, path, summary, scope }) => `| \`${method} ${path}\` | ${summary} | \`${scope}\` |`,
+    ),
   ],
   policy: () => [
     '| field | value | default | meaning |',

@@ -61,6 +61,7 @@ async function namesOf(query: string): Promise<string[]> {
 /** Values that satisfy every check, by type. */
 const valueOf: Record<string, string> = {
   text: "'x'",
+  'text[]': "'{}'",
   integer: '1',
   bigint: '1',
   'double precision': '1',
@@ -83,7 +84,11 @@ async function insertInto(table: string, tenant: string): Promise<string> {
        and a.attnotnull and not a.atthasdef and a.attname <> 'tenant_id'`,
     [table],
   );
-  const special = table === 'compactions' ? genesis : {};
+  const special: Record<string, string> = {
+    ...(table === 'compactions' && genesis),
+    // No two tokens are the same.
+    ...(table === 'api_tokens' && { sha256: `sha256(${pg.escapeLiteral(tenant)})` }),
+  };
   const values = rows.map(({ name, type }) => special[name] ?? valueOf[type] ?? `unknown type ${type}`);
   return `insert into palimpsest.${table} (${['tenant_id', ...rows.map(({ name }) => name)].join(', ')})
     values (${[pg.escapeLiteral(tenant), ...values].join(', ')})`;
@@ -238,6 +243,8 @@ describe('functions', () => {
     overdue_sessions: ['maintenance'],
     pending_erasures: ['maintenance'],
     postpone_overdue: ['maintenance'],
+    // Asks for the hash of a token, which only its holder knows.
+    token_of: ['app'],
     use_pgvector: [],
     written_once: ['app', 'eraser', 'maintenance'],
   };
@@ -259,7 +266,7 @@ describe('functions', () => {
     );
   });
 
-  it('that run with the rights of the owner have a fixed search path, and return no text', async () => {
+  it('that run with the rights of the owner have a fixed search path, and return no message', async () => {
     const { rows } = await owner.query<{ name: string; config: string[]; result: string }>(
       `select proname as name, proconfig as config, pg_get_function_result(oid) as result
        from pg_proc where pronamespace = 'palimpsest'::regnamespace and prosecdef order by 1`,
@@ -278,6 +285,7 @@ describe('functions', () => {
           'TABLE(tenant text, session text, erased_at timestamp with time zone, generation integer, told_at timestamp with time zone)',
       },
       { name: 'postpone_overdue', config, result: 'void' },
+      { name: 'token_of', config, result: 'TABLE(tenant text, scopes text[])' },
     ]);
   });
 
@@ -298,6 +306,15 @@ describe('functions', () => {
     expect(await within(as.app, own, "select palimpsest.numbers_of('\\xff01') as n")).toMatchObject({
       rows: [{ n: [-1, 1] }],
     });
+  });
+
+  it('token_of gives the application the tenant of a token that it shows, and of no other', async () => {
+    const call = (shown: string) => `select * from palimpsest.token_of(sha256('${shown}'))`;
+    expect(await within(as.app, null, call(other))).toMatchObject({ rows: [{ tenant: other, scopes: [] }] });
+    expect(await within(as.app, own, call('unknown'))).toEqual(nothing);
+    expect(await within(as.maintenance, null, call(other))).toEqual(refused);
+    const after = `with called as materialized (${call(other)}) select 1 from called, palimpsest.sessions`;
+    expect(await within(as.app, null, after)).toEqual(nothing);
   });
 
   describe('see every tenant as maintenance', () => {
