@@ -57,7 +57,7 @@ export interface SavedBackfill extends BackfillIds {
 export function saveBackfill({ pool }: Dependencies) {
   return ({ state, reason, concurrency, ...ids }: SavedBackfill): Promise<void> =>
     runStep('save backfill', () =>
-      withTransaction(pool, ({ query }) => updateBackfill(query, ids, { state, reason, concurrency })),
+      withTransaction(pool, ids, ({ query }) => updateBackfill(query, ids, { state, reason, concurrency })),
     );
 }
 

@@ -100,7 +100,7 @@ export function giveUp({ pool, now, metrics }: Dependencies) {
     ...ids
   }: GiveUpInput): Promise<{ notBefore: number | null }> =>
     runStep('give up', async ({ runId }) => {
-      await withTransaction(pool, ({ query }) => releaseHolds(query, ids, runId));
+      await withTransaction(pool, ids, ({ query }) => releaseHolds(query, ids, runId));
       const row = await loadSession(pool, ids);
       const policy = policyOf(row.policy);
       // Waiting helps neither a window that is too small for what must stay nor reductions that save too little, and the model did

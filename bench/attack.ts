@@ -158,7 +158,7 @@ async function startTenantsApi(servers: Servers, deployment: Deployment): Promis
   });
   const [address] = (await Promise.race([once(child, 'message'), ended])) as [string];
   ended.catch(() => undefined);
-  const target = { address, token: tokenOf(deployment, 'attacker'), databaseUrl };
+  const target = { address, token: tokenOf(deployment, 'attacker'), databaseUrl: deployment.ownerUrl };
   return { target, process: child, pid: child.pid! };
 }
 

@@ -7,6 +7,7 @@ import { startModelServer, type ModelServer } from '../test/support/model-server
 import { Palimpsest } from '../src/library/palimpsest.js';
 import { migrate } from '../src/store/connection/migrate.js';
 import { openPool } from '../src/store/connection/pool.js';
+import { passwordsFor, urlsFor } from '../src/store/connection/roles.js';
 import type { WorkerSettings } from '../src/worker/worker.js';
 import type { Watched } from './processes.js';
 import type { Servers } from './servers.js';
@@ -18,6 +19,8 @@ export interface Deployment {
   palimpsest: Palimpsest;
   tenant: string;
   databaseUrl: string;
+  /** The database as its superuser. */
+  ownerUrl: string;
   /** For direct queries of the database. */
   pool: Pool;
   model: ModelServer;
@@ -33,11 +36,12 @@ export async function deploy(
   { script, temporalAddress }: { script?: Script; temporalAddress?: string } = {},
 ): Promise<Deployment> {
   const name = `bench_${++deployments}`;
-  const databaseUrl = await createDatabase(servers.adminUrl, name);
+  const { ownerUrl, databaseUrl, ...roles } = await createDatabase(servers.adminUrl, name);
   const model = await startModelServer({ ...(script ? { script } : {}) });
   const temporal = { address: temporalAddress ?? servers.temporalAddress };
   const worker = await startWorkerProcess({
     databaseUrl,
+    ...roles,
     temporal,
     queuePrefix: name,
     model: { apiKey: 'bench', baseUrl: model.url, summaryModel: 'bench-summarizer', contextWindow: 128_000 },
@@ -45,9 +49,9 @@ export async function deploy(
     shutdownGraceMs: 500,
   });
   const palimpsest = await Palimpsest.connect({ databaseUrl, temporal, tenant: name, queuePrefix: name });
-  const pool = openPool(databaseUrl, { max: 10, applicationName: 'bench' });
+  const pool = openPool(ownerUrl, { max: 10, applicationName: 'bench' });
   return {
-    ...{ palimpsest, tenant: name, databaseUrl, pool, model, worker },
+    ...{ palimpsest, tenant: name, databaseUrl, ownerUrl, pool, model, worker },
     async close() {
       if (worker.connected) worker.disconnect();
       if (worker.exitCode === null && worker.signalCode === null) await once(worker, 'exit');
@@ -70,7 +74,8 @@ export function processesOf(
   ];
 }
 
-export async function createDatabase(adminUrl: string, name: string): Promise<string> {
+/** A migrated database whose processes use the roles of a deployment. */
+export async function createDatabase(adminUrl: string, name: string) {
   const client = new pg.Client({ connectionString: adminUrl });
   await client.connect();
   try {
@@ -78,9 +83,9 @@ export async function createDatabase(adminUrl: string, name: string): Promise<st
   } finally {
     await client.end();
   }
-  const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
-  await migrate(url);
-  return url;
+  const ownerUrl = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
+  await migrate(ownerUrl, { roles: passwordsFor(ownerUrl) });
+  return { ownerUrl, ...urlsFor(ownerUrl) };
 }
 
 async function startWorkerProcess(settings: WorkerSettings): Promise<Deployment['worker']> {

@@ -11,7 +11,8 @@ import type { Servers } from '../servers.js';
 
 /** The whole product in separate processes, as on one machine in production. */
 export interface LiveDeployment {
-  databaseUrl: string;
+  /** The database as its superuser. */
+  ownerUrl: string;
   client: HttpPalimpsest;
   watched: Watched[];
   /** Imports a file with `palimpsest import`; answers its last line. */
@@ -26,7 +27,7 @@ export async function deployLive(
   servers: Servers,
   { latencyMs, apart }: { latencyMs: number; apart: boolean },
 ): Promise<LiveDeployment> {
-  const databaseUrl = await createDatabase(servers.adminUrl, 'live');
+  const { ownerUrl, databaseUrl, ...roles } = await createDatabase(servers.adminUrl, 'live');
   const temporal = { address: servers.temporalAddress };
   const children: ChildProcess[] = [];
   const close = async () => {
@@ -51,7 +52,7 @@ export async function deployLive(
   try {
     const model = await start('model-process.ts', { LATENCY_MS: String(latencyMs) });
     const settings: WorkerSettings = {
-      ...{ databaseUrl, temporal, queuePrefix, shutdownGraceMs: 2_000 },
+      ...{ databaseUrl, ...roles, temporal, queuePrefix, shutdownGraceMs: 2_000 },
       model: {
         apiKey: 'bench',
         baseUrl: model.said,
@@ -67,7 +68,7 @@ export async function deployLive(
     const connect: PalimpsestOptions = { databaseUrl, temporal, queuePrefix, poolSize: 16 };
     const api = await start('api-process.ts', { API: JSON.stringify(connect) });
     return {
-      databaseUrl,
+      ownerUrl,
       client: await HttpPalimpsest.connect({ url: api.said }),
       watched: [
         { name: 'API', pid: api.pid },

@@ -44,7 +44,7 @@ export async function live(args: string[]): Promise<number> {
 
 async function measure(
   servers: Servers,
-  { databaseUrl, client, watched, importFile }: LiveDeployment,
+  { ownerUrl, client, watched, importFile }: LiveDeployment,
   options: LiveOptions,
   say: (line: string) => void,
 ): Promise<Outcome> {
@@ -54,7 +54,7 @@ async function measure(
   await writeOld(file, material, options.backfill);
   const policy = JSON.stringify({ contextWindow: window });
   const imported = await importFile(file, ['--policy', policy, '--keep-duplicates', '--concurrency', '8']);
-  const pool = openPool(databaseUrl, { max: 4, applicationName: 'bench' });
+  const pool = openPool(ownerUrl, { max: 4, applicationName: 'bench' });
   const memory = new MemoryWatch(() =>
     watched.map(({ name, pid, withChildren }) => memoryOf(name, pid, withChildren)),
   );

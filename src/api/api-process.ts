@@ -3,6 +3,7 @@ import { embeddingsOf, identityOf, type Config } from '../config/config.js';
 import { createLogger } from '../process/logging.js';
 import { Metrics, type RequestFigures } from '../process/metrics.js';
 import { Palimpsest } from '../library/palimpsest.js';
+import type { Database } from '../process/servers.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 
 /**
@@ -11,12 +12,17 @@ import type { TemporalSettings } from '../temporal/connection.js';
  */
 export async function runApiProcess(
   config: Config,
-  { databaseUrl, temporal, signal }: { databaseUrl: string; temporal: TemporalSettings; signal: AbortSignal },
+  {
+    databaseUrl,
+    eraserUrl,
+    temporal,
+    signal,
+  }: Database & { temporal: TemporalSettings; signal: AbortSignal },
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const { queuePrefix, policy, database } = config;
   const palimpsest = await Palimpsest.connect({
-    ...{ databaseUrl, database, temporal, queuePrefix, policy, log },
+    ...{ databaseUrl, eraserUrl, database, temporal, queuePrefix, policy, log },
     turnLimits: config.turns,
     embeddings: embeddingsOf(config),
     poolSize: config.api.databaseConnections,

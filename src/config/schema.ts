@@ -74,6 +74,14 @@ const hostAndPort = (hint: string) =>
     })
     .optional();
 
+const rolePassword = (role: string) =>
+  setting(
+    word,
+    `PALIMPSEST_${role.toUpperCase()}_PASSWORD`,
+    `password that \`palimpsest migrate --roles\` gives to the role \`palimpsest_${role}\``,
+    'a new role cannot log in',
+  );
+
 /** A tenant and the sha256 (hex) of a bearer token for it; the token itself is not kept. */
 const tokenSchema = z.strictObject({
   tenant: z.string().min(1),
@@ -120,6 +128,24 @@ export const configSchema = z.strictObject({
     'URL of PostgreSQL (version 18 is embedded and tested)',
     'the PostgreSQL that `npm start` starts',
   ),
+  maintenanceUrl: setting(
+    postgresUrl,
+    'PALIMPSEST_MAINTENANCE_URL',
+    'URL of the same database with the role `palimpsest_maintenance`, which finds the sessions and jobs of all tenants that need something',
+    'the role of `databaseUrl`',
+  ),
+  eraserUrl: setting(
+    postgresUrl,
+    'PALIMPSEST_ERASER_URL',
+    'URL of the same database with the role `palimpsest_eraser`, which alone may delete messages',
+    'the role of `databaseUrl`',
+  ),
+  rolePasswords: z.strictObject({
+    migrator: rolePassword('migrator'),
+    app: rolePassword('app'),
+    maintenance: rolePassword('maintenance'),
+    eraser: rolePassword('eraser'),
+  }),
   database: z.strictObject({
     statementTimeoutMs: setting(
       wholeOr(1_000, 60_000, 3_600_000),

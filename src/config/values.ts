@@ -68,6 +68,12 @@ function secretOf(value: unknown): unknown {
  */
 export const secrets: Readonly<Record<string, (value: unknown) => unknown>> = {
   databaseUrl: secretOf,
+  maintenanceUrl: secretOf,
+  eraserUrl: secretOf,
+  'rolePasswords.migrator': secretOf,
+  'rolePasswords.app': secretOf,
+  'rolePasswords.maintenance': secretOf,
+  'rolePasswords.eraser': secretOf,
   'temporal.apiKey': secretOf,
   'llm.apiKey': secretOf,
   'embeddings.apiKey': secretOf,

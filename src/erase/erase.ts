@@ -70,7 +70,7 @@ async function eraseExecutions(connections: Connected, ids: SessionIds): Promise
   const erasure = await findErasure(pool, ids);
   if (erasure === null) {
     if ((await findExecutions(client, ids, 1, until)).length === 0) return notFound(ids);
-    await withTransaction(pool, ({ query }) => noteErasure(query, ids, 1));
+    await withTransaction(pool, ids, ({ query }) => noteErasure(query, ids, 1));
   }
   const finished = await finishAll(connections, [{ ids }]);
   if (erasure?.toldAt) return notFound(ids);

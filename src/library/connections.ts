@@ -25,6 +25,8 @@ import { SessionWatch } from './session-watch.js';
 export interface PalimpsestOptions {
   /** PostgreSQL connection string; the schema must be migrated (`palimpsest migrate`). @default as above */
   databaseUrl?: string;
+  /** The same database with the role that erases sessions. @default `databaseUrl` */
+  eraserUrl?: string;
   /** @default as above */
   temporal?: TemporalSettings;
   /** Tenant that owns the sessions. @default 'default' */
@@ -81,6 +83,7 @@ const positive = z.int().min(1).optional();
 const optionsSchema = z
   .strictObject({
     databaseUrl: z.string().describe('e.g. postgresql://user:password@host:5432/database').optional(),
+    eraserUrl: z.string().optional(),
     temporal: z.unknown().optional(),
     tenant: z.unknown().optional(),
     queuePrefix: z.string().min(1).optional(),
@@ -131,11 +134,21 @@ export async function openConnections(options: PalimpsestOptions): Promise<Conne
     poolSize = 10,
     ...more
   } = await completed(options);
-  const { tenantShare, database, policy, counters, summarizer = {}, log, turnLimits, embeddings } = more;
+  const {
+    eraserUrl,
+    tenantShare,
+    database,
+    policy,
+    counters,
+    summarizer = {},
+    log,
+    turnLimits,
+    embeddings,
+  } = more;
   registerCounters(counters);
   const deployment = checkedDeployment(policy);
   const embedder = embeddings === undefined ? null : createEmbedder(embeddings);
-  const pool = openPool(databaseUrl, { ...database, max: poolSize, tenantShare });
+  const pool = openPool(databaseUrl, { ...database, eraserUrl, max: poolSize, tenantShare });
   const applicationName = 'palimpsest probe';
   const probe = openPool(databaseUrl, { max: 1, applicationName, statementTimeoutMs: probeTimeoutMs });
   try {

@@ -2,10 +2,16 @@
 import { embeddingsOf, readConfig, type Config } from '../config/config.js';
 import { invalid } from '../errors.js';
 import { programName } from '../runtime/program.js';
+import type { RoleUrls } from '../store/connection/pool.js';
+import { passwordsFor, type RolePasswords, urlsFor } from '../store/connection/roles.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 
-export interface FoundServers {
+/** A database, with the connection strings of its roles. */
+export interface Database extends RoleUrls {
   databaseUrl: string;
+}
+
+export interface FoundServers extends Database {
   temporal: TemporalSettings;
   /** Web UI of the embedded Temporal server; null for any other server. */
   uiUrl: string | null;
@@ -19,21 +25,35 @@ export function configOf({
   databaseUrl?: string;
   temporalAddress?: string;
 }): Config {
-  return readConfig({
+  const config = readConfig({
     ...process.env,
     ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
     ...(temporalAddress === undefined ? {} : { TEMPORAL_ADDRESS: temporalAddress }),
   });
+  // The roles of the configuration belong to its own database.
+  return databaseUrl === undefined ? config : { ...config, maintenanceUrl: undefined, eraserUrl: undefined };
 }
 
 /** PostgreSQL alone. Throws `Input.Invalid`, which gives the next step, if none is named and none runs. */
-export async function findDatabase(config: Config): Promise<string> {
-  if (config.databaseUrl !== undefined) return config.databaseUrl;
+export async function findDatabase(config: Config): Promise<Database> {
+  const { databaseUrl, maintenanceUrl, eraserUrl } = config;
+  if (databaseUrl !== undefined) return { databaseUrl, maintenanceUrl, eraserUrl };
+  return urlsFor(await embeddedPostgres(config));
+}
+
+/** The database as its migrations reach it. The embedded server gets the roles; of another one its operator decides. */
+export async function findOwner(config: Config): Promise<{ url: string; roles?: RolePasswords }> {
+  if (config.databaseUrl !== undefined) return { url: config.databaseUrl };
+  const url = await embeddedPostgres(config);
+  return { url, roles: passwordsFor(url) };
+}
+
+async function embeddedPostgres(config: Config): Promise<string> {
   const { runningPostgres } = await import('../runtime/postgres.js');
   return runningPostgres(config.dataDir) ?? missing('DATABASE_URL', 'PostgreSQL', config);
 }
 
-export async function findTemporal(config: Config): Promise<Omit<FoundServers, 'databaseUrl'>> {
+export async function findTemporal(config: Config): Promise<Omit<FoundServers, keyof Database>> {
   const { address } = config.temporal;
   if (address !== undefined) return { temporal: { ...config.temporal, address }, uiUrl: null };
   const { runningTemporal } = await import('../runtime/temporal.js');
@@ -42,14 +62,15 @@ export async function findTemporal(config: Config): Promise<Omit<FoundServers, '
 }
 
 export async function findServers(config: Config): Promise<FoundServers> {
-  return { databaseUrl: await findDatabase(config), ...(await findTemporal(config)) };
+  return { ...(await findDatabase(config)), ...(await findTemporal(config)) };
 }
 
 /** The options with which the library connects. */
 export async function clientSettings(config: Config) {
-  const { databaseUrl, temporal } = await findServers(config);
+  const { databaseUrl, eraserUrl, temporal } = await findServers(config);
   return {
     databaseUrl,
+    eraserUrl,
     temporal,
     queuePrefix: config.queuePrefix,
     database: config.database,

@@ -3,13 +3,14 @@ import { embeddingsOf, type Config } from '../config/config.js';
 import { createLogger, installRuntime } from '../process/logging.js';
 import { Metrics } from '../process/metrics.js';
 import { startStatusServer, type StatusServer } from '../process/readiness.js';
+import type { Database } from '../process/servers.js';
 import type { TemporalSettings } from '../temporal/connection.js';
 import { startWorker, type RunningWorker, type WorkerSettings } from './worker.js';
 import { loadWorkflowBundle } from './workflow-bundle.js';
 
 export interface WorkerProcess {
   /** Required by every role except `workflow`. */
-  databaseUrl: string | undefined;
+  database: Database | undefined;
   temporal: TemporalSettings;
   /** @default the roles of the configuration */
   roles?: readonly WorkerRole[];
@@ -19,12 +20,12 @@ export interface WorkerProcess {
 
 /** Runs a worker as a process with logs, `/metrics`, `/readyz` and an orderly shutdown. Returns when the worker has stopped. */
 export async function runWorkerProcess(config: Config, options: WorkerProcess): Promise<void> {
-  const { databaseUrl, temporal, roles = config.worker.roles, signal } = options;
+  const { database, temporal, roles = config.worker.roles, signal } = options;
   const log = createLogger({ level: config.logLevel, format: config.logFormat });
   const metrics = config.metrics.address === undefined ? undefined : new Metrics();
   const { sdkMetrics } = await installRuntime(log, metrics !== undefined);
   const running = await startWorker({
-    ...workerSettings(config, databaseUrl, temporal),
+    ...workerSettings(config, database, temporal),
     ...(orchestrates(roles) ? { workflowBundle: await loadWorkflowBundle(config.cacheDir) } : {}),
     roles,
     metrics,
@@ -57,12 +58,12 @@ export async function runWorkerProcess(config: Config, options: WorkerProcess): 
 
 export function workerSettings(
   config: Config,
-  databaseUrl: string | undefined,
+  servers: Database | undefined,
   temporal: TemporalSettings,
 ): WorkerSettings {
   const { llm, summary, queuePrefix, inlineTurnTenants, inlineTurnKeys, policy, worker, database } = config;
   return {
-    databaseUrl,
+    ...servers,
     database,
     temporal,
     queuePrefix,

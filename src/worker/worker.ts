@@ -38,6 +38,10 @@ import { loadWorkflowBundle } from './workflow-bundle.js';
 export interface WorkerSettings {
   /** Required by every role except `workflow`. */
   databaseUrl?: string;
+  /** The same database with the role that finds work across tenants. @default `databaseUrl` */
+  maintenanceUrl?: string;
+  /** The same database with the role that erases sessions. @default `databaseUrl` */
+  eraserUrl?: string;
   /** Time limits of statements, locks and idle transactions. */
   database?: DatabaseTimeouts;
   temporal: TemporalSettings;
@@ -202,7 +206,7 @@ function limitsOf({
 /** Returns null for a process that only orchestrates. */
 function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool | null {
   if ([...roles].every((role) => role === 'workflow')) return null;
-  const { databaseUrl } = settings;
+  const { databaseUrl, maintenanceUrl, eraserUrl } = settings;
   if (databaseUrl === undefined)
     throw invalid(
       'A worker with any role other than workflow needs PostgreSQL.',
@@ -211,7 +215,8 @@ function poolFor(roles: ReadonlySet<WorkerRole>, settings: WorkerSettings): Pool
     );
   const { databaseSteps, backfillSteps } = limitsOf(settings);
   const steps = (roles.has('database') ? databaseSteps : 0) + (roles.has('backfill') ? backfillSteps : 0);
-  return openPool(databaseUrl, { ...settings.database, max: steps > 0 ? steps + 4 : modelConnections });
+  const max = steps > 0 ? steps + 4 : modelConnections;
+  return openPool(databaseUrl, { ...settings.database, maintenanceUrl, eraserUrl, max });
 }
 
 async function createWorkers(

@@ -109,7 +109,7 @@ export async function rememberAnswers(databaseUrl: string): Promise<void> {
     .query(
       `create schema chaos;
        create table chaos.answers (tenant_id text, session_id text, generation int, calls int, created_at timestamptz);
-       create function chaos.remember() returns trigger language plpgsql as $$ begin
+       create function chaos.remember() returns trigger language plpgsql security definer as $$ begin
          insert into chaos.answers
          values (new.tenant_id, new.payer_session, new.payer_generation, new.calls, new.created_at);
          return null;

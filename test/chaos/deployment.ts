@@ -14,6 +14,7 @@ import { freePort } from '../../src/runtime/ports.js';
 import { startPostgres, stopPostgres, type RunningPostgres } from '../../src/runtime/postgres.js';
 import { startTemporal, stopTemporal, type RunningTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
+import { passwordsFor, urlsFor } from '../../src/store/connection/roles.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { leashed, leashServers } from '../support/leash.js';
 import { rememberAnswers } from './checker.js';
@@ -112,18 +113,21 @@ export class Deployment {
       startTemporal(temporalOptions(dataDir, options.say)),
       freePort(),
     ]);
-    await migrate(postgres.url);
+    await migrate(postgres.url, { roles: passwordsFor(postgres.url) });
     await rememberAnswers(postgres.url);
     const running = { postgres, temporal };
     const address = (url: string): string => new URL(url).host;
     const supervise = async (name: string, args: readonly string[], env: Record<string, string>) => {
       const database = await FaultyProxy.open(() => address(running.postgres.url));
       const relay = await FaultyProxy.open(() => running.temporal.address);
-      const url = Object.assign(new URL(postgres.url), { host: `127.0.0.1:${database.port}` });
+      const proxied = Object.assign(new URL(postgres.url), { host: `127.0.0.1:${database.port}` });
+      const urls = urlsFor(proxied.toString());
       const log = createWriteStream(path.join(options.logDir, `${name}.log`));
       const common = {
         ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
-        DATABASE_URL: url.toString(),
+        DATABASE_URL: urls.databaseUrl,
+        PALIMPSEST_MAINTENANCE_URL: urls.maintenanceUrl,
+        PALIMPSEST_ERASER_URL: urls.eraserUrl,
         TEMPORAL_ADDRESS: `127.0.0.1:${relay.port}`,
         OPENAI_API_KEY: 'test',
         OPENAI_BASE_URL: options.modelUrl,

@@ -7,7 +7,7 @@ import { expect } from 'vitest';
 import type { SessionIds } from '../../src/contract/ids.js';
 import type { ChatMessage } from '../../src/conversation/message.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
-import { openPool } from '../../src/store/connection/pool.js';
+import { openPool } from '../support/pool.js';
 import { compactionWorkflowId, sessionWorkflowId } from '../../src/temporal/names.js';
 import { dialogue, smallPolicy } from '../support/dialogue.js';
 import { appendTurns } from '../support/sessions.js';

@@ -2,7 +2,7 @@ import type { Pool } from 'pg';
 import { Backfills } from '../../src/library/backfills.js';
 import type { PolicyInput } from '../../src/policy/schema.js';
 import type { Backfill } from '../../src/contract/backfills.js';
-import { openPool } from '../../src/store/connection/pool.js';
+import { openPool } from './pool.js';
 import { appendTurn } from '../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../src/temporal/backfill-workflows.js';
 import { connectClient } from '../../src/temporal/connection.js';

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { inject } from 'vitest';
+import { databaseEnv } from './cli.js';
 import { program } from './compiled.js';
 import { leashed } from './leash.js';
 import type { Stack } from './stack.js';
@@ -32,7 +33,7 @@ export async function startCliWorker(
   const child = spawn(process.execPath, [program('src/cli/main.ts'), 'worker'], {
     env: {
       ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
-      DATABASE_URL: stack.databaseUrl,
+      ...databaseEnv(stack.databaseUrl),
       TEMPORAL_ADDRESS: stack.temporal.address,
       OPENAI_API_KEY: 'test',
       OPENAI_BASE_URL: stack.model.url,

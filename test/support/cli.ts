@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { program } from './compiled.js';
 import type { CommandEnded, CommandLine } from './cli-host.js';
 import { leashed, leashServers } from './leash.js';
+import { roleUrls } from './pool.js';
 import type { Stack } from './stack.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -100,10 +101,20 @@ export const runCli = (args: readonly string[], env: NodeJS.ProcessEnv = {}): Pr
     host.send({ number, args, env: variables(env) } satisfies CommandLine);
   });
 
+/** The variables with a database and its roles. */
+export function databaseEnv(databaseUrl: string): Record<string, string> {
+  const { maintenanceUrl, eraserUrl } = roleUrls(databaseUrl);
+  return {
+    DATABASE_URL: databaseUrl,
+    ...(maintenanceUrl === undefined ? {} : { PALIMPSEST_MAINTENANCE_URL: maintenanceUrl }),
+    ...(eraserUrl === undefined ? {} : { PALIMPSEST_ERASER_URL: eraserUrl }),
+  };
+}
+
 /** The variables with a stack's servers for the command line. */
 export function stackEnv(stack: Pick<Stack, 'databaseUrl' | 'temporal' | 'queuePrefix'>): NodeJS.ProcessEnv {
   return {
-    DATABASE_URL: stack.databaseUrl,
+    ...databaseEnv(stack.databaseUrl),
     TEMPORAL_ADDRESS: stack.temporal.address,
     PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
   };

@@ -1,9 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import { inject } from 'vitest';
+import { urlsFor } from '../../src/store/connection/roles.js';
 
 export interface TestDatabase {
+  /** As the role of the application. */
   url: string;
+  maintenanceUrl: string;
+  eraserUrl: string;
+  /** As the superuser. */
+  ownerUrl: string;
   /** Removes the database, even with open connections. */
   drop(): Promise<void>;
 }
@@ -13,8 +19,10 @@ export async function createDatabase(): Promise<TestDatabase> {
   const { adminUrl, template } = inject('postgres');
   const name = `test_${randomBytes(6).toString('hex')}`;
   await onServer(adminUrl, `create database ${name} template ${template}`);
+  const ownerUrl = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString();
+  const { databaseUrl: url, ...roles } = urlsFor(ownerUrl);
   return {
-    url: Object.assign(new URL(adminUrl), { pathname: `/${name}` }).toString(),
+    ...{ url, ...roles, ownerUrl },
     drop: () => onServer(adminUrl, `drop database if exists ${name} with (force)`),
   };
 }

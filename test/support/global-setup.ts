@@ -10,6 +10,7 @@ import { startPostgres, stopPostgres } from '../../src/runtime/postgres.js';
 import { isRunning } from '../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../src/runtime/temporal.js';
 import { migrate } from '../../src/store/connection/migrate.js';
+import { passwordsFor } from '../../src/store/connection/roles.js';
 import { searchAttributeTypes } from '../../src/temporal/names.js';
 import { loadWorkflowBundle } from '../../src/worker/workflow-bundle.js';
 import { compileSources } from './compiled.js';
@@ -58,7 +59,7 @@ async function setUpPostgres(project: TestProject, dataDir: string): Promise<voi
   try {
     await client.query(`create database ${template}`);
     const templateUrl = Object.assign(new URL(adminUrl), { pathname: `/${template}` }).toString();
-    await migrate(templateUrl);
+    await migrate(templateUrl, { roles: passwordsFor(adminUrl) });
     await beginIncremental(templateUrl);
     // Nobody may connect to it, so that it can be copied at any time, by many at once.
     await client.query(`alter database ${template} with allow_connections false is_template true`);

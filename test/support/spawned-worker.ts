@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { inject } from 'vitest';
 import { program } from './compiled.js';
 import { leashed } from './leash.js';
+import { roleUrls } from './pool.js';
 import type { Stack } from './stack.js';
 import type { DoomedWorker } from './worker-process.js';
 
@@ -12,6 +13,7 @@ export function spawnWorker(
 ): ChildProcess {
   const settings: DoomedWorker = {
     databaseUrl: stack.databaseUrl,
+    roles: roleUrls(stack.databaseUrl),
     address: stack.temporal.address,
     queuePrefix: stack.queuePrefix,
     workflowBundlePath: inject('workflowBundlePath'),

@@ -13,6 +13,8 @@ export interface Stack {
   palimpsest: Palimpsest;
   model: ModelServer;
   databaseUrl: string;
+  /** The database as its superuser. */
+  ownerUrl: string;
   temporal: { address: string };
   queuePrefix: string;
   settings: WorkerSettings;
@@ -35,11 +37,14 @@ export async function startStack({
   modelTimeoutMs = 60_000,
 }: StackOptions = {}): Promise<Stack> {
   const database = await createDatabase();
+  const { maintenanceUrl, eraserUrl, ownerUrl } = database;
+  const roles = { maintenanceUrl, eraserUrl };
   const model = await startModelServer();
   const temporal = { address: temporalAddress() };
   const queuePrefix = uniqueQueuePrefix();
   const settings: WorkerSettings = {
     databaseUrl: database.url,
+    ...roles,
     temporal,
     queuePrefix,
     model: { apiKey: 'test', baseUrl: model.url, summaryModel: 'test-summarizer', timeoutMs: modelTimeoutMs },
@@ -60,12 +65,13 @@ export async function startStack({
   // All tests on one server share its workflow ids; the tenant distinguishes them.
   const palimpsest = await Palimpsest.connect({
     databaseUrl: database.url,
+    eraserUrl: roles.eraserUrl,
     temporal,
     tenant: queuePrefix,
     queuePrefix,
   });
   return {
-    ...{ palimpsest, model, databaseUrl: database.url, temporal, queuePrefix, settings, work },
+    ...{ palimpsest, model, databaseUrl: database.url, ownerUrl, temporal, queuePrefix, settings, work },
     async stop() {
       await Promise.all(workers.map((running) => running.shutdown()));
       await palimpsest.close();

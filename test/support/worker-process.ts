@@ -7,11 +7,12 @@ import { writeSync } from 'node:fs';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { createDatabaseActivities, createModelActivities } from '../../activities/index.js';
 import { createModelClient } from '../../src/llm/client.js';
-import { openPool, type DatabaseTimeouts } from '../../src/store/connection/pool.js';
+import { openPool, type DatabaseTimeouts, type RoleUrls } from '../../src/store/connection/pool.js';
 import { taskQueues } from '../../src/temporal/names.js';
 
 export interface DoomedWorker {
   databaseUrl: string;
+  roles: RoleUrls;
   address: string;
   queuePrefix: string;
   workflowBundlePath: string;
@@ -24,12 +25,11 @@ export interface DoomedWorker {
   stop?: { activity: string; before: 'begin' | 'commit'; sessions: string };
 }
 
-const { databaseUrl, address, queuePrefix, workflowBundlePath, modelUrl, die, stop, timeouts } = JSON.parse(
-  process.env['WORKER'] ?? '{}',
-) as DoomedWorker;
+const { databaseUrl, roles, address, queuePrefix, workflowBundlePath, modelUrl, die, stop, timeouts } =
+  JSON.parse(process.env['WORKER'] ?? '{}') as DoomedWorker;
 
 const dependencies = {
-  pool: openPool(databaseUrl, { max: 8, applicationName: 'doomed', ...timeouts }),
+  pool: openPool(databaseUrl, { ...roles, max: 8, applicationName: 'doomed', ...timeouts }),
   model: createModelClient({ apiKey: 'test', baseUrl: modelUrl, timeoutMs: 30_000 }),
   summarizer: { model: 'test-summarizer' },
   now: Date.now,
@@ -41,7 +41,7 @@ let armed = false;
 const stoppedSessions = new Set<string>();
 
 function stopBefore(statement: unknown): void {
-  if (!armed || statement !== stop?.before) return;
+  if (!armed || !stop || typeof statement !== 'string' || !statement.startsWith(stop.before)) return;
   armed = false;
   writeSync(1, 'worker: stopped\n');
   process.kill(process.pid, 'SIGSTOP');

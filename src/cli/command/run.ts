@@ -50,9 +50,9 @@ export class Run {
   /** For commands that read the database only. */
   pool(): Promise<Pool> {
     return (this.pooled ??= (async () => {
-      const databaseUrl = await findDatabase(this.config);
+      const { databaseUrl, ...roles } = await findDatabase(this.config);
       const { openPool } = await import('../../store/connection/pool.js');
-      return openPool(databaseUrl, { max: 4, applicationName: 'palimpsest cli' });
+      return openPool(databaseUrl, { ...roles, max: 4, applicationName: 'palimpsest cli' });
     })());
   }
 

@@ -43,20 +43,26 @@ export function addServerCommands(group: CommandGroup): void {
     )
     .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
     .option('--port <number>', 'port; 0 picks a free one (default: 7280)');
-  group.add(
-    {
-      name: 'migrate',
-      summary: 'update the schema of the database',
-      description:
-        'Applies missing migrations under a lock, so that concurrent calls wait for each other. Refuses a database that a newer ' +
-        'version has migrated.',
-      examples: [
-        ['palimpsest migrate', 'before the first worker, and with each new version'],
-        ['palimpsest migrate --database-url postgres://palimpsest@db/palimpsest', 'another database'],
-      ],
-    },
-    async (run) => (await import('../servers/serve.js')).migrateSchema(run),
-  );
+  group
+    .add(
+      {
+        name: 'migrate',
+        summary: 'update the schema of the database',
+        description:
+          'Applies missing migrations under a lock, so that concurrent calls wait for each other. Refuses a database that a newer ' +
+          'version has migrated. With --roles, makes the database roles palimpsest_migrator, palimpsest_app, ' +
+          'palimpsest_maintenance and palimpsest_eraser and gives the schema to the first. A role can log in once ' +
+          'PALIMPSEST_MIGRATOR_PASSWORD, PALIMPSEST_APP_PASSWORD, PALIMPSEST_MAINTENANCE_PASSWORD or ' +
+          'PALIMPSEST_ERASER_PASSWORD has set its password.',
+        examples: [
+          ['palimpsest migrate', 'before the first worker, and with each new version'],
+          ['palimpsest migrate --database-url postgres://palimpsest@db/palimpsest', 'another database'],
+          ['palimpsest migrate --roles', 'as a superuser, before the processes use the roles'],
+        ],
+      },
+      async (run, _, flags) => (await import('../servers/serve.js')).migrateSchema(run, flags),
+    )
+    .option('--roles', 'make the database roles, or update their rights');
 }
 
 const transcripts =

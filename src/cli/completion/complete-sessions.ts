@@ -1,5 +1,6 @@
 /** Returns session ids for a waiting shell: a limited number, within 200 ms, and never an error. */
 import { apiOf } from '../command/connect.js';
+import { read } from '../../store/connection/transaction.js';
 import type { Run } from '../command/run.js';
 
 const most = 50;
@@ -17,7 +18,9 @@ export async function sessionIds(run: Run, prefix: string): Promise<string[]> {
 
 async function fromDatabase(run: Run, prefix: string): Promise<string[]> {
   const pool = await run.pool();
-  const { rows } = await pool.query<{ id: string }>(
+  const rows = await read<{ id: string }>(
+    pool,
+    run,
     `select session_id as id from palimpsest.sessions
      where tenant_id = $1 and starts_with(session_id, $2) order by session_id limit ${most}`,
     [run.tenant, prefix],

@@ -8,8 +8,9 @@ import {
 import type { Config } from '../../config/config.js';
 import { orchestrates, type WorkerRole } from '../../config/schema.js';
 import { isFailure } from '../../errors.js';
+import type { Database } from '../../process/servers.js';
 import { assertMigrated } from '../../store/connection/migrate.js';
-import { openPool } from '../../store/connection/pool.js';
+import { eraserOf, maintenanceOf, openPool } from '../../store/connection/pool.js';
 import { read } from '../../store/connection/transaction.js';
 import { countOverdue } from '../../store/sessions/overdue.js';
 import { connectClient, type TemporalSettings } from '../../temporal/connection.js';
@@ -20,10 +21,13 @@ import { fail, failed, type Finding, ok, warn } from './doctor-finding.js';
 /** `set compression lz4` in the migrations requires 14. The tests run with 18. */
 const leastVersion = 14;
 
-export async function* checkPostgres(databaseUrl: string, from: string): AsyncGenerator<Finding> {
+export async function* checkPostgres(
+  { databaseUrl, ...roles }: Database,
+  from: string,
+): AsyncGenerator<Finding> {
   let pool: Pool;
   try {
-    pool = openPool(databaseUrl, { max: 1, applicationName: 'palimpsest doctor' });
+    pool = openPool(databaseUrl, { ...roles, max: 1, applicationName: 'palimpsest doctor' });
   } catch (error) {
     yield failed('PostgreSQL', error);
     return;
@@ -32,7 +36,10 @@ export async function* checkPostgres(databaseUrl: string, from: string): AsyncGe
     yield await checkServer(pool, databaseUrl, from);
     const migrated = await checkMigrations(pool);
     yield migrated;
-    if (migrated.level === 'ok') yield await checkOverdue(pool);
+    if (migrated.level === 'ok') {
+      yield await checkRoles(pool);
+      yield await checkOverdue(pool);
+    }
     yield await checkCompression(pool);
     yield await checkConnections(pool);
   } catch (error) {
@@ -46,10 +53,11 @@ async function checkServer(pool: Pool, databaseUrl: string, from: string): Promi
   // The first query also connects; the second measures a round trip.
   const [server] = await read<{ version: string; number: number }>(
     pool,
+    'shared',
     `select current_setting('server_version') as version, current_setting('server_version_num')::int as number`,
   );
   const started = performance.now();
-  await read(pool, 'select 1 as one');
+  await read(pool, 'shared', 'select 1 as one');
   const { hostname, port, pathname } = new URL(databaseUrl);
   const where = `${hostname}:${port || '5432'}${pathname} (${from})`;
   const detail = `${server?.version} at ${where}, ${(performance.now() - started).toFixed(1)} ms`;
@@ -63,6 +71,7 @@ async function checkMigrations(pool: Pool): Promise<Finding> {
     await assertMigrated(pool);
     const [row] = await read<{ applied: number }>(
       pool,
+      'shared',
       'select count(*)::int as applied from palimpsest.migrations',
     );
     return ok('schema', `${plural(row?.applied ?? 0, 'migration')} applied, none pending`);
@@ -72,9 +81,57 @@ async function checkMigrations(pool: Pool): Promise<Finding> {
   }
 }
 
+/** Row-level security separates tenants inside the database, unless a role of the processes bypasses it or it is off. */
+async function checkRoles(pool: Pool): Promise<Finding> {
+  const check = 'row security';
+  const open = await read<{ name: string }>(
+    pool,
+    'shared',
+    `select c.relname as name from pg_class c
+     join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+     where c.relnamespace = 'palimpsest'::regnamespace and c.relkind in ('r', 'p')
+       and not (c.relrowsecurity and c.relforcerowsecurity)
+     order by 1`,
+  );
+  if (open.length > 0)
+    return fail(
+      check,
+      `not enforced for ${open.map(({ name }) => name).join(', ')}: their tenants are separated by WHERE clauses alone`,
+      'Run `alter table … enable row level security, force row level security` for each of them as the owner.',
+    );
+  const roles = await Promise.all([pool, maintenanceOf(pool), eraserOf(pool)].map(roleOf));
+  const above = roles.find(({ bypasses }) => bypasses);
+  if (above)
+    return warn(
+      check,
+      `forced, but the role ${above.name} bypasses it`,
+      'Run `palimpsest migrate --roles` and connect with the roles that it makes (docs/operating.md).',
+    );
+  const names = [...new Set(roles.map(({ name }) => name))];
+  const owner = roles.find(({ owns }) => owns);
+  if (owner || names.length < roles.length)
+    return ok(
+      check,
+      `forced; ${names.join(', ')} ${owner ? `serves as owner of the tables` : 'serves for more than one role'} (least privilege: docs/operating.md)`,
+    );
+  return ok(check, `forced; roles ${names.join(', ')}`);
+}
+
+async function roleOf(pool: Pool): Promise<{ name: string; bypasses: boolean; owns: boolean }> {
+  const [role] = await read<{ name: string; bypasses: boolean; owns: boolean }>(
+    pool,
+    'shared',
+    `select current_user::text as name, r.rolsuper or r.rolbypassrls as bypasses,
+       pg_has_role(n.nspowner, 'MEMBER') as owns
+     from pg_roles r, pg_namespace n where r.rolname = current_user and n.nspname = 'palimpsest'`,
+  );
+  return role ?? { name: 'unknown', bypasses: false, owns: false };
+}
+
 async function checkCompression(pool: Pool): Promise<Finding> {
   const [row] = await read<{ has: boolean }>(
     pool,
+    'shared',
     `select coalesce('lz4' = any (enumvals), false) as has from pg_settings where name = 'default_toast_compression'`,
   );
   if (row?.has) return ok('lz4', 'bodies are compressed with it');
@@ -87,6 +144,7 @@ async function checkCompression(pool: Pool): Promise<Finding> {
 async function checkConnections(pool: Pool): Promise<Finding> {
   const [row] = await read<{ used: number; most: number }>(
     pool,
+    'shared',
     `select (select count(*)::int from pg_stat_activity where backend_type = 'client backend') as used,
        current_setting('max_connections')::int as most`,
   );

@@ -38,7 +38,7 @@ const mostShown = 20;
 export async function importCommand(run: Run, paths: readonly string[], flags: ImportFlags): Promise<number> {
   refuseUrl(run.globals, 'import');
   const options = optionsOf(run, flags);
-  const databaseUrl = await findDatabase(run.config);
+  const { databaseUrl } = await findDatabase(run.config);
   const sources = await sourcesOf(paths, flags, databaseUrl);
   const rejects = flags.rejects === undefined ? null : await opened(flags.rejects);
   const pool = openPool(databaseUrl, { max: options.concurrency + 1, applicationName: 'palimpsest import' });

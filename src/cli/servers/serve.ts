@@ -1,6 +1,7 @@
 import { workerRoles } from '../../config/schema.js';
 import { migrate } from '../../store/connection/migrate.js';
-import { configOf, findDatabase, findServers, findTemporal } from '../../process/servers.js';
+import { roleNames } from '../../store/connection/roles.js';
+import { configOf, findDatabase, findOwner, findServers, findTemporal } from '../../process/servers.js';
 import { refuseUrl, type Globals } from '../command/connect.js';
 import { onInterrupt } from '../terminal/input.js';
 import { oneOf, plural, wholeNumber } from '../terminal/numbers.js';
@@ -14,10 +15,10 @@ export async function serveWorker(globals: Globals, given: readonly string[] | u
   const { temporal } = await findTemporal(config);
   // A worker for workflows only needs no database.
   const orchestratesOnly = roles.every((role) => role === 'workflow');
-  const databaseUrl = orchestratesOnly ? undefined : await findDatabase(config);
+  const database = orchestratesOnly ? undefined : await findDatabase(config);
   const { signal } = onInterrupt();
   const { runWorkerProcess } = await import('../../worker/worker-process.js');
-  await runWorkerProcess(config, { databaseUrl, temporal, roles, signal });
+  await runWorkerProcess(config, { database, temporal, roles, signal });
 }
 
 /** `palimpsest api` serves until SIGTERM, then lets requests finish. */
@@ -36,10 +37,13 @@ export async function serveApi(globals: Globals, flags: { host?: string; port?: 
 }
 
 /** `palimpsest migrate` */
-export async function migrateSchema(run: Run): Promise<void> {
+export async function migrateSchema(run: Run, flags: { roles?: boolean }): Promise<void> {
   refuseUrl(run.globals, 'migrate');
-  const applied = await migrate(await findDatabase(run.config));
+  const { config } = run;
+  const { url, roles = flags.roles ? config.rolePasswords : undefined } = await findOwner(config);
+  const applied = await migrate(url, { roles });
   if (run.json) return run.out.value({ applied });
+  if (roles) await run.out.line(`The roles ${Object.values(roleNames).join(', ')} serve this database.`);
   await run.out.line(
     applied === 0 ? 'The schema is up to date.' : `${plural(applied, 'migration')} applied.`,
   );

@@ -6,12 +6,16 @@ import { findProcess, isRunning } from '../../runtime/process.js';
 import { startPostgres, type RunningPostgres } from '../../runtime/postgres.js';
 import { describeTemporalSource } from '../../runtime/temporal-binary.js';
 import { startTemporal, type RunningTemporal } from '../../runtime/temporal.js';
+import type { Database } from '../../process/servers.js';
+import { passwordsFor, type RolePasswords, urlsFor } from '../../store/connection/roles.js';
 import type { TemporalSettings } from '../../temporal/connection.js';
 import { searchAttributeTypes } from '../../temporal/names.js';
 import { seconds } from '../terminal/numbers.js';
 
 export interface Servers {
-  databaseUrl: string;
+  database: Database;
+  /** The database as its migrations reach it. */
+  owner: { url: string; roles?: RolePasswords };
   temporal: TemporalSettings;
   /** Web UI of the embedded Temporal server; null for an external server. */
   uiUrl: string | null;
@@ -48,7 +52,7 @@ export async function openServers(config: Config, say: (line: string) => void): 
     ]);
     for (const opening of openings) if (opening.status === 'rejected') throw opening.reason;
     return {
-      databaseUrl: databaseUrl ?? opened.postgres?.url ?? '',
+      ...databaseOf(config, opened.postgres?.url ?? ''),
       temporal: { ...temporal, address: temporal.address ?? opened.temporal?.address ?? '' },
       uiUrl: opened.temporal?.uiUrl ?? null,
       watch: (gone) => {
@@ -60,6 +64,15 @@ export async function openServers(config: Config, say: (line: string) => void): 
     await stop();
     throw error;
   }
+}
+
+function databaseOf(
+  { databaseUrl, maintenanceUrl, eraserUrl }: Config,
+  embedded: string,
+): Pick<Servers, 'database' | 'owner'> {
+  if (databaseUrl !== undefined)
+    return { database: { databaseUrl, maintenanceUrl, eraserUrl }, owner: { url: databaseUrl } };
+  return { database: urlsFor(embedded), owner: { url: embedded, roles: passwordsFor(embedded) } };
 }
 
 interface Opened {

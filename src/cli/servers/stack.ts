@@ -60,12 +60,12 @@ export async function openStack(
   try {
     controller.signal.throwIfAborted();
     servers.watch(fail);
-    const { databaseUrl, temporal, uiUrl } = servers;
-    const applied = await migrate(databaseUrl);
+    const { database, owner, temporal, uiUrl } = servers;
+    const applied = await migrate(owner.url, { roles: owner.roles });
     if (applied > 0) say(`Schema      ${plural(applied, 'migration')} applied`);
     const started = Date.now();
     worker = await startWorker({
-      ...workerSettings(config, databaseUrl, temporal),
+      ...workerSettings(config, database, temporal),
       workflowBundle: await bundle,
       shutdownGraceMs: graceMs,
       metrics,
@@ -77,7 +77,8 @@ export async function openStack(
       say(`Metrics     ${status.url}/metrics`);
     }
     palimpsest = await Palimpsest.connect({
-      databaseUrl,
+      databaseUrl: database.databaseUrl,
+      eraserUrl: database.eraserUrl,
       temporal,
       queuePrefix: config.queuePrefix,
       poolSize: config.api.databaseConnections,

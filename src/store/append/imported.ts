@@ -15,6 +15,7 @@ export function importedTurnId(fromSeq: number, hashes: readonly string[]): stri
 export async function closeImported(pool: Pool, { tenant, session }: SessionIds): Promise<void> {
   await read(
     pool,
+    { tenant },
     `update palimpsest.sessions s set closed_at = now(), updated_at = now()
      where tenant_id = $1 and session_id = $2 and closed_at is null
        and exists (select from palimpsest.turns t where t.tenant_id = $1 and t.session_id = $2
@@ -33,6 +34,7 @@ export interface LargeNewest {
 export async function largeNewest(pool: Pool, { tenant, session }: SessionIds): Promise<LargeNewest | null> {
   const [found] = await read<LargeNewest & { policy: string }>(
     pool,
+    { tenant },
     `select newest.tokens, s.budget, s.policy from palimpsest.sessions s, lateral (
        select tokens from palimpsest.messages m
        where m.tenant_id = $1 and m.session_id = $2 and m.seq > s.through_seq and m.role = 'user' and not m.empty

@@ -34,6 +34,7 @@ export async function readSelection(
   const { prefix = null, format = null, idleSince = null, minTokens = null } = select;
   return read<SelectedSession & Record<string, unknown>>(
     pool,
+    { tenant },
     `select s.session_id as session, s.incarnation, s.live_tokens as tokens, s.through_seq >= s.next_seq - 1 as empty,
        coalesce(s.live_tokens >= s.measure_at_tokens, false)
          or coalesce(s.live_messages >= s.measure_at_messages, false)
@@ -59,6 +60,7 @@ export async function readSessions(
 ): Promise<SessionRow[]> {
   const records = await read<SessionRecord & Record<string, unknown>>(
     pool,
+    { tenant },
     `select s.*, t.policy as newer_tenant_policy, t.policy_version as newer_tenant_version
      from palimpsest.sessions s
      left join palimpsest.tenants t

@@ -28,6 +28,7 @@ export async function readPending(
 ): Promise<PendingItem[]> {
   return read<PendingItem & Record<string, unknown>>(
     pool,
+    { tenant },
     `select i.session_id as session, s.generation, s.incarnation from palimpsest.backfill_items i
      left join palimpsest.sessions s on s.tenant_id = i.tenant_id and s.session_id = i.session_id
      where i.tenant_id = $1 and i.job = $2 and i.state = 'pending' and ($3::text is null or i.session_id > $3)
@@ -57,7 +58,7 @@ export async function insertPage(
   page: readonly SelectedItem[],
   last: boolean,
 ): Promise<boolean> {
-  return withTransaction(pool, async ({ query }) => {
+  return withTransaction(pool, ids, async ({ query }) => {
     // Locks sessions before the job, in the same order as an erasure.
     const kept = await keepSelected(query, ids.tenant, page);
     const { cursor, selecting } = await lockBackfill(query, ids);
@@ -129,7 +130,7 @@ export async function recordItems(
   begun: readonly BegunItem[],
   results: readonly ItemResult[],
 ): Promise<void> {
-  await withTransaction(pool, async ({ query }) => {
+  await withTransaction(pool, { tenant }, async ({ query }) => {
     if (begun.length > 0)
       await query(
         `update palimpsest.backfill_items i set state = 'running', attempts = attempts + 1, ended_at = null,
@@ -210,6 +211,7 @@ const shownCharacters = 2_000;
 export async function spentBy(pool: Pool, { tenant, job }: BackfillIds): Promise<number> {
   const [row] = await read<{ spent: number }>(
     pool,
+    { tenant },
     `select coalesce(sum(cost), 0) as spent from palimpsest.backfill_items where tenant_id = $1 and job = $2`,
     [tenant, job],
   );
@@ -221,7 +223,7 @@ export async function spentBy(pool: Pool, { tenant, job }: BackfillIds): Promise
  * unfinished sessions become `skipped`.
  */
 export async function finishBackfill(pool: Pool, ids: BackfillIds): Promise<void> {
-  await withTransaction(pool, async ({ query }) => {
+  await withTransaction(pool, ids, async ({ query }) => {
     const { state } = await lockBackfill(query, ids);
     const cut = state === 'cancelled' || state === 'stopped';
     if (cut)
@@ -236,7 +238,7 @@ export async function finishBackfill(pool: Pool, ids: BackfillIds): Promise<void
 
 /** Makes failed and skipped sessions pending again and lets the job run. */
 export async function retryItems(pool: Pool, ids: BackfillIds, spendLimit?: number): Promise<void> {
-  await withTransaction(pool, async ({ query }) => {
+  await withTransaction(pool, ids, async ({ query }) => {
     await lockBackfill(query, ids);
     await query(
       `update palimpsest.backfill_items set state = 'pending', ended_at = null
@@ -255,7 +257,7 @@ export async function retryItems(pool: Pool, ids: BackfillIds, spendLimit?: numb
  * Sessions whose compaction was committed become `compacted`; the others become pending again.
  */
 export async function reopenItems(pool: Pool, { tenant, job }: BackfillIds): Promise<void> {
-  await withTransaction(pool, async ({ query }) => {
+  await withTransaction(pool, { tenant }, async ({ query }) => {
     await query(
       `update palimpsest.backfill_items i set state = 'compacted', ended_at = now(), generation = c.generation,
          tokens_before = coalesce(i.tokens_before, c.tokens_before), tokens_after = c.tokens_after,
@@ -286,6 +288,7 @@ export async function listItems(
   await loadBackfillRow(pool, ids);
   const rows = await read<ItemRecord & Record<string, unknown>>(
     pool,
+    ids,
     `select session_id as session, state, attempts, error_type as "errorType", error_message as "errorMessage",
        generation, tokens_before as "tokensBefore", tokens_after as "tokensAfter", cost,
        started_at as "startedAt", ended_at as "endedAt"

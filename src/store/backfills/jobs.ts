@@ -8,7 +8,8 @@ import type {
 } from '../../contract/backfills.js';
 import { type BackfillIds, checkId } from '../../contract/ids.js';
 import { invalid, PalimpsestError } from '../../errors.js';
-import { type Query, read, withTransaction } from '../connection/transaction.js';
+import { maintenanceOf } from '../connection/pool.js';
+import { reading, type Query, read, withTransaction } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
 import type { backfills } from '../schema/backfills.js';
 
@@ -40,7 +41,7 @@ const rowColumns = `request, state, reason, cursor, selecting, concurrency, spen
  */
 export async function insertBackfill(pool: Pool, tenant: string, request: FullRequest): Promise<BackfillRow> {
   const { job, concurrency, spendLimit = null } = request;
-  await withTransaction(pool, ({ query }) =>
+  await withTransaction(pool, { tenant }, ({ query }) =>
     query(
       `insert into palimpsest.backfills (tenant_id, job, request, concurrency, spend_limit)
        values ($1, $2, $3, $4, $5) on conflict do nothing`,
@@ -58,7 +59,7 @@ export async function insertBackfill(pool: Pool, tenant: string, request: FullRe
 
 /** Throws `Store.BackfillNotFound`. */
 export async function loadBackfillRow(pool: Pool, ids: BackfillIds): Promise<BackfillRow> {
-  return rowWith((text, values) => read(pool, text, values), ids, '');
+  return rowWith(reading(pool, ids), ids, '');
 }
 
 /** Reads the row and locks it against all other changes of the job until the transaction ends. */
@@ -131,7 +132,7 @@ export async function loadBackfill(pool: Pool, ids: BackfillIds): Promise<Backfi
   return toBackfill(
     ids.job,
     row,
-    await read<Sums & Record<string, unknown>>(pool, sums('tenant_id = $1 and job = $2'), [
+    await read<Sums & Record<string, unknown>>(pool, ids, sums('tenant_id = $1 and job = $2'), [
       ids.tenant,
       ids.job,
     ]),
@@ -142,15 +143,18 @@ export async function loadBackfill(pool: Pool, ids: BackfillIds): Promise<Backfi
 export async function listBackfills(pool: Pool, tenant: string, most = 1_000): Promise<Backfill[]> {
   const rows = await read<BackfillRow & { job: string }>(
     pool,
+    { tenant },
     `select job, ${rowColumns} from palimpsest.backfills where tenant_id = $1
      order by created_at desc, job limit $2`,
     [tenant, most],
   );
   const jobs = rows.map(({ job }) => job);
-  const all = await read<Sums & Record<string, unknown>>(pool, sums('tenant_id = $1 and job = any($2)'), [
-    tenant,
-    jobs,
-  ]);
+  const all = await read<Sums & Record<string, unknown>>(
+    pool,
+    { tenant },
+    sums('tenant_id = $1 and job = any($2)'),
+    [tenant, jobs],
+  );
   return rows.map(({ job, ...row }) =>
     toBackfill(
       job,
@@ -166,9 +170,9 @@ export async function listBackfills(pool: Pool, tenant: string, most = 1_000): P
  */
 export function openBackfills(pool: Pool, most: number): Promise<BackfillIds[]> {
   return read<BackfillIds & Record<string, unknown>>(
-    pool,
-    `select tenant_id as tenant, job from palimpsest.backfills where ended_at is null and state <> 'paused'
-     order by updated_at limit $1`,
+    maintenanceOf(pool),
+    'shared',
+    'select tenant, job from palimpsest.open_backfills($1)',
     [most],
   );
 }

@@ -6,13 +6,13 @@ import { invalid, PalimpsestError } from '../../errors.js';
 import { messagePages, toLogged, type StoredMessage } from '../log/messages.js';
 import { archiveParts } from '../schema/compactions.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { read, readWith, type Query, type Transaction } from '../connection/transaction.js';
+import { reading, readWith, type Query, type Transaction } from '../connection/transaction.js';
 import type { ArchivePart } from '../../contract/archive.js';
 
 /** Lists the archive parts of the session, oldest first. */
 export async function listArchiveParts(pool: Pool, ids: SessionIds): Promise<ArchivePart[]> {
   const { tenantId, sessionId, ...columns } = getTableColumns(archiveParts);
-  return readWith(pool, (db) =>
+  return readWith(pool, ids, (db) =>
     db
       .select(columns)
       .from(archiveParts)
@@ -30,8 +30,7 @@ export async function readArchivePart(pool: Pool, ids: SessionIds, part: number)
   const found = parts.find((candidate) => candidate.part === part);
   if (!found) throw noSuchPart(ids, part, parts);
   const messages: LoggedMessage[] = [];
-  for await (const message of verifiedPart((text, values) => read(pool, text, values), ids, found))
-    messages.push(message);
+  for await (const message of verifiedPart(reading(pool, ids), ids, found)) messages.push(message);
   return messages;
 }
 

@@ -17,6 +17,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
     state_tokens: number;
   }>(
     pool,
+    ids,
     `with recursive chain as (
        select * from palimpsest.compactions where tenant_id = $1 and session_id = $2 and generation = $3
        union all
@@ -42,6 +43,7 @@ export async function readChain(pool: Pool, ids: SessionIds, generation: number)
 export async function spentOn(pool: Pool, ids: SessionIds): Promise<number> {
   const [row] = await read<{ spent: number }>(
     pool,
+    ids,
     `select coalesce(sum(cost), 0)::float8 as spent from palimpsest.compactions
      where tenant_id = $1 and session_id = $2`,
     [ids.tenant, ids.session],
@@ -62,6 +64,7 @@ export async function callsTools(
 ): Promise<boolean> {
   const rows = await read(
     pool,
+    ids,
     `select from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 and tokens >= $5 and calls is not null
        and exists (select from unnest($6::text[]) tool where position(tool in calls) > 0) limit 1`,
@@ -94,6 +97,7 @@ export async function readMetas(
     at: number;
   }>(
     pool,
+    ids,
     `select seq, role, tokens, calls, answers, empty, extract(epoch from created_at)::float8 * 1000 as at
      from palimpsest.messages where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],

@@ -37,6 +37,7 @@ export async function holdDigest(
 ): Promise<{ tokens: number } | null> {
   const [found] = await read<{ tokens: number }>(
     pool,
+    holder,
     `with alive as (
        select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for key share
      ), found as (
@@ -59,6 +60,7 @@ export async function addHold(query: Query, holder: Holder, key: string): Promis
 export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
   await read(
     pool,
+    holder,
     `update palimpsest.digest_holds set held_until = greatest(held_until, now() + make_interval(secs => $4))
      where tenant_id = $1 and session_id = $2 and run_id = $3`,
     parameters(holder),
@@ -69,6 +71,7 @@ export async function renewHolds(pool: Pool, holder: Holder): Promise<void> {
 export async function writtenAhead(pool: Pool, { tenant, session }: SessionIds): Promise<string[]> {
   const rows = await read<{ key: string }>(
     pool,
+    { tenant },
     'select key from palimpsest.digest_holds where tenant_id = $1 and session_id = $2 and run_id = $3',
     [tenant, session, aheadRun],
   );
@@ -98,6 +101,7 @@ export async function releaseEarlierHolds(
 ): Promise<void> {
   await read(
     pool,
+    { tenant },
     `delete from palimpsest.digest_holds
      where tenant_id = $1 and session_id = $2 and run_id <> $3 and run_id <> $4`,
     [tenant, session, runId, aheadRun],

@@ -49,6 +49,7 @@ export async function claimLease(
 ): Promise<boolean> {
   const claimed = await read(
     pool,
+    { tenant },
     `insert into palimpsest.digest_flights as lease (tenant_id, key, step, attempt, expires_at)
      values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => ${leaseSeconds}))
      on conflict (tenant_id, key) do update
@@ -65,6 +66,7 @@ export async function claimLease(
 export async function seeLease(pool: Pool, { tenant, key }: LeasedDigest): Promise<LeaseSeen | null> {
   const [seen] = await read<LeaseSeen & Record<string, unknown>>(
     pool,
+    { tenant },
     `select failure, 1000 * extract(epoch from expires_at - clock_timestamp())::float8 as "remainingMs"
      from palimpsest.digest_flights where tenant_id = $1 and key = $2 and expires_at > clock_timestamp()`,
     [tenant, key],
@@ -79,6 +81,7 @@ export async function renewLease(
 ): Promise<void> {
   await read(
     pool,
+    { tenant },
     `update palimpsest.digest_flights set expires_at = clock_timestamp() + make_interval(secs => ${leaseSeconds})
      where tenant_id = $1 and key = $2 and step = $3 and attempt = $4`,
     [tenant, key, step, attempt],
@@ -95,12 +98,13 @@ export async function endLease(
   const own = [tenant, key, step, attempt];
   const mine = 'tenant_id = $1 and key = $2 and step = $3 and attempt = $4';
   if (failure === null) {
-    await read(pool, `delete from palimpsest.digest_flights where ${mine}`, own);
+    await read(pool, { tenant }, `delete from palimpsest.digest_flights where ${mine}`, own);
     return;
   }
   const coolMs = Math.min(longestCoolMs, Math.max(shortestCoolMs, failure.retryAfterMs ?? 0));
   await read(
     pool,
+    { tenant },
     `update palimpsest.digest_flights
      set expires_at = clock_timestamp() + make_interval(secs => $5), failure = $6::jsonb where ${mine}`,
     [...own, coolMs / 1_000, JSON.stringify(failure)],

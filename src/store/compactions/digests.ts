@@ -16,7 +16,7 @@ type Columns = typeof digests.$inferSelect;
 export type DigestRow = Omit<Columns, 'tenantId'> & { tenant: string };
 
 export async function findDigest(pool: Pool, tenant: string, key: string): Promise<DigestRow | null> {
-  return readWith(pool, async (db) => {
+  return readWith(pool, { tenant }, async (db) => {
     const [row] = await db
       .select()
       .from(digests)
@@ -37,7 +37,7 @@ export async function storeDigest(
   { holder, incarnation }: { holder?: Holder; incarnation?: string } = {},
 ): Promise<DigestRow> {
   const { tenant, text, ...row } = digest;
-  return withTransaction(pool, async ({ db, query }) => {
+  return withTransaction(pool, digest, async ({ db, query }) => {
     // A model may answer after its session was erased. In this case the answer is not stored.
     await keepSession({ query }, { tenant, session: row.payerSession, incarnation });
     const [stored] = await db
@@ -68,7 +68,7 @@ export async function paidFor(
   generation: number,
   keys: readonly string[],
 ): Promise<{ modelCalls: number; modelInputTokens: number; modelOutputTokens: number }> {
-  const [paid] = await readWith(pool, (db) =>
+  const [paid] = await readWith(pool, ids, (db) =>
     db
       .select({
         modelCalls: sum(digests.calls).mapWith(Number),
@@ -107,6 +107,7 @@ export async function paidTowards(
 ): Promise<PaidTowards[]> {
   return read<PaidTowards & Record<string, unknown>>(
     pool,
+    { tenant },
     `select payer_session as session, payer_generation as generation,
        sum(input_tokens)::float8 as "inputTokens", sum(output_tokens)::float8 as "outputTokens"
      from palimpsest.digests
@@ -146,7 +147,7 @@ const mostExpired = 500;
  * number. Also deletes holds and leases that expired long ago.
  */
 export async function expireDigests(pool: Pool, tenant: string, olderThanMs: number): Promise<number> {
-  return withTransaction(pool, async ({ query }) => {
+  return withTransaction(pool, { tenant }, async ({ query }) => {
     const old = await query<{ key: string }>(
       `select key from palimpsest.digests d
        where d.tenant_id = $1 and d.created_at < now() - make_interval(secs => $2) and ${unused('d')}

@@ -31,7 +31,7 @@ export async function fork(pool: Pool, ids: SessionIds, { throughSeq, to }: Fork
         'throughSeq',
         `The log of ${ids.session} ends at message ${source.nextSeq - 1}.`,
       );
-    const made = await withTransaction(pool, async (tx) => {
+    const made = await withTransaction(pool, ids, async (tx) => {
       // Appends continue meanwhile. Only a concurrent change of the policy, because it changes counts, would make the copy
       // inconsistent.
       if (attempt > 1) await lockSession(tx, source);

@@ -55,7 +55,7 @@ export async function listCompactions(pool: Pool, ids: SessionIds): Promise<Comp
   const { tenantId, sessionId, snapshot, ledger, state, head, layout, coverage, ...facts } =
     getTableColumns(compactions);
   void [snapshot, ledger, state, head, layout, coverage];
-  const rows = await readWith(pool, (db) =>
+  const rows = await readWith(pool, ids, (db) =>
     db
       .select(facts)
       .from(compactions)
@@ -66,7 +66,7 @@ export async function listCompactions(pool: Pool, ids: SessionIds): Promise<Comp
 }
 
 async function findCompaction(pool: Pool, ids: SessionIds, which: SQL): Promise<CompactionRow | null> {
-  const [row] = await readWith(pool, (db) =>
+  const [row] = await readWith(pool, ids, (db) =>
     db
       .select()
       .from(compactions)

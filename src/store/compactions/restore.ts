@@ -11,7 +11,7 @@ import { loadSession } from '../sessions/sessions.js';
 import { lockSession, updateSession } from '../sessions/session-table.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
-import { read, withSession, type Query, type Transaction } from '../connection/transaction.js';
+import { reading, withSession, type Query, type Transaction } from '../connection/transaction.js';
 
 /** Attempts to count outside the lock before the count happens under the lock. */
 const attemptsOutsideLock = 3;
@@ -24,7 +24,7 @@ const attemptsOutsideLock = 3;
  * Throws `Store.SessionNotFound`; `Input.Invalid` for a generation that does not exist.
  */
 export async function restore(pool: Pool, ids: SessionIds, generation: number): Promise<CompactionRow> {
-  const outside: Query = (text, values) => read(pool, text, values);
+  const outside = reading(pool, ids);
   for (let attempt = 1; ; attempt++) {
     const before = await loadSession(pool, ids);
     // Messages that were evicted under another tokenizer still have their old counts.

@@ -7,6 +7,7 @@ import { packageRoot } from '../../runtime/home.js';
 import { PalimpsestError } from '../../errors.js';
 import { programName } from '../../runtime/program.js';
 import { checkDatabaseUrl } from './pool.js';
+import { actAsOwner, grantIfRolesServe, type RolePasswords, setUpRoles } from './roles.js';
 import { asConnectFailure, asFailure, read } from './transaction.js';
 
 /** An arbitrary number, the same for every process that migrates a database of this product. */
@@ -20,12 +21,20 @@ interface Migration {
   when: number;
 }
 
+export interface MigrateOptions {
+  /**
+   * Makes the database roles of docs/operating.md and gives the schema to palimpsest_migrator. Values are the passwords of the
+   * roles; a new role without one cannot log in. @default a database that uses the roles gets their grants, others do not change
+   */
+  roles?: RolePasswords;
+}
+
 /**
  * Applies the missing migrations under an advisory lock on a separate connection, so that processes that start together wait
  * for each other (drizzle's migrator does not lock: drizzle-orm#874). Resolves to the number of applied migrations. Throws
- * `Store.Unavailable` if the database is newer than this code, or differs from it.
+ * `Store.Unavailable` if the database is newer than this code, differs from it, or lacks migrations that this role may not apply.
  */
-export async function migrate(databaseUrl: string): Promise<number> {
+export async function migrate(databaseUrl: string, { roles }: MigrateOptions = {}): Promise<number> {
   checkDatabaseUrl(databaseUrl);
   const client = new pg.Client({
     connectionString: databaseUrl,
@@ -41,12 +50,21 @@ export async function migrate(databaseUrl: string): Promise<number> {
     const known = migrationsOfThisCode();
     const before = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
     refuseUnknown(known, before);
+    if (!(await actAsOwner(client))) {
+      refuseMissing(known, before, 'Run `palimpsest migrate` as the owner of the schema.');
+      return 0;
+    }
+    // Data migrations concern all tenants.
+    await client.query("set palimpsest.tenants = 'all'");
     await applyMigrations(drizzle(client), {
       migrationsFolder: migrationsFolder(),
       migrationsSchema: schema,
       migrationsTable: table,
     });
     await client.query('select palimpsest.use_pgvector()');
+    await client.query('reset role');
+    if (roles) await setUpRoles(client, roles);
+    else await grantIfRolesServe(client);
     const after = await appliedMigrations(async (text) => (await client.query<AppliedRow>(text)).rows);
     refuseMissing(
       known,
@@ -65,7 +83,7 @@ export async function migrate(databaseUrl: string): Promise<number> {
 /** Throws `Store.Unavailable`, which gives the next step, unless the database has exactly the schema of this version. */
 export async function assertMigrated(pool: Pool): Promise<void> {
   const known = migrationsOfThisCode();
-  const applied = await appliedMigrations((text) => read<AppliedRow>(pool, text));
+  const applied = await appliedMigrations((text) => read<AppliedRow>(pool, 'shared', text));
   refuseUnknown(known, applied);
   refuseMissing(known, applied, `Run \`${programName()} migrate\` first.`);
 }

@@ -25,7 +25,15 @@ export interface DatabaseTimeouts {
   silenceTimeoutMs?: number;
 }
 
-export interface PoolOptions extends DatabaseTimeouts {
+/** Connection strings of roles that may do more than serve one tenant (docs/operating.md). */
+export interface RoleUrls {
+  /** For work that finds the tenants and sessions that need something: role palimpsest_maintenance. @default the pool's own */
+  maintenanceUrl?: string;
+  /** For erasures: role palimpsest_eraser. @default the pool's own */
+  eraserUrl?: string;
+}
+
+export interface PoolOptions extends DatabaseTimeouts, RoleUrls {
   /** Maximum number of connections. @default 10 */
   max?: number;
   /** Share of the connections that the calls of one tenant may use. @default 0.5 */
@@ -57,7 +65,39 @@ class Client extends pg.Client {
   }
 }
 
+/** A pool that ends others with itself. */
+class LeadingPool extends pg.Pool {
+  constructor(
+    private readonly others: readonly Pool[],
+    config: pg.PoolConfig,
+  ) {
+    super(config);
+  }
+
+  override end(): Promise<void>;
+  override end(callback: () => void): void;
+  override end(callback?: () => void): Promise<void> | void {
+    const ended = Promise.all([super.end(), ...this.others.map((pool) => pool.end())]).then(() => undefined);
+    if (callback === undefined) return ended;
+    void ended.then(callback);
+  }
+}
+
 const places = new WeakMap<Pool, Places>();
+const ofRoles = new WeakMap<Pool, { maintenance?: Pool; eraser?: Pool }>();
+
+/** Maximum number of connections of a role other than the pool's own. */
+const mostOfRole = 2;
+
+/** The connections for functions that find work across tenants. */
+export function maintenanceOf(pool: Pool): Pool {
+  return ofRoles.get(pool)?.maintenance ?? pool;
+}
+
+/** The connections for erasures. */
+export function eraserOf(pool: Pool): Pool {
+  return ofRoles.get(pool)?.eraser ?? pool;
+}
 
 /** The queue for the connections of a pool. */
 export function placesOf(pool: Pool): Places {
@@ -69,15 +109,37 @@ export function placesOf(pool: Pool): Places {
 }
 
 /**
- * A pool for this store. It connects at the first query; end it with `await pool.end()`. Throws `Store.Unavailable` if the
- * connection string is invalid.
+ * A pool for this store. It connects at the first query; end it with `await pool.end()`, which also ends the connections of the
+ * other roles. Throws `Store.Unavailable` if a connection string is invalid.
  */
-export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
+export function openPool(
+  databaseUrl: string,
+  { maintenanceUrl, eraserUrl, ...options }: PoolOptions = {},
+): Pool {
+  const { applicationName = 'palimpsest' } = options;
+  const poolOf = (role: string, url: string | undefined, path: string) =>
+    url === undefined
+      ? undefined
+      : openOne(url, { ...options, max: mostOfRole, applicationName: `${applicationName} ${role}` }, path);
+  const maintenance = poolOf('maintenance', maintenanceUrl, 'PALIMPSEST_MAINTENANCE_URL');
+  const eraser = poolOf('eraser', eraserUrl, 'PALIMPSEST_ERASER_URL');
+  const others = [maintenance, eraser].filter((pool) => pool !== undefined);
+  const pool = openOne(databaseUrl, { ...options, applicationName }, 'DATABASE_URL', others);
+  ofRoles.set(pool, { maintenance, eraser });
+  return pool;
+}
+
+function openOne(
+  databaseUrl: string,
+  options: PoolOptions,
+  path: string,
+  others: readonly Pool[] = [],
+): Pool {
   const { max = 10, tenantShare = 0.5, applicationName = 'palimpsest', onIdleError } = options;
   const { statementTimeoutMs = 60_000, lockTimeoutMs = 5_000, idleTransactionTimeoutMs = 10_000 } = options;
   const { silenceTimeoutMs = statementTimeoutMs + 5_000 } = options;
-  checkDatabaseUrl(databaseUrl);
-  const pool = new pg.Pool({
+  checkDatabaseUrl(databaseUrl, path);
+  const pool = new LeadingPool(others, {
     Client,
     connectionString: databaseUrl,
     max,
@@ -103,7 +165,7 @@ export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
 }
 
 /** Throws `Store.Unavailable` for an invalid connection string, `Input.Invalid` for a value that is not a string. */
-export function checkDatabaseUrl(databaseUrl: unknown): void {
+export function checkDatabaseUrl(databaseUrl: unknown, path = 'DATABASE_URL'): void {
   const hint =
     'Write it as postgresql://user:password@host:5432/database, with special characters percent-encoded.';
   if (typeof databaseUrl !== 'string') {
@@ -111,7 +173,6 @@ export function checkDatabaseUrl(databaseUrl: unknown): void {
     throw invalid(`databaseUrl must be a string, not ${given}`, 'databaseUrl', hint);
   }
   if (/^postgres(ql)?:\/\//.test(databaseUrl) && canDecode(databaseUrl)) return;
-  const path = 'DATABASE_URL';
   throw new PalimpsestError('Store.Unavailable', `${path} is not a PostgreSQL connection string`, {
     path,
     hint,

@@ -5,6 +5,7 @@ import pg, { type Pool, type PoolClient } from 'pg';
 import { networkReason, PalimpsestError } from '../../errors.js';
 import { currentCaller, type Wanted } from './places.js';
 import { placesOf } from './pool.js';
+import { ofTenant, tellTenant } from './tenant.js';
 
 export interface Transaction {
   /** drizzle on the connection of this transaction. */
@@ -12,6 +13,12 @@ export interface Transaction {
   /** Statements that drizzle cannot express. 64-bit integers arrive as numbers. */
   query: Query;
 }
+
+/**
+ * Whose rows a transaction sees: those of one tenant; with `shared`, only tables without tenants. Row-level security enforces it
+ * (migrations/0023_row_level_security.sql).
+ */
+export type Scope = { tenant: string } | 'shared';
 
 export type Query = <Row extends pg.QueryResultRow>(
   text: string,
@@ -24,8 +31,12 @@ export type Query = <Row extends pg.QueryResultRow>(
  * returns broken ones: drizzle-orm#6023, #6114.) Throws `Store.Unavailable` for failures of the database, and `Store.Busy` if
  * another transaction holds a lock for too long.
  */
-export function withTransaction<T>(pool: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return transact(pool, {}, work);
+export function withTransaction<T>(
+  pool: Pool,
+  scope: Scope,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return transact(pool, scope, {}, work);
 }
 
 /**
@@ -37,13 +48,18 @@ export function withSession<T>(
   { tenant, session }: { tenant: string; session: string },
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return transact(pool, { session: { tenant, session } }, work);
+  return transact(pool, { tenant }, { session: { tenant, session } }, work);
 }
 
-function transact<T>(pool: Pool, wanted: Wanted, work: (tx: Transaction) => Promise<T>): Promise<T> {
+function transact<T>(
+  pool: Pool,
+  scope: Scope,
+  wanted: Wanted,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
   return withConnection(pool, wanted, async (client) => {
     try {
-      await client.query('begin');
+      await client.query(scope === 'shared' ? 'begin' : `begin; ${tellTenant(scope.tenant)}`);
       const result = await work({ db: drizzle(client), query: queryOn(client) });
       // If a statement failed and its error was swallowed, the server answers COMMIT with ROLLBACK.
       const { command } = await client.query('commit');
@@ -145,19 +161,34 @@ function endsConnection(error: unknown): error is Error {
 }
 
 /**
- * One statement outside a transaction: a read of one database snapshot. It ends with `CallerGone` when its caller goes away.
+ * One statement, a transaction of its own: a read of one database snapshot. One round trip. It ends with `CallerGone` when its
+ * caller goes away.
  */
 export function read<Row extends pg.QueryResultRow>(
   pool: Pool,
+  scope: Scope,
   text: string,
   values: readonly unknown[] = [],
 ): Promise<Row[]> {
-  return cancellable(pool, (client) => queryOn(client)<Row>(text, values));
+  return cancellable(pool, (client) => queryOn(within(scope, client))<Row>(text, values));
+}
+
+/** `read` for functions that take a `Query`. */
+export function reading(pool: Pool, scope: Scope): Query {
+  return (text, values) => read(pool, scope, text, values);
 }
 
 /** `read` through drizzle. */
-export function readWith<T>(pool: Pool, select: (db: NodePgDatabase) => Promise<T>): Promise<T> {
-  return cancellable(pool, (client) => select(drizzle(client)));
+export function readWith<T>(
+  pool: Pool,
+  scope: Scope,
+  select: (db: NodePgDatabase) => Promise<T>,
+): Promise<T> {
+  return cancellable(pool, (client) => select(drizzle(within(scope, client))));
+}
+
+function within(scope: Scope, client: PoolClient): PoolClient {
+  return scope === 'shared' ? client : ofTenant(scope.tenant, client);
 }
 
 function cancellable<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {

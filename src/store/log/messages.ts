@@ -34,6 +34,7 @@ export async function readMessages(
 ): Promise<LoggedMessage[]> {
   const rows = await read<{ seq: number; tokens: number; body: string; at: Date | null }>(
     pool,
+    ids,
     `select seq, tokens, body, at from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],
@@ -49,6 +50,7 @@ export async function readMembers(
 ): Promise<Member[]> {
   const rows = await read<{ seq: number; sha256: string; tokens: number; at: Date | null }>(
     pool,
+    ids,
     `select seq, encode(sha256, 'hex') as sha256, tokens, at from palimpsest.messages
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 order by seq`,
     [ids.tenant, ids.session, fromSeq, throughSeq],
@@ -60,6 +62,7 @@ export async function readMembers(
 export async function readHashes(pool: Pool, ids: SessionIds): Promise<string[]> {
   const rows = await read<{ sha256: string }>(
     pool,
+    ids,
     `select encode(sha256, 'hex') as sha256 from palimpsest.messages
      where tenant_id = $1 and session_id = $2 order by seq`,
     [ids.tenant, ids.session],

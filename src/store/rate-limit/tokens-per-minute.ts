@@ -9,7 +9,7 @@
  * bucket stays for live calls.
  */
 import type { Pool } from 'pg';
-import { read, withTransaction, type Query } from '../connection/transaction.js';
+import { reading, read, withTransaction, type Query } from '../connection/transaction.js';
 
 export interface Draw {
   tokens: number;
@@ -52,7 +52,7 @@ const correctSql = 'update palimpsest.rate_buckets set level = level + $2::float
 
 /** Takes the tokens, or returns the time to wait. Throws `Store.Unavailable`. */
 export function drawTokens(pool: Pool, draw: Draw): Promise<Drawn> {
-  return withTransaction(pool, ({ query }) =>
+  return withTransaction(pool, 'shared', ({ query }) =>
     draw.backfill ? drawLeftover(query, draw) : takeTurn(query, draw),
   );
 }
@@ -116,12 +116,12 @@ async function keepPlace(query: Query, place: string, tokens: number, waitMs: nu
  * reservation.
  */
 export async function correctTokens(pool: Pool, unused: number): Promise<void> {
-  if (unused !== 0) await read(pool, correctSql, [bucketName, unused]);
+  if (unused !== 0) await read(pool, 'shared', correctSql, [bucketName, unused]);
 }
 
 /** Tokens that may be taken now; negative if future inflow is already assigned. */
 export async function bucketLevel(pool: Pool, perMinute: number): Promise<number> {
-  return levelBy((text, values) => read(pool, text, values), perMinute);
+  return levelBy(reading(pool, 'shared'), perMinute);
 }
 
 async function levelBy(query: Query, perMinute: number): Promise<number> {

@@ -17,7 +17,7 @@ import {
 } from '../sessions/session-row.js';
 import type { SessionIds } from '../../contract/ids.js';
 import { lockSession } from '../sessions/session-table.js';
-import { read, withSession, type Query } from '../connection/transaction.js';
+import { reading, withSession, type Query } from '../connection/transaction.js';
 
 /** The facts of the head that planning needs. */
 export interface HeadFacts {
@@ -198,7 +198,7 @@ async function readPresent(
   statement: string,
   budget: number | 'own',
 ): Promise<SnapshotRow[]> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const rows = await readSnapshot(query, ids, statement, budget);
   const session = sessionOf(rows, ids);
   const present = await upToDate(pool, session);

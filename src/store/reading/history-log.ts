@@ -6,7 +6,7 @@ import { partsBehind } from './replay.js';
 import { searchableText } from '../search/words.js';
 import { loadSession } from '../sessions/sessions.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { read, type Query } from '../connection/transaction.js';
+import { reading } from '../connection/transaction.js';
 
 /**
  * Renders the evicted messages as Markdown, piece by piece: a section for each archive part along the head's chain of
@@ -15,7 +15,7 @@ import { read, type Query } from '../connection/transaction.js';
  * restored. Throws `Store.SessionNotFound`; `Store.Corrupt` naming the seq or part.
  */
 export async function* historyLog(pool: Pool, ids: SessionIds): AsyncGenerator<string> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const { generation } = await loadSession(pool, ids);
   for (const part of await partsBehind(query, ids, generation)) {
     yield headingOf(part);

@@ -19,6 +19,7 @@ type GenerationRow = Pick<InSnakeCase<typeof compactions.$inferSelect>, Generati
 export async function memoryOf(pool: Pool, session: SessionRow, overhead: number): Promise<SessionMemory> {
   const [row] = await read<GenerationRow>(
     pool,
+    session,
     `select head_tokens, carried_seq, layout, layers, snapshot, tokens_after, cached_tokens, (
        select coalesce(sum(tokens), 0)::bigint from palimpsest.messages
        where tenant_id = $1 and session_id = $2 and seq <= $4) as system

@@ -4,13 +4,13 @@ import { partsBehind } from './replay.js';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { toolNames } from '../log/tool-names.js';
-import { read, type Query } from '../connection/transaction.js';
+import { reading, type Query } from '../connection/transaction.js';
 import type { SessionRecords, SummaryRecord } from '../../contract/sessions.js';
 
 const most = { records: 50, tools: 50, characters: 500 };
 
 export async function recordsOf(pool: Pool, session: SessionRow): Promise<SessionRecords> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, session);
   const [said, records, totals, lastSummary, toolHistoryArchived] = await Promise.all([
     saidIn(query, session),
     summaryRecords(query, session),

@@ -6,7 +6,7 @@ import { isFailure } from '../../errors.js';
 import { closeDocument } from '../../formats/documents.js';
 import { originalItems } from '../../formats/native.js';
 import { listArchiveParts, noSuchPart, verifiedPart, verifiedRange } from '../compactions/archive.js';
-import { type Query, read } from '../connection/transaction.js';
+import { reading, type Query } from '../connection/transaction.js';
 import { checkWhole } from '../connection/values.js';
 import { toLogged } from '../log/messages.js';
 import { checkIncarnation, type SessionRow } from '../sessions/session-row.js';
@@ -24,7 +24,7 @@ export async function* replay(pool: Pool, ids: SessionIds): AsyncGenerator<Logge
 
 /** Replays a session that was read earlier, through the last message that it had then. */
 async function* replayOf(pool: Pool, session: SessionRow): AsyncGenerator<LoggedMessage> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, session);
   const { generation, throughSeq, nextSeq } = session;
   try {
     for (const part of await partsBehind(query, session, generation))
@@ -78,7 +78,7 @@ export async function expand(pool: Pool, ids: SessionIds, request: ExpandRequest
   const range = await rangeOf(pool, ids, part);
   const { fromSeq = range.fromSeq } = request;
   checkWhole(fromSeq, 'fromSeq', range.fromSeq, range.throughSeq);
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const messages: LoggedMessage[] = [];
   let characters = 0;
   for await (const stored of verifiedRange(

@@ -15,6 +15,7 @@ export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
   const [turns, compactions] = await Promise.all([
     read<TurnRow>(
       pool,
+      ids,
       `select t.turn_id as "turnId", t.created_at as at, t.from_seq as "fromSeq", t.through_seq as "throughSeq",
          sum(m.tokens)::bigint as tokens, min(m.at) as "saidAt"
        from palimpsest.turns t join palimpsest.messages m
@@ -25,6 +26,7 @@ export async function timeline(pool: Pool, ids: SessionIds): Promise<Timeline> {
     ),
     read<CompactionRow>(
       pool,
+      ids,
       `select generation, created_at as at, reason, method, tokens_before as "tokensBefore",
          tokens_after as "tokensAfter", evicted, chunks, chunks_by_rule as "chunksByRule", archive_part as part
        from palimpsest.compactions

@@ -8,7 +8,7 @@ import { invalid, type PalimpsestError } from '../../errors.js';
 import { parseBody } from '../../formats/native.js';
 import { verifiedRange } from '../compactions/archive.js';
 import { readMetas } from '../compactions/chain.js';
-import { type Query, read } from '../connection/transaction.js';
+import { reading, type Query } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
 import { splitsPair } from '../search/words.js';
@@ -29,7 +29,7 @@ export async function toolResponse(
   ids: SessionIds,
   { callId = '', seq, offset = 0, limit = defaultLimit }: Page & { callId?: string; seq?: number },
 ): Promise<ToolResponse> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const session = await loadSession(pool, ids);
   if (seq !== undefined) checkSeq(seq, session.nextSeq - 1);
   const parts = await partsBehind(query, ids, session.generation);
@@ -100,7 +100,7 @@ async function occurrencesOf(
   ids: SessionIds,
   callId: string,
 ): Promise<{ seq: number; all: number[] }> {
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const all = await resultsWith(query, ids, callId);
   const shown = all.length === 1 ? null : await shownInContext(pool, ids, callId);
   const seq = shown ?? all[0] ?? (await shownBefore(pool, ids, callId));
@@ -110,12 +110,13 @@ async function occurrencesOf(
 
 /** Seqs of the results of role `tool` that name this id, newest first. */
 async function resultsWith(query: Query, ids: SessionIds, callId: string): Promise<number[]> {
+  const answers = JSON.stringify(callId);
   const rows = await query<{ seq: number }>(
     `select seq from palimpsest.messages
-     where tenant_id = $1 and session_id = $2 and answers is not null and md5(answers) = md5($3) and answers = $3
-       and role = 'tool'
+     where tenant_id = $1 and session_id = $2 and answers = $3 and role = 'tool'
+       ${answers.length <= 256 ? 'and length(answers) <= 256' : ''}
      order by seq desc`,
-    [ids.tenant, ids.session, JSON.stringify(callId)],
+    [ids.tenant, ids.session, answers],
   );
   return rows.map(({ seq }) => seq);
 }

@@ -12,7 +12,7 @@ import {
   text,
 } from 'drizzle-orm/pg-core';
 import type { BackfillItemState, BackfillRequest, BackfillState } from '../../contract/backfills.js';
-import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
+import { count, createdAt, moment, ofOneTenant, palimpsest, sessionId, tenantId } from './columns.js';
 
 export const backfills = palimpsest.table(
   'backfills',
@@ -35,7 +35,7 @@ export const backfills = palimpsest.table(
     updatedAt: moment('updated_at').notNull().defaultNow(),
     endedAt: moment('ended_at'),
   },
-  (table) => [primaryKey({ name: 'backfills_pk', columns: [table.tenantId, table.job] })],
+  (table) => [ofOneTenant(), primaryKey({ name: 'backfills_pk', columns: [table.tenantId, table.job] })],
 );
 
 export const backfillItems = palimpsest.table(
@@ -68,6 +68,7 @@ export const backfillItems = palimpsest.table(
     endedAt: moment('ended_at'),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'backfill_items_pk', columns: [table.tenantId, table.job, table.sessionId] }),
     foreignKey({
       name: 'backfill_items_of_job',

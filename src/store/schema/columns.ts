@@ -4,7 +4,8 @@
  * the check of each body's hash, and triggers that refuse to change the log. Seqs, generations and parts have 32
  * bits, enough for two thousand million messages in a session. Sums have 64 bits.
  */
-import { bigint, customType, pgSchema, text, timestamp } from 'drizzle-orm/pg-core';
+import { sql } from 'drizzle-orm';
+import { bigint, customType, pgPolicy, pgSchema, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const palimpsest = pgSchema('palimpsest');
 
@@ -23,6 +24,13 @@ export const tenantId = () => text('tenant_id').notNull();
 export const sessionId = () => text('session_id').notNull();
 export const count = (name: string) => bigint(name, { mode: 'number' });
 export const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+/**
+ * Row-level security: a transaction sees and writes the rows of the one tenant that it has named. Each table with a tenant has
+ * this policy; migrations/0023_row_level_security.sql has what drizzle cannot express.
+ */
+export const ofOneTenant = () => pgPolicy('one_tenant', { using: named, withCheck: named });
+const named = sql`tenant_id = nullif(current_setting('palimpsest.tenant', true), '')`;
+
 export const createdAt = () => moment('created_at').notNull().defaultNow();
 
 /** `nextSeq` → `next_seq`. */

@@ -13,7 +13,7 @@ import {
 import type { HeadLayout, Reduction } from '../../context/view/view.js';
 import type { Coverage } from '../../summary/coverage.js';
 import type { KeptLayer } from '../../summary/ask/layers.js';
-import { count, createdAt, hash, palimpsest, sessionId, tenantId } from './columns.js';
+import { count, createdAt, hash, ofOneTenant, palimpsest, sessionId, tenantId } from './columns.js';
 import { messages, sessions } from './log.js';
 
 /** The results of compactions: generations with their heads, archive parts and reductions. */
@@ -82,6 +82,7 @@ export const compactions = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'compactions_pk', columns: [table.tenantId, table.sessionId, table.generation] }),
     unique('compactions_through').on(table.tenantId, table.sessionId, table.generation, table.throughSeq),
     unique('compactions_range').on(
@@ -142,6 +143,7 @@ export const archiveParts = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'archive_parts_pk', columns: [table.tenantId, table.sessionId, table.part] }),
     unique('archive_parts_generation').on(table.tenantId, table.sessionId, table.generation),
     foreignKey({
@@ -182,6 +184,7 @@ export const reductions = palimpsest.table(
     tokens: integer('tokens').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'reductions_pk',
       columns: [table.tenantId, table.sessionId, table.generation, table.budget, table.position],

@@ -1,7 +1,7 @@
 /** Digests by content key; the compactions that refer to them or hold them; and the leases of running requests. */
 import { sql } from 'drizzle-orm';
 import { check, foreignKey, index, integer, jsonb, primaryKey, text } from 'drizzle-orm/pg-core';
-import { count, createdAt, moment, palimpsest, sessionId, tenantId } from './columns.js';
+import { count, createdAt, moment, ofOneTenant, palimpsest, sessionId, tenantId } from './columns.js';
 import { compactions } from './compactions.js';
 
 export const digests = palimpsest.table(
@@ -24,6 +24,7 @@ export const digests = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'digests_pk', columns: [table.tenantId, table.key] }),
     index('digests_by_age').on(table.tenantId, table.createdAt),
     check('digests_not_empty', sql`text ~ '[^[:space:]]'`),
@@ -40,6 +41,7 @@ export const compactionDigests = palimpsest.table(
     key: text('key').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'compaction_digests_pk',
       columns: [table.tenantId, table.sessionId, table.generation, table.position],
@@ -73,6 +75,7 @@ export const digestHolds = palimpsest.table(
     heldUntil: moment('held_until').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'digest_holds_pk',
       columns: [table.tenantId, table.sessionId, table.runId, table.key],
@@ -100,5 +103,5 @@ export const digestFlights = palimpsest.table(
     /** The failure of the request, for steps that waited for it; null while it runs. */
     failure: jsonb('failure').$type<{ type: string; retryAfterMs: number | null }>(),
   },
-  (table) => [primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],
+  (table) => [ofOneTenant(), primaryKey({ name: 'digest_flights_pk', columns: [table.tenantId, table.key] })],
 );

@@ -1,6 +1,6 @@
 /** Erased sessions of which Temporal may still hold executions. */
 import { integer, primaryKey } from 'drizzle-orm/pg-core';
-import { moment, palimpsest, sessionId, tenantId } from './columns.js';
+import { moment, ofOneTenant, palimpsest, sessionId, tenantId } from './columns.js';
 
 /** The rows hold ids only, and only until the executions are deleted. */
 export const erasures = palimpsest.table(
@@ -15,5 +15,5 @@ export const erasures = palimpsest.table(
     /** When Temporal was last told to delete all executions found; null: never. */
     toldAt: moment('told_at'),
   },
-  (table) => [primaryKey({ name: 'erasures_pk', columns: [table.tenantId, table.sessionId] })],
+  (table) => [ofOneTenant(), primaryKey({ name: 'erasures_pk', columns: [table.tenantId, table.sessionId] })],
 );

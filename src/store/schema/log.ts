@@ -16,7 +16,18 @@ import {
 import type { FormatName } from '../../conversation/format-names.js';
 import type { Calibration } from '../../tokens/calibration.js';
 import type { TokenizerName } from '../../tokens/counter.js';
-import { bytes, count, createdAt, hash, moment, palimpsest, sessionId, tenantId, words } from './columns.js';
+import {
+  bytes,
+  count,
+  createdAt,
+  hash,
+  moment,
+  ofOneTenant,
+  palimpsest,
+  sessionId,
+  tenantId,
+  words,
+} from './columns.js';
 import type { Exhausted, LastError } from '../../contract/sessions.js';
 
 /** The policy of a tenant. It applies to all sessions that set nothing else. */
@@ -27,7 +38,7 @@ export const tenants = palimpsest.table(
     policy: text('policy').notNull(),
     policyVersion: integer('policy_version').notNull(),
   },
-  (table) => [primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
+  (table) => [ofOneTenant(), primaryKey({ name: 'tenants_pk', columns: [table.tenantId] })],
 );
 
 /** Sessions: settings, head, sizes and state. */
@@ -108,6 +119,7 @@ export const sessions = palimpsest.table(
     updatedAt: moment('updated_at').notNull().defaultNow(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'sessions_pk', columns: [table.tenantId, table.sessionId] }),
     // Lists and prefixes follow the order of the ids' code points, whatever the database's collation.
     index('sessions_in_order').on(table.tenantId, sql`session_id collate "C"`),
@@ -137,6 +149,7 @@ export const turns = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'turns_pk', columns: [table.tenantId, table.sessionId, table.turnId] }),
     unique('turns_from_seq').on(table.tenantId, table.sessionId, table.fromSeq),
     foreignKey({
@@ -173,6 +186,7 @@ export const messages = palimpsest.table(
     createdAt: createdAt(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'messages_pk', columns: [table.tenantId, table.sessionId, table.seq] }),
     foreignKey({
       name: 'messages_of_turn',
@@ -180,8 +194,8 @@ export const messages = palimpsest.table(
       foreignColumns: [turns.tenantId, turns.sessionId, turns.turnId],
     }),
     index('messages_answers')
-      .on(table.tenantId, table.sessionId, sql`md5(answers)`)
-      .where(sql`answers is not null`),
+      .on(table.tenantId, table.sessionId, table.answers)
+      .where(sql`length(answers) <= 256`),
     check('messages_seq', sql`seq >= 1`),
     check('messages_tokens', sql`tokens >= 0`),
   ],
@@ -210,6 +224,7 @@ export const messageTexts = palimpsest.table(
     words: words('words').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'message_texts_pk',
       columns: [table.tenantId, table.sessionId, table.seq, table.slice],
@@ -242,6 +257,7 @@ export const messageVectors = palimpsest.table(
     numbers: bytes('numbers').notNull(),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({
       name: 'message_vectors_pk',
       columns: [table.tenantId, table.sessionId, table.model, table.seq, table.chunk],

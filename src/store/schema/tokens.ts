@@ -2,7 +2,7 @@
 import { sql } from 'drizzle-orm';
 import { check, primaryKey, text, uniqueIndex } from 'drizzle-orm/pg-core';
 import type { Scope } from '../../contract/routes.js';
-import { createdAt, hash, moment, palimpsest, tenantId } from './columns.js';
+import { createdAt, hash, moment, ofOneTenant, palimpsest, tenantId } from './columns.js';
 
 /** A revoked token keeps its row, so that lists show it. */
 export const apiTokens = palimpsest.table(
@@ -19,6 +19,7 @@ export const apiTokens = palimpsest.table(
     revokedAt: moment('revoked_at'),
   },
   (table) => [
+    ofOneTenant(),
     primaryKey({ name: 'api_tokens_pk', columns: [table.tenantId, table.id] }),
     // A request shows its token before the tenant is known, so the tenant does not lead this index.
     uniqueIndex('api_tokens_by_hash').on(table.sha256),

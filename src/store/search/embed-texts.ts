@@ -140,7 +140,7 @@ interface TextRow extends Record<string, unknown> {
 async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redact): Promise<Chunk[]> {
   const key = [ids.tenant, ids.session];
   const seqOf = async (text: string, ...values: unknown[]): Promise<number | undefined> =>
-    (await read<{ seq: number }>(pool, text, [...key, ...values]))[0]?.seq;
+    (await read<{ seq: number }>(pool, ids, text, [...key, ...values]))[0]?.seq;
   // One query after the other: the planner chooses badly for a joined statement after the tables have just grown.
   const last = await seqOf(
     `select seq from palimpsest.message_vectors
@@ -155,6 +155,7 @@ async function lacking(pool: Pool, ids: SessionIds, model: string, redact: Redac
   if (first === undefined) return [];
   const rows = await read<TextRow>(
     pool,
+    ids,
     `select seq, slice, speaker, char_offset, body from palimpsest.message_texts
      where tenant_id = $1 and session_id = $2 and seq between $3 and $4 and slice < ${mostSlices}
      order by seq, slice`,
@@ -205,7 +206,7 @@ async function store(
   chunks: readonly Chunk[],
   vectors: readonly Int8Array[],
 ): Promise<void> {
-  await withTransaction(pool, async (tx) => {
+  await withTransaction(pool, session, async (tx) => {
     await keepSession(tx, session);
     await tx.query(
       `insert into palimpsest.message_vectors (tenant_id, session_id, model, seq, chunk, slice, char_offset, numbers)

@@ -10,7 +10,7 @@ import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from '../sessions/session-row.js';
 import { storable } from '../connection/values.js';
 import { toolNames } from '../log/tool-names.js';
-import { read, withTransaction, type Query } from '../connection/transaction.js';
+import { reading, withTransaction, type Query } from '../connection/transaction.js';
 
 /** UTF-16 code units written by one statement. */
 const batchLength = 500_000;
@@ -60,13 +60,13 @@ const indexing = new Places({
 
 async function index(pool: Pool, ids: SessionIds, session: SessionRow, throughSeq?: number): Promise<void> {
   const { indexedThroughSeq, nextSeq } = session;
-  const query: Query = (text, values) => read(pool, text, values);
+  const query = reading(pool, ids);
   const through = Math.min(throughSeq ?? nextSeq - 1, nextSeq - 1);
   for await (const page of messagePages(query, ids, indexedThroughSeq + 1, through)) {
     const rows = await rowsOf(query, ids, page);
     for (const batch of batches(rows)) {
       const words = await inTurns(batch, ({ text }) => wordsVector(text));
-      await withTransaction(pool, async (tx) => {
+      await withTransaction(pool, ids, async (tx) => {
         await keepSession(tx, session);
         await insert(tx.query, ids, batch, words);
       });

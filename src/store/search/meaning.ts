@@ -90,10 +90,11 @@ async function nearest(
   const from = `from palimpsest.message_vectors v
     where v.tenant_id = $1 and v.session_id = $2 and v.model = ${model} and ${of}`;
   const extension = await extensionOf(pool);
-  if (extension === null) return scanned(pool, from, values, query, embedder.scan);
+  if (extension === null) return scanned(pool, ids, from, values, query, embedder.scan);
   const vector = `palimpsest.numbers_of(${given(Buffer.from(query.buffer))})::${extension}.vector`;
   const rows = await read<Near & Omit<Nearest, 'found'>>(
     pool,
+    ids,
     `select v.seq, v.slice, v.char_offset as at, 1 - (v.embedding operator(${extension}.<=>) ${vector}) as similarity,
        count(*) over () as vectors, min(v.seq) over () as "fromSeq", max(v.seq) over () as "throughSeq"
      ${from} order by similarity desc, v.seq desc limit ${8 * mostFound}`,
@@ -107,6 +108,7 @@ async function nearest(
 async function extensionOf(pool: Pool): Promise<string | null> {
   const [row] = await read<{ schema: string }>(
     pool,
+    'shared',
     `select quote_ident(n.nspname) as schema from pg_attribute a
      join pg_type t on t.oid = a.atttypid join pg_namespace n on n.oid = t.typnamespace
      where a.attrelid = 'palimpsest.message_vectors'::regclass and a.attname = 'embedding' and not a.attisdropped`,
@@ -120,6 +122,7 @@ const rowsAtOnce = 2_000;
 /** Compares the newest `most` vectors in this process, because a server without pgvector cannot do so fast. */
 async function scanned(
   pool: Pool,
+  ids: SessionIds,
   from: string,
   values: readonly unknown[],
   query: Int8Array,
@@ -131,6 +134,7 @@ async function scanned(
   while (near.length < most) {
     const rows: { seq: number; chunk: number; slice: number; at: number; numbers: Buffer }[] = await read(
       pool,
+      ids,
       `select v.seq, v.chunk, v.slice, v.char_offset as at, v.numbers ${from}
          and (v.seq, v.chunk) < (${seq}::int, ${chunk}::int) order by v.seq desc, v.chunk desc limit ${limit}`,
       [...values, last?.seq ?? 2 ** 31 - 1, last?.chunk ?? 0, Math.min(rowsAtOnce, most - near.length)],

@@ -94,6 +94,7 @@ async function candidatesFor(
   const mask = bits.length === 0 ? `''` : bits.map((bit) => `(${bit})::int::text`).join(' || ');
   return read<Candidate & Record<string, unknown>>(
     pool,
+    ids,
     `select seq, slice, ${mask} as mask from palimpsest.message_texts t
      where ${[...within, ...conditions].join(' and ')}
      order by seq, slice`,
@@ -151,6 +152,7 @@ async function toHits(
 ): Promise<Omit<SearchHit, 'following'>[]> {
   const rows = await read<TextRow>(
     pool,
+    ids,
     `select t.seq, t.role, t.tool, t.char_offset, t.speaker, t.body as text, m.created_at, m.at
      from unnest($3::int[], $4::int[]) with ordinality as page (seq, slice, place)
      join palimpsest.message_texts t
@@ -190,6 +192,7 @@ async function followingOf(
   ];
   const rows = await read<TextRow>(
     pool,
+    ids,
     `select m.seq, m.role, t.speaker, left(coalesce(t.body, ''), ${2 * followingCharacters}) as text,
        m.created_at, m.at
      from palimpsest.messages m left join palimpsest.message_texts t

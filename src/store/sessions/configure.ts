@@ -6,13 +6,7 @@ import { isFailure, type PalimpsestError } from '../../errors.js';
 import { limitsOf } from '../../limits/limits.js';
 import { type DeploymentPolicy, type PolicyLayers, policyOf } from '../../policy/layers.js';
 import { parsePolicy, type PolicyInput } from '../../policy/schema.js';
-import {
-  type Query,
-  read,
-  type Transaction,
-  withSession,
-  withTransaction,
-} from '../connection/transaction.js';
+import { reading, read, type Transaction, withSession, withTransaction } from '../connection/transaction.js';
 import { storable } from '../connection/values.js';
 import { liveSizes, recount, type Recount } from './recount.js';
 import { notFound, type SessionRow, type TenantPolicy } from './session-row.js';
@@ -78,7 +72,7 @@ async function replaceLayers(
   for (let attempt = 1; ; attempt++) {
     const { row: before } = await readSession(pool, ids);
     if (!before) return notFound(ids);
-    const outside: Query = (text, values) => read(pool, text, values);
+    const outside = reading(pool, ids);
     const planned = layersFor(before);
     if (planned === null) return before;
     const { tokenizer } = settle(planned, before);
@@ -171,7 +165,7 @@ export async function configureTenant(
 ): Promise<{ policyVersion: number }> {
   const parsed = parsePolicy(policy);
   limitsOf(policyOf(defined({ ...deployment, tenant: parsed })));
-  const policyVersion = await withTransaction(pool, async ({ query }) => {
+  const policyVersion = await withTransaction(pool, { tenant }, async ({ query }) => {
     const [stored] = await query<{ policy_version: number }>(
       `insert into palimpsest.tenants as t (tenant_id, policy, policy_version) values ($1, $2, 1)
        on conflict (tenant_id) do update
@@ -188,6 +182,7 @@ export async function configureTenant(
 export async function findTenantPolicy(pool: Pool, tenant: string): Promise<TenantPolicy | null> {
   const [stored] = await read<{ policy: string; version: number }>(
     pool,
+    { tenant },
     'select policy, policy_version as version from palimpsest.tenants where tenant_id = $1',
     [tenant],
   );

@@ -3,8 +3,9 @@ import { isFailure } from '../../errors.js';
 import { noteErasure, type Erasure } from './erasures.js';
 import { forget } from './session-table.js';
 import { notFound } from './session-row.js';
+import { eraserOf } from '../connection/pool.js';
 import type { SessionIds } from '../../contract/ids.js';
-import { read, withSession, withTransaction, type Query } from '../connection/transaction.js';
+import { reading, withSession, withTransaction, type Query } from '../connection/transaction.js';
 
 /**
  * Tables in the order of deletion, children before parents. The session's head and its compactions refer to each
@@ -54,7 +55,7 @@ export async function eraseWithForks(
   erased: (ids: SessionIds, rows: ErasedRows) => Promise<void>,
 ): Promise<void> {
   for (;;) {
-    for (const session of await forksOf((text, values) => read(pool, text, values), ids)) {
+    for (const session of await forksOf(reading(pool, ids), ids)) {
       const fork = { tenant: ids.tenant, session };
       await eraseWithForks(pool, fork, erased).catch((error: unknown) => {
         if (!isFailure(error, 'Store.SessionNotFound')) throw error;
@@ -70,7 +71,7 @@ export async function eraseWithForks(
 /** Returns null and erases nothing if `withoutForks` is set and the session has forks. */
 async function erase(pool: Pool, ids: SessionIds, withoutForks: boolean): Promise<ErasedRows | null> {
   const { tenant, session } = ids;
-  const rows = await withSession(pool, ids, async ({ query }) => {
+  const rows = await withSession(eraserOf(pool), ids, async ({ query }) => {
     // The lock also excludes transactions that store a digest for the session or fork it.
     const [row] = await query<{ messages: number; generation: number }>(
       `select next_seq - 1 as messages, generation from palimpsest.sessions
@@ -170,7 +171,7 @@ async function releaseDigests(
 
 /** Releases the digests that a commit of another session was about to refer to when this session was erased. */
 export async function releaseLeftDigests(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
-  await withTransaction(pool, async ({ query }) => {
+  await withTransaction(eraserOf(pool), { tenant }, async ({ query }) => {
     const rows = await query<{ key: string }>(
       `select key from palimpsest.digests where tenant_id = $1 and payer_session = $2 and created_at < $3
        order by key for update`,

@@ -1,5 +1,6 @@
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
+import { eraserOf, maintenanceOf } from '../connection/pool.js';
 import { read, type Query } from '../connection/transaction.js';
 
 /** Erased sessions whose executions must still be deleted. This work outlives the call that erased the session. */
@@ -29,27 +30,31 @@ export async function noteErasure(
 
 /** Erasures never reported to Temporal come first, then those whose latest report is oldest. */
 export async function pendingErasures(pool: Pool, most: number): Promise<Erasure[]> {
-  return erasuresWhere(pool, 'true order by told_at nulls first, erased_at limit $1', [most]);
+  return read<Erasure & Record<string, unknown>>(
+    maintenanceOf(pool),
+    'shared',
+    `select tenant, session, erased_at as "erasedAt", generation, told_at as "toldAt"
+     from palimpsest.pending_erasures($1)`,
+    [most],
+  );
 }
 
 export async function findErasure(pool: Pool, { tenant, session }: SessionIds): Promise<Erasure | null> {
-  const [found] = await erasuresWhere(pool, 'tenant_id = $1 and session_id = $2', [tenant, session]);
-  return found ?? null;
-}
-
-async function erasuresWhere(pool: Pool, where: string, values: readonly unknown[]): Promise<Erasure[]> {
-  return read<Erasure & Record<string, unknown>>(
+  const [found] = await read<Erasure & Record<string, unknown>>(
     pool,
+    { tenant },
     `select tenant_id as tenant, session_id as session, erased_at as "erasedAt", generation,
        told_at as "toldAt"
-     from palimpsest.erasures where ${where}`,
-    values,
+     from palimpsest.erasures where tenant_id = $1 and session_id = $2`,
+    [tenant, session],
   );
+  return found ?? null;
 }
 
 export async function noteTold(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
   await read(
     pool,
+    { tenant },
     `update palimpsest.erasures set told_at = clock_timestamp()
      where tenant_id = $1 and session_id = $2 and date_trunc('milliseconds', erased_at) <= $3`,
     [tenant, session, erasedAt],
@@ -59,7 +64,8 @@ export async function noteTold(pool: Pool, { tenant, session, erasedAt }: Erasur
 /** Removes an erasure that is complete. A newer erasure of a session under the same id stays. */
 export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: Erasure): Promise<void> {
   await read(
-    pool,
+    eraserOf(pool),
+    { tenant },
     `delete from palimpsest.erasures
      where tenant_id = $1 and session_id = $2 and date_trunc('milliseconds', erased_at) <= $3`,
     [tenant, session, erasedAt],
@@ -68,10 +74,12 @@ export async function forgetErasure(pool: Pool, { tenant, session, erasedAt }: E
 
 /** Whether another session has the id now. */
 export async function isBegunAnew(pool: Pool, { tenant, session }: SessionIds): Promise<boolean> {
-  const rows = await read(pool, 'select from palimpsest.sessions where tenant_id = $1 and session_id = $2', [
-    tenant,
-    session,
-  ]);
+  const rows = await read(
+    pool,
+    { tenant },
+    'select from palimpsest.sessions where tenant_id = $1 and session_id = $2',
+    [tenant, session],
+  );
   return rows.length > 0;
 }
 

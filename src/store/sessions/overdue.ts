@@ -6,6 +6,7 @@
 import type { Pool } from 'pg';
 import type { SessionIds } from '../../contract/ids.js';
 import type { SessionRow } from './session-row.js';
+import { maintenanceOf } from '../connection/pool.js';
 import { read } from '../connection/transaction.js';
 
 /** The sweep can ignore the session for the next `ms`, because the workflow that measures it is responsible for it. */
@@ -16,6 +17,7 @@ export async function takeInHand(
 ): Promise<void> {
   await read(
     pool,
+    { tenant },
     `update palimpsest.sessions set overdue_at = now() + make_interval(secs => $3)
      where tenant_id = $1 and session_id = $2 and incarnation = $4 and overdue_at is not null`,
     [tenant, session, ms / 1_000, incarnation],
@@ -29,6 +31,7 @@ export async function asksForNothing(
 ): Promise<void> {
   await read(
     pool,
+    { tenant },
     `update palimpsest.sessions set overdue_at = null
      where tenant_id = $1 and session_id = $2 and incarnation = $3 and next_seq = $4 and policy_version = $5
        and overdue_at is not null`,
@@ -43,59 +46,42 @@ export interface OverdueSession extends SessionIds {
   inBackfill: boolean;
 }
 
-/** Maximum number of tenants in one sweep. Later sweeps read the others. */
-const mostOwners = 10_000;
-
-/** A backfill gives the model this long for a summary. A session that it has not reached by then counts as not covered. */
-const longestBackfill = "interval '1 day'";
-
 /**
  * Reads at most `most` sessions that are due: the same number from every tenant that has some, longest waiting first.
  * Finds them with the partial index alone, by two probes for each tenant and as many entries as it returns.
  */
 export async function readOverdue(pool: Pool, most: number): Promise<OverdueSession[]> {
-  const rows = await read<{ tenant: string; session: string; policy: string; in_backfill: boolean }>(
-    pool,
-    selectOverdue,
+  const found = await read<Omit<OverdueSession, 'policy'> & Record<string, unknown>>(
+    maintenanceOf(pool),
+    'shared',
+    'select tenant, session, in_backfill as "inBackfill" from palimpsest.overdue_sessions($1)',
     [most],
   );
-  return rows.map(({ in_backfill: inBackfill, ...session }) => ({ ...session, inBackfill }));
+  const policies = new Map<string, Map<string, string>>();
+  for (const tenant of new Set(found.map((one) => one.tenant))) {
+    const sessions = found.filter((one) => one.tenant === tenant).map(({ session }) => session);
+    policies.set(tenant, await policiesOf(pool, tenant, sessions));
+  }
+  return found.flatMap((one) => {
+    const policy = policies.get(one.tenant)?.get(one.session);
+    // A session without a row was erased meanwhile.
+    return policy === undefined ? [] : [{ ...one, policy }];
+  });
 }
 
-/** @internal A test runs EXPLAIN on it. */
-export const selectOverdue = `
-with recursive owner (tenant_id) as (
-  (select tenant_id from palimpsest.sessions where sweep_at is not null order by tenant_id limit 1)
-  union all
-  select (select s.tenant_id from palimpsest.sessions s
-          where s.sweep_at is not null and s.tenant_id > owner.tenant_id order by s.tenant_id limit 1)
-  from owner where owner.tenant_id is not null
-), owners as (
-  select tenant_id from owner where tenant_id is not null
-    and exists (select from palimpsest.sessions s where s.tenant_id = owner.tenant_id and s.sweep_at <= now())
-  limit ${mostOwners}
-)
-select s.tenant_id as tenant, s.session_id as session, s.policy,
-  s.overdue_at > now() - ${longestBackfill} and exists (
-    select from palimpsest.backfills b
-    where b.tenant_id = s.tenant_id and b.ended_at is null and b.state = 'running' and (
-      exists (select from palimpsest.backfill_items i
-              where i.tenant_id = b.tenant_id and i.job = b.job and i.session_id = s.session_id
-                and i.state in ('pending', 'running'))
-      or b.selecting and (b.cursor is null or s.session_id > b.cursor)
-        and starts_with(s.session_id, coalesce(b.request->'select'->>'prefix', ''))
-        and s.format = coalesce(b.request->'select'->>'format', s.format)
-        and s.live_tokens >= coalesce((b.request->'select'->>'minTokens')::bigint, 0))) as in_backfill
-from owners cross join lateral (
-  select waiting.*, row_number() over (order by sweep_at) as place from (
-    select * from palimpsest.sessions of_owner
-    where of_owner.tenant_id = owners.tenant_id and of_owner.sweep_at <= now()
-    order by of_owner.sweep_at
-    limit greatest(1, ceil($1::numeric / (select count(*) from owners)))
-  ) waiting
-) s
-order by s.place, s.sweep_at
-limit $1`;
+async function policiesOf(
+  pool: Pool,
+  tenant: string,
+  sessions: readonly string[],
+): Promise<Map<string, string>> {
+  const rows = await read<{ session: string; policy: string }>(
+    pool,
+    { tenant },
+    'select session_id as session, policy from palimpsest.sessions where tenant_id = $1 and session_id = any($2)',
+    [tenant, sessions],
+  );
+  return new Map(rows.map(({ session, policy }) => [session, policy]));
+}
 
 /**
  * Postpones sessions that the sweep has looked at. They stay overdue until a workflow measures them. The next look comes after
@@ -104,15 +90,11 @@ limit $1`;
  */
 export async function postpone(pool: Pool, sessions: readonly SessionIds[], told: boolean): Promise<void> {
   if (sessions.length === 0) return;
-  await read(
-    pool,
-    `update palimpsest.sessions s
-     set sweep_at = now() + case when $3 then greatest(interval '1 minute', least(interval '1 hour', now() - overdue_at))
-       else interval '1 minute' end
-     from unnest($1::text[], $2::text[]) as swept (tenant_id, session_id)
-     where s.tenant_id = swept.tenant_id and s.session_id = swept.session_id and s.overdue_at <= now()`,
-    [sessions.map(({ tenant }) => tenant), sessions.map(({ session }) => session), told],
-  );
+  await read(maintenanceOf(pool), 'shared', 'select palimpsest.postpone_overdue($1, $2, $3)', [
+    sessions.map(({ tenant }) => tenant),
+    sessions.map(({ session }) => session),
+    told,
+  ]);
 }
 
 export interface Overdue {
@@ -124,9 +106,9 @@ export interface Overdue {
 /** Counts the overdue sessions of all tenants. Reads the partial index alone, whatever the number of sessions. */
 export async function countOverdue(pool: Pool): Promise<Overdue> {
   const [row] = await read<{ sessions: number; since: Date | null }>(
-    pool,
-    `select count(*) as sessions, min(overdue_at) as since from palimpsest.sessions
-     where sweep_at is not null and overdue_at <= now()`,
+    maintenanceOf(pool),
+    'shared',
+    'select sessions, since from palimpsest.count_overdue()',
   );
   return { sessions: row?.sessions ?? 0, since: row?.since ?? null };
 }

@@ -43,7 +43,7 @@ export async function readSession(
   ids: SessionIds,
 ): Promise<{ row: SessionRow | null; tenantPolicy?: TenantPolicy }> {
   checkIds(ids);
-  const [record] = await read<SessionRecord | Nulls<SessionRecord>>(pool, selectSession, [
+  const [record] = await read<SessionRecord | Nulls<SessionRecord>>(pool, ids, selectSession, [
     ids.tenant,
     ids.session,
   ]);

@@ -30,6 +30,7 @@ export async function generationOf(pool: Pool, ids: SessionIds): Promise<number>
   checkIds(ids);
   const [row] = await read<{ generation: number }>(
     pool,
+    ids,
     'select generation from palimpsest.sessions where tenant_id = $1 and session_id = $2',
     [ids.tenant, ids.session],
   );
@@ -128,7 +129,7 @@ export async function listSessions(
   { after, limit = 100, prefix, failed = false }: ListRequest = {},
 ): Promise<SessionList> {
   // One row more than requested shows whether there are more.
-  const rows = await read<ListedRow>(pool, listStatement, [
+  const rows = await read<ListedRow>(pool, { tenant }, listStatement, [
     tenant,
     after ?? '',
     prefix ?? '',

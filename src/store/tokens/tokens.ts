@@ -29,8 +29,8 @@ export function isStoredToken(text: string): boolean {
 export async function accessByToken(pool: Pool, token: string): Promise<TokenAccess | null> {
   const [found] = await read<{ tenant: string; scopes: string[] }>(
     pool,
-    `select tenant_id as tenant, scopes from palimpsest.api_tokens
-     where sha256 = $1 and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())`,
+    'shared',
+    'select tenant, scopes from palimpsest.token_of($1)',
     [sha256Of(token)],
   );
   return found ? { tenant: found.tenant, scopes: knownScopes(found.scopes) } : null;
@@ -49,6 +49,7 @@ export async function createToken(pool: Pool, tenant: string, request: TokenRequ
   const token = prefix + randomBytes(secretBytes).toString('base64url');
   const [row] = await read<TokenRow>(
     pool,
+    { tenant },
     `insert into palimpsest.api_tokens (tenant_id, id, name, sha256, scopes, expires_at)
      values ($1, $2, $3, $4, $5, $6) returning ${columns}`,
     [tenant, randomUUID(), name, sha256Of(token), knownScopes(scopes), expiresAt ?? null],
@@ -61,6 +62,7 @@ export async function createToken(pool: Pool, tenant: string, request: TokenRequ
 export async function listTokens(pool: Pool, tenant: string): Promise<ApiToken[]> {
   const rows = await read<TokenRow>(
     pool,
+    { tenant },
     `select ${columns} from palimpsest.api_tokens where tenant_id = $1 order by created_at, id`,
     [tenant],
   );
@@ -72,6 +74,7 @@ export async function revokeToken(pool: Pool, tenant: string, id: string): Promi
   checkId(id, 'id', 'stored');
   const [row] = await read<TokenRow>(
     pool,
+    { tenant },
     `update palimpsest.api_tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
      where tenant_id = $1 and id = $2 returning ${columns}`,
     [tenant, id],

@@ -11,7 +11,12 @@ import { settings } from '../../../src/config/schema.js';
 
 const file = fileURLToPath(new URL('../../../docker-compose.yml', import.meta.url));
 
-const given = { POSTGRES_PASSWORD: '9f2c41d07ab6e5830c1d' };
+const given = {
+  POSTGRES_PASSWORD: '9f2c41d07ab6e5830c1d',
+  PALIMPSEST_APP_PASSWORD: '5d0e7741c9b2f83a6614',
+  PALIMPSEST_MAINTENANCE_PASSWORD: 'c83b1f95ae20d7746f08',
+  PALIMPSEST_ERASER_PASSWORD: '17fa60e2b4c95d8833a1',
+};
 
 interface Service {
   read_only?: boolean;

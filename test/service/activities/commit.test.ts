@@ -21,7 +21,7 @@ import type { DigestRef } from '../../../src/compaction/summarize/model-steps.js
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { ModelClient } from '../../../src/llm/client.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
@@ -107,7 +107,7 @@ test('a commit follows a policy that arrives while it is prepared', async () => 
   // Locks of the session's row are granted in order: first to the new policy, then to the commit that read the old one. They
   // are separate processes, since writers of one process do not meet in the database.
   const elsewhere = openPool(database.url);
-  const holder = await pool.connect();
+  const holder = await ownerOf(pool).connect();
   await holder.query('begin');
   await holder.query(
     'select 1 from palimpsest.sessions where tenant_id = $1 and session_id = $2 for no key update',

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { expireDigests } from '../../../src/store/compactions/digests.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { fillSessions, openBackfills, until, ended, type BackfillBench } from '../../support/backfills.js';
 import { dialogue } from '../../support/dialogue.js';
 import { ok, status, type Script } from '../../support/model-replies.js';

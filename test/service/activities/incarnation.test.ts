@@ -17,7 +17,7 @@ import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { fork } from '../../../src/store/compactions/fork.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { indexTexts } from '../../../src/store/search/index-texts.js';
 import {

@@ -10,7 +10,7 @@ import { type RunningApi, startApi } from '../../../src/api/server.js';
 import { type Scope, scopes } from '../../../src/contract/routes.js';
 import type { TokenRequest } from '../../../src/contract/tokens.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { ask, type Answered, type Asked } from '../../support/api.js';
 import { differences, document } from '../../support/openapi.js';
 import { startStack, type Stack } from '../../support/stack.js';

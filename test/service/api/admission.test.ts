@@ -27,8 +27,8 @@ const turn = { body: { turnId: 't', messages: hello } };
 
 beforeAll(async () => {
   stack = await startStack();
-  const { databaseUrl, temporal, queuePrefix } = stack;
-  observer = new pg.Pool({ connectionString: databaseUrl, max: 1 });
+  const { databaseUrl, ownerUrl, temporal, queuePrefix } = stack;
+  observer = new pg.Pool({ connectionString: ownerUrl, max: 1 });
   // Lock timeouts are longer than these tests, so calls end for another reason.
   const database = { lockTimeoutMs: 120_000, statementTimeoutMs: 120_000 };
   palimpsest = await Palimpsest.connect({ databaseUrl, temporal, queuePrefix, database, poolSize: 8 });
@@ -195,7 +195,7 @@ describe('connections', () => {
 
 /** Locks the table that searches read, so that the test decides how long they take. */
 async function lockTexts(): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: stack.databaseUrl });
+  const client = new pg.Client({ connectionString: stack.ownerUrl });
   await client.connect();
   await client.query('begin');
   await client.query('lock table palimpsest.message_texts in access exclusive mode');
@@ -277,7 +277,7 @@ describe('the processor', () => {
     const messages = dialogue(100, 20).flat() as never;
     await by('large')('/v1/sessions/long/turns', { body: { turnId: 't', messages } });
     await observer.query(`create sequence palimpsest.test_writes;
-      create function palimpsest.test_count() returns trigger language plpgsql as $$
+      create function palimpsest.test_count() returns trigger language plpgsql security definer as $$
         begin perform nextval('palimpsest.test_writes'); return new; end $$;
       create trigger test_count before insert on palimpsest.message_texts
         for each row execute function palimpsest.test_count()`);

@@ -9,7 +9,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { HttpPalimpsest } from '../../../src/http-client/index.js';
 import { freePort } from '../../../src/runtime/ports.js';
 import { commitsOf, fillSessions } from '../../support/backfills.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
+import { databaseEnv } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { leashed } from '../../support/leash.js';
@@ -37,7 +38,7 @@ async function startApi(): Promise<ChildProcess> {
   const child = spawn(process.execPath, [program('src/cli/main.ts'), 'api', '--port', String(port)], {
     env: {
       ...{ PATH: process.env['PATH'], HOME: process.env['HOME'] },
-      DATABASE_URL: stack.databaseUrl,
+      ...databaseEnv(stack.databaseUrl),
       TEMPORAL_ADDRESS: stack.temporal.address,
       PALIMPSEST_QUEUE_PREFIX: stack.queuePrefix,
       PALIMPSEST_API_TOKENS: `${stack.queuePrefix}:${token}`,

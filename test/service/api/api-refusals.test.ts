@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Json } from '../../../src/conversation/message.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { digestOf, startApiStack, type Answered, type ApiStack, type Asked } from '../../support/api.js';
 import { words } from '../../support/dialogue.js';
 import { differences, document, errorsOf } from '../../support/openapi.js';

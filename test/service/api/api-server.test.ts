@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { pino, type Logger } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApi } from '../../../src/api/server.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { ask, digestOf, startApiStack, type ApiStack } from '../../support/api.js';
 import { dialogue } from '../../support/dialogue.js';
 

@@ -1,7 +1,7 @@
 /** The chaos checker distinguishes violations from allowed states, also in cases that a run alone does not decide. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { expireDigests, findDigest, storeDigest } from '../../../src/store/compactions/digests.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { checkDatabase, rememberAnswers } from '../../chaos/checker.js';
@@ -14,7 +14,7 @@ let pool: Pool;
 
 beforeAll(async () => {
   database = await createDatabase();
-  await rememberAnswers(database.url);
+  await rememberAnswers(database.ownerUrl);
   pool = openPool(database.url);
 });
 
@@ -53,7 +53,7 @@ test.for([
     expect(await expireDigests(pool, ids.tenant, 0)).toBe(1);
     expect(await findDigest(pool, ids.tenant, 'written ahead in vain')).toBeNull();
     const checked = await checkDatabase({
-      ...{ databaseUrl: database.url, journal, junk: 'zqjunk', patienceMs: 60_000 },
+      ...{ databaseUrl: database.ownerUrl, journal, junk: 'zqjunk', patienceMs: 60_000 },
     });
     const found = checked.violations.filter(({ what }) => what.startsWith(`${ids.tenant}/`));
     expect(found.map(({ kind }) => kind).filter((kind) => kind === 'charged')).toEqual(violations);

@@ -288,7 +288,7 @@ test('an export that fails leaves the file unchanged: damaged or unknown session
   const file = path.join(mkdtempSync(path.join(folder, 'kept-')), 'kept.json');
   writeFileSync(file, 'before');
   await served.stack.palimpsest.appendTurn({ session: 'damaged', turnId: '1', messages: chat });
-  const client = new pg.Client({ connectionString: served.stack.databaseUrl });
+  const client = new pg.Client({ connectionString: served.stack.ownerUrl });
   await client.connect();
   await client.query('set session_replication_role = replica');
   await client.query(`delete from palimpsest.messages where session_id = 'damaged' and seq = 2`);

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { program } from '../../support/compiled.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { talk } from '../../support/store.js';
@@ -130,6 +130,7 @@ test('prints reports and a final total as JSON, and finds all sessions present t
 
 test('reads the rows of a query, by default from the same database', async () => {
   await pool.query('create table public.chats (id text, messages jsonb)');
+  await pool.query('grant select on public.chats to palimpsest_app');
   await pool.query('insert into public.chats values ($1, $2)', ['c-1', JSON.stringify(talk(2))]);
   const query = 'select id, messages from public.chats';
   for (const from of [[], ['--from', database.url]]) {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { CliProcess } from '../../support/cli.js';
 import { createDatabase } from '../../support/database.js';
 import { replayed, talk } from '../../support/store.js';

@@ -16,7 +16,7 @@ import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { sweepId } from '../../../src/temporal/names.js';
 import { stopPostgres } from '../../../src/runtime/postgres.js';
 import { stopTemporal } from '../../../src/runtime/temporal.js';
-import { CliProcess, cliOf, linesOf, runCli, stackEnv } from '../../support/cli.js';
+import { CliProcess, cliOf, databaseEnv, linesOf, runCli, stackEnv } from '../../support/cli.js';
 import { program } from '../../support/compiled.js';
 import { createDatabase } from '../../support/database.js';
 import { dialogue } from '../../support/dialogue.js';
@@ -117,10 +117,10 @@ describe('doctor', () => {
   });
 
   test('a sweep that is paused, one that has ended, and sessions that wait', async () => {
-    const { queuePrefix, databaseUrl, temporal } = stack;
+    const { queuePrefix, ownerUrl, temporal } = stack;
     const client = new Client({ connection: await Connection.connect(temporal) });
     const schedule = client.schedule.getHandle(sweepId(queuePrefix));
-    const database = new pg.Client(databaseUrl);
+    const database = new pg.Client(ownerUrl);
     await database.connect();
     try {
       await schedule.pause('by an operator');
@@ -172,8 +172,8 @@ describe('doctor', () => {
 
   test('migrations: pending, then applied; a database of a newer version', async () => {
     const database = await createDatabase();
-    const env = { ...cli.env, DATABASE_URL: database.url };
-    const client = new pg.Client({ connectionString: database.url });
+    const env = { ...cli.env, ...databaseEnv(database.url) };
+    const client = new pg.Client({ connectionString: database.ownerUrl });
     await client.connect();
     await client.query(`insert into palimpsest.migrations (hash, created_at) values ('new', 99999999999999)`);
     expect((await doctorOf(env, ['--no-model'])).of('schema')).toMatchObject({
@@ -184,9 +184,36 @@ describe('doctor', () => {
     expect((await doctorOf(env, ['--no-model'])).of('schema')).toMatchObject({
       ...{ level: 'fail', next: expect.stringMatching(/^Run `.*palimpsest migrate` first\.$/) as string },
     });
-    const applied = await runCli(['migrate', '--json'], env);
+    const asOwner = { ...env, DATABASE_URL: database.ownerUrl };
+    const applied = await runCli(['migrate', '--json'], asOwner);
     expect(linesOf<{ applied: number }>(applied.stdout)[0]?.applied).toBeGreaterThan(0);
-    expect((await runCli(['migrate'], env)).stdout).toBe('The schema is up to date.\n');
+    expect((await runCli(['migrate'], asOwner)).stdout).toBe('The schema is up to date.\n');
+    await database.drop();
+  });
+
+  test('row-level security: bypassed by a superuser, in use by the roles, switched off for a table', async () => {
+    const database = await createDatabase();
+    const env = { ...cli.env, ...databaseEnv(database.url) };
+    const alone = { ...cli.env, DATABASE_URL: database.ownerUrl };
+    delete (alone as NodeJS.ProcessEnv)['PALIMPSEST_MAINTENANCE_URL'];
+    delete (alone as NodeJS.ProcessEnv)['PALIMPSEST_ERASER_URL'];
+    expect((await doctorOf(alone, ['--no-model'])).of('row security')).toMatchObject({
+      ...{ level: 'warn', detail: 'forced, but the role palimpsest bypasses it' },
+    });
+    expect((await runCli(['migrate', '--roles'], alone)).stdout).toBe(
+      'The roles palimpsest_migrator, palimpsest_app, palimpsest_maintenance, palimpsest_eraser serve this database.\n' +
+        'The schema is up to date.\n',
+    );
+    expect((await doctorOf(env, ['--no-model'])).of('row security')).toMatchObject({
+      ...{ level: 'ok', detail: 'forced; roles palimpsest_app, palimpsest_maintenance, palimpsest_eraser' },
+    });
+    const client = new pg.Client({ connectionString: database.ownerUrl });
+    await client.connect();
+    await client.query('alter table palimpsest.messages no force row level security');
+    await client.end();
+    expect((await doctorOf(env, ['--no-model'])).of('row security')).toMatchObject({
+      ...{ level: 'fail', detail: expect.stringContaining('not enforced for messages') as string },
+    });
     await database.drop();
   });
 

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { compactThrough } from '../../support/store.js';
@@ -105,7 +105,7 @@ test('a context that its provider would refuse is a separate kind of finding, wi
 
 /** A change that the database would refuse, but that a broken disk can cause. */
 async function unguarded(text: string, values: unknown[] = []): Promise<void> {
-  const client = new pg.Client({ connectionString: stack.databaseUrl });
+  const client = new pg.Client({ connectionString: stack.ownerUrl });
   await client.connect();
   await client.query('set session_replication_role = replica');
   await client.query(text, values);

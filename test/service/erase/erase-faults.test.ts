@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import type { Pool } from 'pg';
 import { describe, expect, inject, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, roleUrls } from '../../support/pool.js';
 import { program } from '../../support/compiled.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { leashed } from '../../support/leash.js';
@@ -37,6 +37,7 @@ interface Worker {
 async function startWorker(stack: Stack, stop: DoomedWorker['stop']): Promise<Worker> {
   const settings: DoomedWorker = {
     databaseUrl: stack.databaseUrl,
+    roles: roleUrls(stack.databaseUrl),
     address: stack.temporal.address,
     queuePrefix: stack.queuePrefix,
     workflowBundlePath: inject('workflowBundlePath'),

@@ -10,7 +10,7 @@ import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { eraseSession, eraseWithForks, releaseLeftDigests } from '../../../src/store/sessions/erase.js';
 import { findErasure } from '../../../src/store/sessions/erasures.js';
 import { fork } from '../../../src/store/compactions/fork.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { indexTexts } from '../../../src/store/search/index-texts.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { withTransaction } from '../../../src/store/connection/transaction.js';
@@ -166,7 +166,7 @@ describe('erasing a session', () => {
     ];
     const [shared, held] = [await digest(tenant, gone.session), await digest(tenant, gone.session)];
     await compactThrough(pool, stays, 2, { digestKeys: [shared] });
-    const other = await pool.connect();
+    const other = await ownerOf(pool).connect();
     await other.query('begin');
     await other.query('select from palimpsest.digests where tenant_id = $1 and key = $2 for key share', [
       tenant,
@@ -196,7 +196,7 @@ describe('erasing a session', () => {
     const inherited = await digest(tenant, first.session);
     await compactThrough(pool, heir, 2, { digestKeys: [inherited] });
     await eraseSession(pool, first);
-    const other = await pool.connect();
+    const other = await ownerOf(pool).connect();
     await other.query('begin');
     await other.query('select from palimpsest.digests where tenant_id = $1 and key = $2 for key share', [
       tenant,
@@ -224,7 +224,7 @@ describe('erasing a session', () => {
       as 'begin perform pg_advisory_xact_lock(${lock}); return null; end'`);
     await pool.query(`create trigger stop_here after delete on palimpsest.digests
       for each statement execute function palimpsest.stop_here()`);
-    const stopper = await pool.connect();
+    const stopper = await ownerOf(pool).connect();
     try {
       await stopper.query('select pg_advisory_lock($1)', [lock]);
       const erasure = eraseSession(pool, gone);
@@ -232,7 +232,7 @@ describe('erasing a session', () => {
       const waiting = async () =>
         (await stopper.query("select from pg_locks where locktype = 'advisory' and not granted")).rowCount;
       await expect.poll(waiting).toBe(1);
-      await withTransaction(pool, ({ query }) => releaseHolds(query, compacting, 'run'));
+      await withTransaction(pool, compacting, ({ query }) => releaseHolds(query, compacting, 'run'));
       await stopper.query('select pg_advisory_unlock($1)', [lock]);
       expect(await outcome).toEqual({ messages: 4, generations: 0, digests: 0 });
     } finally {
@@ -255,7 +255,7 @@ describe('the guards of the log, while a session is erased', () => {
   const restrictViolation = { code: '23001' };
 
   async function whileErasing(ids: { tenant: string; session: string }, statement: string): Promise<void> {
-    const client = await pool.connect();
+    const client = await ownerOf(pool).connect();
     try {
       await client.query('begin');
       await client.query('select palimpsest.erase_only($1, $2)', [ids.tenant, ids.session]);

@@ -11,7 +11,7 @@ import type { Erased } from '../../../src/contract/sessions.js';
 import type { SessionStatus } from '../../../src/contract/workflows.js';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { finishErasures } from '../../../src/erase/executions.js';
 import { sessionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
@@ -189,11 +189,11 @@ describe('an erased session is erased everywhere', () => {
   });
 
   test('while Temporal is away: from PostgreSQL at once, from Temporal later', async () => {
-    const { databaseUrl, queuePrefix } = stack;
+    const { databaseUrl, queuePrefix, settings } = stack;
     const way = new Way(stack.temporal.address);
     const address = `127.0.0.1:${await way.open()}`;
     const palimpsest = await Palimpsest.connect({
-      ...{ databaseUrl, tenant: queuePrefix, queuePrefix },
+      ...{ databaseUrl, eraserUrl: settings.eraserUrl, tenant: queuePrefix, queuePrefix },
       temporal: { address },
     });
     const session = randomUUID();
@@ -248,7 +248,7 @@ describe('an erased session is erased everywhere', () => {
         ])
       ).rowCount;
     expect(await paid()).toBe(1);
-    const holder = await pool.connect();
+    const holder = await ownerOf(pool).connect();
     try {
       await holder.query('begin');
       await holder.query('set local idle_in_transaction_session_timeout = 0');

@@ -15,7 +15,7 @@ import { isFailure } from '../../../src/errors.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';

@@ -13,7 +13,7 @@ import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { exportSession } from '../../../src/store/reading/replay.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { fileText, nativeFiles, readNativeFile } from '../../support/native-files.js';

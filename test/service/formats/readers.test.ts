@@ -11,7 +11,7 @@ import { readTranscripts } from '../../../src/cli/play/transcripts.js';
 import { importSessions } from '../../../src/import/importer.js';
 import type { ImportReport } from '../../../src/import/report.js';
 import { fileSources } from '../../../src/import/sources.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 
 const recordings = process.env.PALIMPSEST_TRANSCRIPTS ?? path.resolve('../shared/data');

@@ -11,7 +11,7 @@ import { importSessions } from '../../../src/import/importer.js';
 import type { ImportReport } from '../../../src/import/report.js';
 import { fileSources } from '../../../src/import/sources.js';
 import { exportSession } from '../../../src/store/reading/replay.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { fileText } from '../../support/native-files.js';
 import { replayed } from '../../support/store.js';

@@ -11,7 +11,7 @@ import type { ImportOptions, ImportReport } from '../../../src/import/report.js'
 import { querySource } from '../../../src/import/rows.js';
 import { fileSources, type Source } from '../../../src/import/sources.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { replayed, talk } from '../../support/store.js';
@@ -421,7 +421,7 @@ const killAll = 'select pg_terminate_backend(pid) from pg_stat_activity where da
 describe('a query', () => {
   let source: pg.Client;
   beforeAll(async () => {
-    source = new pg.Client({ connectionString: database.url });
+    source = new pg.Client({ connectionString: database.ownerUrl });
     await source.connect();
     await source.query(
       `create table public.old (id int, s text, position int, as_json json, as_jsonb jsonb, as_text text)`,
@@ -433,7 +433,7 @@ describe('a query', () => {
   afterAll(() => source.end());
 
   const query = (text: string, options: Partial<ImportOptions> = {}) =>
-    run([querySource(database.url, text)], options);
+    run([querySource(database.ownerUrl, text)], options);
 
   test.each(['as_json', 'as_jsonb', 'as_text'])('returns one message per row (%s)', async (column) => {
     const { reports } = await query(

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { dialogue } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { appendTurns, compactIfPossible, replayed } from '../../support/sessions.js';
@@ -199,7 +199,7 @@ describe('invariant 1: nothing is lost', () => {
     expect(part?.throughSeq).toBeLessThan(40);
     expect(await replayed(palimpsest, session)).toHaveLength(40);
 
-    const client = await pool.connect();
+    const client = await ownerOf(pool).connect();
     try {
       await client.query('begin');
       await client.query('alter table palimpsest.messages disable trigger all');

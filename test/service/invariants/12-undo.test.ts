@@ -11,7 +11,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { listCompactions } from '../../../src/store/compactions/generations.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { fork } from '../../../src/store/compactions/fork.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';

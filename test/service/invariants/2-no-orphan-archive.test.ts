@@ -7,7 +7,7 @@ import type { Pool, PoolClient } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { compactionWorkflowId } from '../../../src/temporal/names.js';
 import { dialogue, words } from '../../support/dialogue.js';
@@ -107,7 +107,7 @@ describe('invariant 2: no orphan archive', () => {
       await appendTurns(palimpsest, session, conversation.slice(0, 2), { policy });
       await palimpsest.settled({ session });
       const requests = model.requests.length;
-      const holder = await pool.connect();
+      const holder = await ownerOf(pool).connect();
       try {
         model.hold();
         await appendTurns(palimpsest, session, conversation.slice(2), { from: 2 });

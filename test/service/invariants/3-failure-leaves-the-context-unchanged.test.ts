@@ -7,7 +7,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SessionContext } from '../../../src/contract/context.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { startWorker, type RunningWorker } from '../../../src/worker/worker.js';
 import { dialogue } from '../../support/dialogue.js';
 import * as replies from '../../support/model-replies.js';

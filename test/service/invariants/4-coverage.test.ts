@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { escapeTags } from '../../../src/conversation/tags.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { dialogue } from '../../support/dialogue.js';
 import { histories } from '../../support/histories.js';
 import { ok, status, withWindow } from '../../support/model-replies.js';

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import type { AppendedTurn } from '../../../src/contract/turns.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
 import { dialogue } from '../../support/dialogue.js';

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { dialogue } from '../../support/dialogue.js';
 import { about, ok, refusalText, status, withWindow, type Script } from '../../support/model-replies.js';
 import type { RecordedRequest } from '../../support/model-server.js';

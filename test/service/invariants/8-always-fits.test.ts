@@ -9,7 +9,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import { isFailure, PalimpsestError } from '../../../src/errors.js';
 import type { SessionContext } from '../../../src/contract/context.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { counterFor } from '../../../src/tokens/counter.js';
 import { countMessage } from '../../../src/tokens/message.js';
 import { dialogue, words } from '../../support/dialogue.js';
@@ -217,7 +217,7 @@ describe('invariant 8: the context always fits', () => {
     };
     await append([{ role: 'assistant', content: words(3_000) }]);
     // The append waits for the session first, then the reader with its reductions of what it read before.
-    const holder = await pool.connect();
+    const holder = await ownerOf(pool).connect();
     try {
       await holder.query('begin');
       await holder.query(

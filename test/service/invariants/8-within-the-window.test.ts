@@ -8,7 +8,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { fitted } from '../../../src/library/context.js';
 import { atOnce } from '../../../src/steps.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';

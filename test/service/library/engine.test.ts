@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import type { Layer } from '../../../src/summary/ask/layers.js';
 import { dialogue, smallPolicy, words } from '../../support/dialogue.js';
 import type { RecordedRequest } from '../../support/model-server.js';

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, inject, test, vi } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { validateView } from '../../../src/context/view/validity.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { leftOutLine } from '../../../src/summary/answer/sections.js';
 import type { KeptLayer } from '../../../src/summary/ask/layers.js';
 import { shownState } from '../../../src/summary/journal/state.js';

@@ -1,7 +1,7 @@
 /** The library beyond single calls: views of tenants, waits without a worker, erasures during a compaction. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { afterEach, describe, expect, it } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { dialogue, smallPolicy, words } from '../../support/dialogue.js';

@@ -5,7 +5,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { dialogue, smallPolicy } from '../../support/dialogue.js';
 import { startStack, type Stack } from '../../support/stack.js';
 

@@ -8,7 +8,7 @@ import {
   type RecoverySource,
 } from '../../../src/contract/recovery-tools.js';
 import { expand } from '../../../src/store/reading/replay.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { search } from '../../../src/store/search/search.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { toolResponse } from '../../../src/store/reading/tool-response.js';

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { asCaller, CallerGone } from '../../../src/store/connection/places.js';
 import { SessionWatch } from '../../../src/library/session-watch.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { connectClient } from '../../../src/temporal/connection.js';
 import { SessionWorkflows } from '../../../src/temporal/session-workflows.js';
 import { startStack, type Stack } from '../../support/stack.js';

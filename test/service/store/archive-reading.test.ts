@@ -6,7 +6,7 @@ import type { LoggedMessage } from '../../../src/conversation/message.js';
 import { expand } from '../../../src/store/reading/replay.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { historyLog } from '../../../src/store/reading/history-log.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { recordsOf } from '../../../src/store/reading/records.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { search } from '../../../src/store/search/search.js';
@@ -61,7 +61,7 @@ describe('expand', () => {
 
   it('refuses originals that were changed outside the store', async () => {
     const ids = await sessionWith(pool, talk(4));
-    const client = await pool.connect();
+    const client = await ownerOf(pool).connect();
     try {
       await client.query('begin');
       await client.query(

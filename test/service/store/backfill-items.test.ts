@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { insertPage, listItems, recordItems, type ItemResult } from '../../../src/store/backfills/items.js';
 import { insertBackfill } from '../../../src/store/backfills/jobs.js';
 import { readSelection } from '../../../src/store/backfills/estimate.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { sessionWith, talk } from '../../support/store.js';
 

@@ -5,7 +5,7 @@
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isFailure } from '../../../src/errors.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { withTransaction } from '../../../src/store/connection/transaction.js';
@@ -29,7 +29,7 @@ afterAll(async () => {
 
 /** Holds the row of a session until it is released, as a worker that was stopped inside its commit does. */
 async function hold({ tenant, session }: SessionIds): Promise<{ release(): Promise<void> }> {
-  const client = new pg.Client({ connectionString: database.url, application_name: 'holder' });
+  const client = new pg.Client({ connectionString: database.ownerUrl, application_name: 'holder' });
   await client.connect();
   await client.query('begin');
   await client.query(
@@ -91,7 +91,7 @@ describe('a session whose row is locked', () => {
     const both = new Promise<void>((resolve) => arrived.push(resolve));
     let count = 0;
     const crossing = (first: SessionIds, second: SessionIds) =>
-      withTransaction(pool, async ({ query }) => {
+      withTransaction(pool, first, async ({ query }) => {
         await query(lock, [first.session]);
         if (++count === 2) arrived[0]!();
         await both;
@@ -111,7 +111,7 @@ describe('a writer that stopped in its transaction', () => {
       idleTransactionTimeoutMs: 500,
     });
     const ids = await sessionWith(pool, talk(2));
-    const failed = withTransaction(pool, async ({ query }) => {
+    const failed = withTransaction(pool, ids, async ({ query }) => {
       await query('update palimpsest.sessions set next_seq = 99 where session_id = $1', [ids.session]);
       const gone = `select 1 from pg_stat_activity where application_name = 'stopped' and state = 'idle in transaction'`;
       await expect.poll(async () => (await observer.query(gone)).rowCount).toBe(0);
@@ -124,7 +124,7 @@ describe('a writer that stopped in its transaction', () => {
   it('gets a typed failure if the server reports the lost transaction only in answer to the COMMIT', async () => {
     const pool = openPool(database.url, { max: 1, idleTransactionTimeoutMs: 300 });
     const ids = newSession();
-    const failed = withTransaction(pool, async ({ query }) => {
+    const failed = withTransaction(pool, ids, async ({ query }) => {
       await query('select 1');
       // Like SIGSTOP: this process reads nothing until it continues, and then sends its COMMIT before it reads anything.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);

@@ -2,7 +2,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expireDigests, findDigest, storeDigest } from '../../../src/store/compactions/digests.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { talk } from '../../support/store.js';
@@ -41,7 +41,7 @@ test('old unreferenced digests of the tenant are deleted; used, young and foreig
   await digest(tenant, 'used', 40);
   await digest(tenant, 'young', 1);
   await digest('other', 'old', 40);
-  const client = await pool.connect();
+  const client = await ownerOf(pool).connect();
   try {
     await client.query('begin');
     await client.query(

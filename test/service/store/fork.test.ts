@@ -9,7 +9,7 @@ import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
 import { fork } from '../../../src/store/compactions/fork.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
@@ -213,7 +213,7 @@ describe('fork', () => {
   it('has policy and counts of one moment, also if the source is configured meanwhile', async () => {
     const ids = await inTurns(4);
     const to = target(ids);
-    const other = await pool.connect();
+    const other = await ownerOf(pool).connect();
     try {
       // Somebody else is about to make the target, so that the fork waits in the middle of its work.
       await other.query('begin');

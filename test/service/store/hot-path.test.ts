@@ -6,7 +6,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { mostKnown, recall, remember } from '../../../src/store/sessions/session-table.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { countMessage } from '../../../src/tokens/message.js';

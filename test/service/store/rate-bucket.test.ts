@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { bucketLevel, correctTokens, drawTokens } from '../../../src/store/rate-limit/tokens-per-minute.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 

@@ -6,7 +6,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { loadCompaction } from '../../../src/store/compactions/generations.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { restore } from '../../../src/store/compactions/restore.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';

@@ -8,7 +8,7 @@ import type { SearchRequest, SearchResult } from '../../../src/contract/archive.
 import type { SessionIds } from '../../../src/contract/ids.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { createEmbedder, type Embedder, type EmbeddingSettings } from '../../../src/llm/embedder.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { restore } from '../../../src/store/compactions/restore.js';

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage } from '../../../src/conversation/message.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { search } from '../../../src/store/search/search.js';
 import type { SearchRequest } from '../../../src/contract/archive.js';
 import { indexTexts } from '../../../src/store/search/index-texts.js';

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ChatMessage, Json } from '../../../src/conversation/message.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { closeSession, findSession, loadSession } from '../../../src/store/sessions/sessions.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
 import { appendTurn } from '../../../src/store/append/turns.js';

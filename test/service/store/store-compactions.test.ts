@@ -9,7 +9,7 @@ import { readContextSource, readTailMetas } from '../../../src/store/reading/con
 import { saveReductions } from '../../../src/store/compactions/reductions.js';
 import { findDigest, paidFor, storeDigest } from '../../../src/store/compactions/digests.js';
 import { readMembers, readMessages } from '../../../src/store/log/messages.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import {
   findSession,
   loadSession,
@@ -424,7 +424,7 @@ describe('invariant 11: a tenant sees its own rows only', () => {
 describe('corruption behind the store is named', () => {
   /** Changes a row as an administrator could, with triggers and constraints disabled. */
   async function tamper(statement: string, values: unknown[]): Promise<void> {
-    const client = await pool.connect();
+    const client = await ownerOf(pool).connect();
     try {
       await client.query('begin');
       await client.query('set local session_replication_role = replica');

@@ -7,9 +7,9 @@ import path from 'node:path';
 import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { assertMigrated, migrate, migrationsFolder } from '../../../src/store/connection/migrate.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { loadSession } from '../../../src/store/sessions/sessions.js';
-import { withTransaction } from '../../../src/store/connection/transaction.js';
+import { read, withTransaction } from '../../../src/store/connection/transaction.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { newSession, talk } from '../../support/store.js';
@@ -24,7 +24,8 @@ beforeAll(async () => {
   database = await createDatabase();
   pool = openPool(database.url, { max: 1 });
   other = openPool(database.url, { max: 1 });
-  await other.query('create table probe (value int)');
+  await other.query('create table public.probe (value int)');
+  await other.query('grant all on public.probe to palimpsest_app');
 });
 
 afterAll(async () => {
@@ -34,27 +35,29 @@ afterAll(async () => {
 });
 
 const probes = async () =>
-  (await other.query<{ value: number }>('select value from probe')).rows.map(({ value }) => value);
+  (await other.query<{ value: number }>('select value from public.probe')).rows.map(({ value }) => value);
 
 describe('withTransaction', () => {
-  beforeEach(() => other.query('truncate probe'));
+  beforeEach(() => other.query('truncate public.probe'));
 
   it('commits on return and rolls back on an error, and releases the connection', async () => {
-    await withTransaction(pool, ({ query }) => query('insert into probe values (1)'));
-    const failing = withTransaction(pool, async ({ query }) => {
-      await query('insert into probe values (2)');
+    await withTransaction(pool, 'shared', ({ query }) => query('insert into public.probe values (1)'));
+    const failing = withTransaction(pool, 'shared', async ({ query }) => {
+      await query('insert into public.probe values (2)');
       throw new Error('changed my mind');
     });
     await expect(failing).rejects.toThrow('changed my mind');
-    const violating = withTransaction(pool, ({ query }) => query("insert into probe values ('x'::int)"));
+    const violating = withTransaction(pool, 'shared', ({ query }) =>
+      query("insert into public.probe values ('x'::int)"),
+    );
     await expect(violating).rejects.toMatchObject({ code: '22P02' });
-    await withTransaction(pool, ({ query }) => query('insert into probe values (3)'));
+    await withTransaction(pool, 'shared', ({ query }) => query('insert into public.probe values (3)'));
     expect(await probes()).toEqual([1, 3]);
   });
 
   it('does not report a commit if a swallowed error had aborted the transaction', async () => {
-    const swallowing = withTransaction(pool, async ({ query }) => {
-      await query('insert into probe values (1)');
+    const swallowing = withTransaction(pool, 'shared', async ({ query }) => {
+      await query('insert into public.probe values (1)');
       await query('select 1/0').catch(() => undefined);
     });
     await expect(swallowing).rejects.toThrow('ended with ROLLBACK');
@@ -66,31 +69,33 @@ describe('withTransaction', () => {
       .spyOn(pg.Client.prototype, 'query')
       .mockRejectedValueOnce(new Error('Connection terminated unexpectedly'));
     spy.mockRejectedValueOnce(new Error('Client has encountered a connection error and is not queryable'));
-    await expect(withTransaction(pool, async () => 1)).rejects.toMatchObject({ type: 'Store.Unavailable' });
+    await expect(withTransaction(pool, 'shared', async () => 1)).rejects.toMatchObject({
+      type: 'Store.Unavailable',
+    });
     spy.mockRestore();
     expect(pool.totalCount).toBe(0);
-    expect(await withTransaction(pool, async () => 2)).toBe(2);
+    expect(await withTransaction(pool, 'shared', async () => 2)).toBe(2);
   });
 
   it('survives the loss of the connection: Store.Unavailable, nothing written, the next one works', async () => {
-    const losing = withTransaction(pool, async ({ query }) => {
-      await query('insert into probe values (1)');
+    const losing = withTransaction(pool, 'shared', async ({ query }) => {
+      await query('insert into public.probe values (1)');
       const [self] = await query<{ pid: number }>('select pg_backend_pid() as pid');
       await other.query('select pg_terminate_backend($1, 10000)', [self?.pid]);
-      await query('insert into probe values (2)');
+      await query('insert into public.probe values (2)');
     });
     await expect(losing).rejects.toMatchObject({ type: 'Store.Unavailable' });
     expect(await probes()).toEqual([]);
-    expect(await withTransaction(pool, async () => 'again')).toBe('again');
+    expect(await withTransaction(pool, 'shared', async () => 'again')).toBe('again');
   });
 
   it('an idle connection that is lost does no harm', async () => {
     const lost = vi.fn();
     const idle = openPool(database.url, { max: 1, onIdleError: lost });
-    const { rows } = await idle.query<{ pid: number }>('select pg_backend_pid() as pid');
-    await other.query('select pg_terminate_backend($1, 10000)', [rows[0]?.pid]);
+    const [self] = await read<{ pid: number }>(idle, 'shared', 'select pg_backend_pid() as pid');
+    await other.query('select pg_terminate_backend($1, 10000)', [self?.pid]);
     await vi.waitFor(() => expect(lost).toHaveBeenCalled());
-    expect((await idle.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+    expect(await read(idle, 'shared', 'select 1 as one')).toEqual([{ one: 1 }]);
     await idle.end();
   });
 });
@@ -156,10 +161,10 @@ describe('migrate', () => {
       type: 'Store.Unavailable',
       hint: expect.stringContaining('palimpsest migrate'),
     });
-    const applied = await Promise.all([1, 2, 3, 4].map(() => migrate(fresh.url)));
+    const applied = await Promise.all([1, 2, 3, 4].map(() => migrate(fresh.ownerUrl, { roles: {} })));
     expect(applied.filter((count) => count > 0)).toHaveLength(1);
     await assertMigrated(freshPool);
-    expect(await migrate(fresh.url)).toBe(0);
+    expect(await migrate(fresh.ownerUrl)).toBe(0);
   });
 
   it('refuses and does not touch a database that a newer version migrated, or whose migrations differ', async () => {
@@ -167,7 +172,7 @@ describe('migrate', () => {
       await freshPool.query("insert into palimpsest.migrations (hash, created_at) values ('unknown', $1)", [
         when,
       ]);
-      for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+      for (const attempt of [() => migrate(fresh.ownerUrl), () => assertMigrated(freshPool)]) {
         await expect(attempt()).rejects.toMatchObject({
           type: 'Store.Unavailable',
           message: expect.stringContaining(when > 1 ? 'newer version' : 'differs'),
@@ -184,7 +189,7 @@ describe('migrate', () => {
     await freshPool.query(
       'delete from palimpsest.migrations where id = (select min(id) from palimpsest.migrations)',
     );
-    for (const attempt of [() => migrate(fresh.url), () => assertMigrated(freshPool)]) {
+    for (const attempt of [() => migrate(fresh.ownerUrl), () => assertMigrated(freshPool)]) {
       await expect(attempt()).rejects.toMatchObject({
         type: 'Store.Unavailable',
         message: expect.stringContaining('lacks 1 of'),

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { listArchiveParts } from '../../../src/store/compactions/archive.js';
 import { storeDigest } from '../../../src/store/compactions/digests.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { createDatabase, type TestDatabase } from '../../support/database.js';
 import { compactThrough, newSession, replayed, sessionWith, talk } from '../../support/store.js';

@@ -10,7 +10,7 @@ import { limitsOf, marksFor } from '../../../src/limits/limits.js';
 import { policyOf } from '../../../src/policy/layers.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
 import { factsOf, type SessionRow } from '../../../src/store/sessions/session-row.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { checkUsage } from '../../../src/store/append/learnt.js';

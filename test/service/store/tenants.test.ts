@@ -6,7 +6,7 @@ import pg, { type Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { effectivePolicy, policyOf } from '../../../src/policy/layers.js';
 import { readContextSource, readTailMetas } from '../../../src/store/reading/context.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import type { SessionIds } from '../../../src/contract/ids.js';
 import { findSession, loadSession, setExhausted } from '../../../src/store/sessions/sessions.js';
 import { configureTenant, findTenantPolicy } from '../../../src/store/sessions/configure.js';

@@ -8,7 +8,7 @@ import type { ChatMessage, Json } from '../../../src/conversation/message.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { fork } from '../../../src/store/compactions/fork.js';
 import { restore } from '../../../src/store/compactions/restore.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { expand, exportSession } from '../../../src/store/reading/replay.js';
 import { historyLog } from '../../../src/store/reading/history-log.js';
 import { recordsOf } from '../../../src/store/reading/records.js';

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildView } from '../../../src/context/view/view.js';
 import type { ChatMessage } from '../../../src/conversation/message.js';
 import { readContextSource } from '../../../src/store/reading/context.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { pageOf, toolResponse } from '../../../src/store/reading/tool-response.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { counterFor } from '../../../src/tokens/counter.js';

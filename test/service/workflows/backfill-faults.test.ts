@@ -13,6 +13,7 @@ import { startPostgres, stopPostgres } from '../../../src/runtime/postgres.js';
 import { findProcess, hasEnded } from '../../../src/runtime/process.js';
 import { startTemporal, stopTemporal } from '../../../src/runtime/temporal.js';
 import { migrate } from '../../../src/store/connection/migrate.js';
+import { passwordsFor, urlsFor } from '../../../src/store/connection/roles.js';
 import { searchAttributeTypes } from '../../../src/temporal/names.js';
 import {
   commitsOf,
@@ -51,7 +52,7 @@ async function startServers(): Promise<void> {
 
 beforeAll(async () => {
   await startServers();
-  await migrate(servers.postgres.url);
+  await migrate(servers.postgres.url, { roles: passwordsFor(servers.postgres.url) });
   model = await startModelServer({ script: delayed(50) });
   bench = await openBackfills(
     {
@@ -72,8 +73,10 @@ afterAll(async () => {
 });
 
 async function startWorker(die?: DoomedWorker['die']): Promise<ChildProcess> {
+  const { databaseUrl, ...roles } = urlsFor(servers.postgres.url);
   const settings: DoomedWorker = {
-    databaseUrl: servers.postgres.url,
+    databaseUrl,
+    roles,
     address: servers.temporal.address,
     queuePrefix,
     workflowBundlePath: inject('workflowBundlePath'),

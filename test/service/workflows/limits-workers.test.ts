@@ -6,7 +6,7 @@ import { Client, Connection } from '@temporalio/client';
 import type { Pool } from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import type { compaction } from '../../../workflows/compaction.js';

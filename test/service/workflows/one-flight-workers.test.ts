@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, test } from
 import { Palimpsest } from '../../../src/library/palimpsest.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
 import { fork } from '../../../src/store/compactions/fork.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { compactionWorkflowId } from '../../../src/temporal/names.js';
 import { ended, openBackfills, until } from '../../support/backfills.js';

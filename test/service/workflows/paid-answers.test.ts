@@ -11,7 +11,7 @@ test.for([{ table: 'rate_buckets' }, { table: 'digests' }])(
   'an answer is paid once although $table is locked when it arrives',
   async ({ table }) => {
     const stack = await startStack({ worker: false });
-    const holder = new pg.Client({ connectionString: stack.databaseUrl });
+    const holder = new pg.Client({ connectionString: stack.ownerUrl });
     await holder.connect();
     try {
       const { settings, model, palimpsest } = stack;

@@ -4,7 +4,7 @@
  */
 import { Client, Connection } from '@temporalio/client';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { backfillPriority, compactionWorkflowId, taskQueues } from '../../../src/temporal/names.js';
 import type { SessionIds } from '../../../src/contract/ids.js';

@@ -6,7 +6,7 @@ import type { ChatMessage } from '../../../src/conversation/message.js';
 import { isFailure, PalimpsestError } from '../../../src/errors.js';
 import { Conversation } from '../../../src/compaction/in-memory/conversation.js';
 import type { PolicyInput } from '../../../src/policy/schema.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import type { Layer } from '../../../src/summary/ask/layers.js';
 import type { SummaryRequest } from '../../../src/summary/ask/prompts.js';
 import { sessionWorkflowId } from '../../../src/temporal/names.js';

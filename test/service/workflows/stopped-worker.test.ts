@@ -23,7 +23,7 @@ const gateSql = `
 test('a worker stopped inside its commit', async () => {
   const stack = await startStack({ worker: false });
   const { palimpsest } = stack;
-  const gate = new pg.Client({ connectionString: stack.databaseUrl });
+  const gate = new pg.Client({ connectionString: stack.ownerUrl });
   await gate.connect();
   await gate.query(gateSql);
   const count = async (condition: string): Promise<number> => {

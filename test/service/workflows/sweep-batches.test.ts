@@ -7,7 +7,7 @@ import { Client, Connection } from '@temporalio/client';
 import { expect, test } from 'vitest';
 import type { FinishedErasures, Swept } from '../../../activities/sweep.js';
 import { countOverdue } from '../../../src/store/sessions/overdue.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { sweepId, taskQueues } from '../../../src/temporal/names.js';
 import type { SweepStart } from '../../../src/contract/workflows.js';

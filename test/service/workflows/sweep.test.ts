@@ -14,7 +14,7 @@ import type { PolicyInput } from '../../../src/policy/schema.js';
 import { type FullRequest, insertBackfill, loadBackfill } from '../../../src/store/backfills/jobs.js';
 import { eraseSession } from '../../../src/store/sessions/erase.js';
 import { findErasure } from '../../../src/store/sessions/erasures.js';
-import { openPool } from '../../../src/store/connection/pool.js';
+import { openPool, ownerOf } from '../../support/pool.js';
 import { appendTurn } from '../../../src/store/append/turns.js';
 import { BackfillWorkflows } from '../../../src/temporal/backfill-workflows.js';
 import {
@@ -210,7 +210,7 @@ test('the sweep finishes an erasure whose process was killed before its step in 
   await expect.poll(() => generationOf(session)).toBe(1);
   const ids = { tenant: stack.queuePrefix, session };
   const compaction = client.workflow.getHandle(compactionWorkflowId(ids, 1));
-  const held = await pool.connect();
+  const held = await ownerOf(pool).connect();
   try {
     // Another session's commit, which fails later: the digest has to wait for its end.
     await held.query('begin');

@@ -1,0 +1,59 @@
+import pg, { type Pool } from 'pg';
+import { inject } from 'vitest';
+import {
+  openPool as openStorePool,
+  type PoolOptions,
+  type RoleUrls,
+} from '../../src/store/connection/pool.js';
+import { roleNames, urlsFor } from '../../src/store/connection/roles.js';
+
+/** Connection strings of the other roles for the database of this URL; of none if it is not a database of this run. */
+export function roleUrls(databaseUrl: string): RoleUrls {
+  if (!URL.canParse(databaseUrl) || new URL(databaseUrl).username !== roleNames.app) return {};
+  const { maintenanceUrl, eraserUrl } = urlsFor(inject('postgres').adminUrl);
+  const at = (role: string) => {
+    const { username, password } = new URL(role);
+    return Object.assign(new URL(databaseUrl), { username, password }).toString();
+  };
+  return { maintenanceUrl: at(maintenanceUrl), eraserUrl: at(eraserUrl) };
+}
+
+/** The same database as the superuser, who sees all tenants. */
+function ownerUrl(databaseUrl: string): string {
+  const { pathname } = new URL(databaseUrl);
+  return Object.assign(new URL(inject('postgres').adminUrl), { pathname }).toString();
+}
+
+const observers = new WeakMap<Pool, Pool>();
+
+/** Connections to the same database as the superuser. */
+export function ownerOf(pool: Pool): Pool {
+  const observer = observers.get(pool);
+  if (!observer) throw new Error('the pool was not opened by a test');
+  return observer;
+}
+
+/**
+ * A pool of the store with the roles of a deployment. The store never calls `query` of a pool: a test that does looks at the
+ * database as the superuser.
+ */
+export function openPool(databaseUrl: string, options: PoolOptions = {}): Pool {
+  const roles = roleUrls(databaseUrl);
+  const pool = openStorePool(databaseUrl, { ...roles, ...options });
+  if (roles.eraserUrl === undefined) return pool;
+  const observer = new pg.Pool({
+    connectionString: ownerUrl(databaseUrl),
+    max: 2,
+    application_name: 'observer',
+  });
+  observer.on('error', () => undefined);
+  observers.set(pool, observer);
+  const end = pool.end.bind(pool);
+  return Object.assign(pool, {
+    query: observer.query.bind(observer),
+    end: async () => {
+      await observer.end();
+      await end();
+    },
+  });
+}
