@@ -58,7 +58,7 @@ export class SessionRun {
     );
   }
 
-  /** Ids of the session that this run has met. */
+  /** Ids of the session with the incarnation that was learnt last; without one if none is known yet. */
   get metIds(): SessionIds {
     return { ...this.ids, incarnation: this.state.incarnation };
   }
@@ -72,7 +72,7 @@ export class SessionRun {
     return this.begunAnew || continueAsNewSuggested || historyLength > this.maxHistoryEvents;
   }
 
-  /** The carried state has neither callers, which wait in this run, nor messages. */
+  /** Whether nothing would be lost by handing over: waiting callers and inline turns cannot be carried to the next run. */
   get mayHandOver(): boolean {
     return this.callers.count === 0 && !this.inbox.hasInline();
   }

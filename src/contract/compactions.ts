@@ -9,7 +9,9 @@ const committed = {
   tokensAfter: z.number(),
   evicted: z.int().describe('Number of evicted messages.'),
   chunks: z.int(),
-  chunksByRule: z.int().describe('Chunks that the fallback wrote, because the model failed at them.'),
+  chunksByRule: z
+    .int()
+    .describe('Number of chunks that the extraction rules summarized because the model failed at them.'),
 };
 
 export type CompactionOutcome = z.infer<typeof compactionOutcome>;
@@ -57,7 +59,8 @@ export const compactionOutcome = component(
 );
 
 export const compactionAnswer = component('CompactionAnswer', compactionOutcome.nullable(), {
-  description: 'The outcome; null if there was nothing to do.',
+  description:
+    'The outcome; null if there was nothing to do or the result was refused (not smaller, or without a pin).',
   example: null,
 });
 

@@ -97,8 +97,8 @@ const summaryRecord = component(
     method: z.enum(['model', 'extractive', 'none']),
     fallback: z
       .boolean()
-      .describe('The extractive summarizer wrote some or all chunks, because the model failed.'),
-    chunksByRule: z.int().describe('Chunks that the extractive summarizer wrote.'),
+      .describe('The extraction rules summarized some or all chunks, because the model failed.'),
+    chunksByRule: z.int().describe('Number of chunks that the extraction rules summarized.'),
     range: z
       .object({ fromSeq: z.int(), throughSeq: z.int() })
       .nullable()
